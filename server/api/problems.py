@@ -1,0 +1,36 @@
+"""One shape for every error: application/problem+json (RFC 9457)."""
+
+from typing import Any
+
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+from server.core.errors import DomainError
+
+_STATUS = {"not-found": 404, "conflict": 409, "superseded": 409, "forbidden": 403, "too-large": 413}
+
+
+def handle(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler; an unknown error stays an unknown error and becomes a 500."""
+    if isinstance(error, DomainError):
+        status = _STATUS.get(error.code, 400 if error.permanent else 503)
+        return _problem(status, error.code, error.message)
+    response = exception_handler(error, context)
+    if response is None:
+        return None
+    if isinstance(error, exceptions.ValidationError):
+        problem = _problem(response.status_code, "invalid", "The request does not have the expected form.")
+        problem.data["errors"] = response.data
+    else:
+        code = str(getattr(error, "default_code", "error")).replace("_", "-")
+        problem = _problem(response.status_code, code, str(getattr(error, "detail", error)))
+    for name, value in response.headers.items():
+        if name.lower() not in {"content-type", "content-length"}:
+            problem.headers[name] = value
+    return problem
+
+
+def _problem(status: int, code: str, message: str) -> Response:
+    body = {"type": f"urn:tidemark:{code}", "title": message, "status": status, "code": code}
+    return Response(body, status=status, content_type="application/problem+json")

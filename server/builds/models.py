@@ -1,0 +1,126 @@
+"""Kernels: what is wanted, what was built, and the files that came out."""
+
+from typing import ClassVar
+
+from django.db import models
+
+from server.core.states import Stateful, state_check
+from server.sources.models import Revision
+
+
+class KernelConfig(models.Model):
+    """A named kernel configuration: a make target and a fragment merged over it."""
+
+    name = models.SlugField(max_length=60, unique=True)
+    arch = models.CharField(max_length=20)
+    base = models.CharField(
+        max_length=60,
+        default="allnoconfig",
+        help_text="make target the fragment is merged over",
+    )
+    fragment = models.TextField(
+        help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
+    )
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Toolchain(models.Model):
+    """A compiler that builders have under this name."""
+
+    name = models.SlugField(max_length=60, unique=True)
+    compiler = models.CharField(max_length=100, help_text="Program, for make's CC=")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class BuildState(models.TextChoices):
+    WANTED = "wanted", "waiting for a builder"
+    DISPATCHED = "dispatched", "given to a builder"
+    RUNNING = "running", "being built"
+    BUILT = "built", "artifacts stored"
+    FAILED = "failed", "does not build"
+
+
+class Build(Stateful):
+    """One kernel made once: unique by source tree hash, config, toolchain and architecture."""
+
+    State = BuildState
+
+    NEXT: ClassVar = {
+        BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.FAILED}),
+        BuildState.DISPATCHED: frozenset(
+            {BuildState.RUNNING, BuildState.WANTED, BuildState.FAILED}
+        ),
+        BuildState.RUNNING: frozenset(
+            {BuildState.BUILT, BuildState.FAILED, BuildState.WANTED}
+        ),
+    }
+
+    revision = models.ForeignKey(
+        Revision, on_delete=models.PROTECT, related_name="builds"
+    )
+    tree_sha = models.CharField(max_length=40)
+    config = models.ForeignKey(
+        KernelConfig, on_delete=models.PROTECT, related_name="builds"
+    )
+    toolchain = models.ForeignKey(
+        Toolchain, on_delete=models.PROTECT, related_name="builds"
+    )
+    arch = models.CharField(max_length=20)
+    build_id = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="GNU build id of vmlinux, as the kernel shows it",
+    )
+    compiler_version = models.CharField(max_length=200, blank=True)
+    seconds = models.FloatField(null=True, blank=True)
+    log_tail = models.TextField(blank=True)
+
+    class Meta:
+        constraints = [
+            state_check(BuildState, "build_state_known"),
+            models.UniqueConstraint(
+                fields=["tree_sha", "config", "toolchain", "arch"], name="build_once"
+            ),
+            models.CheckConstraint(
+                condition=~models.Q(state="built") | ~models.Q(build_id=""),
+                name="built_has_id",
+            ),
+        ]
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"build {self.pk} of {self.revision.sha[:12]} ({self.config.name})"
+
+
+class Artifact(models.Model):
+    """One file of a build, stored under its SHA-256."""
+
+    class Kind(models.TextChoices):
+        IMAGE = "image", "bootable kernel image"
+        CONFIG = "config", ".config"
+        SYSTEM_MAP = "system-map", "System.map"
+        LOG = "log", "build log"
+
+    build = models.ForeignKey(Build, on_delete=models.CASCADE, related_name="artifacts")
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    sha256 = models.CharField(max_length=64, db_index=True)
+    size = models.PositiveBigIntegerField(help_text="bytes")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["build", "kind"], name="artifact_once")
+        ]
+        ordering = ["build", "kind"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of build {self.build_id}"

@@ -1,0 +1,59 @@
+"""What every room shares: the history of states, and tokens for agents and scripts."""
+
+from django.db import models
+
+
+class Transition(models.Model):
+    """One step in the life of one row. Written in the transaction of the step, never changed."""
+
+    trace = models.CharField(max_length=16, db_index=True)
+    subject = models.CharField(
+        max_length=30, help_text="Kind of row: series, build, session, boot ..."
+    )
+    subject_id = models.BigIntegerField()
+    before = models.CharField(max_length=20, blank=True)
+    after = models.CharField(max_length=20)
+    reason = models.TextField(blank=True)
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["subject", "subject_id", "id"], name="transition_subject"
+            )
+        ]
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.subject_id}: {self.before} -> {self.after}"
+
+
+class ApiToken(models.Model):
+    """A secret of one agent or script. Only its SHA-256 is stored; `prefix` finds the row."""
+
+    class Scope(models.TextChoices):
+        MACHINE = "machine", "claims and uploads for the machine named in `subject`"
+        BUILDER = "builder", "claims and uploads builds"
+
+    name = models.CharField(max_length=100, unique=True)
+    prefix = models.CharField(max_length=12, unique=True)
+    digest = models.CharField(max_length=64)
+    scope = models.CharField(max_length=10, choices=Scope.choices)
+    subject = models.CharField(
+        max_length=100, help_text="Machine or builder that holds it."
+    )
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(scope__in=["machine", "builder"]),
+                name="token_scope_known",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix})"

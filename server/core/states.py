@@ -1,0 +1,96 @@
+"""Rows with a life: a state, why, since when, and a transition won by a conditional UPDATE."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import structlog
+from django.db import models, transaction
+from django.db.models.functions import Now
+
+from server.core import clock
+from server.core.models import Transition
+
+log = structlog.get_logger(__name__)
+
+
+def new_trace() -> str:
+    """A new id that follows one cause through all processes and logs."""
+    return uuid.uuid4().hex[:16]
+
+
+class Stateful(models.Model):
+    """Base of every long thing. Subclasses name their states in STATES and what may follow each in NEXT."""
+
+    NEXT: ClassVar[Mapping[str, frozenset[str]]]
+
+    state = models.CharField(max_length=20)
+    reason = models.TextField(
+        blank=True, default="", help_text="Why it is in this state, for people."
+    )
+    state_since = models.DateTimeField(default=clock.now, db_default=Now())
+    trace = models.CharField(max_length=16, default=new_trace, db_index=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+
+    def record_creation(self) -> Self:
+        """Write the first line of the row's history; call once, in the transaction that creates it."""
+        _record(self, "", self.state, self.reason)
+        return self
+
+    def advance(self, to: str, reason: str = "", **fields: Any) -> bool:
+        """Go from the state this object was read in to `to`, setting `fields` too.
+
+        Returns False, and changes nothing, if another process moved the row first. A step that NEXT does not allow
+        is a programming error and raises ValueError.
+        """
+        before = self.state
+        if to not in self.NEXT.get(before, frozenset()):
+            raise ValueError(
+                f"{self._meta.model_name} {self.pk}: no way from {before} to {to}"
+            )
+        since = clock.now()
+        manager = type(self)._default_manager  # noqa: SLF001 (Django's documented name)
+        with transaction.atomic():
+            changed = manager.filter(pk=self.pk, state=before).update(
+                state=to, reason=reason, state_since=since, **fields
+            )
+            if changed != 1:
+                return False
+            self.state, self.reason, self.state_since = to, reason, since
+            for name, value in fields.items():
+                setattr(self, name, value)
+            _record(self, before, to, reason)
+        return True
+
+
+def _record(row: Stateful, before: str, after: str, reason: str) -> None:
+    subject = str(row._meta.model_name)  # noqa: SLF001 (Django's documented name)
+    Transition.objects.create(
+        trace=row.trace,
+        subject=subject,
+        subject_id=row.pk,
+        before=before,
+        after=after,
+        reason=reason,
+    )
+    transaction.on_commit(
+        lambda: log.info(
+            "state_changed",
+            trace=row.trace,
+            subject=subject,
+            id=row.pk,
+            before=before,
+            after=after,
+            reason=reason,
+        )
+    )
+
+
+def state_check(states: type[models.TextChoices], name: str) -> models.CheckConstraint:
+    """The database's own guard: only known states can be stored."""
+    return models.CheckConstraint(
+        condition=models.Q(state__in=list(states.values)), name=name
+    )

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class DetectionConfig(AppConfig):
+    name = "server.detection"
+    label = "detection"

@@ -1,0 +1,185 @@
+"""What it means: a comparison for each cell, and one finding for each series, a vector over microarchitectures."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from server.core.states import Stateful, state_check
+from server.lab.models import CoreType, Microarchitecture, Session
+from server.results.models import Case, Metric
+from server.sources.models import Series
+
+
+class Verdict(models.TextChoices):
+    IMPROVED = "improved", "improved"
+    REGRESSED = "regressed", "regressed"
+    UNCHANGED = "unchanged", "unchanged"
+    INCONCLUSIVE = "inconclusive", "inconclusive"
+
+
+class Comparison(models.Model):
+    """Base against patched in one cell: (session, case, metric, core type)."""
+
+    session = models.ForeignKey(
+        Session, on_delete=models.CASCADE, related_name="comparisons"
+    )
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="comparisons")
+    metric = models.ForeignKey(
+        Metric, on_delete=models.PROTECT, related_name="comparisons"
+    )
+    core_type = models.ForeignKey(
+        CoreType, on_delete=models.PROTECT, related_name="comparisons"
+    )
+    verdict = models.CharField(max_length=12, choices=Verdict.choices)
+    reason = models.TextField(
+        blank=True, help_text="Why it could not be judged, for people."
+    )
+    base_boots = models.PositiveIntegerField()
+    patched_boots = models.PositiveIntegerField()
+    base_mean = models.FloatField(
+        null=True, help_text="Mean of the boots' values, in the metric's unit."
+    )
+    base_sd = models.FloatField(
+        null=True, help_text="Standard deviation between boots, in the metric's unit."
+    )
+    patched_mean = models.FloatField(null=True)
+    patched_sd = models.FloatField(null=True)
+    ratio = models.FloatField(null=True, help_text="patched / base")
+    ratio_low = models.FloatField(null=True, help_text="95 % interval")
+    ratio_high = models.FloatField(null=True)
+    p_value = models.FloatField(null=True, help_text="t on boots")
+    p_adjusted = models.FloatField(
+        null=True, help_text="Benjamini-Hochberg over the series' cells"
+    )
+    p_rank = models.FloatField(null=True, help_text="Exact rank test on boots")
+    family_size = models.PositiveIntegerField()
+    min_effect = models.FloatField(
+        help_text="Smallest change worth a verdict, as a fraction."
+    )
+    mde = models.FloatField(
+        null=True, help_text="Smallest change that would have been seen, as a fraction."
+    )
+    flags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    computed_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "case", "metric", "core_type"],
+                name="comparison_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict__in=list(Verdict.values)),
+                name="comparison_verdict_known",
+            ),
+            models.CheckConstraint(
+                condition=~Q(verdict="unchanged") | Q(mde__isnull=False),
+                name="unchanged_says_its_mde",
+            ),
+        ]
+        ordering = ["session", "case", "metric"]
+
+    def __str__(self) -> str:
+        return f"{self.case} on {self.session.machine.name}: {self.verdict}"
+
+
+class FindingState(models.TextChoices):
+    CONFIRMED = "confirmed", "judged from interleaved boots"
+    REPORTED = "reported", "told on the thread"
+    INVALID = "invalid", "withdrawn"
+
+
+class Finding(Stateful):
+    """What the cells of one series say together."""
+
+    State = FindingState
+
+    class Kind(models.TextChoices):
+        REGRESSED = "regressed", "regressed"
+        IMPROVED = "improved", "improved"
+        SPLIT = "split", "split: regressed somewhere, improved elsewhere"
+        UNCHANGED = "unchanged", "unchanged"
+        INCONCLUSIVE = "inconclusive", "inconclusive"
+
+    NEXT: ClassVar = {
+        FindingState.CONFIRMED: frozenset(
+            {FindingState.REPORTED, FindingState.INVALID}
+        ),
+        FindingState.REPORTED: frozenset({FindingState.INVALID}),
+    }
+
+    series = models.OneToOneField(
+        Series, on_delete=models.PROTECT, related_name="finding"
+    )
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    headline = models.TextField(help_text="One line that names each microarchitecture.")
+    virtual = models.BooleanField(help_text="From virtual machines: not evidence.")
+    identical = models.BooleanField(
+        default=False, help_text="Both kernels are the same image."
+    )
+    gaps = models.JSONField(
+        default=list, help_text="Machines without a result, with the reason."
+    )
+
+    class Meta:
+        constraints = [
+            state_check(FindingState, "finding_state_known"),
+            models.CheckConstraint(
+                condition=Q(
+                    kind__in=[
+                        "regressed",
+                        "improved",
+                        "split",
+                        "unchanged",
+                        "inconclusive",
+                    ]
+                ),
+                name="finding_kind_known",
+            ),
+        ]
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.series}"
+
+
+class FindingVerdict(models.Model):
+    """One component of a finding's vector."""
+
+    finding = models.ForeignKey(
+        Finding, on_delete=models.CASCADE, related_name="verdicts"
+    )
+    uarch = models.ForeignKey(
+        Microarchitecture, on_delete=models.PROTECT, related_name="+"
+    )
+    verdict = models.CharField(
+        max_length=12, choices=[*Verdict.choices, ("split", "split between cases")]
+    )
+    reason = models.TextField(blank=True)
+    comparison = models.ForeignKey(
+        Comparison,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="The cell that moved most.",
+    )
+    mde = models.FloatField(
+        null=True, help_text="Largest of the unchanged cells' smallest visible effects."
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["finding", "uarch"], name="finding_verdict_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict__in=[*Verdict.values, "split"]),
+                name="finding_verdict_known",
+            ),
+        ]
+        ordering = ["finding", "uarch__name"]
+
+    def __str__(self) -> str:
+        return f"{self.uarch.name}: {self.verdict}"

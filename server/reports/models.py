@@ -1,0 +1,80 @@
+"""What is told: a report for a finding, and the outbox of deliveries."""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from server.core.states import Stateful, state_check
+from server.detection.models import Finding
+
+
+class ReportState(models.TextChoices):
+    DRAFT = "draft", "waiting for moderation"
+    APPROVED = "approved", "may be sent"
+    SENT = "sent", "sent"
+    REJECTED = "rejected", "will not be sent"
+
+
+class Report(Stateful):
+    """A text about a finding. Nothing leaves before it is approved."""
+
+    State = ReportState
+
+    NEXT: ClassVar = {
+        ReportState.DRAFT: frozenset({ReportState.APPROVED, ReportState.REJECTED}),
+        ReportState.APPROVED: frozenset({ReportState.SENT, ReportState.REJECTED}),
+    }
+
+    finding = models.OneToOneField(
+        Finding, on_delete=models.PROTECT, related_name="report"
+    )
+    subject = models.CharField(max_length=200)
+    body = models.TextField()
+    in_reply_to = models.CharField(max_length=500)
+    references = ArrayField(models.CharField(max_length=500), default=list)
+    to = ArrayField(models.CharField(max_length=320))
+    cc = ArrayField(models.CharField(max_length=320), default=list, blank=True)
+
+    class Meta:
+        constraints = [state_check(ReportState, "report_state_known")]
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return self.subject
+
+
+class DeliveryState(models.TextChoices):
+    QUEUED = "queued", "waiting to be sent"
+    SENDING = "sending", "given to the mail server"
+    SENT = "sent", "accepted by the mail server"
+    FAILED = "failed", "refused"
+
+
+class Delivery(Stateful):
+    """One mail in the outbox. Committed before it is sent; its Message-ID is made from the row."""
+
+    State = DeliveryState
+
+    NEXT: ClassVar = {
+        DeliveryState.QUEUED: frozenset({DeliveryState.SENDING, DeliveryState.FAILED}),
+        DeliveryState.SENDING: frozenset(
+            {DeliveryState.SENT, DeliveryState.QUEUED, DeliveryState.FAILED}
+        ),
+    }
+
+    report = models.OneToOneField(
+        Report, on_delete=models.PROTECT, related_name="delivery"
+    )
+    message_id = models.CharField(max_length=200, unique=True)
+    tries = models.PositiveIntegerField(default=0)
+    not_before = models.DateTimeField(null=True, blank=True)
+    sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [state_check(DeliveryState, "delivery_state_known")]
+        verbose_name_plural = "deliveries"
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"<{self.message_id}>"

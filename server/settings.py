@@ -1,0 +1,236 @@
+"""One settings file for every site: what differs comes from the environment (docs/operations/settings.md)."""
+
+from pathlib import Path
+from typing import Any
+
+import environ
+import structlog
+from csp.constants import NONCE, SELF
+
+from server.core import logs
+from server.env import secret
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+env = environ.Env()
+# `make setup` writes this file for the embedded default; what the environment already says goes first.
+env.read_env(env.str("TIDEMARK_ENV_FILE", default=str(BASE_DIR / ".local" / "env")))
+
+VERSION = "0.1.0"
+DEBUG = env.bool("TIDEMARK_DEBUG", default=False)
+SECRET_KEY = secret("TIDEMARK_SECRET_KEY")
+ALLOWED_HOSTS = env.list(
+    "TIDEMARK_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"]
+)
+CSRF_TRUSTED_ORIGINS = env.list("TIDEMARK_CSRF_TRUSTED_ORIGINS", default=[])
+# Addresses in mails, agents' assignments and reports start with this one.
+SITE_URL = env.str("TIDEMARK_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django.contrib.postgres",
+    "csp",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_filters",
+    "server.core",
+    "server.sources",
+    "server.builds",
+    "server.lab",
+    "server.results",
+    "server.detection",
+    "server.reports",
+    "server.api",
+    "server.dashboard",
+]
+MIGRATION_MODULES = {
+    app: f"migrations.{app}"
+    for app in ("core", "sources", "builds", "lab", "results", "detection", "reports")
+}
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "server.core.middleware.LogContextMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "csp.middleware.CSPMiddleware",
+]
+ROOT_URLCONF = "server.urls"
+WSGI_APPLICATION = "server.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "server.dashboard.context.site",
+            ]
+        },
+    }
+]
+
+# --- data -----------------------------------------------------------------
+DATABASES: dict[str, Any] = {"default": env.db_url("TIDEMARK_DATABASE_URL")}
+DATABASES["default"].setdefault("OPTIONS", {})
+DATABASES["default"]["OPTIONS"].setdefault("connect_timeout", 5)
+# One pool for each process: a thread waits for a connection instead of opening one more than PostgreSQL allows.
+DATABASES["default"]["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}
+DATABASES["default"]["CONN_MAX_AGE"] = 0
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+USE_I18N = False
+
+# Mirrors, artifacts and the local dispatcher's files.
+STATE_DIR = Path(
+    env.str("TIDEMARK_STATE_DIR", default=str(BASE_DIR / ".local" / "state"))
+).resolve()
+
+# --- tasks: rows are the truth, messages only wake someone up -----------------
+CELERY_BROKER_URL = secret("TIDEMARK_REDIS_URL")
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 1800,
+    "unacked_restore_interval": 10,
+    "unacked_restore_throttle": 1,
+    "socket_connect_timeout": 5,
+    "socket_timeout": 30,
+    "socket_keepalive": True,
+    "health_check_interval": 25,
+    "global_keyprefix": env.str("TIDEMARK_REDIS_PREFIX", default="tidemark:"),
+}
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_RETRY_ON_WORKER_LOST = True
+CELERY_TASK_ACKS_ON_FAILURE = True
+CELERY_TASK_ACKS_ON_TIMEOUT = True
+CELERY_TASK_SOFT_TIME_LIMIT = 240
+# Must stay below the visibility timeout, or a long task would run twice at once.
+CELERY_TASK_TIME_LIMIT = 300
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_CREATE_MISSING_QUEUES = False
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
+CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 10
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+
+# --- what this site does ------------------------------------------------------
+# From these addresses series run without a person's approval; all others wait in state `held`.
+TRUSTED_SENDERS = frozenset(
+    a.lower() for a in env.list("TIDEMARK_TRUSTED_SENDERS", default=[])
+)
+# A demo or test site judges virtual machines among themselves; elsewhere they are stored and not judged.
+VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
+DISPATCHER = env.str("TIDEMARK_DISPATCHER", default="local")
+# How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
+LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
+LOCAL_AGENT = env.str(
+    "TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz")
+)
+LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)
+# Seconds between two looks of the sweeps that find what a lost message left.
+SWEEP_SECONDS = env.float("TIDEMARK_SWEEP_SECONDS", default=10.0)
+
+# --- mail ------------------------------------------------------------------------
+MAIL_ENABLED = env.bool("TIDEMARK_MAIL_ENABLED", default=False)
+MAIL_FROM = env.str("TIDEMARK_MAIL_FROM", default="Tidemark <tidemark@localhost>")
+MAIL_MAX_RECIPIENTS = 20
+MAIL_HOURLY_CAP = env.int("TIDEMARK_MAIL_HOURLY_CAP", default=10)
+EMAIL_HOST = env.str("TIDEMARK_SMTP_HOST", default="127.0.0.1")
+EMAIL_PORT = env.int("TIDEMARK_SMTP_PORT", default=25)
+EMAIL_HOST_USER = env.str("TIDEMARK_SMTP_USER", default="")
+EMAIL_HOST_PASSWORD = (
+    secret("TIDEMARK_SMTP_PASSWORD", default="-") if EMAIL_HOST_USER else ""
+)
+EMAIL_USE_TLS = env.bool("TIDEMARK_SMTP_STARTTLS", default=False)
+EMAIL_TIMEOUT = 20
+# HOST:PORT of the site's own sink, the only way out for a report about virtual machines.
+MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
+
+# --- web -------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATIC_ROOT = Path(
+    env.str("TIDEMARK_STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
+)
+STATICFILES_DIRS: list[tuple[str, Path]] = [
+    ("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist")
+]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+    },
+}
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+BEHIND_TLS = env.bool("TIDEMARK_BEHIND_TLS", default=False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+SECURE_SSL_REDIRECT = BEHIND_TLS
+SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+if BEHIND_TLS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, "'unsafe-inline'"],
+        "img-src": [SELF, "data:"],
+        "frame-ancestors": ["'none'"],
+        "base-uri": [SELF],
+        "form-action": [SELF],
+    }
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["server.api.authentication.TokenAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.AllowAny"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "server.api.pagination.Pages",
+    "PAGE_SIZE": 50,
+    "EXCEPTION_HANDLER": "server.api.problems.handle",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Tidemark",
+    "DESCRIPTION": "What a change to the Linux kernel costs, per microarchitecture.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "OAS_VERSION": "3.1.0",
+}
+
+# --- logs: one JSON object a line on stderr -----------------------------------------
+LOGGING = logs.logging_config(
+    level=env.str("TIDEMARK_LOG_LEVEL", default="INFO"),
+    process=env.str("TIDEMARK_PROCESS", default="manage"),
+)
+structlog.configure(**logs.structlog_config())
