@@ -13,9 +13,7 @@ def secret(name: str, default: str | None = None) -> str:
         try:
             return Path(file_name).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise ImproperlyConfigured(
-                f"{name}_FILE: cannot read {file_name}: {error}"
-            ) from error
+            raise ImproperlyConfigured(f"{name}_FILE: cannot read {file_name}: {error}") from error
     value = os.environ.get(name, default)
     if value is None or value == "":
         raise ImproperlyConfigured(f"set {name} or {name}_FILE")

@@ -18,9 +18,7 @@ env.read_env(env.str("TIDEMARK_ENV_FILE", default=str(BASE_DIR / ".local" / "env
 VERSION = "0.1.0"
 DEBUG = env.bool("TIDEMARK_DEBUG", default=False)
 SECRET_KEY = secret("TIDEMARK_SECRET_KEY")
-ALLOWED_HOSTS = env.list(
-    "TIDEMARK_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"]
-)
+ALLOWED_HOSTS = env.list("TIDEMARK_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("TIDEMARK_CSRF_TRUSTED_ORIGINS", default=[])
 # Addresses in mails, agents' assignments and reports start with this one.
 SITE_URL = env.str("TIDEMARK_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
@@ -50,8 +48,7 @@ INSTALLED_APPS = [
     "server.dashboard",
 ]
 MIGRATION_MODULES = {
-    app: f"migrations.{app}"
-    for app in ("core", "sources", "builds", "lab", "results", "detection", "reports")
+    app: f"migrations.{app}" for app in ("core", "sources", "builds", "lab", "results", "detection", "reports")
 }
 
 MIDDLEWARE = [
@@ -86,7 +83,7 @@ TEMPLATES = [
 ]
 
 # --- data -----------------------------------------------------------------
-DATABASES: dict[str, Any] = {"default": env.db_url("TIDEMARK_DATABASE_URL")}
+DATABASES: dict[str, Any] = {"default": env.db_url_config(secret("TIDEMARK_DATABASE_URL"))}
 DATABASES["default"].setdefault("OPTIONS", {})
 DATABASES["default"]["OPTIONS"].setdefault("connect_timeout", 5)
 # One pool for each process: a thread waits for a connection instead of opening one more than PostgreSQL allows.
@@ -100,9 +97,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 
 # Mirrors, artifacts and the local dispatcher's files.
-STATE_DIR = Path(
-    env.str("TIDEMARK_STATE_DIR", default=str(BASE_DIR / ".local" / "state"))
-).resolve()
+STATE_DIR = Path(env.str("TIDEMARK_STATE_DIR", default=str(BASE_DIR / ".local" / "state"))).resolve()
 
 # --- tasks: rows are the truth, messages only wake someone up -----------------
 CELERY_BROKER_URL = secret("TIDEMARK_REDIS_URL")
@@ -138,17 +133,17 @@ CELERY_TIMEZONE = "UTC"
 
 # --- what this site does ------------------------------------------------------
 # From these addresses series run without a person's approval; all others wait in state `held`.
-TRUSTED_SENDERS = frozenset(
-    a.lower() for a in env.list("TIDEMARK_TRUSTED_SENDERS", default=[])
-)
+TRUSTED_SENDERS = frozenset(a.lower() for a in env.list("TIDEMARK_TRUSTED_SENDERS", default=[]))
 # A demo or test site judges virtual machines among themselves; elsewhere they are stored and not judged.
 VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
+# Where agents find this service; differs from SITE_URL behind a proxy.
+AGENT_URL = env.str("TIDEMARK_AGENT_URL", default=SITE_URL).rstrip("/")
 DISPATCHER = env.str("TIDEMARK_DISPATCHER", default="local")
 # How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
 LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
-LOCAL_AGENT = env.str(
-    "TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz")
-)
+LOCAL_AGENT = env.str("TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz"))
+# A patch's Makefile is its author's program: builders run it in a sandbox. "none" is for hosts that are one.
+BUILD_SANDBOX = env.str("TIDEMARK_BUILD_SANDBOX", default="bwrap")
 LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)
 # Seconds between two looks of the sweeps that find what a lost message left.
 SWEEP_SECONDS = env.float("TIDEMARK_SWEEP_SECONDS", default=10.0)
@@ -161,9 +156,7 @@ MAIL_HOURLY_CAP = env.int("TIDEMARK_MAIL_HOURLY_CAP", default=10)
 EMAIL_HOST = env.str("TIDEMARK_SMTP_HOST", default="127.0.0.1")
 EMAIL_PORT = env.int("TIDEMARK_SMTP_PORT", default=25)
 EMAIL_HOST_USER = env.str("TIDEMARK_SMTP_USER", default="")
-EMAIL_HOST_PASSWORD = (
-    secret("TIDEMARK_SMTP_PASSWORD", default="-") if EMAIL_HOST_USER else ""
-)
+EMAIL_HOST_PASSWORD = secret("TIDEMARK_SMTP_PASSWORD", default="-") if EMAIL_HOST_USER else ""
 EMAIL_USE_TLS = env.bool("TIDEMARK_SMTP_STARTTLS", default=False)
 EMAIL_TIMEOUT = 20
 # HOST:PORT of the site's own sink, the only way out for a report about virtual machines.
@@ -171,17 +164,11 @@ MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
 
 # --- web -------------------------------------------------------------------------
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(
-    env.str("TIDEMARK_STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
-)
-STATICFILES_DIRS: list[tuple[str, Path]] = [
-    ("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist")
-]
+STATIC_ROOT = Path(env.str("TIDEMARK_STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
+STATICFILES_DIRS: list[tuple[str, Path]] = [("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist")]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {
-        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
-    },
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"

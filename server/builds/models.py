@@ -18,9 +18,7 @@ class KernelConfig(models.Model):
         default="allnoconfig",
         help_text="make target the fragment is merged over",
     )
-    fragment = models.TextField(
-        help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
-    )
+    fragment = models.TextField(help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused.")
 
     class Meta:
         ordering = ["name"]
@@ -55,26 +53,17 @@ class Build(Stateful):
 
     State = BuildState
 
+    # A result that waited in an agent's spool can end a build that was planned again meanwhile.
     NEXT: ClassVar = {
-        BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.FAILED}),
-        BuildState.DISPATCHED: frozenset(
-            {BuildState.RUNNING, BuildState.WANTED, BuildState.FAILED}
-        ),
-        BuildState.RUNNING: frozenset(
-            {BuildState.BUILT, BuildState.FAILED, BuildState.WANTED}
-        ),
+        BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.BUILT, BuildState.FAILED}),
+        BuildState.DISPATCHED: frozenset({BuildState.RUNNING, BuildState.WANTED, BuildState.BUILT, BuildState.FAILED}),
+        BuildState.RUNNING: frozenset({BuildState.BUILT, BuildState.FAILED, BuildState.WANTED}),
     }
 
-    revision = models.ForeignKey(
-        Revision, on_delete=models.PROTECT, related_name="builds"
-    )
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="builds")
     tree_sha = models.CharField(max_length=40)
-    config = models.ForeignKey(
-        KernelConfig, on_delete=models.PROTECT, related_name="builds"
-    )
-    toolchain = models.ForeignKey(
-        Toolchain, on_delete=models.PROTECT, related_name="builds"
-    )
+    config = models.ForeignKey(KernelConfig, on_delete=models.PROTECT, related_name="builds")
+    toolchain = models.ForeignKey(Toolchain, on_delete=models.PROTECT, related_name="builds")
     arch = models.CharField(max_length=20)
     build_id = models.CharField(
         max_length=64,
@@ -88,9 +77,7 @@ class Build(Stateful):
     class Meta:
         constraints = [
             state_check(BuildState, "build_state_known"),
-            models.UniqueConstraint(
-                fields=["tree_sha", "config", "toolchain", "arch"], name="build_once"
-            ),
+            models.UniqueConstraint(fields=["tree_sha", "config", "toolchain", "arch"], name="build_once"),
             models.CheckConstraint(
                 condition=~models.Q(state="built") | ~models.Q(build_id=""),
                 name="built_has_id",
@@ -117,9 +104,7 @@ class Artifact(models.Model):
     size = models.PositiveBigIntegerField(help_text="bytes")
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["build", "kind"], name="artifact_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["build", "kind"], name="artifact_once")]
         ordering = ["build", "kind"]
 
     def __str__(self) -> str:

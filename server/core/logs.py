@@ -8,9 +8,7 @@ import structlog
 _SECRET_NAMES = frozenset({"token", "authorization", "password", "secret"})
 
 
-def _hide_secrets(
-    _logger: Any, _method: str, event: structlog.typing.EventDict
-) -> structlog.typing.EventDict:
+def _hide_secrets(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     for name in event.keys() & _SECRET_NAMES:
         event[name] = "***"
     return event
@@ -45,9 +43,7 @@ def structlog_config() -> dict[str, Any]:
 def logging_config(*, level: str, process: str) -> dict[str, Any]:
     """Django's LOGGING: everything, Django's and Celery's own lines too, leaves as JSON on stderr."""
 
-    def add_process(
-        _logger: Any, _method: str, event: structlog.typing.EventDict
-    ) -> structlog.typing.EventDict:
+    def add_process(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event["process"] = process
         return event
 

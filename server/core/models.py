@@ -7,9 +7,7 @@ class Transition(models.Model):
     """One step in the life of one row. Written in the transaction of the step, never changed."""
 
     trace = models.CharField(max_length=16, db_index=True)
-    subject = models.CharField(
-        max_length=30, help_text="Kind of row: series, build, session, boot ..."
-    )
+    subject = models.CharField(max_length=30, help_text="Kind of row: series, build, session, boot ...")
     subject_id = models.BigIntegerField()
     before = models.CharField(max_length=20, blank=True)
     after = models.CharField(max_length=20)
@@ -17,11 +15,7 @@ class Transition(models.Model):
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
-        indexes = [
-            models.Index(
-                fields=["subject", "subject_id", "id"], name="transition_subject"
-            )
-        ]
+        indexes = [models.Index(fields=["subject", "subject_id", "id"], name="transition_subject")]
         ordering = ["id"]
 
     def __str__(self) -> str:
@@ -39,9 +33,7 @@ class ApiToken(models.Model):
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
     scope = models.CharField(max_length=10, choices=Scope.choices)
-    subject = models.CharField(
-        max_length=100, help_text="Machine or builder that holds it."
-    )
+    subject = models.CharField(max_length=100, help_text="Machine or builder that holds it.")
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

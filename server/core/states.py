@@ -25,9 +25,7 @@ class Stateful(models.Model):
     NEXT: ClassVar[Mapping[str, frozenset[str]]]
 
     state = models.CharField(max_length=20)
-    reason = models.TextField(
-        blank=True, default="", help_text="Why it is in this state, for people."
-    )
+    reason = models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")
     state_since = models.DateTimeField(default=clock.now, db_default=Now())
     trace = models.CharField(max_length=16, default=new_trace, db_index=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -48,11 +46,9 @@ class Stateful(models.Model):
         """
         before = self.state
         if to not in self.NEXT.get(before, frozenset()):
-            raise ValueError(
-                f"{self._meta.model_name} {self.pk}: no way from {before} to {to}"
-            )
+            raise ValueError(f"{self._meta.model_name} {self.pk}: no way from {before} to {to}")
         since = clock.now()
-        manager = type(self)._default_manager  # noqa: SLF001 (Django's documented name)
+        manager = type(self)._default_manager
         with transaction.atomic():
             changed = manager.filter(pk=self.pk, state=before).update(
                 state=to, reason=reason, state_since=since, **fields
@@ -67,7 +63,7 @@ class Stateful(models.Model):
 
 
 def _record(row: Stateful, before: str, after: str, reason: str) -> None:
-    subject = str(row._meta.model_name)  # noqa: SLF001 (Django's documented name)
+    subject = str(row._meta.model_name)
     Transition.objects.create(
         trace=row.trace,
         subject=subject,
@@ -91,6 +87,4 @@ def _record(row: Stateful, before: str, after: str, reason: str) -> None:
 
 def state_check(states: type[models.TextChoices], name: str) -> models.CheckConstraint:
     """The database's own guard: only known states can be stored."""
-    return models.CheckConstraint(
-        condition=models.Q(state__in=list(states.values)), name=name
-    )
+    return models.CheckConstraint(condition=models.Q(state__in=list(states.values)), name=name)

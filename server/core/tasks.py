@@ -15,7 +15,7 @@ Sender = Callable[[str, tuple[int | str, ...]], None]
 
 def _send(name: str, args: tuple[int | str, ...]) -> None:
     try:
-        current_app.send_task(name, args=args, queue=name.split(".")[0], retry=False)
+        current_app.send_task(name, args=args, queue=name.partition(".")[0], retry=False)
     except (OperationalError, OSError) as error:
         # The row that wants this work is committed: a sweep finds it.
         log.warning("wake_up_lost", task=name, error=str(error))

@@ -34,12 +34,13 @@ def issue_token(*, name: str, scope: ApiToken.Scope, subject: str) -> str:
 
 def find_token(secret: str) -> ApiToken | None:
     """The valid token that `secret` opens, or None."""
-    parts = secret.split("_", 2)
-    if len(parts) != 3 or parts[0] != "tm":
+    mark, _, rest = secret.partition("_")
+    prefix, _, random = rest.partition("_")
+    if mark != "tm" or not random:
         return None
     now = clock.now()
     token = (
-        ApiToken.objects.filter(prefix=parts[1], revoked_at=None)
+        ApiToken.objects.filter(prefix=prefix, revoked_at=None)
         .filter(Q(expires_at=None) | Q(expires_at__gt=now))
         .first()
     )

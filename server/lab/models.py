@@ -44,28 +44,18 @@ class Machine(models.Model):
         QUARANTINED = "quarantined", "quarantined"
 
     name = models.SlugField(max_length=60, unique=True)
-    uarch = models.ForeignKey(
-        Microarchitecture, on_delete=models.PROTECT, related_name="machines"
-    )
+    uarch = models.ForeignKey(Microarchitecture, on_delete=models.PROTECT, related_name="machines")
     enabled = models.BooleanField(default=True)
-    health = models.CharField(
-        max_length=12, choices=Health.choices, default=Health.GOOD
-    )
+    health = models.CharField(max_length=12, choices=Health.choices, default=Health.GOOD)
     health_reason = models.TextField(blank=True)
     virtual = models.BooleanField(default=False)
     clock = models.CharField(max_length=12, choices=Clock.choices, default=Clock.WALL)
     boot_driver = models.CharField(max_length=10, default="qemu")
     driver_options = models.JSONField(default=dict, blank=True)
-    config = models.ForeignKey(
-        KernelConfig, on_delete=models.PROTECT, related_name="machines"
-    )
-    toolchain = models.ForeignKey(
-        Toolchain, on_delete=models.PROTECT, related_name="machines"
-    )
+    config = models.ForeignKey(KernelConfig, on_delete=models.PROTECT, related_name="machines")
+    toolchain = models.ForeignKey(Toolchain, on_delete=models.PROTECT, related_name="machines")
     boots_per_side = models.PositiveIntegerField(default=4)
-    facts = models.JSONField(
-        default=dict, blank=True, help_text="What the last boot's probe saw."
-    )
+    facts = models.JSONField(default=dict, blank=True, help_text="What the last boot's probe saw.")
     last_seen_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -78,9 +68,7 @@ class Machine(models.Model):
                 condition=Q(clock__in=["wall", "instructions"]),
                 name="machine_clock_known",
             ),
-            models.CheckConstraint(
-                condition=Q(boots_per_side__gte=2), name="machine_boots_enough"
-            ),
+            models.CheckConstraint(condition=Q(boots_per_side__gte=2), name="machine_boots_enough"),
         ]
         ordering = ["uarch__name", "name"]
 
@@ -91,18 +79,12 @@ class Machine(models.Model):
 class CoreType(models.Model):
     """One kind of core in a machine; most machines have one."""
 
-    machine = models.ForeignKey(
-        Machine, on_delete=models.CASCADE, related_name="core_types"
-    )
+    machine = models.ForeignKey(Machine, on_delete=models.CASCADE, related_name="core_types")
     name = models.CharField(max_length=60)
-    cpus = models.CharField(
-        max_length=200, help_text="CPU list as the kernel writes it: 0-3,8"
-    )
+    cpus = models.CharField(max_length=200, help_text="CPU list as the kernel writes it: 0-3,8")
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["machine", "name"], name="core_type_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["machine", "name"], name="core_type_once")]
         ordering = ["machine", "name"]
 
     def __str__(self) -> str:
@@ -123,43 +105,30 @@ class Session(Stateful):
 
     State = SessionState
 
+    # A result that waited in an agent's spool can end a session that was planned again meanwhile.
     NEXT: ClassVar = {
         SessionState.PLANNED: frozenset(
-            {SessionState.DISPATCHED, SessionState.FAILED, SessionState.CANCELED}
+            {SessionState.DISPATCHED, SessionState.DONE, SessionState.FAILED, SessionState.CANCELED}
         ),
         SessionState.DISPATCHED: frozenset(
             {
                 SessionState.RUNNING,
                 SessionState.PLANNED,
+                SessionState.DONE,
                 SessionState.FAILED,
                 SessionState.CANCELED,
             }
         ),
         SessionState.RUNNING: frozenset(
-            {
-                SessionState.DONE,
-                SessionState.FAILED,
-                SessionState.PLANNED,
-                SessionState.CANCELED,
-            }
+            {SessionState.DONE, SessionState.FAILED, SessionState.PLANNED, SessionState.CANCELED}
         ),
     }
-    FINAL: ClassVar = frozenset(
-        {SessionState.DONE, SessionState.FAILED, SessionState.CANCELED}
-    )
+    FINAL: ClassVar = frozenset({SessionState.DONE, SessionState.FAILED, SessionState.CANCELED})
 
-    series = models.ForeignKey(
-        Series, on_delete=models.PROTECT, related_name="sessions"
-    )
-    machine = models.ForeignKey(
-        Machine, on_delete=models.PROTECT, related_name="sessions"
-    )
-    base_build = models.ForeignKey(
-        Build, on_delete=models.PROTECT, related_name="sessions_as_base"
-    )
-    patched_build = models.ForeignKey(
-        Build, on_delete=models.PROTECT, related_name="sessions_as_patched"
-    )
+    series = models.ForeignKey(Series, on_delete=models.PROTECT, related_name="sessions")
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="sessions")
+    base_build = models.ForeignKey(Build, on_delete=models.PROTECT, related_name="sessions_as_base")
+    patched_build = models.ForeignKey(Build, on_delete=models.PROTECT, related_name="sessions_as_patched")
 
     class Meta:
         constraints = [
@@ -189,26 +158,16 @@ class Boot(Stateful):
         PATCHED = "patched", "patched kernel"
 
     NEXT: ClassVar = {
-        BootState.PLANNED: frozenset(
-            {BootState.RUNNING, BootState.MEASURED, BootState.FAILED}
-        ),
-        BootState.RUNNING: frozenset(
-            {BootState.MEASURED, BootState.FAILED, BootState.PLANNED}
-        ),
+        BootState.PLANNED: frozenset({BootState.RUNNING, BootState.MEASURED, BootState.FAILED}),
+        BootState.RUNNING: frozenset({BootState.MEASURED, BootState.FAILED, BootState.PLANNED}),
     }
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="boots")
     position = models.PositiveIntegerField(help_text="Order in the session, from 0")
     arm = models.CharField(max_length=8, choices=Arm.choices)
-    retries = models.PositiveIntegerField(
-        default=0, help_text="Times it was planned again for infrastructure reasons"
-    )
-    boot_id = models.CharField(
-        max_length=36, blank=True, help_text="The running kernel's own random boot_id"
-    )
-    build_id = models.CharField(
-        max_length=64, blank=True, help_text="GNU build id the running kernel showed"
-    )
+    retries = models.PositiveIntegerField(default=0, help_text="Times it was planned again for infrastructure reasons")
+    boot_id = models.CharField(max_length=36, blank=True, help_text="The running kernel's own random boot_id")
+    build_id = models.CharField(max_length=64, blank=True, help_text="GNU build id the running kernel showed")
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     facts = models.JSONField(default=dict, blank=True)
@@ -222,15 +181,9 @@ class Boot(Stateful):
     class Meta:
         constraints = [
             state_check(BootState, "boot_state_known"),
-            models.CheckConstraint(
-                condition=Q(arm__in=["base", "patched"]), name="boot_arm_known"
-            ),
-            models.UniqueConstraint(
-                fields=["session", "position"], name="boot_position_once"
-            ),
-            models.UniqueConstraint(
-                fields=["boot_id"], condition=~Q(boot_id=""), name="boot_id_once"
-            ),
+            models.CheckConstraint(condition=Q(arm__in=["base", "patched"]), name="boot_arm_known"),
+            models.UniqueConstraint(fields=["session", "position"], name="boot_position_once"),
+            models.UniqueConstraint(fields=["boot_id"], condition=~Q(boot_id=""), name="boot_id_once"),
             models.CheckConstraint(
                 condition=~Q(state="measured") | (~Q(boot_id="") & ~Q(build_id="")),
                 name="measured_boot_is_proved",
@@ -265,12 +218,8 @@ class Attempt(Stateful):
                 AttemptState.CANCELED,
             }
         ),
-        AttemptState.QUEUED: frozenset(
-            {AttemptState.RUNNING, AttemptState.LOST, AttemptState.CANCELED}
-        ),
-        AttemptState.RUNNING: frozenset(
-            {AttemptState.DONE, AttemptState.LOST, AttemptState.CANCELED}
-        ),
+        AttemptState.QUEUED: frozenset({AttemptState.RUNNING, AttemptState.LOST, AttemptState.CANCELED}),
+        AttemptState.RUNNING: frozenset({AttemptState.DONE, AttemptState.LOST, AttemptState.CANCELED}),
     }
     ACTIVE: ClassVar = (
         AttemptState.SUBMITTING,
@@ -278,13 +227,9 @@ class Attempt(Stateful):
         AttemptState.RUNNING,
     )
 
-    key = models.CharField(
-        max_length=60, unique=True, help_text="build-ID-NUMBER or session-ID-NUMBER"
-    )
+    key = models.CharField(max_length=60, unique=True, help_text="build-ID-NUMBER or session-ID-NUMBER")
     number = models.PositiveIntegerField()
-    build = models.ForeignKey(
-        Build, null=True, blank=True, on_delete=models.CASCADE, related_name="attempts"
-    )
+    build = models.ForeignKey(Build, null=True, blank=True, on_delete=models.CASCADE, related_name="attempts")
     session = models.ForeignKey(
         Session,
         null=True,
@@ -293,9 +238,7 @@ class Attempt(Stateful):
         related_name="attempts",
     )
     adapter = models.CharField(max_length=20)
-    slots = models.PositiveIntegerField(
-        help_text="How much of the dispatcher's capacity it takes."
-    )
+    slots = models.PositiveIntegerField(help_text="How much of the dispatcher's capacity it takes.")
     agent = models.CharField(
         max_length=64,
         blank=True,
@@ -308,8 +251,7 @@ class Attempt(Stateful):
         constraints = [
             state_check(AttemptState, "attempt_state_known"),
             models.CheckConstraint(
-                condition=Q(build__isnull=False, session__isnull=True)
-                | Q(build__isnull=True, session__isnull=False),
+                condition=Q(build__isnull=False, session__isnull=True) | Q(build__isnull=True, session__isnull=False),
                 name="attempt_of_one_thing",
             ),
             models.UniqueConstraint(

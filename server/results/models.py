@@ -27,26 +27,18 @@ class Benchmark(models.Model):
 class Case(models.Model):
     """A benchmark with one set of parameters."""
 
-    benchmark = models.ForeignKey(
-        Benchmark, on_delete=models.PROTECT, related_name="cases"
-    )
+    benchmark = models.ForeignKey(Benchmark, on_delete=models.PROTECT, related_name="cases")
     name = models.SlugField(max_length=60)
     title = models.CharField(max_length=200)
-    runs = models.PositiveIntegerField(
-        help_text="Values wanted from each boot, warm-up included."
-    )
-    warmup = models.PositiveIntegerField(
-        default=1, help_text="First values of a boot that are kept but not judged."
-    )
+    runs = models.PositiveIntegerField(help_text="Values wanted from each boot, warm-up included.")
+    warmup = models.PositiveIntegerField(default=1, help_text="First values of a boot that are kept but not judged.")
     timeout_seconds = models.PositiveIntegerField(default=60)
     enabled = models.BooleanField(default=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["benchmark", "name"], name="case_once"),
-            models.CheckConstraint(
-                condition=Q(runs__gt=models.F("warmup")), name="case_has_runs"
-            ),
+            models.CheckConstraint(condition=Q(runs__gt=models.F("warmup")), name="case_has_runs"),
         ]
         ordering = ["benchmark__name", "name"]
 
@@ -61,23 +53,17 @@ class Metric(models.Model):
         LOWER = "lower", "lower is better"
         HIGHER = "higher", "higher is better"
 
-    benchmark = models.ForeignKey(
-        Benchmark, on_delete=models.PROTECT, related_name="metrics"
-    )
+    benchmark = models.ForeignKey(Benchmark, on_delete=models.PROTECT, related_name="metrics")
     name = models.SlugField(max_length=60)
     title = models.CharField(max_length=200)
     unit = models.CharField(max_length=40)
     better = models.CharField(max_length=6, choices=Better.choices)
-    resolution = models.FloatField(
-        default=0.0, help_text="Smallest step between two values, in `unit`."
-    )
+    resolution = models.FloatField(default=0.0, help_text="Smallest step between two values, in `unit`.")
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["benchmark", "name"], name="metric_once"),
-            models.CheckConstraint(
-                condition=Q(better__in=["lower", "higher"]), name="metric_better_known"
-            ),
+            models.CheckConstraint(condition=Q(better__in=["lower", "higher"]), name="metric_better_known"),
         ]
         ordering = ["benchmark__name", "name"]
 
@@ -88,32 +74,18 @@ class Metric(models.Model):
 class Measurement(models.Model):
     """All values of one (boot, case, metric, core type). Written once by COPY, never updated."""
 
-    boot = models.ForeignKey(
-        Boot, on_delete=models.CASCADE, related_name="measurements"
-    )
-    case = models.ForeignKey(
-        Case, on_delete=models.PROTECT, related_name="measurements"
-    )
-    metric = models.ForeignKey(
-        Metric, on_delete=models.PROTECT, related_name="measurements"
-    )
-    core_type = models.ForeignKey(
-        CoreType, on_delete=models.PROTECT, related_name="measurements"
-    )
-    values = ArrayField(
-        models.FloatField(), help_text="In the order they were measured, warm-up first."
-    )
+    boot = models.ForeignKey(Boot, on_delete=models.CASCADE, related_name="measurements")
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="measurements")
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="measurements")
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="measurements")
+    values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
     warmup = models.PositiveIntegerField()
     recorded_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["boot", "case", "metric", "core_type"], name="measurement_once"
-            ),
-            models.CheckConstraint(
-                condition=Q(values__len__gt=0), name="measurement_has_values"
-            ),
+            models.UniqueConstraint(fields=["boot", "case", "metric", "core_type"], name="measurement_once"),
+            models.CheckConstraint(condition=Q(values__len__gt=0), name="measurement_has_values"),
         ]
         ordering = ["boot", "case", "metric"]
 

@@ -1,0 +1,151 @@
+"""What agents call (docs/agent-protocol.md). Each view checks the form, finds the attempt and calls one service."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+from django.db import transaction
+from django.http import FileResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from server.api.authentication import AgentsOnly
+from server.api.v1 import agent_serializers as forms
+from server.builds.services import record_build
+from server.builds.storage import artifact_path, put_artifact
+from server.core.errors import DomainError
+from server.core.models import ApiToken
+from server.core.tasks import enqueue
+from server.lab.assignments import assignment
+from server.lab.attempts import claim_attempt, end_attempt, find_attempt, renew_lease
+from server.lab.boots import start_boot
+from server.lab.models import Attempt
+from server.results.selectors import case_orders
+from server.results.services import record_boot
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_CHUNK = 1 << 20
+
+
+class AgentView(APIView):
+    permission_classes = [AgentsOnly]
+
+    def attempt(self, request: Request, key: str) -> Attempt:
+        assert isinstance(request.auth, ApiToken)
+        attempt = find_attempt(key=key, token=request.auth)
+        structlog.contextvars.bind_contextvars(trace=attempt.trace, key=key)
+        return attempt
+
+
+class ClaimView(AgentView):
+    @extend_schema(request=forms.ClaimIn, responses={200: OpenApiTypes.OBJECT})
+    def post(self, request: Request, key: str) -> Response:
+        form = forms.ClaimIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        attempt = self.attempt(request, key)
+        claim_attempt(attempt=attempt, agent=form.validated_data["agent"])
+        return Response(assignment(attempt, case_orders()))
+
+
+class HeartbeatView(AgentView):
+    @extend_schema(request=forms.HeartbeatIn, responses={200: forms.ContinueOut})
+    def post(self, request: Request, key: str) -> Response:
+        form = forms.HeartbeatIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        return Response({"continue": renew_lease(attempt=self.attempt(request, key), **form.validated_data)})
+
+
+class BuildResultView(AgentView):
+    @extend_schema(request=forms.BuildResultIn, responses={200: OpenApiTypes.OBJECT})
+    def post(self, request: Request, key: str) -> Response:
+        form = forms.BuildResultIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        attempt, result = self.attempt(request, key), form.result()
+        if attempt.build is None:
+            raise DomainError("not-found", f"{key} is not a build")
+        stored = False
+        with transaction.atomic():
+            if result.outcome != "infrastructure":
+                stored = record_build(build=attempt.build, result=result)
+            end_attempt(
+                attempt=attempt, agent=form.validated_data["agent"], outcome=result.outcome, reason=result.reason
+            )
+            enqueue("builds.sweep")
+        return Response({"stored": stored})
+
+
+class BootStartView(AgentView):
+    @extend_schema(request=forms.AgentIn, responses={200: forms.ContinueOut})
+    def post(self, request: Request, key: str, position: int) -> Response:
+        form = forms.AgentIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        attempt = self.attempt(request, key)
+        return Response({"continue": start_boot(attempt=attempt, position=position, **form.validated_data)})
+
+
+class BootResultView(AgentView):
+    @extend_schema(request=forms.BootResultIn, responses={200: OpenApiTypes.OBJECT})
+    def post(self, request: Request, key: str, position: int) -> Response:
+        form = forms.BootResultIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        attempt = self.attempt(request, key)
+        if attempt.session is None:
+            raise DomainError("not-found", f"{key} is not a session")
+        stored, go_on = record_boot(attempt=attempt, position=position, report=form.report(), measured=form.measured())
+        return Response({"stored": stored, "continue": go_on})
+
+
+class EndView(AgentView):
+    @extend_schema(request=forms.EndIn, responses={200: OpenApiTypes.OBJECT})
+    def post(self, request: Request, key: str) -> Response:
+        form = forms.EndIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        with transaction.atomic():
+            end_attempt(attempt=self.attempt(request, key), **form.validated_data)
+            enqueue("lab.dispatch")
+        return Response({})
+
+
+class BytesParser(BaseParser):
+    """Hands the request's stream to the view untouched: a kernel image is never held in memory."""
+
+    media_type = "application/octet-stream"
+
+    def parse(self, stream: Any, *_: Any, **__: Any) -> Any:
+        return stream
+
+
+class ArtifactView(AgentView):
+    parser_classes = [BytesParser]
+
+    @extend_schema(request={"application/octet-stream": OpenApiTypes.BINARY}, responses={200: OpenApiTypes.OBJECT})
+    def put(self, request: Request, sha256: str) -> Response:
+        self._check(sha256)
+        assert isinstance(request.auth, ApiToken)
+        if request.auth.scope != ApiToken.Scope.BUILDER:
+            raise DomainError("forbidden", "only builders store artifacts")
+        new = put_artifact(sha256, self._chunks(request.data))
+        return Response({"sha256": sha256}, status=201 if new else 200)
+
+    @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    def get(self, _request: Request, sha256: str) -> FileResponse:
+        self._check(sha256)
+        try:
+            return FileResponse(artifact_path(sha256).open("rb"), content_type="application/octet-stream")
+        except FileNotFoundError:
+            raise DomainError("not-found", f"no artifact {sha256}") from None
+
+    @staticmethod
+    def _check(sha256: str) -> None:
+        if not _SHA256.fullmatch(sha256):
+            raise DomainError("not-found", "an artifact is named by its SHA-256 in lower-case hex")
+
+    @staticmethod
+    def _chunks(stream: Any) -> Iterator[bytes]:
+        while chunk := stream.read(_CHUNK):
+            yield chunk

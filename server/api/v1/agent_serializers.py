@@ -1,0 +1,89 @@
+"""The forms of what agents send. Everything from the lab is checked here before a service sees it."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from server.builds.models import Artifact
+from server.builds.services import ArtifactFile, BuildResult
+from server.lab.boots import BootReport
+from server.results.services import Values
+
+_HEX64 = r"^[0-9a-f]{64}$"
+
+
+class ClaimIn(serializers.Serializer[Any]):
+    agent = serializers.RegexField(r"^[A-Za-z0-9-]{8,64}$")
+    version = serializers.CharField(max_length=60)
+    host = serializers.CharField(max_length=200)
+
+
+class AgentIn(serializers.Serializer[Any]):
+    agent = serializers.CharField(max_length=64)
+
+
+class HeartbeatIn(AgentIn):
+    progress = serializers.CharField(max_length=200, allow_blank=True)
+
+
+class EndIn(AgentIn):
+    outcome = serializers.ChoiceField(["done", "failed"])
+    reason = serializers.CharField(max_length=2000, allow_blank=True, default="")
+
+
+class ContinueOut(serializers.Serializer[Any]):
+    def get_fields(self) -> dict[str, Any]:
+        # `continue` is a Python keyword, so the field cannot be an attribute.
+        return {"continue": serializers.BooleanField()}
+
+
+class ArtifactIn(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(Artifact.Kind.choices)
+    sha256 = serializers.RegexField(_HEX64)
+    size = serializers.IntegerField(min_value=0)
+
+
+class BuildResultIn(AgentIn):
+    outcome = serializers.ChoiceField(["built", "failed", "infrastructure"])
+    reason = serializers.CharField(max_length=4000, allow_blank=True, default="")
+    seconds = serializers.FloatField(min_value=0)
+    build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
+    compiler_version = serializers.CharField(max_length=200, allow_blank=True, default="")
+    log_tail = serializers.CharField(max_length=200_000, allow_blank=True, trim_whitespace=False, default="")
+    artifacts = ArtifactIn(many=True, default=list)
+
+    def result(self) -> BuildResult:
+        data = dict(self.validated_data)
+        data.pop("agent")
+        files = tuple(ArtifactFile(**file) for file in data.pop("artifacts"))
+        return BuildResult(artifacts=files, **data)
+
+
+class ValuesIn(serializers.Serializer[Any]):
+    benchmark = serializers.CharField(max_length=60)
+    version = serializers.CharField(max_length=64)
+    case = serializers.CharField(max_length=60)
+    metric = serializers.CharField(max_length=60)
+    core_type = serializers.CharField(max_length=60, default="all")
+    values = serializers.ListField(child=serializers.FloatField(), max_length=100_000)
+    warmup = serializers.IntegerField(min_value=0)
+
+
+class BootResultIn(AgentIn):
+    outcome = serializers.ChoiceField(["measured", "panic", "no-boot", "timeout", "wrong-kernel", "infrastructure"])
+    reason = serializers.CharField(max_length=4000, allow_blank=True, default="")
+    boot_id = serializers.RegexField(r"^[0-9a-f-]{0,36}$", allow_blank=True, default="")
+    build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
+    started_at = serializers.DateTimeField(allow_null=True, default=None)
+    ended_at = serializers.DateTimeField(allow_null=True, default=None)
+    facts = serializers.DictField(default=dict)
+    console_tail = serializers.CharField(max_length=65_536, allow_blank=True, trim_whitespace=False, default="")
+    measurements = ValuesIn(many=True, default=list)
+    notes = serializers.ListField(child=serializers.DictField(), max_length=1000, default=list)
+
+    def report(self) -> BootReport:
+        data = {name: value for name, value in self.validated_data.items() if name not in {"agent", "measurements"}}
+        return BootReport(**data)
+
+    def measured(self) -> list[Values]:
+        return [Values(**{**item, "values": tuple(item["values"])}) for item in self.validated_data["measurements"]]

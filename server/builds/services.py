@@ -1,0 +1,85 @@
+"""Wanting and accepting builds."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
+from server.builds.storage import has_artifact
+from server.core.errors import DomainError
+from server.sources.models import Revision
+
+log = structlog.get_logger(__name__)
+_LOG_TAIL_CHARACTERS = 65_536
+
+
+@dataclass(frozen=True)
+class ArtifactFile:
+    """A stored file that a build claims as its own."""
+
+    kind: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a builder reports at the end. `outcome` is built, failed (the kernel's fault) or infrastructure (ours)."""
+
+    outcome: str
+    reason: str
+    seconds: float
+    build_id: str
+    compiler_version: str
+    log_tail: str
+    artifacts: tuple[ArtifactFile, ...]
+
+
+def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain, trace: str) -> Build:
+    """The build of this kernel: the one there is, or a new one. Same source tree hash, same build."""
+    with transaction.atomic():
+        build, created = Build.objects.get_or_create(
+            tree_sha=revision.tree_sha,
+            config=config,
+            toolchain=toolchain,
+            arch=config.arch,
+            defaults={"revision": revision, "state": BuildState.WANTED, "trace": trace},
+        )
+        if created:
+            build.record_creation()
+    return build
+
+
+def record_build(*, build: Build, result: BuildResult) -> bool:
+    """Store what a builder reports; False if the build was final already.
+
+    `infrastructure` is not a result: the caller plans the build again. Raises DomainError `artifact-missing` when a
+    file was not uploaded first, so that the agent repeats the upload.
+    """
+    if build.state in {BuildState.BUILT, BuildState.FAILED}:
+        return False
+    for file in result.artifacts:
+        if not has_artifact(file.sha256, file.size):
+            raise DomainError("artifact-missing", f"{file.kind} {file.sha256[:12]} was not uploaded, or not whole")
+    if result.outcome == "built":
+        kinds = {file.kind for file in result.artifacts}
+        if Artifact.Kind.IMAGE not in kinds or not result.build_id:
+            raise DomainError("incomplete-build", "a built kernel has an image and a build id")
+    fields: dict[str, Any] = {
+        "seconds": result.seconds,
+        "compiler_version": result.compiler_version,
+        "log_tail": result.log_tail[-_LOG_TAIL_CHARACTERS:],
+    }
+    with transaction.atomic():
+        if result.outcome == "built":
+            won = build.advance(BuildState.BUILT, build_id=result.build_id, **fields)
+        else:
+            won = build.advance(BuildState.FAILED, result.reason or "the kernel does not build", **fields)
+        if won:
+            for file in result.artifacts:
+                Artifact.objects.get_or_create(
+                    build=build, kind=file.kind, defaults={"sha256": file.sha256, "size": file.size}
+                )
+    return won

@@ -1,0 +1,90 @@
+"""What an agent is told to do: the assignment of an attempt, as docs/agent-protocol.md describes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+
+from server.builds.models import Artifact, Build
+from server.core.errors import DomainError
+from server.lab.models import Attempt, BootState, Session
+from server.sources import mirror
+
+BUILD_TIMEOUT_SECONDS = 3600
+BOOT_TIMEOUT_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class CaseOrder:
+    """One case for the agent to run in every boot."""
+
+    benchmark: str
+    version: str
+    case: str
+    runs: int
+    warmup: int
+    timeout_seconds: int
+    metrics: tuple[str, ...]
+
+
+def assignment(attempt: Attempt, cases: Sequence[CaseOrder]) -> dict[str, Any]:
+    """The JSON document of a claimed attempt."""
+    common = {"key": attempt.key, "trace": attempt.trace, "lease_seconds": settings.LEASE_SECONDS}
+    if attempt.build is not None:
+        return {"kind": "build", **common, "build": _build(attempt.build)}
+    assert attempt.session is not None
+    return {"kind": "session", **common, "session": _session(attempt.session, cases)}
+
+
+def _build(build: Build) -> dict[str, Any]:
+    return {
+        "id": build.pk,
+        "git_url": str(mirror.mirror_path()),
+        "ref": build.revision.sha,
+        "commit": build.revision.sha,
+        "tree": build.revision.tree.name,
+        "arch": build.arch,
+        "compiler": build.toolchain.compiler,
+        "timeout_seconds": BUILD_TIMEOUT_SECONDS,
+        "jobs": settings.LOCAL_SLOTS,
+        "sandbox": settings.BUILD_SANDBOX,
+        "config": {"name": build.config.name, "base": build.config.base, "fragment": build.config.fragment},
+    }
+
+
+def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
+    machine = session.machine
+    return {
+        "id": session.pk,
+        "machine": machine.name,
+        "boot_driver": machine.boot_driver,
+        "virtual": machine.virtual,
+        "clock": machine.clock,
+        "options": machine.driver_options,
+        "boot_timeout_seconds": BOOT_TIMEOUT_SECONDS,
+        "kernels": {"base": _kernel(session.base_build), "patched": _kernel(session.patched_build)},
+        "boots": [
+            {"position": boot.position, "arm": boot.arm}
+            for boot in session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]).order_by("position")
+        ],
+        "cases": [
+            {
+                "benchmark": case.benchmark,
+                "version": case.version,
+                "case": case.case,
+                "runs": case.runs,
+                "warmup": case.warmup,
+                "timeout_seconds": case.timeout_seconds,
+                "metrics": list(case.metrics),
+            }
+            for case in cases
+        ],
+    }
+
+
+def _kernel(build: Build) -> dict[str, str]:
+    image = build.artifacts.filter(kind=Artifact.Kind.IMAGE).first()
+    if image is None:
+        raise DomainError("artifact-missing", f"{build} has no image", permanent=False)
+    return {"image": image.sha256, "build_id": build.build_id}

@@ -1,0 +1,141 @@
+"""The life of a boot inside its session, and when the session is over."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from server.core import clock
+from server.core.errors import DomainError
+from server.lab.attempts import is_wanted
+from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
+
+# Failed boots of one arm after which the session ends: the kernel does not work on this machine.
+MAX_FAILED_BOOTS = 2
+MAX_BOOT_RETRIES = 2
+# Fewer measured boots of one arm give no spread, so no verdict.
+MIN_MEASURED_BOOTS = 2
+_OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
+
+
+@dataclass(frozen=True)
+class BootReport:
+    """What an agent says about one boot; the outcomes are listed in docs/agent-protocol.md."""
+
+    outcome: str
+    reason: str = ""
+    boot_id: str = ""
+    build_id: str = ""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    console_tail: str = ""
+    notes: Sequence[Mapping[str, Any]] = ()
+
+
+def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
+    """An agent begins a boot; returns whether it should. Raises `superseded` if the attempt is not its own."""
+    session = attempt.session
+    if session is None or attempt.agent != agent or attempt.state != attempt.State.RUNNING:
+        raise DomainError("superseded", f"{attempt.key} is not held by this agent")
+    boot = _boot(session, position)
+    if boot.state == BootState.PLANNED:
+        boot.advance(BootState.RUNNING, f"started by {attempt.key}", started_at=clock.now())
+    return boot.state == BootState.RUNNING and is_wanted(attempt)
+
+
+def close_boot(*, session: Session, position: int, report: BootReport) -> Boot | None:
+    """Give a boot its result; None if it had one. Runs in the caller's transaction, which locks the session."""
+    boot = _boot(session, position)
+    if boot.state in {BootState.MEASURED, BootState.FAILED}:
+        return None
+    outcome, reason = _checked_outcome(boot, report)
+    if outcome == "infrastructure" and boot.retries < MAX_BOOT_RETRIES:
+        if boot.state == BootState.RUNNING:
+            boot.advance(BootState.PLANNED, f"infrastructure: {reason}", retries=boot.retries + 1)
+        else:
+            Boot.objects.filter(pk=boot.pk).update(retries=boot.retries + 1)
+        return boot
+    boot.advance(
+        BootState.MEASURED if outcome == "measured" else BootState.FAILED,
+        reason if outcome == "measured" else f"{outcome}: {reason}",
+        boot_id=report.boot_id if outcome == "measured" else "",
+        build_id=report.build_id,
+        started_at=report.started_at or boot.started_at,
+        ended_at=report.ended_at or clock.now(),
+        facts=dict(report.facts),
+        notes=[dict(note) for note in report.notes],
+        console_tail=report.console_tail,
+    )
+    return boot
+
+
+def _boot(session: Session, position: int) -> Boot:
+    boot = session.boots.filter(position=position).select_related("session").first()
+    if boot is None:
+        raise DomainError("not-found", f"session {session.pk} has no boot {position}")
+    return boot
+
+
+def _checked_outcome(boot: Boot, report: BootReport) -> tuple[str, str]:
+    """The agent's outcome, unless the proof it brings says otherwise."""
+    if report.outcome != "measured":
+        return report.outcome, report.reason
+    session = boot.session
+    expected = (session.base_build if boot.arm == Boot.Arm.BASE else session.patched_build).build_id
+    if report.build_id != expected:
+        return "wrong-kernel", f"build id {report.build_id or 'missing'} ran, {expected} was planned"
+    if not report.boot_id:
+        return "no-proof", "the running kernel's boot_id is missing"
+    if Boot.objects.filter(boot_id=report.boot_id).exclude(pk=boot.pk).exists():
+        return "no-proof", f"boot_id {report.boot_id} belongs to another boot: the machine did not boot again"
+    return "measured", report.reason
+
+
+def note_machine(*, machine: Machine, facts: Mapping[str, Any]) -> None:
+    """Keep what the booted system showed. A machine that is not what it is registered as is quarantined."""
+    machine.facts = dict(facts)
+    machine.last_seen_at = clock.now()
+    machine.virtual = machine.virtual or bool(facts.get("virtual"))
+    seen = facts.get("uarch")
+    if seen and seen != machine.uarch.name:
+        machine.health = Machine.Health.QUARANTINED
+        machine.health_reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"
+    machine.save(update_fields=["facts", "last_seen_at", "virtual", "health", "health_reason"])
+    for core_type in facts.get("core_types") or [{"name": "all", "cpus": ""}]:
+        CoreType.objects.update_or_create(
+            machine=machine, name=str(core_type["name"])[:60], defaults={"cpus": str(core_type.get("cpus", ""))[:200]}
+        )
+
+
+def finish_session(*, session: Session) -> None:
+    """End the session when nothing is left to boot, or when one of its kernels does not work on this machine."""
+    if session.state in Session.FINAL:
+        return
+    if session.machine.health == Machine.Health.QUARANTINED:
+        _fail(session, f"machine quarantined: {session.machine.health_reason}")
+        return
+    for arm in Boot.Arm:
+        failed = session.boots.filter(arm=arm, state=BootState.FAILED)
+        if failed.count() >= MAX_FAILED_BOOTS:
+            last = failed.order_by("-position").first()
+            _fail(session, f"{arm} kernel gave no measurement in {failed.count()} boots, last: {last and last.reason}")
+            return
+    if session.boots.filter(_OPEN).exists():
+        return
+    measured = {arm: session.boots.filter(arm=arm, state=BootState.MEASURED).count() for arm in Boot.Arm}
+    if min(measured.values()) < MIN_MEASURED_BOOTS:
+        counts = ", ".join(f"{count} of the {arm} kernel" for arm, count in measured.items())
+        _fail(session, f"too few measured boots: {counts}")
+    else:
+        session.advance(SessionState.DONE, "all boots have a result")
+
+
+def _fail(session: Session, reason: str) -> None:
+    with transaction.atomic():
+        session.advance(SessionState.FAILED, reason)
+        for boot in session.boots.filter(_OPEN):
+            boot.advance(BootState.FAILED, "not booted: the session ended")

@@ -1,0 +1,128 @@
+"""Runs agents as processes of this host: the embedded default.
+
+Whether an agent lives is told by the lock file it holds: the kernel releases it at any death, and a worker that is
+killed between starting the agent and noting its pid loses nothing.
+"""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import structlog
+from django.conf import settings
+
+from server.core.models import ApiToken
+from server.core.tokens import find_token, issue_token
+from server.lab.dispatch.base import DispatchError, Observed, Work
+
+log = structlog.get_logger(__name__)
+
+# An agent needs these and nothing of the service's own environment: no database address, no secret key.
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "TIDEMARK_CCACHE_DIR")
+
+
+class LocalDispatcher:
+    name = "local"
+
+    def submit(self, work: Work) -> None:
+        if self._observed(work) is Observed.ALIVE:
+            return
+        agent = Path(settings.LOCAL_AGENT)
+        if not agent.is_file():
+            raise DispatchError("agent-missing", f"no agent program at {agent}: run make setup", permanent=False)
+        state_dir = _state_dir(work)
+        log_file = state_dir / f"{work.key}.log"
+        command = [sys.executable, str(agent), "run", work.key, "--server", settings.AGENT_URL]
+        command += ["--token-file", str(_token_file(work)), "--state-dir", str(state_dir)]
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        try:
+            with log_file.open("ab") as output:
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    cwd=state_dir,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    # The agent outlives the worker that started it.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DispatchError("agent-start", f"cannot start the agent: {error}", permanent=False) from error
+        log.info("agent_started", key=work.key, pid=process.pid)
+
+    def observe(self, works: Sequence[Work]) -> Mapping[str, Observed]:
+        return {work.key: self._observed(work) for work in works}
+
+    def cancel(self, work: Work) -> None:
+        pid = _holder(_lock_file(work))
+        if pid is not None:
+            _kill(pid, signal.SIGKILL)
+
+    @staticmethod
+    def _observed(work: Work) -> Observed:
+        lock = _lock_file(work)
+        if not lock.exists():
+            return Observed.ABSENT
+        return Observed.ALIVE if _holder(lock) is not None else Observed.ENDED
+
+
+def stop_agents() -> int:
+    """Ask every local agent to end; returns how many were asked. Their attempts are found lost and planned again."""
+    locks = (settings.STATE_DIR / "agents").glob("*/*.lock")
+    pids = [pid for pid in map(_holder, locks) if pid is not None]
+    for pid in pids:
+        _kill(pid, signal.SIGTERM)
+    return len(pids)
+
+
+def _holder(lock: Path) -> int | None:
+    """The pid of the agent that holds `lock`, or None if nobody does."""
+    try:
+        with lock.open("r") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                content = file.read().strip()
+                return int(content) if content.isdigit() else 0
+    except FileNotFoundError:
+        return None
+    return None
+
+
+def _kill(pid: int, number: signal.Signals) -> None:
+    if pid <= 1:
+        return
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        log.info("agent_gone", pid=pid)
+
+
+def _state_dir(work: Work) -> Path:
+    path: Path = settings.STATE_DIR / "agents" / work.subject
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def _lock_file(work: Work) -> Path:
+    return _state_dir(work) / f"{work.key}.lock"
+
+
+def _token_file(work: Work) -> Path:
+    """A file with a valid token of this machine or builder, made when there is none."""
+    folder: Path = settings.STATE_DIR / "tokens"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / work.subject
+    if path.exists() and find_token(path.read_text(encoding="ascii").strip()) is not None:
+        return path
+    secret = issue_token(name=f"local {work.subject}", scope=ApiToken.Scope(work.scope), subject=work.subject)
+    temporary = path.with_suffix(".new")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secret)
+    temporary.replace(path)
+    return path

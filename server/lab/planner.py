@@ -1,0 +1,80 @@
+"""What to build and to boot for a series."""
+
+from django.db import transaction
+
+from server.builds.models import Build, BuildState
+from server.builds.services import want_build
+from server.lab.models import Boot, BootState, Machine, Session, SessionState
+from server.sources.models import Revision, Series, SeriesState
+
+# Balanced against drift: each kernel stands as often early as late.
+_INTERLEAVED = (Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE)
+
+
+def boot_order(boots_per_side: int) -> list[str]:
+    """Arms in the order of their boots: A B B A A B B A ..., as many of each arm as asked for."""
+    return [_INTERLEAVED[position % 4] for position in range(2 * boots_per_side)]
+
+
+def plan_series(*, series_id: int) -> list[Session]:
+    """Want the kernels of an applied series; once all of them are final, plan a session on each good machine.
+
+    A machine whose kernels cannot be built gets a session that failed with the reason, so that nothing is missing
+    without being said. Safe to repeat.
+    """
+    series = Series.objects.select_related("base", "head").filter(pk=series_id, state=SeriesState.APPLIED).first()
+    if series is None or series.base is None or series.head is None:
+        return []
+    machines = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD).select_related("config", "toolchain")
+    pairs = [
+        (machine, _build_of(series, machine, series.base), _build_of(series, machine, series.head))
+        for machine in machines
+    ]
+    final = {BuildState.BUILT, BuildState.FAILED}
+    if not all(build.state in final for _machine, base, patched in pairs for build in (base, patched)):
+        return []
+    with transaction.atomic():
+        return [_plan_session(series, machine, base, patched) for machine, base, patched in pairs]
+
+
+def _build_of(series: Series, machine: Machine, revision: Revision) -> Build:
+    return want_build(revision=revision, config=machine.config, toolchain=machine.toolchain, trace=series.trace)
+
+
+def _plan_session(series: Series, machine: Machine, base: Build, patched: Build) -> Session:
+    session, created = Session.objects.get_or_create(
+        series=series,
+        machine=machine,
+        defaults={
+            "base_build": base,
+            "patched_build": patched,
+            "state": SessionState.PLANNED,
+            "trace": series.trace,
+        },
+    )
+    if not created:
+        return session
+    session.record_creation()
+    for position, arm in enumerate(boot_order(machine.boots_per_side)):
+        Boot.objects.create(
+            session=session, position=position, arm=arm, state=BootState.PLANNED, trace=series.trace
+        ).record_creation()
+    unbuilt = [
+        f"{arm} kernel does not build: {build.reason}"
+        for arm, build in (("base", base), ("patched", patched))
+        if build.state == BuildState.FAILED
+    ]
+    if unbuilt:
+        session.advance(SessionState.FAILED, "; ".join(unbuilt))
+        for boot in session.boots.all():
+            boot.advance(BootState.FAILED, "not booted: a kernel is missing")
+    return session
+
+
+def series_to_plan() -> list[int]:
+    """Ids of applied series that are not judged and lack sessions, oldest first."""
+    return list(
+        Series.objects.filter(state=SeriesState.APPLIED, sessions__isnull=True)
+        .order_by("id")
+        .values_list("id", flat=True)
+    )

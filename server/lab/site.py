@@ -1,0 +1,96 @@
+"""A site described in one TOML file: trees, lists, configs, toolchains, microarchitectures, machines."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+
+from server.builds.models import KernelConfig, Toolchain
+from server.core.errors import DomainError
+from server.lab.models import CoreType, Machine, Microarchitecture
+from server.sources.models import Branch, MailingList, Tree
+
+_Row = TypeVar("_Row", bound=models.Model)
+_SECTIONS = ("tree", "list", "config", "toolchain", "uarch", "machine")
+
+
+def load_site(path: Path) -> dict[str, int]:
+    """Create or update everything that `path` describes; returns how many of each. Nothing is deleted.
+
+    Raises DomainError `bad-site` that names the section and entry at fault; then nothing is changed.
+    """
+    try:
+        description = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise DomainError("bad-site", f"{path}: {error}") from error
+    unknown = set(description) - set(_SECTIONS)
+    if unknown:
+        raise DomainError("bad-site", f"{path}: unknown section {min(unknown)}")
+    loaders = {
+        "tree": _load_tree,
+        "list": _load_list,
+        "config": lambda entry: _load_config(entry, path.parent),
+        "toolchain": lambda entry: _save(Toolchain, entry["name"], compiler=entry["compiler"]),
+        "uarch": lambda entry: _save(Microarchitecture, entry["name"], arch=entry["arch"], title=entry["title"]),
+        "machine": _load_machine,
+    }
+    with transaction.atomic():
+        for section in _SECTIONS:
+            for number, entry in enumerate(description.get(section, []), start=1):
+                try:
+                    loaders[section](entry)
+                except (KeyError, TypeError, ValueError, OSError, ValidationError, models.ObjectDoesNotExist) as error:
+                    where = f"{path}: [[{section}]] number {number} ({entry.get('name', 'without a name')})"
+                    raise DomainError("bad-site", f"{where}: {_say(error)}") from error
+    return {section: len(description.get(section, [])) for section in _SECTIONS}
+
+
+def _say(error: Exception) -> str:
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _save(model: type[_Row], name: str, **fields: Any) -> _Row:
+    row, _ = model._default_manager.update_or_create(name=name, defaults=fields)
+    row.full_clean()
+    return row
+
+
+def _load_tree(entry: dict[str, Any]) -> None:
+    tree = _save(Tree, entry["name"], url=entry["url"], poll_seconds=entry.get("poll_seconds", 300))
+    for branch in entry["branches"]:
+        Branch.objects.get_or_create(tree=tree, name=branch)
+
+
+def _load_list(entry: dict[str, Any]) -> None:
+    _save(
+        MailingList,
+        entry["name"],
+        url=entry["url"],
+        address=entry["address"],
+        tree=Tree.objects.get(name=entry["tree"]),
+        moderated=entry.get("moderated", True),
+        poll_seconds=entry.get("poll_seconds", 60),
+    )
+
+
+def _load_config(entry: dict[str, Any], folder: Path) -> None:
+    fragment = (folder / entry["fragment_file"]).read_text(encoding="utf-8")
+    _save(KernelConfig, entry["name"], arch=entry["arch"], base=entry.get("base", "allnoconfig"), fragment=fragment)
+
+
+def _load_machine(entry: dict[str, Any]) -> None:
+    machine = _save(
+        Machine,
+        entry["name"],
+        uarch=Microarchitecture.objects.get(name=entry["uarch"]),
+        virtual=entry.get("virtual", False),
+        clock=entry.get("clock", Machine.Clock.WALL),
+        boot_driver=entry["boot_driver"],
+        driver_options=entry.get("options", {}),
+        config=KernelConfig.objects.get(name=entry["config"]),
+        toolchain=Toolchain.objects.get(name=entry["toolchain"]),
+        boots_per_side=entry.get("boots_per_side", 4),
+    )
+    CoreType.objects.get_or_create(machine=machine, name="all", defaults={"cpus": ""})

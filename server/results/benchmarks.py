@@ -1,0 +1,65 @@
+"""Reading benchmark descriptions (agents/benchmarks/NAME/benchmark.toml) into the database."""
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from server.core.errors import DomainError
+from server.results.models import Benchmark, Case, Metric
+
+
+def source_version(folder: Path) -> str:
+    """First 16 hex digits of the SHA-256 over `path NUL sha256hex NUL` of each file, in the order of the paths.
+
+    The agent computes the same number, so that values of another program are never taken for this one's.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def load_benchmark(folder: Path) -> Benchmark:
+    """Create or update the benchmark described in `folder`. Cases that are gone are disabled, never deleted."""
+    try:
+        description: dict[str, Any] = tomllib.loads((folder / "benchmark.toml").read_text(encoding="utf-8"))
+        return _store(description, source_version(folder))
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+        raise DomainError("bad-benchmark", f"{folder / 'benchmark.toml'}: {error!r}") from error
+
+
+@transaction.atomic
+def _store(description: dict[str, Any], version: str) -> Benchmark:
+    benchmark, _ = Benchmark.objects.update_or_create(
+        name=description["name"], defaults={"title": description["title"], "version": version}
+    )
+    for metric in description["metrics"]:
+        Metric.objects.update_or_create(
+            benchmark=benchmark,
+            name=metric["name"],
+            defaults={
+                "title": metric["title"],
+                "unit": metric["unit"],
+                "better": metric["better"],
+                "resolution": metric.get("resolution", 0.0),
+            },
+        )
+    for case in description["cases"]:
+        Case.objects.update_or_create(
+            benchmark=benchmark,
+            name=case["name"],
+            defaults={
+                "title": case["title"],
+                "runs": case["runs"],
+                "warmup": case.get("warmup", 1),
+                "timeout_seconds": case.get("timeout_seconds", 60),
+                "enabled": True,
+            },
+        )
+    names = [case["name"] for case in description["cases"]]
+    benchmark.cases.exclude(name__in=names).update(enabled=False)
+    return benchmark

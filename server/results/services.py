@@ -1,0 +1,134 @@
+"""Storing what agents measured: each boot once, its values by COPY."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from django.db import connection, transaction
+
+from server.core.tasks import enqueue
+from server.lab.attempts import is_wanted
+from server.lab.boots import BootReport, close_boot, finish_session, note_machine
+from server.lab.models import Attempt, Boot, BootState, Session
+from server.results.models import Case, Metric
+
+log = structlog.get_logger(__name__)
+_VALUES_IN_NOTE = 20
+
+
+@dataclass(frozen=True)
+class Values:
+    """All values of one (case, metric, core type) of a boot, in the metric's unit, warm-up first."""
+
+    benchmark: str
+    version: str
+    case: str
+    metric: str
+    core_type: str
+    values: tuple[float, ...]
+    warmup: int
+
+
+@dataclass(frozen=True)
+class _Row:
+    case_id: int
+    metric_id: int
+    core_type_id: int
+    values: tuple[float, ...]
+    warmup: int
+
+
+def record_boot(
+    *, attempt: Attempt, position: int, report: BootReport, measured: Sequence[Values]
+) -> tuple[bool, bool]:
+    """Store the result of a boot; returns (stored, whether the agent should go on).
+
+    The first result of a boot wins, whichever attempt of its session brings it: a result that waited in a spool is
+    as good as a fresh one. Values that cannot be stored stand in the boot's notes with the reason.
+    """
+    assert attempt.session_id is not None
+    with transaction.atomic():
+        session = (
+            Session.objects.select_for_update(of=("self",))
+            .select_related("machine__uarch", "base_build", "patched_build", "series")
+            .get(pk=attempt.session_id)
+        )
+        if report.facts:
+            note_machine(machine=session.machine, facts=report.facts)
+        rows, notes = _resolve(session, measured)
+        if report.outcome == "measured" and not rows:
+            report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")
+        boot = close_boot(session=session, position=position, report=replace(report, notes=[*report.notes, *notes]))
+        if boot is not None and boot.state == BootState.MEASURED:
+            _copy(boot, rows)
+        finish_session(session=session)
+        if session.state in Session.FINAL:
+            enqueue("detection.judge", session.series_id)
+    return boot is not None, is_wanted(attempt)
+
+
+def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], list[dict[str, Any]]]:
+    """Names to rows; what is unknown or not a number becomes a note."""
+    cases = {
+        (case.benchmark.name, case.benchmark.version, case.name): case
+        for case in Case.objects.select_related("benchmark")
+    }
+    metrics = {(metric.benchmark_id, metric.name): metric for metric in Metric.objects.all()}
+    core_types = {core_type.name: core_type for core_type in session.machine.core_types.all()}
+    rows, notes = [], []
+    for item in measured:
+        case = cases.get((item.benchmark, item.version, item.case))
+        metric = metrics.get((case.benchmark_id, item.metric)) if case else None
+        core_type = core_types.get(item.core_type)
+        problem = _problem(item, case=case, metric=metric, known_core_type=core_type is not None)
+        if problem or case is None or metric is None or core_type is None:
+            kept = [value if math.isfinite(value) else str(value) for value in item.values[:_VALUES_IN_NOTE]]
+            notes.append(
+                {
+                    "benchmark": item.benchmark,
+                    "case": item.case,
+                    "outcome": "refused",
+                    "reason": problem,
+                    "values": kept,
+                }
+            )
+        else:
+            rows.append(_Row(case.pk, metric.pk, core_type.pk, item.values, item.warmup))
+    return rows, notes
+
+
+def _problem(item: Values, *, case: Case | None, metric: Metric | None, known_core_type: bool) -> str:
+    if case is None:
+        return f"unknown case {item.benchmark}/{item.case} of version {item.version}"
+    if metric is None:
+        return f"{item.benchmark} has no metric {item.metric}"
+    if not known_core_type:
+        return f"the machine has no core type {item.core_type}"
+    if not all(math.isfinite(value) for value in item.values):
+        return "a value is not a finite number"
+    if len(item.values) <= item.warmup:
+        return f"{len(item.values)} values, of which {item.warmup} are warm-up: nothing is left"
+    return ""
+
+
+def _copy(boot: Boot, rows: Iterable[_Row]) -> None:
+    """COPY into a temporary table, then one INSERT that leaves what is there already alone."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TEMPORARY TABLE IF NOT EXISTS incoming (case_id bigint, metric_id bigint, core_type_id bigint,"
+            ' "values" float8[], warmup integer) ON COMMIT DELETE ROWS'
+        )
+        cursor.execute("TRUNCATE incoming")
+        with cursor.copy('COPY incoming (case_id, metric_id, core_type_id, "values", warmup) FROM STDIN') as copy:
+            for row in rows:
+                copy.write_row((row.case_id, row.metric_id, row.core_type_id, list(row.values), row.warmup))
+        cursor.execute(
+            "INSERT INTO results_measurement"
+            ' (boot_id, case_id, metric_id, core_type_id, "values", warmup, recorded_at)'
+            ' SELECT %s, case_id, metric_id, core_type_id, "values", warmup, now() FROM incoming'
+            " ON CONFLICT DO NOTHING",
+            [boot.pk],
+        )
+    log.info("boot_stored", trace=boot.trace, boot=boot.pk, session=boot.session_id)

@@ -1,0 +1,193 @@
+"""Typed builders of rows for tests: each makes what it needs and nothing more."""
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from server.builds.models import Artifact, Build, KernelConfig, Toolchain
+from server.lab.models import Boot, CoreType, Machine, Microarchitecture, Session
+from server.results.models import Benchmark, Case, Measurement, Metric
+from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
+
+_serial = itertools.count(1)
+EPOCH = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+
+
+def fake_sha(seed: int) -> str:
+    return f"{seed:040x}"
+
+
+def build_tree(name: str = "stable", **fields: Any) -> Tree:
+    fields.setdefault("url", "file:///nowhere.git")
+    return Tree.objects.get_or_create(name=name, defaults=fields)[0]
+
+
+def build_revision(tree: Tree | None = None, parent: Revision | None = None, **fields: Any) -> Revision:
+    n = next(_serial)
+    fields.setdefault("sha", fake_sha(n))
+    fields.setdefault("tree_sha", fake_sha(n + 10**6))
+    fields.setdefault("subject", f"mm: Change {n}")
+    fields.setdefault("author", "Ada Author <ada@example.org>")
+    fields.setdefault("committed_at", EPOCH + timedelta(minutes=n))
+    return Revision.objects.create(tree=tree or build_tree(), parent=parent, **fields)
+
+
+def build_list(name: str = "linux-mm", **fields: Any) -> MailingList:
+    fields.setdefault("url", "http://127.0.0.1:1/linux-mm")
+    fields.setdefault("address", "linux-mm@example.org")
+    if "tree" not in fields:
+        fields["tree"] = build_tree()
+    return MailingList.objects.get_or_create(name=name, defaults=fields)[0]
+
+
+def build_message(mailing_list: MailingList | None = None, **fields: Any) -> Message:
+    n = next(_serial)
+    fields.setdefault("message_id", f"message-{n}@example.org")
+    fields.setdefault("blob", fake_sha(n))
+    fields.setdefault("subject", f"[PATCH] mm: Change {n}")
+    fields.setdefault("sender_name", "Ada Author")
+    fields.setdefault("sender_address", "ada@example.org")
+    fields.setdefault("sent_at", EPOCH)
+    fields.setdefault("kind", Message.Kind.PATCH)
+    message_id = fields["message_id"]
+    raw = f"From: Ada Author <ada@example.org>\nTo: linux-mm@example.org\nMessage-ID: <{message_id}>\n\nbody\n"
+    fields.setdefault("raw", raw.encode())
+    return Message.objects.create(mailing_list=mailing_list or build_list(), **fields)
+
+
+def build_series(
+    mailing_list: MailingList | None = None, *, state: str = Series.State.APPLIED, **fields: Any
+) -> Series:
+    """A series of a cover letter and two patches; applied to a base of its own unless told otherwise."""
+    mailing_list = mailing_list or build_list()
+    cover = build_message(mailing_list, kind=Message.Kind.COVER, subject="[PATCH 0/2] mm: Clear pages twice")
+    fields.setdefault("cover", cover)
+    fields.setdefault("root_message_id", cover.message_id)
+    fields.setdefault("subject", "mm: Clear pages twice")
+    fields.setdefault("author_name", "Ada Author")
+    fields.setdefault("author_address", "ada@example.org")
+    fields.setdefault("total", 2)
+    fields.setdefault("submitted_at", EPOCH)
+    if state == Series.State.APPLIED and "base" not in fields:
+        fields["base"] = build_revision(mailing_list.tree)
+        fields["head"] = build_revision(mailing_list.tree, fields["base"])
+    series = Series.objects.create(mailing_list=mailing_list, state=state, **fields).record_creation()
+    for index in range(1, series.total + 1):
+        message = build_message(mailing_list, in_reply_to=cover.message_id)
+        Patch.objects.create(series=series, index=index, message=message, subject=message.subject)
+    return series
+
+
+def build_config(name: str = "lean-x86-64", **fields: Any) -> KernelConfig:
+    fields.setdefault("arch", "x86_64")
+    fields.setdefault("fragment", "CONFIG_64BIT=y\n")
+    return KernelConfig.objects.get_or_create(name=name, defaults=fields)[0]
+
+
+def build_toolchain(name: str = "gcc") -> Toolchain:
+    return Toolchain.objects.get_or_create(name=name, defaults={"compiler": "gcc"})[0]
+
+
+def build_build(revision: Revision | None = None, *, state: str = Build.State.BUILT, **fields: Any) -> Build:
+    revision = revision or build_revision()
+    fields.setdefault("build_id", fake_sha(next(_serial)) if state == Build.State.BUILT else "")
+    fields.setdefault("config", build_config())
+    fields.setdefault("toolchain", build_toolchain())
+    build = Build.objects.create(
+        revision=revision, tree_sha=revision.tree_sha, arch="x86_64", state=state, **fields
+    ).record_creation()
+    if state == Build.State.BUILT:
+        Artifact.objects.create(build=build, kind=Artifact.Kind.IMAGE, sha256=f"{next(_serial):064x}", size=2_000_000)
+    return build
+
+
+def build_uarch(name: str = "haswell") -> Microarchitecture:
+    return Microarchitecture.objects.get_or_create(name=name, defaults={"arch": "x86_64", "title": name.title()})[0]
+
+
+def build_machine(name: str = "vm-haswell", uarch: str = "haswell", **fields: Any) -> Machine:
+    """A physical machine unless `virtual=True` is given; with one core type, "all"."""
+    fields.setdefault("config", build_config())
+    fields.setdefault("toolchain", build_toolchain())
+    machine, created = Machine.objects.get_or_create(name=name, defaults={"uarch": build_uarch(uarch), **fields})
+    if created:
+        CoreType.objects.create(machine=machine, name="all", cpus="0")
+    return machine
+
+
+def build_session(
+    series: Series | None = None,
+    machine: Machine | None = None,
+    *,
+    state: str = Session.State.PLANNED,
+    boots_per_side: int = 2,
+    **fields: Any,
+) -> Session:
+    """A session with its boots in A B B A order, all planned, or all measured when the session is done."""
+    series = series or build_series()
+    machine = machine or build_machine()
+    assert series.base is not None
+    assert series.head is not None
+    if "base_build" not in fields:
+        fields["base_build"] = Build.objects.filter(revision=series.base).first() or build_build(series.base)
+    if "patched_build" not in fields:
+        fields["patched_build"] = Build.objects.filter(revision=series.head).first() or build_build(series.head)
+    session = Session.objects.create(
+        series=series, machine=machine, state=state, trace=series.trace, **fields
+    ).record_creation()
+    arms = [Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE]
+    for position in range(2 * boots_per_side):
+        build_boot(session, position, arms[position % 4], measured=state == Session.State.DONE)
+    return session
+
+
+def build_boot(session: Session, position: int, arm: str, *, measured: bool = False) -> Boot:
+    build = session.base_build if arm == Boot.Arm.BASE else session.patched_build
+    proof: dict[str, Any] = {}
+    if measured:
+        n = next(_serial)
+        proof = {
+            "boot_id": f"{n:08x}-0000-4000-8000-{n:012x}",
+            "build_id": build.build_id,
+            "started_at": EPOCH + timedelta(minutes=position),
+            "ended_at": EPOCH + timedelta(minutes=position, seconds=30),
+        }
+    return Boot.objects.create(
+        session=session,
+        position=position,
+        arm=arm,
+        state=Boot.State.MEASURED if measured else Boot.State.PLANNED,
+        trace=session.trace,
+        **proof,
+    ).record_creation()
+
+
+def build_case(name: str = "fault-4k", benchmark: str = "mm-basic", **fields: Any) -> Case:
+    fields.setdefault("runs", 6)
+    fields.setdefault("warmup", 1)
+    fields.setdefault("title", name)
+    row = Benchmark.objects.get_or_create(name=benchmark, defaults={"title": benchmark, "version": "1"})[0]
+    return Case.objects.get_or_create(benchmark=row, name=name, defaults=fields)[0]
+
+
+def build_metric(name: str = "time", benchmark: str = "mm-basic", *, better: str = "lower", **fields: Any) -> Metric:
+    row = Benchmark.objects.get_or_create(name=benchmark, defaults={"title": benchmark, "version": "1"})[0]
+    fields.setdefault("title", name)
+    fields.setdefault("unit", "ns")
+    return Metric.objects.get_or_create(benchmark=row, name=name, defaults={"better": better, **fields})[0]
+
+
+def build_measurement(
+    boot: Boot, values: list[float], case: Case | None = None, metric: Metric | None = None
+) -> Measurement:
+    """`values` in order, warm-up (as many as the case says) first."""
+    case = case or build_case()
+    core_type = boot.session.machine.core_types.get(name="all")
+    return Measurement.objects.create(
+        boot=boot,
+        case=case,
+        metric=metric or build_metric(),
+        core_type=core_type,
+        values=values,
+        warmup=case.warmup,
+    )

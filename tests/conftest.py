@@ -1,0 +1,24 @@
+"""Shared fixtures: every test gets a state directory of its own and no task leaves the process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from server.core import tasks
+
+
+@pytest.fixture(autouse=True)
+def state_dir(tmp_path: Path, settings: Settings) -> Path:
+    settings.STATE_DIR = tmp_path / "state"
+    settings.STATE_DIR.mkdir()
+    return tmp_path / "state"
+
+
+@pytest.fixture(autouse=True)
+def sent_tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, tuple[int | str, ...]]]]:
+    """What was asked of workers after commit: (task name, arguments)."""
+    sent: list[tuple[str, tuple[int | str, ...]]] = []
+    monkeypatch.setattr(tasks, "send", lambda name, args: sent.append((name, args)))
+    yield sent

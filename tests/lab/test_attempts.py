@@ -1,0 +1,232 @@
+"""Placing, claiming, losing and ending attempts, with a dispatcher that only remembers."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+from pytest_django.fixtures import Settings
+
+from server.builds.models import Build, BuildState
+from server.core.errors import DomainError
+from server.core.models import ApiToken, Transition
+from server.core.tokens import find_token, issue_token
+from server.lab import attempts
+from server.lab.dispatch.base import DispatchError, Observed, Work
+from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
+from server.sources.models import Series, SeriesState
+from tests.builders import build_build, build_machine, build_series, build_session
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+class RememberingDispatcher:
+    """A port that starts nothing; the test says what it sees."""
+
+    name = "remembering"
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+        self.canceled: list[str] = []
+        self.seen: dict[str, Observed] = {}
+        self.error: DispatchError | None = None
+
+    def submit(self, work: Work) -> None:
+        if self.error:
+            raise self.error
+        self.submitted.append(work.key)
+        self.seen[work.key] = Observed.ALIVE
+
+    def observe(self, works: Sequence[Work]) -> Mapping[str, Observed]:
+        return {work.key: self.seen.get(work.key, Observed.ABSENT) for work in works}
+
+    def cancel(self, work: Work) -> None:
+        self.canceled.append(work.key)
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> RememberingDispatcher:
+    port = RememberingDispatcher()
+    monkeypatch.setattr(attempts, "dispatcher", lambda: port)
+    return port
+
+
+def the_attempt() -> Attempt:
+    return Attempt.objects.select_related("build", "session__machine", "session__series").get()
+
+
+def test_wanted_build_is_placed_once(port: RememberingDispatcher) -> None:
+    build = build_build(state=BuildState.WANTED)
+    attempts.place_work()
+    attempts.place_work()
+    assert port.submitted == [f"build-{build.pk}-1"]
+    build.refresh_from_db()
+    assert build.state == BuildState.DISPATCHED
+    assert the_attempt().state == AttemptState.QUEUED
+
+
+def test_build_takes_the_whole_host(port: RememberingDispatcher, settings: Settings) -> None:
+    settings.LOCAL_SLOTS = 2
+    build_build(state=BuildState.WANTED)
+    second = build_build(state=BuildState.WANTED)
+    attempts.place_work()
+    second.refresh_from_db()
+    assert second.state == BuildState.WANTED
+
+
+def test_counting_machines_share_the_host_and_wall_clock_machines_do_not(
+    port: RememberingDispatcher, settings: Settings
+) -> None:
+    settings.LOCAL_SLOTS = 2
+    series = build_series()
+    for name, clock in (("vm-a", "instructions"), ("vm-b", "instructions"), ("vm-c", "wall")):
+        build_session(series, build_machine(name, clock=clock, virtual=True))
+    attempts.place_work()
+    assert len(port.submitted) == 2
+    states = dict(Session.objects.values_list("machine__name", "state"))
+    assert states == {"vm-a": "dispatched", "vm-b": "dispatched", "vm-c": "planned"}
+
+
+def test_machine_runs_one_session_at_a_time(port: RememberingDispatcher) -> None:
+    machine = build_machine(clock="instructions")
+    build_session(build_series(), machine)
+    build_session(build_series(), machine)
+    attempts.place_work()
+    attempts.place_work()
+    assert len(port.submitted) == 1
+
+
+def test_quarantined_machine_gets_no_session(port: RememberingDispatcher) -> None:
+    build_session(machine=build_machine(health=Machine.Health.QUARANTINED))
+    attempts.place_work()
+    assert port.submitted == []
+
+
+def test_failed_submit_is_tried_again(port: RememberingDispatcher) -> None:
+    build_build(state=BuildState.WANTED)
+    port.error = DispatchError("busy", "no room", permanent=False)
+    attempts.place_work()
+    assert the_attempt().state == AttemptState.SUBMITTING
+    port.error = None
+    attempts.reconcile_attempts()
+    assert the_attempt().state == AttemptState.QUEUED
+    assert len(port.submitted) == 1
+
+
+def test_attempt_found_running_after_a_lost_worker_is_adopted(port: RememberingDispatcher) -> None:
+    build = build_build(state=BuildState.WANTED)
+    port.error = DispatchError("killed", "worker died here", permanent=False)
+    attempts.place_work()
+    port.error = None
+    port.seen[f"build-{build.pk}-1"] = Observed.ALIVE
+    attempts.reconcile_attempts()
+    assert the_attempt().state == AttemptState.QUEUED
+    assert port.submitted == []
+
+
+def test_dead_agent_returns_build_to_queue_as_a_new_attempt(port: RememberingDispatcher) -> None:
+    build = build_build(state=BuildState.WANTED)
+    attempts.place_work()
+    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    port.seen[f"build-{build.pk}-1"] = Observed.ENDED
+    attempts.reconcile_attempts()
+    build.refresh_from_db()
+    assert build.state == BuildState.WANTED
+    attempts.place_work()
+    assert port.submitted == [f"build-{build.pk}-1", f"build-{build.pk}-2"]
+    assert [t.after for t in Transition.objects.filter(subject="build", subject_id=build.pk)] == [
+        "wanted", "dispatched", "running", "wanted", "dispatched",
+    ]  # fmt: skip
+
+
+def test_agent_just_started_is_not_lost(port: RememberingDispatcher) -> None:
+    with time_machine.travel(NOON, tick=False) as traveller:
+        build = build_build(state=BuildState.WANTED)
+        attempts.place_work()
+        port.seen[f"build-{build.pk}-1"] = Observed.ABSENT
+        traveller.shift(timedelta(seconds=5))
+        attempts.reconcile_attempts()
+        assert the_attempt().state == AttemptState.QUEUED
+        traveller.shift(timedelta(seconds=6))
+        attempts.reconcile_attempts()
+        assert the_attempt().state == AttemptState.LOST
+
+
+def test_silent_agent_is_canceled_and_its_work_planned_again(port: RememberingDispatcher) -> None:
+    with time_machine.travel(NOON, tick=False) as traveller:
+        session = build_session()
+        attempts.place_work()
+        attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+        traveller.shift(timedelta(minutes=10))
+        attempts.reconcile_attempts()
+    assert port.canceled == [f"session-{session.pk}-1"]
+    session.refresh_from_db()
+    assert session.state == SessionState.PLANNED
+
+
+def test_work_without_progress_is_given_up(port: RememberingDispatcher) -> None:
+    build = build_build(state=BuildState.WANTED)
+    for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
+        attempts.place_work()
+        attempt = Attempt.objects.select_related("build", "session").get(key=f"build-{build.pk}-{number}")
+        attempts.lose_attempt(attempt, "power cut")
+    build.refresh_from_db()
+    assert build.state == BuildState.FAILED
+    assert "power cut" in build.reason
+
+
+def test_second_agent_cannot_claim(port: RememberingDispatcher) -> None:
+    build_build(state=BuildState.WANTED)
+    attempts.place_work()
+    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    with pytest.raises(DomainError, match="running") as raised:
+        attempts.claim_attempt(attempt=the_attempt(), agent="agent-two")
+    assert raised.value.code == "superseded"
+
+
+def test_claim_of_work_that_is_over_is_refused(port: RememberingDispatcher) -> None:
+    build = build_build(state=BuildState.WANTED)
+    attempts.place_work()
+    Build.objects.filter(pk=build.pk).update(state=BuildState.FAILED)
+    with pytest.raises(DomainError, match="over"):
+        attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    assert the_attempt().state == AttemptState.CANCELED
+
+
+def test_token_of_another_machine_finds_nothing(port: RememberingDispatcher) -> None:
+    session = build_session()
+    attempts.place_work()
+    secret = issue_token(name="other", scope=ApiToken.Scope.MACHINE, subject="another-machine")
+    token = find_token(secret)
+    assert token is not None
+    with pytest.raises(DomainError) as raised:
+        attempts.find_attempt(key=f"session-{session.pk}-1", token=token)
+    assert raised.value.code == "not-found"
+
+
+def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher) -> None:
+    session = build_session()
+    attempts.place_work()
+    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    assert attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="boot 1 of 4")
+    Series.objects.filter(pk=session.series_id).update(state=SeriesState.SUPERSEDED)
+    assert not attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="")
+    attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="done", reason="")
+    assert attempts.cancel_superseded() == 1
+    session.refresh_from_db()
+    assert session.state == SessionState.CANCELED
+
+
+def test_end_with_boots_left_plans_the_session_again(port: RememberingDispatcher) -> None:
+    session = build_session()
+    attempts.place_work()
+    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    session.boots.filter(position=0).update(state=BootState.RUNNING)
+    attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
+    attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
+    session.refresh_from_db()
+    assert session.state == SessionState.PLANNED
+    assert "disk full" in session.reason
+    assert set(session.boots.values_list("state", flat=True)) == {BootState.PLANNED}

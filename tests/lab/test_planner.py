@@ -1,0 +1,62 @@
+import pytest
+
+from server.builds.models import Build, BuildState
+from server.lab.models import BootState, Session, SessionState
+from server.lab.planner import boot_order, plan_series, series_to_plan
+from server.sources.models import SeriesState
+from tests.builders import build_machine, build_series
+
+pytestmark = pytest.mark.django_db
+
+
+def make_all(state: str) -> None:
+    Build.objects.update(state=state, build_id="ab" if state == BuildState.BUILT else "", reason="mm/x.c:1: error")
+
+
+def test_boots_are_interleaved_and_balanced() -> None:
+    assert boot_order(2) == ["base", "patched", "patched", "base"]
+    for per_side in range(2, 9):
+        assert boot_order(per_side).count("base") == per_side
+
+
+def test_series_wants_two_kernels_once_for_machines_with_one_config() -> None:
+    build_machine("vm-a")
+    build_machine("vm-b", "zen3")
+    series = build_series()
+    plan_series(series_id=series.pk)
+    plan_series(series_id=series.pk)
+    assert Build.objects.count() == 2
+    assert Session.objects.count() == 0
+    assert series_to_plan() == [series.pk]
+
+
+def test_sessions_wait_for_all_kernels_and_are_planned_once() -> None:
+    build_machine("vm-a")
+    build_machine("vm-b", "zen3", boots_per_side=3)
+    series = build_series()
+    plan_series(series_id=series.pk)
+    make_all(BuildState.BUILT)
+    plan_series(series_id=series.pk)
+    plan_series(series_id=series.pk)
+    assert {s.machine.name: s.boots.count() for s in Session.objects.all()} == {"vm-a": 8, "vm-b": 6}
+    assert series_to_plan() == []
+
+
+def test_kernel_that_does_not_build_fails_the_session_with_its_reason() -> None:
+    build_machine()
+    series = build_series()
+    plan_series(series_id=series.pk)
+    make_all(BuildState.BUILT)
+    Build.objects.filter(revision=series.head).update(state=BuildState.FAILED, reason="mm/memory.c:7: error: no")
+    plan_series(series_id=series.pk)
+    session = Session.objects.get()
+    assert session.state == SessionState.FAILED
+    assert session.reason == "patched kernel does not build: mm/memory.c:7: error: no"
+    assert set(session.boots.values_list("state", flat=True)) == {BootState.FAILED}
+
+
+def test_unapplied_series_is_left_alone() -> None:
+    build_machine()
+    series = build_series(state=SeriesState.HELD)
+    plan_series(series_id=series.pk)
+    assert Build.objects.count() == 0

@@ -1,0 +1,143 @@
+"""From an agent's report to rows: proof, idempotency, refused values, ends of sessions."""
+
+import uuid
+
+import pytest
+
+from server.lab.boots import BootReport
+from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
+from server.results.models import Measurement
+from server.results.services import Values, record_boot
+from tests.builders import build_case, build_metric, build_session
+
+pytestmark = pytest.mark.django_db
+
+
+def running_session() -> tuple[Session, Attempt]:
+    build_metric()
+    build_case()
+    session = build_session(state=SessionState.RUNNING)
+    attempt = Attempt.objects.create(
+        key=f"session-{session.pk}-1", number=1, session=session, adapter="local", slots=1,
+        state=AttemptState.RUNNING, agent="agent-one",
+    )  # fmt: skip
+    return session, attempt
+
+
+def report(session: Session, position: int, **changes: object) -> BootReport:
+    arm = session.boots.get(position=position).arm
+    build = session.base_build if arm == "base" else session.patched_build
+    fields: dict[str, object] = {"outcome": "measured", "boot_id": str(uuid.uuid4()), "build_id": build.build_id}
+    return BootReport(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def values(*numbers: float, **changes: object) -> Values:
+    fields: dict[str, object] = {
+        "benchmark": "mm-basic", "version": "1", "case": "fault-4k", "metric": "time", "core_type": "all",
+        "values": numbers, "warmup": 1,
+    }  # fmt: skip
+    return Values(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_measured_boot_is_stored_once() -> None:
+    session, attempt = running_session()
+    first = record_boot(attempt=attempt, position=0, report=report(session, 0), measured=[values(9.0, 1.5, 1.25)])
+    again = record_boot(attempt=attempt, position=0, report=report(session, 0), measured=[values(9.0, 7.0, 7.0)])
+    assert (first, again) == ((True, True), (False, True))
+    row = Measurement.objects.get()
+    assert (row.values, row.warmup, row.boot.state) == ([9.0, 1.5, 1.25], 1, BootState.MEASURED)
+
+
+def test_wrong_kernel_gives_no_measurement() -> None:
+    session, attempt = running_session()
+    record_boot(attempt=attempt, position=0, report=report(session, 0, build_id="beef"), measured=[values(1.0, 2.0)])
+    boot = session.boots.get(position=0)
+    assert boot.state == BootState.FAILED
+    assert boot.reason.startswith("wrong-kernel: build id beef ran")
+    assert not Measurement.objects.exists()
+
+
+def test_boot_id_seen_before_is_no_new_boot() -> None:
+    session, attempt = running_session()
+    boot_id = str(uuid.uuid4())
+    for position in (0, 1):
+        record_boot(
+            attempt=attempt, position=position, report=report(session, position, boot_id=boot_id),
+            measured=[values(1.0, 2.0)],
+        )  # fmt: skip
+    assert session.boots.get(position=1).reason.startswith("no-proof")
+    assert Measurement.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("refused", "reason"),
+    [
+        (values(1.0, float("nan")), "not a finite number"),
+        (values(1.0, 2.0, case="nothing"), "unknown case"),
+        (values(1.0, 2.0, version="2"), "unknown case"),
+        (values(1.0, 2.0, metric="speed"), "no metric speed"),
+        (values(1.0, 2.0, core_type="big"), "no core type big"),
+        (values(1.0), "nothing is left"),
+    ],
+)
+def test_values_that_cannot_be_stored_are_kept_as_a_note(refused: Values, reason: str) -> None:
+    session, attempt = running_session()
+    record_boot(attempt=attempt, position=0, report=report(session, 0), measured=[values(1.0, 2.0), refused])
+    boot = session.boots.get(position=0)
+    assert boot.state == BootState.MEASURED
+    assert reason in boot.notes[0]["reason"]
+    assert Measurement.objects.count() == 1
+
+
+def test_boot_without_any_usable_value_failed() -> None:
+    session, attempt = running_session()
+    record_boot(attempt=attempt, position=0, report=report(session, 0), measured=[])
+    assert session.boots.get(position=0).reason == "no-values: no case gave a usable value"
+
+
+def test_session_is_done_when_every_boot_has_a_result(
+    sent_tasks: list[tuple[str, tuple[int | str, ...]]], django_capture_on_commit_callbacks: object
+) -> None:
+    session, attempt = running_session()
+    for position in range(4):
+        with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
+            record_boot(
+                attempt=attempt, position=position, report=report(session, position), measured=[values(1.0, 2.0)]
+            )
+    session.refresh_from_db()
+    assert session.state == SessionState.DONE
+    assert sent_tasks == [("detection.judge", (session.series_id,))]
+
+
+def test_two_panics_of_one_kernel_end_the_session() -> None:
+    session, attempt = running_session()
+    panic = {"outcome": "panic", "reason": "not syncing: oops", "boot_id": "", "build_id": ""}
+    assert record_boot(attempt=attempt, position=1, report=report(session, 1, **panic), measured=[]) == (True, True)
+    assert record_boot(attempt=attempt, position=2, report=report(session, 2, **panic), measured=[]) == (True, False)
+    session.refresh_from_db()
+    assert session.state == SessionState.FAILED
+    assert session.reason == "patched kernel gave no measurement in 2 boots, last: panic: not syncing: oops"
+    assert not session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]).exists()
+
+
+def test_infrastructure_trouble_plans_the_boot_again_but_not_for_ever() -> None:
+    session, attempt = running_session()
+    trouble = {"outcome": "infrastructure", "reason": "no space", "boot_id": "", "build_id": ""}
+    for _ in range(2):
+        session.boots.filter(position=0).update(state=BootState.RUNNING)
+        record_boot(attempt=attempt, position=0, report=report(session, 0, **trouble), measured=[])
+        assert session.boots.get(position=0).state == BootState.PLANNED
+    record_boot(attempt=attempt, position=0, report=report(session, 0, **trouble), measured=[])
+    assert session.boots.get(position=0).state == BootState.FAILED
+
+
+def test_machine_that_is_not_what_it_says_is_quarantined() -> None:
+    session, attempt = running_session()
+    facts = {"uarch": "zen3", "virtual": True, "core_types": [{"name": "all", "cpus": "0"}]}
+    record_boot(attempt=attempt, position=0, report=report(session, 0, facts=facts), measured=[values(1.0, 2.0)])
+    machine = Machine.objects.get()
+    session.refresh_from_db()
+    assert machine.health == Machine.Health.QUARANTINED
+    assert machine.virtual
+    assert session.state == SessionState.FAILED
+    assert "registered as haswell, but its CPU is zen3" in session.reason

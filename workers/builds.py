@@ -1,0 +1,16 @@
+from celery import shared_task
+
+from server.core.locks import advisory_lock
+from server.core.tasks import enqueue
+from server.lab.planner import plan_series, series_to_plan
+
+
+@shared_task(name="builds.sweep")
+def sweep() -> None:
+    """Want the kernels of every applied series and plan sessions for those that are built."""
+    with advisory_lock("lab.plan") as free:
+        if not free:
+            return
+        for series_id in series_to_plan():
+            plan_series(series_id=series_id)
+        enqueue("lab.dispatch")
