@@ -139,6 +139,8 @@ VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
 # Where agents find this service; differs from SITE_URL behind a proxy.
 AGENT_URL = env.str("TIDEMARK_AGENT_URL", default=SITE_URL).rstrip("/")
 DISPATCHER = env.str("TIDEMARK_DISPATCHER", default="local")
+# Where builders fetch commits; empty: the mirror's own path, for builders on this host.
+MIRROR_URL = env.str("TIDEMARK_MIRROR_URL", default="")
 # How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
 LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
 LOCAL_AGENT = env.str("TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz"))

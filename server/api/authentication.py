@@ -1,13 +1,17 @@
 """`Authorization: Bearer tm_...`: the token of an agent."""
 
+from typing import TYPE_CHECKING
+
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from server.core.models import ApiToken
 from server.core.tokens import find_token
+
+if TYPE_CHECKING:
+    # DRF's views read the setting that names this module: importing them here would be a circle.
+    from rest_framework.views import APIView
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -22,10 +26,3 @@ class TokenAuthentication(BaseAuthentication):
 
     def authenticate_header(self, _request: Request) -> str:
         return 'Bearer realm="tidemark"'
-
-
-class AgentsOnly(BasePermission):
-    """Any valid agent token; which work it may touch is checked where the work is looked up."""
-
-    def has_permission(self, request: Request, _view: APIView) -> bool:
-        return isinstance(request.auth, ApiToken)

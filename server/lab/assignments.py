@@ -9,7 +9,6 @@ from django.conf import settings
 from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
 from server.lab.models import Attempt, BootState, Session
-from server.sources import mirror
 
 BUILD_TIMEOUT_SECONDS = 3600
 BOOT_TIMEOUT_SECONDS = 180
@@ -40,7 +39,7 @@ def assignment(attempt: Attempt, cases: Sequence[CaseOrder]) -> dict[str, Any]:
 def _build(build: Build) -> dict[str, Any]:
     return {
         "id": build.pk,
-        "git_url": str(mirror.mirror_path()),
+        "git_url": settings.MIRROR_URL or str(settings.STATE_DIR / "mirror.git"),
         "ref": build.revision.sha,
         "commit": build.revision.sha,
         "tree": build.revision.tree.name,

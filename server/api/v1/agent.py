@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from server.api.authentication import AgentsOnly
+from server.api.permissions import AgentsOnly
 from server.api.v1 import agent_serializers as forms
 from server.builds.services import record_build
 from server.builds.storage import artifact_path, put_artifact

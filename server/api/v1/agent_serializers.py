@@ -3,6 +3,7 @@
 from typing import Any
 
 from rest_framework import serializers
+from rest_framework.fields import empty
 
 from server.builds.models import Artifact
 from server.builds.services import ArtifactFile, BuildResult
@@ -10,6 +11,16 @@ from server.lab.boots import BootReport
 from server.results.services import Values
 
 _HEX64 = r"^[0-9a-f]{64}$"
+
+
+class Text(serializers.CharField):
+    """Text off a console or out of a log: NUL bytes, which PostgreSQL cannot store, are left out."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_blank=True, trim_whitespace=False, default="", **kwargs)
+
+    def run_validation(self, data: Any = empty) -> Any:
+        return super().run_validation(data.replace("\0", "") if isinstance(data, str) else data)
 
 
 class ClaimIn(serializers.Serializer[Any]):
@@ -23,12 +34,12 @@ class AgentIn(serializers.Serializer[Any]):
 
 
 class HeartbeatIn(AgentIn):
-    progress = serializers.CharField(max_length=200, allow_blank=True)
+    progress = Text(max_length=200)
 
 
 class EndIn(AgentIn):
     outcome = serializers.ChoiceField(["done", "failed"])
-    reason = serializers.CharField(max_length=2000, allow_blank=True, default="")
+    reason = Text(max_length=2000)
 
 
 class ContinueOut(serializers.Serializer[Any]):
@@ -45,11 +56,11 @@ class ArtifactIn(serializers.Serializer[Any]):
 
 class BuildResultIn(AgentIn):
     outcome = serializers.ChoiceField(["built", "failed", "infrastructure"])
-    reason = serializers.CharField(max_length=4000, allow_blank=True, default="")
+    reason = Text(max_length=4000)
     seconds = serializers.FloatField(min_value=0)
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
-    compiler_version = serializers.CharField(max_length=200, allow_blank=True, default="")
-    log_tail = serializers.CharField(max_length=200_000, allow_blank=True, trim_whitespace=False, default="")
+    compiler_version = Text(max_length=200)
+    log_tail = Text(max_length=200_000)
     artifacts = ArtifactIn(many=True, default=list)
 
     def result(self) -> BuildResult:
@@ -71,13 +82,13 @@ class ValuesIn(serializers.Serializer[Any]):
 
 class BootResultIn(AgentIn):
     outcome = serializers.ChoiceField(["measured", "panic", "no-boot", "timeout", "wrong-kernel", "infrastructure"])
-    reason = serializers.CharField(max_length=4000, allow_blank=True, default="")
+    reason = Text(max_length=4000)
     boot_id = serializers.RegexField(r"^[0-9a-f-]{0,36}$", allow_blank=True, default="")
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     started_at = serializers.DateTimeField(allow_null=True, default=None)
     ended_at = serializers.DateTimeField(allow_null=True, default=None)
     facts = serializers.DictField(default=dict)
-    console_tail = serializers.CharField(max_length=65_536, allow_blank=True, trim_whitespace=False, default="")
+    console_tail = Text(max_length=65_536)
     measurements = ValuesIn(many=True, default=list)
     notes = serializers.ListField(child=serializers.DictField(), max_length=1000, default=list)
 

@@ -1,1 +1,5 @@
-urlpatterns: list[object] = []
+from django.urls import include, path
+
+urlpatterns = [
+    path("agent/", include("server.api.v1.agent_urls")),
+]

@@ -36,24 +36,25 @@ class LocalDispatcher:
             raise DispatchError("agent-missing", f"no agent program at {agent}: run make setup", permanent=False)
         state_dir = _state_dir(work)
         log_file = state_dir / f"{work.key}.log"
-        command = [sys.executable, str(agent), "run", work.key, "--server", settings.AGENT_URL]
+        # setsid --fork: the agent outlives the worker that started it, and no worker has to reap it.
+        command = ["setsid", "--fork", sys.executable, str(agent), "run", work.key, "--server", settings.AGENT_URL]
         command += ["--token-file", str(_token_file(work)), "--state-dir", str(state_dir)]
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         try:
             with log_file.open("ab") as output:
-                process = subprocess.Popen(
+                subprocess.run(
                     command,
                     env=environment,
                     cwd=state_dir,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    # The agent outlives the worker that started it.
-                    start_new_session=True,
+                    check=True,
+                    timeout=10,
                 )
-        except OSError as error:
+        except (OSError, subprocess.SubprocessError) as error:
             raise DispatchError("agent-start", f"cannot start the agent: {error}", permanent=False) from error
-        log.info("agent_started", key=work.key, pid=process.pid)
+        log.info("agent_started", key=work.key)
 
     def observe(self, works: Sequence[Work]) -> Mapping[str, Observed]:
         return {work.key: self._observed(work) for work in works}

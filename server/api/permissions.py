@@ -1,0 +1,12 @@
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from server.core.models import ApiToken
+
+
+class AgentsOnly(BasePermission):
+    """Any valid agent token; which work it may touch is checked where the work is looked up."""
+
+    def has_permission(self, request: Request, _view: APIView) -> bool:
+        return isinstance(request.auth, ApiToken)

@@ -1,0 +1,91 @@
+"""The local dispatcher with real processes: a stand-in agent that only takes its lock and waits."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from server.core.tokens import find_token
+from server.lab.dispatch.base import DispatchError, Observed, Work
+from server.lab.dispatch.local import LocalDispatcher, stop_agents
+
+pytestmark = pytest.mark.django_db
+
+STAND_IN = """
+import fcntl, os, sys, time
+key = sys.argv[2]
+options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+lock = open(os.path.join(options["--state-dir"], key + ".lock"), "a+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+lock.truncate(0)
+lock.write(str(os.getpid()))
+lock.flush()
+print("secret" if any("SECRET" in name or "DATABASE" in name for name in os.environ) else "clean", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def port(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalDispatcher]:
+    agent = tmp_path / "agent.py"
+    agent.write_text(STAND_IN)
+    settings.LOCAL_AGENT = str(agent)
+    monkeypatch.setenv("TIDEMARK_SECRET_KEY", "x")
+    yield LocalDispatcher()
+    stop_agents()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "waited 20 seconds in vain"
+        time.sleep(0.02)
+
+
+def seen(port: LocalDispatcher, work: Work) -> Observed:
+    return port.observe([work])[work.key]
+
+
+WORK = Work("session-1-1", "machine", "vm-haswell")
+
+
+def test_submitted_work_lives_until_it_is_canceled(port: LocalDispatcher) -> None:
+    assert seen(port, WORK) is Observed.ABSENT
+    port.submit(WORK)
+    until(lambda: seen(port, WORK) is Observed.ALIVE)
+    port.cancel(WORK)
+    until(lambda: seen(port, WORK) is Observed.ENDED)
+
+
+def test_same_key_is_not_started_twice(port: LocalDispatcher, state_dir: Path) -> None:
+    port.submit(WORK)
+    until(lambda: seen(port, WORK) is Observed.ALIVE)
+    port.submit(WORK)
+    assert (state_dir / "agents" / "vm-haswell" / "session-1-1.log").read_text().split() == ["clean"]
+
+
+def test_agent_gets_a_token_of_its_machine_only_it_can_read(port: LocalDispatcher, state_dir: Path) -> None:
+    port.submit(WORK)
+    file = state_dir / "tokens" / "vm-haswell"
+    token = find_token(file.read_text())
+    assert token is not None
+    assert (token.scope, token.subject) == ("machine", "vm-haswell")
+    assert file.stat().st_mode & 0o777 == 0o600
+    port.submit(Work("session-1-2", "machine", "vm-haswell"))
+    assert find_token(file.read_text()) == token
+
+
+def test_missing_agent_program_is_a_temporary_error(port: LocalDispatcher, settings: Settings) -> None:
+    settings.LOCAL_AGENT = "nowhere.pyz"
+    with pytest.raises(DispatchError, match="make setup") as raised:
+        port.submit(WORK)
+    assert not raised.value.permanent
+
+
+def test_stop_ends_every_agent(port: LocalDispatcher) -> None:
+    port.submit(WORK)
+    until(lambda: seen(port, WORK) is Observed.ALIVE)
+    assert stop_agents() == 1
+    until(lambda: seen(port, WORK) is Observed.ENDED)
