@@ -22,3 +22,9 @@ def advisory_lock(name: str) -> Iterator[bool]:
         if taken and connection.connection is not None and not connection.connection.closed:
             with connection.cursor() as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", [name])
+
+
+def wait_for_lock(name: str) -> None:
+    """Wait for lock `name` and hold it to the end of the running transaction: for short steps that must not mix."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 import secrets
 from datetime import timedelta
 
@@ -10,6 +11,7 @@ from django.db.models import Q
 from server.core import clock
 from server.core.models import ApiToken
 
+_FORM = re.compile(r"tm_(?P<prefix>[0-9a-f]{12})_[A-Za-z0-9_-]{20,100}")
 # One write a minute at most: the last use is for people who look for tokens nobody needs.
 _LAST_USE_GRAIN = timedelta(minutes=1)
 
@@ -34,13 +36,12 @@ def issue_token(*, name: str, scope: ApiToken.Scope, subject: str) -> str:
 
 def find_token(secret: str) -> ApiToken | None:
     """The valid token that `secret` opens, or None."""
-    mark, _, rest = secret.partition("_")
-    prefix, _, random = rest.partition("_")
-    if mark != "tm" or not random:
+    match = _FORM.fullmatch(secret)
+    if match is None:
         return None
     now = clock.now()
     token = (
-        ApiToken.objects.filter(prefix=prefix, revoked_at=None)
+        ApiToken.objects.filter(prefix=match["prefix"], revoked_at=None)
         .filter(Q(expires_at=None) | Q(expires_at__gt=now))
         .first()
     )

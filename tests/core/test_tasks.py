@@ -1,0 +1,35 @@
+import pytest
+import structlog
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from server.core import tasks
+
+SentTasks = list[tuple[str, tuple[int | str, ...]]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_task_is_sent_after_commit_and_not_before(sent_tasks: SentTasks) -> None:
+    with transaction.atomic():
+        tasks.enqueue("detection.judge", 7)
+        assert sent_tasks == []
+    assert sent_tasks == [("detection.judge", (7,))]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_task_of_a_rolled_back_transaction_is_never_sent(sent_tasks: SentTasks) -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        tasks.enqueue("detection.judge", 7)
+        raise RuntimeError
+    assert sent_tasks == []
+
+
+def test_unreachable_broker_loses_the_wake_up_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr(current_app, "send_task", refuse)
+    with structlog.testing.capture_logs() as logs:
+        tasks._send("lab.dispatch", ())
+    assert [line["event"] for line in logs] == ["wake_up_lost"]
