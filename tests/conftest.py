@@ -10,10 +10,10 @@ from server.core import tasks
 
 
 @pytest.fixture(autouse=True)
-def state_dir(tmp_path: Path, settings: Settings) -> Path:
-    settings.STATE_DIR = tmp_path / "state"
-    settings.STATE_DIR.mkdir()
-    return tmp_path / "state"
+def state_dir(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Path:
+    path = tmp_path_factory.mktemp("state")
+    settings.STATE_DIR = path
+    return path
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,9 @@ from server.core.errors import DomainError
 _CONFIG = Path(__file__).with_name("gitconfig")
 # A site behind a proxy or with its own certificates needs these; nothing else is handed on.
 _HANDED_ON = (
-    "PATH TMPDIR http_proxy https_proxy no_proxy HTTPS_PROXY NO_PROXY SSL_CERT_FILE SSL_CERT_DIR GIT_SSL_CAINFO"
-).split()
+    *("PATH", "TMPDIR", "http_proxy", "https_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
+)
 _TAIL = 2000
 _LOG_FORMAT = "%H%x00%T%x00%P%x00%an <%ae>%x00%ct%x00%s"
 _LOG_FIELDS = 6
@@ -97,7 +98,7 @@ def run(
 
 @contextmanager
 def _killed_on_error(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """git starts helpers of its own (remote-https, index-pack): the whole group ends with it."""
+    """End the whole group: git starts helpers of its own (remote-https, index-pack)."""
     try:
         yield
     except BaseException:
@@ -175,8 +176,8 @@ class ObjectReader:
 
     def read(self, name: str) -> tuple[str, bytes] | None:
         """Object id and content of `name` (an id or COMMIT:PATH), or None if there is no such object."""
-        assert self.process.stdin  # noqa: S101 (opened with pipes above)
-        assert self.process.stdout  # noqa: S101
+        assert self.process.stdin
+        assert self.process.stdout
         try:
             self.process.stdin.write(name.encode() + b"\n")
             self.process.stdin.flush()

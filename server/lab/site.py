@@ -52,8 +52,12 @@ def _say(error: Exception) -> str:
 
 
 def _save(model: type[_Row], name: str, **fields: Any) -> _Row:
-    row, _ = model._default_manager.update_or_create(name=name, defaults=fields)
+    manager = model._default_manager
+    row = manager.filter(name=name).first() or model(name=name)
+    for field, value in fields.items():
+        setattr(row, field, value)
     row.full_clean()
+    row.save()
     return row
 
 

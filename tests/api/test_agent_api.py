@@ -112,7 +112,7 @@ def test_built_kernel_is_accepted_once_with_its_artifacts() -> None:
     agent.claim("build-1")
     image = b"kernel image"
     digest = hashlib.sha256(image).hexdigest()
-    result = {
+    result: dict[str, Any] = {
         "agent": AGENT, "outcome": "built", "seconds": 12.5, "build_id": "abcd",
         "artifacts": [{"kind": "image", "sha256": digest, "size": len(image)}],
     }  # fmt: skip
