@@ -1,17 +1,11 @@
 """`Authorization: Bearer tm_...`: the token of an agent."""
 
-from typing import TYPE_CHECKING
-
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from server.core.models import ApiToken
 from server.core.tokens import find_token
-
-if TYPE_CHECKING:
-    # DRF's views read the setting that names this module: importing them here would be a circle.
-    from rest_framework.views import APIView
 
 
 class TokenAuthentication(BaseAuthentication):

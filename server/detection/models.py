@@ -22,45 +22,27 @@ class Verdict(models.TextChoices):
 class Comparison(models.Model):
     """Base against patched in one cell: (session, case, metric, core type)."""
 
-    session = models.ForeignKey(
-        Session, on_delete=models.CASCADE, related_name="comparisons"
-    )
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="comparisons")
     case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="comparisons")
-    metric = models.ForeignKey(
-        Metric, on_delete=models.PROTECT, related_name="comparisons"
-    )
-    core_type = models.ForeignKey(
-        CoreType, on_delete=models.PROTECT, related_name="comparisons"
-    )
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="comparisons")
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="comparisons")
     verdict = models.CharField(max_length=12, choices=Verdict.choices)
-    reason = models.TextField(
-        blank=True, help_text="Why it could not be judged, for people."
-    )
+    reason = models.TextField(blank=True, help_text="Why it could not be judged, for people.")
     base_boots = models.PositiveIntegerField()
     patched_boots = models.PositiveIntegerField()
-    base_mean = models.FloatField(
-        null=True, help_text="Mean of the boots' values, in the metric's unit."
-    )
-    base_sd = models.FloatField(
-        null=True, help_text="Standard deviation between boots, in the metric's unit."
-    )
+    base_mean = models.FloatField(null=True, help_text="Mean of the boots' values, in the metric's unit.")
+    base_sd = models.FloatField(null=True, help_text="Standard deviation between boots, in the metric's unit.")
     patched_mean = models.FloatField(null=True)
     patched_sd = models.FloatField(null=True)
     ratio = models.FloatField(null=True, help_text="patched / base")
     ratio_low = models.FloatField(null=True, help_text="95 % interval")
     ratio_high = models.FloatField(null=True)
     p_value = models.FloatField(null=True, help_text="t on boots")
-    p_adjusted = models.FloatField(
-        null=True, help_text="Benjamini-Hochberg over the series' cells"
-    )
+    p_adjusted = models.FloatField(null=True, help_text="Benjamini-Hochberg over the series' cells")
     p_rank = models.FloatField(null=True, help_text="Exact rank test on boots")
     family_size = models.PositiveIntegerField()
-    min_effect = models.FloatField(
-        help_text="Smallest change worth a verdict, as a fraction."
-    )
-    mde = models.FloatField(
-        null=True, help_text="Smallest change that would have been seen, as a fraction."
-    )
+    min_effect = models.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
+    mde = models.FloatField(null=True, help_text="Smallest change that would have been seen, as a fraction.")
     flags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
     computed_at = models.DateTimeField(auto_now_add=True)
 
@@ -104,24 +86,16 @@ class Finding(Stateful):
         INCONCLUSIVE = "inconclusive", "inconclusive"
 
     NEXT: ClassVar = {
-        FindingState.CONFIRMED: frozenset(
-            {FindingState.REPORTED, FindingState.INVALID}
-        ),
+        FindingState.CONFIRMED: frozenset({FindingState.REPORTED, FindingState.INVALID}),
         FindingState.REPORTED: frozenset({FindingState.INVALID}),
     }
 
-    series = models.OneToOneField(
-        Series, on_delete=models.PROTECT, related_name="finding"
-    )
+    series = models.OneToOneField(Series, on_delete=models.PROTECT, related_name="finding")
     kind = models.CharField(max_length=12, choices=Kind.choices)
     headline = models.TextField(help_text="One line that names each microarchitecture.")
     virtual = models.BooleanField(help_text="From virtual machines: not evidence.")
-    identical = models.BooleanField(
-        default=False, help_text="Both kernels are the same image."
-    )
-    gaps = models.JSONField(
-        default=list, help_text="Machines without a result, with the reason."
-    )
+    identical = models.BooleanField(default=False, help_text="Both kernels are the same image.")
+    gaps = models.JSONField(default=list, help_text="Machines without a result, with the reason.")
 
     class Meta:
         constraints = [
@@ -148,15 +122,9 @@ class Finding(Stateful):
 class FindingVerdict(models.Model):
     """One component of a finding's vector."""
 
-    finding = models.ForeignKey(
-        Finding, on_delete=models.CASCADE, related_name="verdicts"
-    )
-    uarch = models.ForeignKey(
-        Microarchitecture, on_delete=models.PROTECT, related_name="+"
-    )
-    verdict = models.CharField(
-        max_length=12, choices=[*Verdict.choices, ("split", "split between cases")]
-    )
+    finding = models.ForeignKey(Finding, on_delete=models.CASCADE, related_name="verdicts")
+    uarch = models.ForeignKey(Microarchitecture, on_delete=models.PROTECT, related_name="+")
+    verdict = models.CharField(max_length=12, choices=[*Verdict.choices, ("split", "split between cases")])
     reason = models.TextField(blank=True)
     comparison = models.ForeignKey(
         Comparison,
@@ -165,15 +133,11 @@ class FindingVerdict(models.Model):
         related_name="+",
         help_text="The cell that moved most.",
     )
-    mde = models.FloatField(
-        null=True, help_text="Largest of the unchanged cells' smallest visible effects."
-    )
+    mde = models.FloatField(null=True, help_text="Largest of the unchanged cells' smallest visible effects.")
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["finding", "uarch"], name="finding_verdict_once"
-            ),
+            models.UniqueConstraint(fields=["finding", "uarch"], name="finding_verdict_once"),
             models.CheckConstraint(
                 condition=Q(verdict__in=[*Verdict.values, "split"]),
                 name="finding_verdict_known",

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
@@ -55,6 +56,12 @@ class Machine(models.Model):
     config = models.ForeignKey(KernelConfig, on_delete=models.PROTECT, related_name="machines")
     toolchain = models.ForeignKey(Toolchain, on_delete=models.PROTECT, related_name="machines")
     boots_per_side = models.PositiveIntegerField(default=4)
+    cases = ArrayField(
+        models.CharField(max_length=121),
+        default=list,
+        blank=True,
+        help_text="What it measures, as BENCHMARK/CASE; empty: everything. For machines too noisy for some cases.",
+    )
     facts = models.JSONField(default=dict, blank=True, help_text="What the last boot's probe saw.")
     last_seen_at = models.DateTimeField(null=True, blank=True)
 

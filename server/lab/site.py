@@ -96,5 +96,6 @@ def _load_machine(entry: dict[str, Any]) -> None:
         config=KernelConfig.objects.get(name=entry["config"]),
         toolchain=Toolchain.objects.get(name=entry["toolchain"]),
         boots_per_side=entry.get("boots_per_side", 4),
+        cases=entry.get("cases", []),
     )
     CoreType.objects.get_or_create(machine=machine, name="all", defaults={"cpus": ""})

@@ -1,11 +1,12 @@
 """Reading benchmarks and measurements."""
 
 from server.lab.assignments import CaseOrder
+from server.lab.models import Machine
 from server.results.models import Case
 
 
-def case_orders() -> list[CaseOrder]:
-    """Every enabled case with the names of its benchmark's metrics."""
+def case_orders(machine: Machine | None = None) -> list[CaseOrder]:
+    """Every enabled case that `machine` measures, with the names of its benchmark's metrics."""
     cases = Case.objects.filter(enabled=True).select_related("benchmark").prefetch_related("benchmark__metrics")
     return [
         CaseOrder(
@@ -18,4 +19,5 @@ def case_orders() -> list[CaseOrder]:
             metrics=tuple(metric.name for metric in case.benchmark.metrics.all()),
         )
         for case in cases
+        if machine is None or not machine.cases or str(case) in machine.cases
     ]

@@ -6,6 +6,7 @@ from server.core.errors import DomainError
 from server.results.benchmarks import load_benchmark, source_version
 from server.results.models import Case
 from server.results.selectors import case_orders
+from tests.builders import build_machine
 
 TOML = """
 name = "mm-basic"
@@ -42,6 +43,13 @@ def test_benchmark_is_loaded_as_the_agent_will_be_told(folder: Path) -> None:
     assert set(orders) == {"fault-4k", "copy"}
     assert (orders["copy"].runs, orders["copy"].warmup, orders["copy"].metrics) == (4, 2, ("time",))
     assert orders["copy"].version == source_version(folder)
+
+
+@pytest.mark.django_db
+def test_machine_measures_only_the_cases_it_is_fit_for(folder: Path) -> None:
+    load_benchmark(folder)
+    assert [o.case for o in case_orders(build_machine("vm-noisy", cases=["mm-basic/fault-4k"]))] == ["fault-4k"]
+    assert len(case_orders(build_machine("vm-quiet"))) == 2
 
 
 @pytest.mark.django_db

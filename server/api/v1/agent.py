@@ -49,7 +49,8 @@ class ClaimView(AgentView):
         form.is_valid(raise_exception=True)
         attempt = self.attempt(request, key)
         claim_attempt(attempt=attempt, agent=form.validated_data["agent"])
-        return Response(assignment(attempt, case_orders()))
+        machine = attempt.session.machine if attempt.session else None
+        return Response(assignment(attempt, case_orders(machine)))
 
 
 class HeartbeatView(AgentView):

@@ -1,0 +1,170 @@
+"""From cells to one verdict for each microarchitecture, and to the kind of the finding. No database in here."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from server.detection.models import Comparison, Finding, Verdict
+from server.lab.models import Microarchitecture
+
+SPLIT = "split"
+_CHANGES = (Verdict.REGRESSED, Verdict.IMPROVED)
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that was wanted and has no result."""
+
+    machine: str
+    uarch: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.machine}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class CellVerdict:
+    """One (case, metric, core type) of a microarchitecture over all its machines."""
+
+    name: str
+    verdict: str
+    speaker: Comparison
+    question: str = ""
+    silent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class UarchVerdict:
+    """One component of the vector. `moved` holds the cell that moved most; of a split, one for each direction."""
+
+    uarch: Microarchitecture
+    verdict: str
+    reason: str = ""
+    hint: str = ""
+    moved: tuple[CellVerdict, ...] = ()
+    mde: float | None = None
+    measured: bool = True
+
+
+def uarch_verdicts(
+    uarchs: Iterable[Microarchitecture], comparisons: Sequence[Comparison], gaps: Sequence[Gap]
+) -> list[UarchVerdict]:
+    """The vector: every microarchitecture that was wanted, sorted by name."""
+    by_uarch: dict[int, list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        by_uarch[comparison.session.machine.uarch_id].append(comparison)
+    vector = []
+    for uarch in sorted(set(uarchs), key=lambda uarch: uarch.name):
+        found = by_uarch.get(uarch.pk, [])
+        if found:
+            vector.append(_judge(uarch, _cells(found)))
+        else:
+            missing = "; ".join(str(gap) for gap in gaps if gap.uarch == uarch.name) or "no measurements"
+            vector.append(
+                UarchVerdict(uarch, Verdict.INCONCLUSIVE, f"not measured: {missing}", hint=missing, measured=False)
+            )
+    return vector
+
+
+def kind_of(vector: Sequence[UarchVerdict]) -> Finding.Kind:
+    """The class of the whole vector; it is never a mean over machines."""
+    verdicts = {component.verdict for component in vector}
+    if SPLIT in verdicts or verdicts.issuperset(_CHANGES):
+        return Finding.Kind.SPLIT
+    for kind in _CHANGES:
+        if kind in verdicts:
+            return Finding.Kind(kind.value)
+    return Finding.Kind.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Finding.Kind.INCONCLUSIVE
+
+
+def shorten(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _cells(comparisons: Sequence[Comparison]) -> list[CellVerdict]:
+    core_types: dict[int, set[str]] = defaultdict(set)
+    by_cell: dict[tuple[int, int, str], list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        core_types[comparison.session_id].add(comparison.core_type.name)
+        by_cell[comparison.case_id, comparison.metric_id, comparison.core_type.name].append(comparison)
+    mixed = any(len(names) > 1 for names in core_types.values())
+    return [_cell(found, mixed=mixed) for found in by_cell.values()]
+
+
+def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
+    """Machines of one microarchitecture must not contradict each other; one that cannot tell does not."""
+    first = comparisons[0]
+    name = f"{first.metric.name} of {first.case.name}" + (f" on {first.core_type.name} cores" if mixed else "")
+    telling = [comparison for comparison in comparisons if comparison.verdict != Verdict.INCONCLUSIVE]
+    speaker = min(telling or comparisons, key=_width)
+    if len({comparison.verdict for comparison in telling}) > 1:
+        said = ", ".join(f"{comparison.verdict} on {comparison.session.machine.name}" for comparison in telling)
+        return CellVerdict(name, Verdict.INCONCLUSIVE, speaker, question=f"{name} is {said}")
+    if not telling:
+        return CellVerdict(name, Verdict.INCONCLUSIVE, speaker)
+    silent = tuple(c.session.machine.name for c in comparisons if c.verdict == Verdict.INCONCLUSIVE)
+    return CellVerdict(name, telling[0].verdict, speaker, silent=silent)
+
+
+def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdict:
+    verdict = _verdict(cells)
+    questions = [cell.question for cell in cells if cell.question]
+    untold = [cell.name for cell in cells if cell.verdict == Verdict.INCONCLUSIVE and not cell.question]
+    reasons = []
+    if questions:
+        reasons.append(f"machine question: {'; '.join(questions)}")
+    if untold:
+        reasons.append(f"could not be told: {shorten(untold)}")
+    reasons += _silence(cells)
+    seen = [cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED and cell.speaker.mde is not None]
+    return UarchVerdict(
+        uarch,
+        verdict,
+        reason="; ".join(reasons),
+        hint="its machines disagree" if questions else shorten(untold),
+        moved=_moved_most(verdict, cells),
+        mde=max(seen, default=None),
+    )
+
+
+def _verdict(cells: Sequence[CellVerdict]) -> str:
+    verdicts = {cell.verdict for cell in cells}
+    if any(cell.question for cell in cells):
+        return Verdict.INCONCLUSIVE
+    if verdicts.issuperset(_CHANGES):
+        return SPLIT
+    for change in _CHANGES:
+        if change in verdicts:
+            return change
+    return Verdict.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Verdict.INCONCLUSIVE
+
+
+def _silence(cells: Sequence[CellVerdict]) -> list[str]:
+    by_machine: dict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        for machine in cell.silent:
+            by_machine[machine].append(cell.name)
+    return [f"{machine} alone could not tell: {shorten(names)}" for machine, names in sorted(by_machine.items())]
+
+
+def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict, ...]:
+    if verdict == SPLIT:
+        return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in _CHANGES)
+    # The cells that made the verdict come first; a machine question is about the cells in question.
+    made = [cell for cell in cells if cell.question] or [cell for cell in cells if cell.verdict == verdict]
+    return (max(made, key=_movement),)
+
+
+def _movement(cell: CellVerdict) -> float:
+    ratio = cell.speaker.ratio
+    return abs(math.log(ratio)) if ratio else -1.0
+
+
+def _width(comparison: Comparison) -> float:
+    low, high = comparison.ratio_low, comparison.ratio_high
+    return math.log(high) - math.log(low) if low and high else math.inf

@@ -1,0 +1,52 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as scipy_stats
+
+from server.stats import Arm, Comparison, Verdict, benjamini_hochberg, judge_family
+
+
+def _comparison(p_value: float | None, verdict: Verdict = Verdict.REGRESSED) -> Comparison:
+    return Comparison(verdict=verdict, reason="", flags=(), base=Arm(4), patched=Arm(4), p_value=p_value)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
+def test_adjusted_values_are_those_of_scipy(p_values: list[float]) -> None:
+    expected = scipy_stats.false_discovery_control(p_values)
+    assert benjamini_hochberg(p_values).tolist() == pytest.approx(expected.tolist())
+
+
+def test_empty_family_has_no_adjusted_values() -> None:
+    assert benjamini_hochberg([]).tolist() == []
+
+
+@pytest.mark.parametrize("wrong", [math.nan, -0.1, 1.1])
+def test_what_is_no_p_value_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        benjamini_hochberg([0.5, wrong])
+
+
+def test_change_that_does_not_survive_its_family_is_inconclusive_and_says_so() -> None:
+    judged = judge_family([_comparison(0.04), *[_comparison(0.5, Verdict.INCONCLUSIVE) for _ in range(19)]])
+    assert judged[0].verdict == Verdict.INCONCLUSIVE
+    assert "regressed on its own" in judged[0].reason
+    assert "20 cells" in judged[0].reason
+    assert judged[0].family_size == 20
+
+
+def test_strong_change_survives_its_family() -> None:
+    judged = judge_family([_comparison(1e-6), *[_comparison(0.5, Verdict.INCONCLUSIVE) for _ in range(19)]])
+    assert judged[0].verdict == Verdict.REGRESSED
+    assert judged[0].p_adjusted == pytest.approx(2e-5)
+
+
+def test_cell_that_could_not_be_tested_does_not_make_the_family_larger() -> None:
+    judged = judge_family([_comparison(0.04), _comparison(None, Verdict.INCONCLUSIVE)])
+    assert [c.family_size for c in judged] == [1, 1]
+    assert (judged[0].verdict, judged[1].p_adjusted) == (Verdict.REGRESSED, None)
+
+
+def test_unchanged_cell_keeps_its_verdict_whatever_its_p_value() -> None:
+    assert judge_family([_comparison(0.9, Verdict.UNCHANGED)])[0].verdict == Verdict.UNCHANGED

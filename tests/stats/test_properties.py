@@ -1,0 +1,122 @@
+"""What must hold for all values, and error rates on simulated noise."""
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.stats import Cell, Comparison, Verdict, compare, judge_family
+
+Boots = list[list[float]]
+OPPOSITE = {
+    Verdict.REGRESSED: Verdict.IMPROVED,
+    Verdict.IMPROVED: Verdict.REGRESSED,
+    Verdict.UNCHANGED: Verdict.UNCHANGED,
+    Verdict.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+}
+
+values = st.floats(1.0, 1e6)
+boots = st.lists(st.lists(values, min_size=1, max_size=5), min_size=2, max_size=6)
+any_float = st.floats(allow_nan=True, allow_infinity=True)
+any_boots = st.lists(st.lists(any_float, max_size=4), max_size=4)
+
+
+def one(base: Boots, patched: Boots) -> Comparison:
+    return compare([Cell(base=base, patched=patched, better="lower", min_effect=0.01)])[0]
+
+
+def figures(result: Comparison) -> list[float]:
+    found = [result.ratio, result.ratio_low, result.ratio_high, result.p_value, result.p_rank, result.mde]
+    return [math.nan if figure is None else figure for figure in found]
+
+
+@given(boots, boots, st.integers(-40, 40))
+def test_scale_does_not_matter(base: Boots, patched: Boots, power: int) -> None:
+    """By powers of two, so that rounding does not come between."""
+    factor = 2.0**power
+    scaled = one([[v * factor for v in boot] for boot in base], [[v * factor for v in boot] for boot in patched])
+    plain = one(base, patched)
+    assert figures(scaled) == pytest.approx(figures(plain), rel=1e-6, abs=1e-12)
+
+
+@given(boots, boots)
+def test_swapping_the_arms_inverts_the_ratio_and_the_verdict(base: Boots, patched: Boots) -> None:
+    plain, swapped = one(base, patched), one(patched, base)
+    assert swapped.verdict == OPPOSITE[plain.verdict]
+    assert swapped.ratio is not None
+    assert swapped.ratio_low is not None
+    assert [1 / swapped.ratio, 1 / swapped.ratio_low] == pytest.approx([plain.ratio, plain.ratio_high])
+    assert [swapped.p_value, swapped.p_rank] == pytest.approx([plain.p_value, plain.p_rank])
+
+
+@given(boots, boots, st.randoms(use_true_random=False))
+def test_order_of_runs_inside_a_boot_does_not_matter(base: Boots, patched: Boots, order: random.Random) -> None:
+    shuffled = [order.sample(boot, len(boot)) for boot in base]
+    assert one(shuffled, patched) == one(base, patched)
+
+
+@given(st.lists(st.tuples(any_boots | boots, any_boots | boots), max_size=6))
+def test_batch_equals_one_by_one(pairs: list[tuple[Boots, Boots]]) -> None:
+    cells = [Cell(base=base, patched=patched, better="higher", min_effect=0.01) for base, patched in pairs]
+    assert compare(cells) == [compare([cell])[0] for cell in cells]
+
+
+@given(any_boots, any_boots, st.floats(0, 1e308))
+def test_no_data_raise_or_warn_and_every_figure_is_finite(base: Boots, patched: Boots, resolution: float) -> None:
+    cell = Cell(base=base, patched=patched, better="higher", min_effect=0.01, resolution=resolution)
+    result = judge_family(compare([cell]))[0]
+    found = [*figures(result), result.base.mean or 0.0, result.patched.sd or 0.0]
+    assert not any(math.isinf(figure) for figure in found)
+    assert result.reason or result.verdict != Verdict.INCONCLUSIVE
+    assert result.mde is not None or result.verdict != Verdict.UNCHANGED
+
+
+@given(boots, boots)
+def test_interval_holds_the_ratio_and_agrees_with_the_p_value(base: Boots, patched: Boots) -> None:
+    result = one(base, patched)
+    assert result.ratio is not None
+    assert result.ratio_low is not None
+    assert result.ratio_high is not None
+    assert result.p_value is not None
+    assert result.ratio_low <= result.ratio <= result.ratio_high
+    if result.verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
+        assert result.p_value < 0.05
+
+
+def _simulate(effect: float, *, seed: int, cells: int, boots: int) -> list[Comparison]:
+    """Boots that differ by 20 % and runs that differ by 20 % inside them, as on a busy host."""
+    generator = np.random.default_rng(seed)
+
+    def arm(level: float) -> list[np.ndarray]:
+        between = generator.normal(0, 0.2, (cells, boots, 1))
+        within = generator.normal(0, 0.2, (cells, boots, 7))
+        return list(level * np.exp(between + within))
+
+    pairs = zip(arm(10_000), arm(10_000 * effect), strict=True)
+    return compare([Cell(list(b), list(p), better="lower", min_effect=0.01) for b, p in pairs])
+
+
+@pytest.mark.parametrize("boots", [3, 4, 6])
+def test_noise_of_20_percent_gives_false_alarms_at_the_nominal_rate(boots: int) -> None:
+    results = _simulate(1.0, seed=boots, cells=3000, boots=boots)
+    rejected = np.mean([result.p_value is not None and result.p_value < 0.05 for result in results])
+    assert 0.035 < rejected < 0.06
+    assert Counter(result.verdict for result in results)[Verdict.UNCHANGED] == 0
+
+
+@pytest.mark.parametrize("boots", [3, 4, 6])
+def test_noise_of_20_percent_never_turns_a_large_regression_round(boots: int) -> None:
+    verdicts = Counter(result.verdict for result in _simulate(1.71, seed=boots, cells=1000, boots=boots))
+    assert set(verdicts) <= {Verdict.REGRESSED, Verdict.INCONCLUSIVE}
+    assert verdicts[Verdict.REGRESSED] > {3: 400, 4: 700, 6: 950}[boots]
+
+
+def test_families_of_pure_noise_hardly_ever_report_a_change() -> None:
+    results = _simulate(1.0, seed=5, cells=2000, boots=4)
+    families = [judge_family(results[start : start + 20]) for start in range(0, 2000, 20)]
+    alarmed = sum(any(c.verdict != Verdict.INCONCLUSIVE for c in family) for family in families)
+    assert alarmed <= 10
