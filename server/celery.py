@@ -3,8 +3,14 @@
 import os
 
 from celery import Celery
+from kombu import Queue
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "server.settings")
 
+# Declared here, not in `workers`: whoever sends a task by name must know the queues, and the web sends too.
+QUEUES = ("sources", "builds", "lab", "detection", "reports", "upkeep")
+
 app = Celery("tidemark")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.task_queues = [Queue(queue) for queue in QUEUES]
+app.conf.task_default_queue = "upkeep"

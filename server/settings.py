@@ -172,12 +172,17 @@ STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
+# Pages name files by their hash only. Source maps are for debuggers: compressing them took longer than all the rest.
+WHITENOISE_KEEP_ONLY_HASHED_FILES = True
+WHITENOISE_SKIP_COMPRESS_EXTENSIONS = ("map", "gz", "br", "jpg", "png", "webp", "woff", "woff2")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 BEHIND_TLS = env.bool("TIDEMARK_BEHIND_TLS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 SECURE_SSL_REDIRECT = BEHIND_TLS
+# Supervisors ask the process itself, without the proxy that speaks TLS.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -185,7 +190,7 @@ CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [SELF],
         "script-src": [SELF, NONCE],
-        "style-src": [SELF, "'unsafe-inline'"],
+        "style-src": [SELF],
         "img-src": [SELF, "data:"],
         "frame-ancestors": ["'none'"],
         "base-uri": [SELF],
@@ -215,6 +220,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
     "OAS_VERSION": "3.1.0",
+    "ENUM_NAME_OVERRIDES": {
+        "ArtifactKind": "server.builds.models.Artifact.Kind",
+        "FindingKind": "server.detection.models.Finding.Kind",
+        "ProgressState": "server.api.v1.serializers.sources.PROGRESS_STATES",
+    },
 }
 
 # --- logs: one JSON object a line on stderr -----------------------------------------

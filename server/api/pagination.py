@@ -1,4 +1,6 @@
-from rest_framework.pagination import CursorPagination
+from rest_framework.exceptions import NotFound
+from rest_framework.pagination import Cursor, CursorPagination
+from rest_framework.request import Request
 
 
 class Pages(CursorPagination):
@@ -8,3 +10,10 @@ class Pages(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 500
     ordering = "-id"
+
+    def decode_cursor(self, request: Request) -> Cursor | None:
+        """A made-up cursor is a wrong address; DRF would hand its position to the database as it is."""
+        cursor = super().decode_cursor(request)
+        if cursor is not None and cursor.position is not None and not str(cursor.position).isdecimal():
+            raise NotFound(self.invalid_cursor_message)
+        return cursor

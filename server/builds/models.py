@@ -58,6 +58,7 @@ class Build(Stateful):
         BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.BUILT, BuildState.FAILED}),
         BuildState.DISPATCHED: frozenset({BuildState.RUNNING, BuildState.WANTED, BuildState.BUILT, BuildState.FAILED}),
         BuildState.RUNNING: frozenset({BuildState.BUILT, BuildState.FAILED, BuildState.WANTED}),
+        BuildState.FAILED: frozenset({BuildState.WANTED}),
     }
 
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="builds")
@@ -72,6 +73,9 @@ class Build(Stateful):
     )
     compiler_version = models.CharField(max_length=200, blank=True)
     seconds = models.FloatField(null=True, blank=True)
+    given_up = models.BooleanField(
+        default=False, help_text="Failed for our reasons, not the kernel's: another series that needs it tries again."
+    )
     log_tail = models.TextField(blank=True)
 
     class Meta:

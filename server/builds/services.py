@@ -38,7 +38,10 @@ class BuildResult:
 
 
 def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain, trace: str) -> Build:
-    """The build of this kernel: the one there is, or a new one. Same source tree hash, same build."""
+    """The build of this kernel: the one there is, or a new one. Same source tree hash, same build.
+
+    One that was given up for reasons of ours is tried again for a new cause (`trace`), not for the old one.
+    """
     with transaction.atomic():
         build, created = Build.objects.get_or_create(
             tree_sha=revision.tree_sha,
@@ -49,6 +52,8 @@ def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain
         )
         if created:
             build.record_creation()
+        elif build.state == BuildState.FAILED and build.given_up and build.trace != trace:
+            build.advance(BuildState.WANTED, "wanted again", trace=trace, given_up=False)
     return build
 
 

@@ -1,7 +1,6 @@
 """Waking workers up: tasks are sent by name, after commit, and may get lost without harm."""
 
 from collections.abc import Callable
-from functools import partial
 
 import structlog
 from celery import current_app
@@ -26,8 +25,5 @@ send: Sender = _send
 
 def enqueue(name: str, *args: int | str) -> None:
     """Ask for task `name` ("queue.verb") once the running transaction has committed."""
-    transaction.on_commit(partial(_dispatch, name, args), robust=True)
-
-
-def _dispatch(name: str, args: tuple[int | str, ...]) -> None:
-    send(name, args)
+    # A lambda has the `__qualname__` that Django asks for when it logs a robust callback's failure; a partial has not.
+    transaction.on_commit(lambda: send(name, args), robust=True)

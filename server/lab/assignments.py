@@ -9,6 +9,7 @@ from django.conf import settings
 from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
 from server.lab.models import Attempt, BootState, Session
+from server.sources.mirror import ref_of
 
 BUILD_TIMEOUT_SECONDS = 3600
 BOOT_TIMEOUT_SECONDS = 180
@@ -40,7 +41,7 @@ def _build(build: Build) -> dict[str, Any]:
     return {
         "id": build.pk,
         "git_url": settings.MIRROR_URL or str(settings.STATE_DIR / "mirror.git"),
-        "ref": build.revision.sha,
+        "ref": ref_of(build.revision),
         "commit": build.revision.sha,
         "tree": build.revision.tree.name,
         "arch": build.arch,

@@ -161,8 +161,9 @@ def requeue(attempt: Attempt, reason: str) -> None:
     if attempt.build_id is not None:
         build = Build.objects.select_for_update().get(pk=attempt.build_id)
         if build.state in {BuildState.DISPATCHED, BuildState.RUNNING}:
-            given_up = build.attempts.count() >= MAX_FRUITLESS_ATTEMPTS
-            build.advance(BuildState.FAILED if given_up else BuildState.WANTED, _given_up(reason, given_up=given_up))
+            given_up = build.attempts.filter(trace=build.trace).count() >= MAX_FRUITLESS_ATTEMPTS
+            state = BuildState.FAILED if given_up else BuildState.WANTED
+            build.advance(state, _given_up(reason, given_up=given_up), given_up=given_up)
         return
     assert attempt.session_id is not None
     session = Session.objects.select_for_update().get(pk=attempt.session_id)

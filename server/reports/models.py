@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models.functions import Lower
 
 from server.core.states import Stateful, state_check
 from server.detection.models import Finding
@@ -14,10 +15,11 @@ class ReportState(models.TextChoices):
     APPROVED = "approved", "may be sent"
     SENT = "sent", "sent"
     REJECTED = "rejected", "will not be sent"
+    REFUSED = "refused", "incomplete, so not written"
 
 
 class Report(Stateful):
-    """A text about a finding. Nothing leaves before it is approved."""
+    """A text about a finding. Nothing leaves before it is approved; a refused one has a reason instead of a text."""
 
     State = ReportState
 
@@ -26,18 +28,22 @@ class Report(Stateful):
         ReportState.APPROVED: frozenset({ReportState.SENT, ReportState.REJECTED}),
     }
 
-    finding = models.OneToOneField(
-        Finding, on_delete=models.PROTECT, related_name="report"
-    )
-    subject = models.CharField(max_length=200)
-    body = models.TextField()
+    finding = models.OneToOneField(Finding, on_delete=models.PROTECT, related_name="report")
+    subject = models.CharField(max_length=200, blank=True)
+    body = models.TextField(blank=True)
     in_reply_to = models.CharField(max_length=500)
-    references = ArrayField(models.CharField(max_length=500), default=list)
-    to = ArrayField(models.CharField(max_length=320))
+    references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
+    to = ArrayField(models.CharField(max_length=320), default=list, blank=True)
     cc = ArrayField(models.CharField(max_length=320), default=list, blank=True)
 
     class Meta:
-        constraints = [state_check(ReportState, "report_state_known")]
+        constraints = [
+            state_check(ReportState, "report_state_known"),
+            models.CheckConstraint(
+                condition=models.Q(state="refused") | (~models.Q(body="") & ~models.Q(to=[])),
+                name="report_has_text_and_reader",
+            ),
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:
@@ -58,14 +64,10 @@ class Delivery(Stateful):
 
     NEXT: ClassVar = {
         DeliveryState.QUEUED: frozenset({DeliveryState.SENDING, DeliveryState.FAILED}),
-        DeliveryState.SENDING: frozenset(
-            {DeliveryState.SENT, DeliveryState.QUEUED, DeliveryState.FAILED}
-        ),
+        DeliveryState.SENDING: frozenset({DeliveryState.SENT, DeliveryState.QUEUED, DeliveryState.FAILED}),
     }
 
-    report = models.OneToOneField(
-        Report, on_delete=models.PROTECT, related_name="delivery"
-    )
+    report = models.OneToOneField(Report, on_delete=models.PROTECT, related_name="delivery")
     message_id = models.CharField(max_length=200, unique=True)
     tries = models.PositiveIntegerField(default=0)
     not_before = models.DateTimeField(null=True, blank=True)
@@ -78,3 +80,17 @@ class Delivery(Stateful):
 
     def __str__(self) -> str:
         return f"<{self.message_id}>"
+
+
+class OptOut(models.Model):
+    """An address that gets no mail from this site. Lower case; asked for at the moment of sending."""
+
+    address = models.CharField(max_length=320, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["address"]
+        constraints = [models.CheckConstraint(condition=models.Q(address=Lower("address")), name="opt_out_lower_case")]
+
+    def __str__(self) -> str:
+        return self.address

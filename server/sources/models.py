@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
 from server.core.states import Stateful, state_check
@@ -30,12 +31,8 @@ class Revision(models.Model):
     """A commit that the mirror holds: of a tree, or made by applying a series. Never changed."""
 
     sha = models.CharField(max_length=40, unique=True)
-    tree_sha = models.CharField(
-        max_length=40, db_index=True, help_text="Same content, same kernel."
-    )
-    parent = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
-    )
+    tree_sha = models.CharField(max_length=40, db_index=True, help_text="Same content, same kernel.")
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.PROTECT, related_name="children")
     tree = models.ForeignKey(Tree, on_delete=models.PROTECT, related_name="revisions")
     subject = models.TextField()
     author = models.CharField(max_length=300)
@@ -54,15 +51,11 @@ class Branch(models.Model):
 
     tree = models.ForeignKey(Tree, on_delete=models.CASCADE, related_name="branches")
     name = models.CharField(max_length=200)
-    head = models.ForeignKey(
-        Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    head = models.ForeignKey(Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     head_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["tree", "name"], name="branch_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["tree", "name"], name="branch_once")]
         ordering = ["tree__name", "name"]
 
     def __str__(self) -> str:
@@ -82,9 +75,7 @@ class MailingList(models.Model):
         help_text="Default base tree.",
     )
     enabled = models.BooleanField(default=True)
-    moderated = models.BooleanField(
-        default=True, help_text="A person releases each report before it is sent."
-    )
+    moderated = models.BooleanField(default=True, help_text="A person releases each report before it is sent.")
     poll_seconds = models.PositiveIntegerField(default=60)
     polled_at = models.DateTimeField(null=True, blank=True)
     failing_since = models.DateTimeField(null=True, blank=True)
@@ -100,18 +91,12 @@ class MailingList(models.Model):
 class Epoch(models.Model):
     """How far one git epoch of a list has been read."""
 
-    mailing_list = models.ForeignKey(
-        MailingList, on_delete=models.CASCADE, related_name="epochs"
-    )
+    mailing_list = models.ForeignKey(MailingList, on_delete=models.CASCADE, related_name="epochs")
     number = models.PositiveIntegerField()
     last_commit = models.CharField(max_length=40, blank=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["mailing_list", "number"], name="epoch_once"
-            )
-        ]
+        constraints = [models.UniqueConstraint(fields=["mailing_list", "number"], name="epoch_once")]
         ordering = ["number"]
 
     def __str__(self) -> str:
@@ -128,13 +113,9 @@ class Message(models.Model):
         UNUSABLE = "unusable", "could not be read"
         DELETED = "deleted", "deleted from the archive"
 
-    mailing_list = models.ForeignKey(
-        MailingList, on_delete=models.PROTECT, related_name="messages"
-    )
+    mailing_list = models.ForeignKey(MailingList, on_delete=models.PROTECT, related_name="messages")
     message_id = models.CharField(max_length=500, db_index=True)
-    blob = models.CharField(
-        max_length=40, help_text="Object id in the archive's epoch."
-    )
+    blob = models.CharField(max_length=40, help_text="Object id in the archive's epoch.")
     raw = models.BinaryField()
     kind = models.CharField(max_length=10, choices=Kind.choices)
     reason = models.TextField(blank=True, help_text="Why it could not be used.")
@@ -148,15 +129,15 @@ class Message(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["mailing_list", "message_id", "blob"], name="message_once"
-            ),
+            models.UniqueConstraint(fields=["mailing_list", "message_id", "blob"], name="message_once"),
             models.CheckConstraint(
-                condition=models.Q(
-                    kind__in=["cover", "patch", "other", "unusable", "deleted"]
-                ),
+                condition=models.Q(kind__in=["cover", "patch", "other", "unusable", "deleted"]),
                 name="message_kind_known",
             ),
+        ]
+        indexes = [
+            GinIndex(fields=["references"], name="message_references"),
+            models.Index(fields=["sent_at"], name="message_sent_at"),
         ]
         ordering = ["id"]
 
@@ -187,34 +168,22 @@ class Series(Stateful):
                 SeriesState.SUPERSEDED,
             }
         ),
-        SeriesState.HELD: frozenset(
-            {SeriesState.READY, SeriesState.REFUSED, SeriesState.SUPERSEDED}
-        ),
-        SeriesState.READY: frozenset(
-            {SeriesState.APPLIED, SeriesState.REFUSED, SeriesState.SUPERSEDED}
-        ),
+        SeriesState.HELD: frozenset({SeriesState.READY, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
+        SeriesState.READY: frozenset({SeriesState.APPLIED, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
         SeriesState.APPLIED: frozenset({SeriesState.SUPERSEDED}),
     }
 
-    mailing_list = models.ForeignKey(
-        MailingList, on_delete=models.PROTECT, related_name="series"
-    )
-    root_message_id = models.CharField(
-        max_length=500, help_text="The cover letter, or patch 1 where there is none."
-    )
+    mailing_list = models.ForeignKey(MailingList, on_delete=models.PROTECT, related_name="series")
+    root_message_id = models.CharField(max_length=500, help_text="The cover letter, or patch 1 where there is none.")
     subject = models.TextField(help_text="Without the [PATCH ...] mark.")
     author_name = models.TextField(blank=True)
     author_address = models.CharField(max_length=320)
     version = models.PositiveIntegerField(default=1)
     total = models.PositiveIntegerField(help_text="Patches that the marks announce.")
     submitted_at = models.DateTimeField()
-    base_commit = models.CharField(
-        max_length=40, blank=True, help_text="What the author says it applies to."
-    )
+    base_commit = models.CharField(max_length=40, blank=True, help_text="What the author says it applies to.")
     change_id = models.CharField(max_length=200, blank=True, db_index=True)
-    cover = models.ForeignKey(
-        Message, null=True, blank=True, on_delete=models.PROTECT, related_name="+"
-    )
+    cover = models.ForeignKey(Message, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     superseded_by = models.ForeignKey(
         "self",
         null=True,
@@ -241,12 +210,9 @@ class Series(Stateful):
         verbose_name_plural = "series"
         constraints = [
             state_check(SeriesState, "series_state_known"),
-            models.UniqueConstraint(
-                fields=["mailing_list", "root_message_id"], name="series_once"
-            ),
+            models.UniqueConstraint(fields=["mailing_list", "root_message_id", "version"], name="series_once"),
             models.CheckConstraint(
-                condition=~models.Q(state="applied")
-                | models.Q(base__isnull=False, head__isnull=False),
+                condition=~models.Q(state="applied") | models.Q(base__isnull=False, head__isnull=False),
                 name="applied_series_has_revisions",
             ),
         ]
@@ -262,9 +228,7 @@ class Patch(models.Model):
 
     series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="patches")
     index = models.PositiveIntegerField()
-    message = models.ForeignKey(
-        Message, on_delete=models.PROTECT, related_name="patches"
-    )
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="patches")
     subject = models.TextField()
     revision = models.ForeignKey(
         Revision,
@@ -276,9 +240,7 @@ class Patch(models.Model):
 
     class Meta:
         verbose_name_plural = "patches"
-        constraints = [
-            models.UniqueConstraint(fields=["series", "index"], name="patch_once")
-        ]
+        constraints = [models.UniqueConstraint(fields=["series", "index"], name="patch_once")]
         ordering = ["series", "index"]
 
     def __str__(self) -> str:

@@ -22,7 +22,7 @@ from server.lab.dispatch.base import DispatchError, Observed, Work
 log = structlog.get_logger(__name__)
 
 # An agent needs these and nothing of the service's own environment: no database address, no secret key.
-_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "TIDEMARK_CCACHE_DIR")
+_PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "TIDEMARK_CCACHE_DIR", "TIDEMARK_STACK")
 
 
 class LocalDispatcher:

@@ -1,0 +1,34 @@
+from typing import Any
+
+from django.shortcuts import get_object_or_404
+from rest_framework import generics
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from server.api.v1.filters import FindingFilter
+from server.api.v1.reading import PublicMixin, describe, with_seen_virtual_findings
+from server.api.v1.serializers.findings import FindingDetailOut, FindingOut
+from server.detection.models import Finding
+from server.detection.selectors import comparison_table, finding_vector
+
+
+class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
+    queryset = with_seen_virtual_findings(Finding.objects.all())
+    serializer_class = FindingOut
+    filterset_class = FindingFilter
+
+    @describe("finding_list", FindingOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
+    serializer_class = FindingDetailOut
+
+    @describe("finding_detail", FindingDetailOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        findings = with_seen_virtual_findings(Finding.objects.select_related("series"))
+        finding = get_object_or_404(findings, pk=pk)
+        rows = comparison_table(finding.series).rows
+        cells = [cell for row in rows for cell in row.cells if cell is not None]
+        return Response(FindingDetailOut(finding, context={"vector": finding_vector(finding), "cells": cells}).data)

@@ -1,0 +1,39 @@
+"""What all read endpoints share: no login, and errors described in the schema."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework.authentication import BaseAuthentication
+
+from server.api.v1.serializers.common import ProblemOut
+from server.detection.models import Finding
+from server.lab.models import Boot, Session
+
+View = TypeVar("View", bound=Callable[..., Any])
+_PROBLEM = "application/problem+json"
+
+
+class PublicMixin:
+    """Everything here is public; a stale token in a script's headers does not matter."""
+
+    authentication_classes: Sequence[type[BaseAuthentication]] = ()
+
+
+def describe(operation: str, answer: Any, **options: Any) -> Callable[[View], View]:
+    """OpenAPI for a reading view: its name, its answer, and problem+json for what can go wrong."""
+    problems = {(status, _PROBLEM): ProblemOut for status in (400, 404, 406)}
+    return extend_schema(operation_id=operation, responses={200: answer, **problems}, **options)
+
+
+def with_seen_virtual(sessions: QuerySet[Session]) -> QuerySet[Session]:
+    """Sessions that know whether the probe of any of their boots saw a hypervisor."""
+    return sessions.annotate(seen_virtual=Exists(Boot.objects.filter(session=OuterRef("pk"), facts__virtual=True)))
+
+
+def with_seen_virtual_findings(findings: QuerySet[Finding]) -> QuerySet[Finding]:
+    """The same for findings, over the sessions that were judged."""
+    judged = Session.objects.filter(series=OuterRef("series"), comparisons__isnull=False)
+    marked = judged.filter(Q(machine__virtual=True) | Q(boots__facts__virtual=True))
+    return findings.annotate(seen_virtual=Exists(marked))

@@ -1,0 +1,204 @@
+"""Series with their progress, trees and lists."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from server.api.v1.serializers.common import RevisionOut, SessionBriefOut
+from server.api.v1.serializers.findings import FindingOut
+from server.reports.models import Report
+from server.reports.progress import ProgressState
+from server.reports.stages import StageName, StageState
+from server.sources.models import Branch, MailingList, Patch, Series, Tree
+
+
+def _choices(words: Any) -> list[str]:
+    return list(words.__args__)
+
+
+PROGRESS_STATES = _choices(ProgressState)
+
+
+class ProgressOut(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=PROGRESS_STATES)
+    reason = serializers.CharField()
+
+
+class BuildProgressOut(serializers.Serializer[Any]):
+    arm = serializers.CharField()
+    build = serializers.IntegerField(allow_null=True)
+    config = serializers.CharField()
+    toolchain = serializers.CharField()
+    state = serializers.CharField(help_text="`missing` until it is wanted")
+    detail = serializers.CharField()
+
+
+class SessionProgressOut(serializers.Serializer[Any]):
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    session = serializers.IntegerField(allow_null=True)
+    state = serializers.CharField(help_text="`missing` until it is planned")
+    measured = serializers.IntegerField(help_text="boots")
+    failed = serializers.IntegerField()
+    planned = serializers.IntegerField()
+    detail = serializers.CharField()
+
+
+class StageOut(serializers.Serializer[Any]):
+    name = serializers.ChoiceField(choices=_choices(StageName))
+    state = serializers.ChoiceField(choices=_choices(StageState))
+    detail = serializers.CharField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    builds = BuildProgressOut(many=True)
+    sessions = SessionProgressOut(many=True)
+
+
+class FullProgressOut(ProgressOut):
+    stages = StageOut(many=True)
+
+
+class SeriesOut(serializers.ModelSerializer[Series]):
+    # The context holds `progress` and `findings` by series id, each loaded for all series at once.
+    message_id = serializers.CharField(source="root_message_id")
+    list = serializers.CharField(source="mailing_list.name")
+    progress = serializers.SerializerMethodField()
+    finding = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Series
+        fields = [
+            "id",
+            "message_id",
+            "list",
+            "subject",
+            "version",
+            "total",
+            "submitted_at",
+            "state",
+            "reason",
+            "state_since",
+            "progress",
+            "finding",
+        ]
+
+    @extend_schema_field(ProgressOut)
+    def get_progress(self, series: Series) -> Any:
+        return ProgressOut(self.context["progress"][series.pk]).data
+
+    @extend_schema_field(FindingOut(allow_null=True))
+    def get_finding(self, series: Series) -> Any:
+        finding = self.context["findings"].get(series.pk)
+        return FindingOut(finding).data if finding else None
+
+
+class PatchOut(serializers.ModelSerializer[Patch]):
+    message_id = serializers.CharField(source="message.message_id")
+    commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
+
+    class Meta:
+        model = Patch
+        fields = ["index", "subject", "message_id", "commit"]
+
+
+class AuthorOut(serializers.Serializer[Any]):
+    name = serializers.CharField(source="author_name")
+    address = serializers.CharField(source="author_address")
+
+
+class ReportOut(serializers.ModelSerializer[Report]):
+    message_id = serializers.CharField(source="delivery.message_id", default=None, allow_null=True)
+    delivery_state = serializers.CharField(source="delivery.state", default=None, allow_null=True)
+    sent_at = serializers.DateTimeField(source="delivery.sent_at", default=None, allow_null=True)
+
+    class Meta:
+        model = Report
+        fields = ["id", "state", "reason", "subject", "body", "message_id", "delivery_state", "sent_at"]
+
+
+class SeriesDetailOut(SeriesOut):
+    author = AuthorOut(source="*")
+    base = RevisionOut(allow_null=True)
+    head = RevisionOut(allow_null=True)
+    patches = PatchOut(many=True)
+    sessions = SessionBriefOut(many=True)
+    report = serializers.SerializerMethodField()
+
+    class Meta(SeriesOut.Meta):
+        fields = [
+            *SeriesOut.Meta.fields,
+            "author",
+            "change_id",
+            "superseded_by",
+            "trace",
+            "base",
+            "head",
+            "patches",
+            "sessions",
+            "report",
+        ]
+
+    @extend_schema_field(FullProgressOut)
+    def get_progress(self, series: Series) -> Any:
+        return FullProgressOut(self.context["progress"][series.pk]).data
+
+    @extend_schema_field(ReportOut(allow_null=True))
+    def get_report(self, series: Series) -> Any:
+        report = getattr(self.context["findings"].get(series.pk), "report", None)
+        return ReportOut(report).data if report else None
+
+
+class StepOut(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    trace = serializers.CharField()
+    subject = serializers.CharField(help_text="Kind of row: series, build, session, boot, attempt ...")
+    subject_id = serializers.IntegerField()
+    label = serializers.CharField()  # type: ignore[assignment]  # a name of its own in the answer
+    before = serializers.CharField(help_text="Empty for the first step.")
+    after = serializers.CharField()
+    reason = serializers.CharField()
+
+
+class HistoryOut(serializers.Serializer[Any]):
+    series = serializers.IntegerField()
+    steps = StepOut(many=True)
+
+
+class BranchOut(serializers.ModelSerializer[Branch]):
+    head = serializers.CharField(source="head.sha", default=None, allow_null=True)
+
+    class Meta:
+        model = Branch
+        fields = ["name", "head", "head_at"]
+
+
+class TreeOut(serializers.ModelSerializer[Tree]):
+    url = serializers.SerializerMethodField()
+    branches = BranchOut(many=True)
+
+    class Meta:
+        model = Tree
+        fields = ["name", "url", "enabled", "polled_at", "failing_since", "branches"]
+
+    def get_url(self, tree: Tree) -> str:
+        return without_password(tree.url)
+
+
+class ListOut(serializers.ModelSerializer[MailingList]):
+    url = serializers.SerializerMethodField()
+    tree = serializers.CharField(source="tree.name")
+
+    class Meta:
+        model = MailingList
+        fields = ["name", "url", "address", "tree", "enabled", "moderated", "polled_at", "failing_since"]
+
+    def get_url(self, mailing_list: MailingList) -> str:
+        return without_password(mailing_list.url)
+
+
+def without_password(url: str) -> str:
+    """An address as strangers may see it."""
+    scheme, mark, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"

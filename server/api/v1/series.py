@@ -1,0 +1,69 @@
+"""Series: what was posted, how far it has come, and every step of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import Prefetch, QuerySet
+from django.shortcuts import get_object_or_404
+from rest_framework import generics
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from server.api.v1.filters import SeriesFilter
+from server.api.v1.reading import PublicMixin, describe, with_seen_virtual, with_seen_virtual_findings
+from server.api.v1.serializers.sources import HistoryOut, SeriesDetailOut, SeriesOut
+from server.detection.models import Finding
+from server.lab.models import Session
+from server.reports.history import series_history
+from server.reports.progress import series_progress_many
+from server.sources.models import Patch, Series
+
+
+def _context(series: Sequence[Series]) -> dict[str, Any]:
+    findings = with_seen_virtual_findings(Finding.objects.filter(series__in=[one.pk for one in series]))
+    return {
+        "progress": {progress.series_id: progress for progress in series_progress_many(series)},
+        "findings": {finding.series_id: finding for finding in findings.select_related("report__delivery")},
+    }
+
+
+class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
+    queryset = Series.objects.select_related("mailing_list")
+    serializer_class = SeriesOut
+    filterset_class = SeriesFilter
+
+    @describe("series_list", SeriesOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+    def paginate_queryset(self, queryset: Any) -> list[Any] | None:
+        self.page = super().paginate_queryset(queryset) or []
+        return self.page
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), **_context(getattr(self, "page", []))}
+
+
+class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
+    serializer_class = SeriesDetailOut
+
+    def get_queryset(self) -> QuerySet[Series]:
+        sessions = with_seen_virtual(Session.objects.select_related("machine__uarch")).order_by("id")
+        patches = Patch.objects.select_related("message", "revision").defer("message__raw").order_by("index")
+        return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(
+            Prefetch("sessions", sessions), Prefetch("patches", patches)
+        )
+
+    @describe("series_detail", SeriesDetailOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        series = get_object_or_404(self.get_queryset(), pk=pk)
+        return Response(SeriesDetailOut(series, context=_context([series])).data)
+
+
+class SeriesHistoryView(PublicMixin, generics.GenericAPIView[Series]):
+    serializer_class = HistoryOut
+
+    @describe("series_history", HistoryOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        series = get_object_or_404(Series.objects.select_related("base", "head"), pk=pk)
+        return Response(HistoryOut({"series": series.pk, "steps": series_history(series)}).data)

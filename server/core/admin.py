@@ -1,0 +1,86 @@
+"""The admin is for inspection and repair. What services write is read-only there; nothing is deleted."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+
+from server.core import clock
+from server.core.errors import DomainError
+from server.core.models import ApiToken, Transition
+
+# The classes are generic for the type checker alone.
+if TYPE_CHECKING:
+    PlainAdmin = admin.ModelAdmin[Any]
+    _Inline = admin.TabularInline[Any, Any]
+else:
+    PlainAdmin = admin.ModelAdmin
+    _Inline = admin.TabularInline
+
+
+class PartsInline(_Inline):
+    """Rows shown on the page of the row they belong to."""
+
+    extra = 0
+    can_delete = False
+
+
+class KeptAdmin(PlainAdmin):
+    """Rows that a person may add and change, but never delete: other rows speak about them."""
+
+    list_per_page = 50
+    # Counting a large table takes longer than showing a page of it.
+    show_full_result_count = False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return False
+
+
+class ReadOnlyAdmin(KeptAdmin):
+    """Rows that services write: history, measurements, and all that moves by `advance`."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
+        return False
+
+
+def each(page: PlainAdmin, request: HttpRequest, rows: QuerySet[Any], act: Callable[[Any], object]) -> None:
+    """Do one thing to every chosen row; a row that does not allow it says why, and the others go on."""
+    done = 0
+    for row in rows:
+        try:
+            act(row)
+        except DomainError as error:
+            page.message_user(request, f"{row}: {error.message}", messages.ERROR)
+        else:
+            done += 1
+    page.message_user(request, f"{done} done")
+
+
+@admin.register(Transition)
+class TransitionAdmin(ReadOnlyAdmin):
+    list_display = ["at", "subject", "subject_id", "before", "after", "reason", "trace"]
+    list_filter = ["subject", "after"]
+    search_fields = ["=trace", "=subject_id", "reason"]
+    ordering = ["-id"]
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnlyAdmin):
+    list_display = ["name", "prefix", "scope", "subject", "last_used_at", "expires_at", "revoked_at"]
+    list_filter = ["scope"]
+    search_fields = ["name", "prefix", "subject"]
+    exclude = ["digest"]
+    actions = ["revoke"]
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("core.change_apitoken")
+
+    @admin.action(description="Revoke: the holder is refused from now on", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
+        count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
+        self.message_user(request, f"{count} revoked")

@@ -1,0 +1,113 @@
+"""The home page: what was found, what is under way, and whether the watchers and machines live."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, Q
+
+from server.builds.models import Build
+from server.core import clock
+from server.core.states import Stateful
+from server.dashboard.selectors.listing import SeriesRow, series_rows
+from server.lab.models import Boot, Session
+from server.reports.models import Delivery, Report
+from server.reports.progress import series_progress_many
+from server.sources.models import MailingList, Series, Tree
+
+_SHOWN = 20
+_FAILURE_STAYS = timedelta(days=7)
+# A watcher that missed this many polls is late, even if its last one went well: silence must not look like health.
+_MISSED_POLLS = 5
+_SLACK = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    kind: str
+    name: str
+    url: str
+    enabled: bool
+    polled_at: datetime | None
+    failing_since: datetime | None
+    error: str
+    late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FlightRow:
+    """One series without a finding, and how far it came."""
+
+    series: SeriesRow
+    state: str
+    stage: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One line of the counters: how many rows of a kind are in which unfinished state."""
+
+    kind: str
+    counts: tuple[tuple[str, int], ...]
+
+
+def latest_findings() -> tuple[SeriesRow, ...]:
+    query = Series.objects.filter(finding__isnull=False).order_by("-finding__id").select_related("mailing_list")
+    return series_rows(list(query[:_SHOWN]))
+
+
+def series_in_flight() -> tuple[FlightRow, ...]:
+    """Series without a finding that are not over, the last moved first; those that failed stay for some days."""
+    recently = clock.now() - _FAILURE_STAYS
+    alive = [Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY, Series.State.APPLIED]
+    refused = Q(state=Series.State.REFUSED, state_since__gte=recently)
+    query = Series.objects.filter(Q(state__in=alive, finding=None) | refused).order_by("-state_since", "-id")
+    series = list(query.select_related("mailing_list")[: 2 * _SHOWN])
+    rows = (
+        FlightRow(row, progress.state, progress.current.name, progress.current.detail or progress.reason)
+        for row, progress in zip(series_rows(series), series_progress_many(series), strict=True)
+        if progress.state != "failed" or row.state_since >= recently
+    )
+    return tuple(rows)[:_SHOWN]
+
+
+def watchers() -> tuple[Watcher, ...]:
+    now = clock.now()
+    trees = (_watcher("tree", tree, now) for tree in Tree.objects.all())
+    lists = (_watcher("list", row, now) for row in MailingList.objects.all())
+    return (*trees, *lists)
+
+
+def _watcher(kind: str, row: Tree | MailingList, now: datetime) -> Watcher:
+    allowed = timedelta(seconds=row.poll_seconds * _MISSED_POLLS) + _SLACK
+    return Watcher(
+        kind=kind,
+        name=row.name,
+        url=row.url,
+        enabled=row.enabled,
+        polled_at=row.polled_at,
+        failing_since=row.failing_since,
+        error=row.last_error,
+        late=row.enabled and (row.polled_at is None or now - row.polled_at > allowed),
+    )
+
+
+def load() -> tuple[Load, ...]:
+    """What waits and what runs, by kind of row."""
+    return (
+        _load("series", Series, [Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY]),
+        _load("builds", Build, [Build.State.WANTED, Build.State.DISPATCHED, Build.State.RUNNING]),
+        _load("sessions", Session, [Session.State.PLANNED, Session.State.DISPATCHED, Session.State.RUNNING]),
+        _load("boots", Boot, [Boot.State.RUNNING]),
+        _load("reports", Report, [Report.State.DRAFT, Report.State.APPROVED]),
+        _load("mails", Delivery, [Delivery.State.QUEUED, Delivery.State.SENDING, Delivery.State.FAILED]),
+    )
+
+
+def _load(kind: str, model: type[Stateful], states: Iterable[str]) -> Load:
+    wanted = list(states)
+    query = model._default_manager.filter(state__in=wanted).order_by()
+    counts = Counter(dict(query.values_list("state").annotate(Count("id"))))
+    return Load(kind, tuple((state, counts[state]) for state in wanted))

@@ -1,0 +1,259 @@
+"""Everything that the page of one series tells."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from django.conf import settings
+from django.db.models import Q
+
+from server.builds.models import Build
+from server.dashboard.selectors.history import History, history
+from server.dashboard.selectors.links import archive_link
+from server.dashboard.selectors.machines import SessionRow, session_rows
+from server.dashboard.selectors.matrix import Matrix, verdict_matrix
+from server.dashboard.selectors.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.detection.models import Finding
+from server.detection.selectors import comparison_table
+from server.reports.history import series_history
+from server.reports.models import Delivery, Report
+from server.reports.progress import SeriesProgress, series_progress
+from server.sources.models import Patch, Revision, Series
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    sha: str
+    subject: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class PatchRow:
+    index: int
+    subject: str
+    message_id: str
+    link: str
+    sha: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRow:
+    id: int
+    arm: str
+    sha: str
+    config: str
+    toolchain: str
+    compiler: str
+    arch: str
+    state: str
+    state_label: str
+    reason: str
+    state_since: datetime
+    build_id: str
+    seconds: float | None
+    log_tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that was wanted and has no result, and why."""
+
+    machine: str
+    uarch: str
+    case: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    subject: str
+    body: str
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    in_reply_to: str
+    report_state: str
+    report_label: str
+    report_reason: str
+    message_id: str
+    delivery_state: str
+    delivery_label: str
+    delivery_reason: str
+    tries: int
+    sent_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherVersion:
+    id: int
+    version: int
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesFacts:
+    id: int
+    subject: str
+    version: int
+    total: int
+    author_name: str
+    author_address: str
+    mailing_list: str
+    message_id: str
+    link: str
+    submitted_at: datetime
+    state: str
+    state_label: str
+    state_since: datetime
+    reason: str
+    trace: str
+    wanted_base: str
+    change_id: str
+    base: Commit | None
+    head: Commit | None
+    newer: OtherVersion | None
+    older: tuple[OtherVersion, ...]
+    patches: tuple[PatchRow, ...]
+    builds: tuple[BuildRow, ...]
+    sessions: tuple[SessionRow, ...]
+    finding: FindingBrief | None
+    gaps: tuple[Gap, ...]
+    mail: Mail | None
+    matrix: Matrix
+    progress: SeriesProgress
+    history: History
+
+    @property
+    def stored_only(self) -> bool:
+        """Nothing here will be judged: this site keeps what virtual machines measure, and no more."""
+        return self.finding is None and self.virtual == "all" and not settings.VIRTUAL_VERDICTS
+
+    @property
+    def virtual(self) -> Literal["", "some", "all"]:
+        """Whether the page shows virtual results: all of them, or some beside physical ones, which alone are judged."""
+        if self.finding is not None and self.finding.virtual:
+            return "all"
+        marks = [row.virtual for row in self.sessions]
+        return "all" if marks and all(marks) else "some" if any(marks) else ""
+
+
+def series_facts(series_id: int) -> SeriesFacts | None:
+    related = ("mailing_list", "base__tree", "head__tree", "superseded_by")
+    series = Series.objects.select_related(*related).filter(pk=series_id).first()
+    if series is None:
+        return None
+    finding = Finding.objects.filter(series=series).prefetch_related(with_verdicts()).first()
+    inbox = series.mailing_list.url
+    return SeriesFacts(
+        id=series.pk,
+        subject=series.subject,
+        version=series.version,
+        total=series.total,
+        author_name=series.author_name,
+        author_address=series.author_address,
+        mailing_list=series.mailing_list.name,
+        message_id=series.root_message_id,
+        link=archive_link(inbox, series.root_message_id),
+        submitted_at=series.submitted_at,
+        state=series.state,
+        state_label=Series.State(series.state).label,
+        state_since=series.state_since,
+        reason=series.reason,
+        trace=series.trace,
+        wanted_base=series.base_commit,
+        change_id=series.change_id,
+        base=_commit(series.base),
+        head=_commit(series.head),
+        newer=_version(series.superseded_by) if series.superseded_by else None,
+        older=tuple(_version(row) for row in Series.objects.filter(superseded_by=series)),
+        patches=_patches(series, inbox),
+        builds=_builds(series),
+        sessions=session_rows(Q(series=series)),
+        finding=finding_brief(finding) if finding else None,
+        gaps=tuple(_gap(item) for item in finding.gaps) if finding else (),
+        mail=_mail(finding) if finding else None,
+        matrix=verdict_matrix(comparison_table(series)),
+        progress=series_progress(series),
+        history=history(series_history(series), fold=True),
+    )
+
+
+def _commit(revision: Revision | None) -> Commit | None:
+    return Commit(revision.sha, revision.subject, revision.tree.name) if revision else None
+
+
+def _version(series: Series) -> OtherVersion:
+    return OtherVersion(series.pk, series.version, series.subject)
+
+
+def _patches(series: Series, inbox: str) -> tuple[PatchRow, ...]:
+    rows = Patch.objects.filter(series=series).select_related("message", "revision").order_by("index")
+    return tuple(
+        PatchRow(
+            index=row.index,
+            subject=row.subject,
+            message_id=row.message.message_id,
+            link=archive_link(inbox, row.message.message_id),
+            sha=row.revision.sha if row.revision else "",
+        )
+        for row in rows
+    )
+
+
+def _builds(series: Series) -> tuple[BuildRow, ...]:
+    """Builds of the base and of the last patch; same content is the same kernel, whoever wanted it first."""
+    if series.base is None or series.head is None:
+        return ()
+    content = {series.base.tree_sha, series.head.tree_sha}
+    rows = Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id")
+    arms = {series.head.tree_sha: "patched", series.base.tree_sha: "base"}
+    identical = len(content) == 1
+    return tuple(
+        BuildRow(
+            id=row.pk,
+            arm="base = patched" if identical else arms[row.tree_sha],
+            sha=series.base.sha if row.tree_sha == series.base.tree_sha else series.head.sha,
+            config=row.config.name,
+            toolchain=row.toolchain.name,
+            compiler=row.compiler_version,
+            arch=row.arch,
+            state=row.state,
+            state_label=Build.State(row.state).label,
+            reason=row.reason,
+            state_since=row.state_since,
+            build_id=row.build_id,
+            seconds=row.seconds,
+            log_tail=row.log_tail if row.state == Build.State.FAILED else "",
+        )
+        for row in rows
+    )
+
+
+def _gap(item: Any) -> Gap:
+    if isinstance(item, Mapping):
+        return Gap(*(str(item.get(name, "")) for name in ("machine", "uarch", "case", "reason")))
+    return Gap("", "", "", str(item))
+
+
+def _mail(finding: Finding) -> Mail | None:
+    report = Report.objects.filter(finding=finding).select_related("delivery").first()
+    if report is None:
+        return None
+    delivery: Delivery | None = getattr(report, "delivery", None)
+    return Mail(
+        subject=report.subject,
+        body=report.body,
+        to=tuple(report.to),
+        cc=tuple(report.cc),
+        in_reply_to=report.in_reply_to,
+        report_state=report.state,
+        report_label=Report.State(report.state).label,
+        report_reason=report.reason,
+        message_id=delivery.message_id if delivery else "",
+        delivery_state=delivery.state if delivery else "",
+        delivery_label=Delivery.State(delivery.state).label if delivery else "",
+        delivery_reason=delivery.reason if delivery else "",
+        tries=delivery.tries if delivery else 0,
+        sent_at=delivery.sent_at if delivery else None,
+    )

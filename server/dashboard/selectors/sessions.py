@@ -1,0 +1,202 @@
+"""Everything that the page of one session tells."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from server.dashboard.facts import Fact, differing_facts, readable_facts
+from server.dashboard.selectors.history import History, history
+from server.lab.models import Attempt, Boot, Session
+from server.reports.history import series_history
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A case that gave no measurement in a boot."""
+
+    case: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BootRow:
+    id: int
+    position: int
+    arm: str
+    state: str
+    state_label: str
+    reason: str
+    retries: int
+    boot_id: str
+    build_id: str
+    proved: bool
+    kernel_release: str
+    started_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    notes: tuple[Note, ...]
+    console_tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    id: int
+    key: str
+    adapter: str
+    agent: str
+    state: str
+    state_label: str
+    reason: str
+    progress: str
+    created_at: datetime
+    lease_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    arm: str
+    sha: str
+    subject: str
+    config: str
+    compiler: str
+    build_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    id: int
+    series_id: int
+    series_subject: str
+    machine: str
+    uarch: str
+    virtual: bool
+    clock: str
+    boot_driver: str
+    state: str
+    state_label: str
+    state_since: datetime
+    reason: str
+    trace: str
+    kernels: tuple[Kernel, ...]
+    boots: tuple[BootRow, ...]
+    attempts: tuple[AttemptRow, ...]
+    facts: tuple[Fact, ...]
+    differing: tuple[str, ...]
+    history: History
+
+    @property
+    def measured(self) -> int:
+        return sum(boot.state == Boot.State.MEASURED for boot in self.boots)
+
+
+def session_facts(session_id: int) -> SessionFacts | None:
+    related = ("machine__uarch", "series__base", "series__head")
+    kernels = ("base_build__revision", "base_build__config", "patched_build__revision", "patched_build__config")
+    session = Session.objects.select_related(*related, *kernels).filter(pk=session_id).first()
+    if session is None:
+        return None
+    boots = list(Boot.objects.filter(session=session).order_by("position"))
+    attempts = _attempts(session)
+    measured = [boot.facts for boot in boots if boot.facts]
+    return SessionFacts(
+        id=session.pk,
+        series_id=session.series_id,
+        series_subject=session.series.subject,
+        machine=session.machine.name,
+        uarch=session.machine.uarch.name,
+        virtual=session.machine.virtual,
+        clock=session.machine.clock,
+        boot_driver=session.machine.boot_driver,
+        state=session.state,
+        state_label=Session.State(session.state).label,
+        state_since=session.state_since,
+        reason=session.reason,
+        trace=session.trace,
+        kernels=_kernels(session),
+        boots=tuple(_boot(boot, session) for boot in boots),
+        attempts=attempts,
+        facts=readable_facts(measured[0] if measured else {}),
+        differing=differing_facts(measured),
+        history=_history(session, boots, attempts),
+    )
+
+
+def _history(session: Session, boots: Sequence[Boot], attempts: Sequence[AttemptRow]) -> History:
+    """What of the series' history belongs to this session."""
+    own = {("session", session.pk)}
+    own |= {("boot", boot.pk) for boot in boots} | {("attempt", attempt.id) for attempt in attempts}
+    steps = series_history(session.series)
+    return history((step for step in steps if (step.subject, step.subject_id) in own), fold=False)
+
+
+def _kernels(session: Session) -> tuple[Kernel, ...]:
+    return tuple(
+        Kernel(
+            arm=arm,
+            sha=build.revision.sha,
+            subject=build.revision.subject,
+            config=build.config.name,
+            compiler=build.compiler_version,
+            build_id=build.build_id,
+        )
+        for arm, build in (("base", session.base_build), ("patched", session.patched_build))
+    )
+
+
+def _boot(boot: Boot, session: Session) -> BootRow:
+    wanted = session.base_build if boot.arm == Boot.Arm.BASE else session.patched_build
+    over = boot.started_at is not None and boot.ended_at is not None
+    facts = boot.facts if isinstance(boot.facts, dict) else {}
+    return BootRow(
+        id=boot.pk,
+        position=boot.position,
+        arm=boot.arm,
+        state=boot.state,
+        state_label=Boot.State(boot.state).label,
+        reason=boot.reason,
+        retries=boot.retries,
+        boot_id=boot.boot_id,
+        build_id=boot.build_id,
+        proved=bool(boot.build_id) and boot.build_id == wanted.build_id,
+        kernel_release=str(facts.get("kernel_release", "")),
+        started_at=boot.started_at,
+        ended_at=boot.ended_at,
+        seconds=(boot.ended_at - boot.started_at).total_seconds()
+        if over and boot.ended_at and boot.started_at
+        else None,
+        notes=_notes(boot.notes),
+        console_tail=boot.console_tail if boot.state == Boot.State.FAILED else "",
+    )
+
+
+def _notes(notes: object) -> tuple[Note, ...]:
+    if not isinstance(notes, list):
+        return ()
+    found = [note for note in notes if isinstance(note, dict)]
+    return tuple(
+        Note(
+            case=f"{note.get('benchmark', '')}/{note.get('case', '')}",
+            outcome=str(note.get("outcome", "")),
+            reason=str(note.get("reason", "")),
+        )
+        for note in found
+    )
+
+
+def _attempts(session: Session) -> tuple[AttemptRow, ...]:
+    return tuple(
+        AttemptRow(
+            id=row.pk,
+            key=row.key,
+            adapter=row.adapter,
+            agent=row.agent,
+            state=row.state,
+            state_label=Attempt.State(row.state).label,
+            reason=row.reason,
+            progress=row.progress,
+            created_at=row.created_at,
+            lease_until=row.lease_until,
+        )
+        for row in Attempt.objects.filter(session=session).order_by("number")
+    )

@@ -1,0 +1,98 @@
+"""What templates say about times, numbers and verdicts. All text is escaped by format_html or the engine."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from server.dashboard import figures, times
+from server.detection.headline import as_ratio
+
+register = template.Library()
+
+# Each verdict has a sign of its own: colour alone says nothing in print and to many readers.
+SIGNS: Final = {
+    "regressed": "✗",
+    "improved": "✓",
+    "unchanged": "=",
+    "inconclusive": "?",
+    "split": "±",
+}
+_WORDS: Final = {"unchanged": "no change"}
+
+register.filter("ratio", figures.ratio)
+register.filter("speed", as_ratio)
+register.filter("change", figures.change)
+register.filter("effect", figures.effect)
+register.filter("probability", figures.probability)
+register.filter("fixed", figures.fixed)
+
+
+@register.filter
+def short(sha: str) -> str:
+    """The part of a commit or build id that people read."""
+    return sha[:12]
+
+
+@register.simple_tag
+def interval(low: float | None, high: float | None) -> str:
+    return figures.interval(low, high)
+
+
+@register.simple_tag
+def moment(at: datetime | None, now: datetime, missing: str = figures.NONE) -> SafeString | str:
+    """A time in UTC, with how long ago as its title."""
+    if at is None:
+        return missing
+    at = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        times.ago(at, now),
+        at.strftime("%Y-%m-%d %H:%M"),
+    )
+
+
+@register.simple_tag
+def instant(at: datetime | None, now: datetime, missing: str = figures.NONE) -> SafeString | str:
+    """A time to the millisecond, for histories where the order matters."""
+    if at is None:
+        return missing
+    at = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        times.ago(at, now),
+        at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00"),
+    )
+
+
+@register.simple_tag
+def since(at: datetime | None, now: datetime, missing: str = "never") -> SafeString | str:
+    """How long ago, with the time in UTC as its title."""
+    if at is None:
+        return missing
+    at = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        at.strftime("%Y-%m-%d %H:%M:%S"),
+        times.ago(at, now),
+    )
+
+
+@register.simple_tag
+def took(start: datetime, end: datetime) -> str:
+    return times.span((end - start).total_seconds())
+
+
+@register.simple_tag
+def verdict(word: str) -> SafeString:
+    return format_html(
+        '<span class="verdict {}"><span aria-hidden="true">{}</span>&nbsp;{}</span>',
+        word,
+        SIGNS.get(word, "·"),
+        _WORDS.get(word, word),
+    )

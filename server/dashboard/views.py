@@ -1,0 +1,101 @@
+"""Pages. Each asks selectors for frozen values and renders them; no template reaches the database."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from server.core import clock
+from server.dashboard.selectors import dots, listing, matrix, overview
+from server.dashboard.selectors import machines as lab
+from server.dashboard.selectors import series as serial
+from server.dashboard.selectors import sessions as boots
+from server.detection.selectors import session_cells
+from server.sources.models import Series
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    rows = lab.machine_rows()
+    context = {
+        "now": clock.now(),
+        "findings": overview.latest_findings(),
+        "in_flight": overview.series_in_flight(),
+        "watchers": overview.watchers(),
+        "machines": rows,
+        "load": overview.load(),
+    }
+    return render(request, "dashboard/home.html", context)
+
+
+@require_safe
+def series_list(request: HttpRequest) -> HttpResponse:
+    names = listing.list_names()
+    wanted = listing.SeriesFilter(
+        state=_known(request.GET.get("state", ""), Series.State.values),
+        mailing_list=_known(request.GET.get("list", ""), names),
+    )
+    context = {
+        "now": clock.now(),
+        "page": listing.series_page(wanted, request.GET.get("page", "1")),
+        "wanted": wanted,
+        "states": Series.State.choices,
+        "lists": names,
+    }
+    return render(request, "dashboard/series_list.html", context)
+
+
+@require_safe
+def series(request: HttpRequest, series_id: int) -> HttpResponse:
+    facts = serial.series_facts(series_id)
+    if facts is None:
+        raise Http404(f"There is no series {series_id}.")
+    # Cases that moved stand first in the table, so a long page keeps their charts.
+    cases = list(dict.fromkeys((row.case.benchmark, row.case.case) for row in facts.matrix.rows))
+    charts = dots.charts({row.id: row.boots for row in facts.sessions}, cases[: dots.MOST_CASES])
+    shown = dots.by_case(charts, cases)
+    context = {
+        "now": clock.now(),
+        "series": facts,
+        "cases": shown,
+        # One machine leaves room for several cases in a row.
+        "single": all(len(case.charts) == 1 for case in shown),
+        "undrawn": len(cases[dots.MOST_CASES :]),
+        "chart_data": [chart.data() for chart in charts],
+    }
+    return render(request, "dashboard/series.html", context)
+
+
+@require_safe
+def session(request: HttpRequest, session_id: int) -> HttpResponse:
+    facts = boots.session_facts(session_id)
+    if facts is None:
+        raise Http404(f"There is no session {session_id}.")
+    cells = session_cells(facts.id)
+    charts = dots.charts({facts.id: len(facts.boots)})
+    context = {
+        "now": clock.now(),
+        "session": facts,
+        "lines": matrix.lines(cells, [facts.id] * len(cells)),
+        "cases": dots.by_case(charts),
+        "chart_data": [chart.data() for chart in charts],
+    }
+    return render(request, "dashboard/session.html", context)
+
+
+@require_safe
+def machines(request: HttpRequest) -> HttpResponse:
+    context = {"now": clock.now(), "machines": lab.machine_rows()}
+    return render(request, "dashboard/machines.html", context)
+
+
+@require_safe
+def machine(request: HttpRequest, name: str) -> HttpResponse:
+    page = lab.machine_page(name)
+    if page is None:
+        raise Http404(f"There is no machine {name}.")
+    return render(request, "dashboard/machine.html", {"now": clock.now(), "page": page, "machine": page.row})
+
+
+def _known(given: str, values: "list[str] | tuple[str, ...]") -> str:
+    """A filter that names nothing known filters nothing."""
+    return given if given in values else ""

@@ -1,0 +1,52 @@
+from django.contrib import admin
+
+from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
+from server.lab.models import Attempt, Boot, CoreType, Machine, Microarchitecture, Session
+
+
+@admin.register(Microarchitecture)
+class MicroarchitectureAdmin(KeptAdmin):
+    list_display = ["name", "arch", "title"]
+    list_filter = ["arch"]
+    search_fields = ["name", "title"]
+
+
+class CoreTypeInline(PartsInline):
+    model = CoreType
+
+
+@admin.register(Machine)
+class MachineAdmin(KeptAdmin):
+    list_display = ["name", "uarch", "enabled", "health", "virtual", "clock", "boot_driver", "last_seen_at"]
+    list_filter = ["enabled", "health", "virtual", "clock", "boot_driver"]
+    list_select_related = ["uarch"]
+    search_fields = ["name", "uarch__name"]
+    readonly_fields = ["facts", "last_seen_at"]
+    inlines = [CoreTypeInline]
+
+
+@admin.register(Session)
+class SessionAdmin(ReadOnlyAdmin):
+    list_display = ["id", "machine", "series", "state", "reason", "state_since"]
+    list_filter = ["state", "machine"]
+    list_select_related = ["machine", "series"]
+    search_fields = ["series__subject", "machine__name", "=trace"]
+
+
+@admin.register(Boot)
+class BootAdmin(ReadOnlyAdmin):
+    list_display = ["id", "session_number", "position", "arm", "state", "reason", "boot_id", "build_id"]
+    list_filter = ["state", "arm"]
+    search_fields = ["boot_id", "build_id", "=trace"]
+
+    @admin.display(description="session")
+    def session_number(self, boot: Boot) -> str:
+        return f"session {boot.session_id}"
+
+
+@admin.register(Attempt)
+class AttemptAdmin(ReadOnlyAdmin):
+    list_display = ["key", "adapter", "agent", "state", "reason", "lease_until", "progress"]
+    list_filter = ["state", "adapter"]
+    search_fields = ["key", "agent", "=trace"]
+    ordering = ["-id"]

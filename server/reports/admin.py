@@ -1,0 +1,43 @@
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from server.core.admin import PlainAdmin, ReadOnlyAdmin, each
+from server.reports.models import Delivery, OptOut, Report
+from server.reports.services import approve_report, reject_report
+
+
+@admin.register(Report)
+class ReportAdmin(ReadOnlyAdmin):
+    list_display = ["id", "subject", "state", "reason", "state_since"]
+    list_display_links = ["id", "subject"]
+    list_filter = ["state"]
+    search_fields = ["subject", "in_reply_to", "=trace"]
+    actions = ["approve", "reject"]
+
+    def has_moderate_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("reports.change_report")
+
+    @admin.action(description="Approve: queue the mail", permissions=["moderate"])
+    def approve(self, request: HttpRequest, queryset: QuerySet[Report]) -> None:
+        reason = f"approved by {request.user}"
+        each(self, request, queryset, lambda report: approve_report(report_id=report.pk, reason=reason))
+
+    @admin.action(description="Reject: the mail is not sent", permissions=["moderate"])
+    def reject(self, request: HttpRequest, queryset: QuerySet[Report]) -> None:
+        reason = f"rejected by {request.user}"
+        each(self, request, queryset, lambda report: reject_report(report_id=report.pk, reason=reason))
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(ReadOnlyAdmin):
+    list_display = ["message_id", "report", "state", "reason", "tries", "not_before", "sent_at"]
+    list_filter = ["state"]
+    list_select_related = ["report"]
+    search_fields = ["message_id", "report__subject", "=trace"]
+
+
+@admin.register(OptOut)
+class OptOutAdmin(PlainAdmin):
+    list_display = ["address", "created_at"]
+    search_fields = ["address"]

@@ -1,0 +1,128 @@
+"""The outbox: every mail is a committed row first, and all that could stop it is asked at the moment of sending."""
+
+from datetime import timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from server.core import clock
+from server.core.errors import DomainError
+from server.core.locks import advisory_lock
+from server.core.tasks import enqueue
+from server.detection.models import Finding
+from server.reports.evidence import is_virtual
+from server.reports.models import Delivery, DeliveryState, Report, ReportState
+from server.reports.recipients import welcome
+from server.reports.smtp import Route, build_mail, route, transmit
+
+log = structlog.get_logger(__name__)
+
+# Longer than the time limit of the task that sends: nobody is sending any more.
+STUCK_AFTER = timedelta(minutes=2)
+_FIRST_WAIT = timedelta(seconds=30)
+_LONGEST_WAIT = timedelta(hours=1)
+_MOST_TRIES = 12
+
+
+def send_delivery(*, delivery_id: int) -> bool:
+    """Send one queued mail; True when the mail server has accepted it. Does nothing in any other state."""
+    delivery = _claim(delivery_id)
+    if delivery is None:
+        return False
+    try:
+        way, to, cc = _permission(delivery)
+        transmit(build_mail(delivery, to, cc), way)
+    except DomainError as error:
+        _not_sent(delivery, error)
+        return False
+    _sent(delivery)
+    return True
+
+
+def wake_outbox() -> None:
+    """What a lost message or a killed process left: drafts to write, mails to queue, mails to send."""
+    told = Finding.objects.filter(state=Finding.State.CONFIRMED, report=None).exclude(kind=Finding.Kind.INCONCLUSIVE)
+    for finding_id in told.order_by("pk").values_list("pk", flat=True):
+        enqueue("reports.compose", finding_id)
+    for delivery in Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER):
+        delivery.advance(DeliveryState.QUEUED, "its sender was lost; sent again under the same Message-ID")
+    for delivery_id in _due().order_by("pk").values_list("pk", flat=True):
+        enqueue("reports.send", delivery_id)
+
+
+def reports_without_delivery() -> list[Report]:
+    return list(Report.objects.filter(state=ReportState.APPROVED, delivery=None).order_by("pk"))
+
+
+def _due() -> QuerySet[Delivery]:
+    if not settings.MAIL_ENABLED:
+        return Delivery.objects.none()
+    return Delivery.objects.filter(Q(not_before=None) | Q(not_before__lte=clock.now()), state=DeliveryState.QUEUED)
+
+
+def _claim(delivery_id: int) -> Delivery | None:
+    """Take a due mail, counted against the hour's cap by one process at a time; None if it is not to be sent now."""
+    with advisory_lock("reports.outbox") as free:
+        if not free:
+            # Another process is counting. The sweep comes back to this mail.
+            return None
+        delivery = _due().select_related("report__finding").filter(pk=delivery_id).first()
+        if delivery is None:
+            return None
+        if delivery.report.state != ReportState.APPROVED:
+            delivery.advance(DeliveryState.FAILED, f"its report is {ReportState(delivery.report.state).label}")
+            return None
+        if _sent_lately() >= settings.MAIL_HOURLY_CAP:
+            _wait(delivery, f"the cap of {settings.MAIL_HOURLY_CAP} mails an hour is reached")
+            return None
+        return delivery if delivery.advance(DeliveryState.SENDING, tries=delivery.tries + 1) else None
+
+
+def _sent_lately() -> int:
+    hour_ago = clock.now() - timedelta(hours=1)
+    return Delivery.objects.filter(Q(state=DeliveryState.SENT, sent_at__gt=hour_ago) | Q(state="sending")).count()
+
+
+def _wait(delivery: Delivery, reason: str) -> None:
+    """It stays queued, later: not a step in its life, so only the reason and the time change."""
+    later = clock.now() + timedelta(minutes=1)
+    Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.QUEUED).update(reason=reason, not_before=later)
+    log.info("mail_waits", trace=delivery.trace, delivery=delivery.pk, reason=reason)
+
+
+def _permission(delivery: Delivery) -> tuple[Route, list[str], list[str]]:
+    """The way out and who is written to; raises DomainError when this mail may not leave."""
+    report = delivery.report
+    way = route(virtual=is_virtual(report.finding))
+    to, cc = welcome(report.to), welcome(report.cc)
+    if len(to) + len(cc) > settings.MAIL_MAX_RECIPIENTS:
+        raise DomainError("too-many-recipients", f"{len(to) + len(cc)} recipients are too many")
+    if not to:
+        to, cc = cc[:1], cc[1:]
+    if not to:
+        raise DomainError("nobody-to-tell", "every recipient has opted out")
+    return way, to, cc
+
+
+def _sent(delivery: Delivery) -> None:
+    with transaction.atomic():
+        report = delivery.report
+        if not delivery.advance(DeliveryState.SENT, sent_at=clock.now()):
+            log.error("mail_sent_by_two", trace=delivery.trace, delivery=delivery.pk)
+            return
+        if report.state == ReportState.APPROVED:
+            report.advance(ReportState.SENT, f"<{delivery.message_id}>")
+        if report.finding.state == Finding.State.CONFIRMED:
+            report.finding.advance(Finding.State.REPORTED, f"<{delivery.message_id}>")
+
+
+def _not_sent(delivery: Delivery, error: DomainError) -> None:
+    if error.permanent:
+        delivery.advance(DeliveryState.FAILED, error.message)
+    elif delivery.tries >= _MOST_TRIES:
+        delivery.advance(DeliveryState.FAILED, f"given up after {delivery.tries} tries: {error.message}")
+    else:
+        wait = min(_FIRST_WAIT * 2 ** (delivery.tries - 1), _LONGEST_WAIT)
+        delivery.advance(DeliveryState.QUEUED, error.message, not_before=clock.now() + wait)

@@ -1,0 +1,126 @@
+"""All rows of many series at once, in a number of queries that does not grow with them."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import Count, Q, prefetch_related_objects
+
+from server.builds.models import Build
+from server.core.models import Transition
+from server.detection.models import Finding
+from server.lab.models import Attempt, Boot, Machine, Session
+from server.sources.models import Patch, Series
+
+# (config, toolchain): what a kernel is built with.
+Recipe = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SeriesRows:
+    """One series with everything that hangs on it. `builds` and `sessions` are empty until they are planned."""
+
+    series: Series
+    patches: int
+    machines: tuple[Machine, ...]
+    recipes: tuple[Recipe, ...]
+    builds: dict[tuple[str, Recipe], Build]
+    sessions: tuple[Session, ...]
+    boots: dict[int, dict[str, int]]
+    working: dict[tuple[str, int], str]
+    entered: dict[str, datetime]
+    finding: Finding | None
+
+
+@dataclass
+class _Bulk:
+    """Rows of all asked series, by the ids that join them."""
+
+    patches: dict[int, int] = field(default_factory=dict)
+    machines: list[Machine] = field(default_factory=list)
+    builds: dict[str, list[Build]] = field(default_factory=lambda: defaultdict(list))
+    sessions: dict[int, list[Session]] = field(default_factory=lambda: defaultdict(list))
+    boots: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    working: dict[tuple[str, int], str] = field(default_factory=dict)
+    entered: dict[int, dict[str, datetime]] = field(default_factory=lambda: defaultdict(dict))
+    findings: dict[int, Finding] = field(default_factory=dict)
+
+
+def rows_of_many(series: Sequence[Series]) -> list[SeriesRows]:
+    """The rows of each series, in the order given."""
+    if not series:
+        return []
+    prefetch_related_objects(list(series), "base", "head", "mailing_list", "superseded_by")
+    bulk = _load(series)
+    return [_rows_of(one, bulk) for one in series]
+
+
+def _load(series: Sequence[Series]) -> _Bulk:
+    ids = [one.pk for one in series]
+    bulk = _Bulk()
+    bulk.patches = dict(
+        Patch.objects.filter(series__in=ids).order_by().values_list("series").annotate(count=Count("id"))
+    )
+    bulk.machines = list(
+        Machine.objects.filter(enabled=True, health=Machine.Health.GOOD).select_related("uarch", "config", "toolchain")
+    )
+    trees = {revision.tree_sha for one in series for revision in (one.base, one.head) if revision}
+    for build in Build.objects.filter(tree_sha__in=trees).select_related("config", "toolchain", "revision"):
+        bulk.builds[build.tree_sha].append(build)
+    sessions = Session.objects.filter(series__in=ids).select_related(
+        "machine__uarch", "machine__config", "machine__toolchain", "base_build", "patched_build"
+    )
+    for session in sessions.order_by("machine__uarch__name", "machine__name"):
+        bulk.sessions[session.series_id].append(session)
+    _load_work(ids, bulk)
+    steps = Transition.objects.filter(subject="series", subject_id__in=ids).order_by("id")
+    for subject_id, after, at in steps.values_list("subject_id", "after", "at"):
+        bulk.entered[subject_id].setdefault(after, at)
+    findings = Finding.objects.filter(series__in=ids).select_related("report__delivery")
+    bulk.findings = {finding.series_id: finding for finding in findings}
+    return bulk
+
+
+def _load_work(ids: list[int], bulk: _Bulk) -> None:
+    counts = Boot.objects.filter(session__series__in=ids).order_by().values_list("session", "state")
+    for session_id, state, count in counts.annotate(count=Count("id")):
+        bulk.boots[session_id][state] = count
+    builds = [build.pk for several in bulk.builds.values() for build in several]
+    attempts = Attempt.objects.filter(
+        Q(session__series__in=ids) | Q(build__in=builds), state__in=Attempt.ACTIVE
+    ).order_by("id")
+    for attempt in attempts:
+        text = attempt.progress or Attempt.State(attempt.state).label
+        if attempt.session_id is not None:
+            bulk.working["session", attempt.session_id] = text
+        elif attempt.build_id is not None:
+            bulk.working["build", attempt.build_id] = text
+
+
+def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
+    sessions = tuple(bulk.sessions[series.pk])
+    # Sessions of a series are all planned at once: while there are none, the good machines are the plan.
+    machines = tuple(session.machine for session in sessions) or tuple(bulk.machines)
+    recipes = tuple(dict.fromkeys((machine.config_id, machine.toolchain_id) for machine in machines))
+    if sessions:
+        used = [build for session in sessions for build in (session.base_build, session.patched_build)]
+        recipes = tuple(dict.fromkeys((build.config_id, build.toolchain_id) for build in used))
+    builds = {}
+    for arm, revision in ((Boot.Arm.BASE, series.base), (Boot.Arm.PATCHED, series.head)):
+        for build in bulk.builds[revision.tree_sha] if revision else []:
+            recipe = (build.config_id, build.toolchain_id)
+            if recipe in recipes:
+                builds[str(arm), recipe] = build
+    return SeriesRows(
+        series=series,
+        patches=bulk.patches.get(series.pk, 0),
+        machines=machines,
+        recipes=recipes,
+        builds=builds,
+        sessions=sessions,
+        boots=bulk.boots,
+        working=bulk.working,
+        entered=bulk.entered[series.pk],
+        finding=bulk.findings.get(series.pk),
+    )

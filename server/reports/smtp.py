@@ -1,0 +1,103 @@
+"""The way out: one mail over SMTP, to the site's mail server or, for virtual results, to its own sink."""
+
+import ipaddress
+import smtplib
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import format_datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
+
+from server.core.errors import DomainError
+from server.reports.models import Delivery
+
+_PERMANENT_FROM = 500
+
+
+@dataclass(frozen=True)
+class Route:
+    """A mail server. `options` are for Django's SMTP backend; without any it takes the site's settings."""
+
+    name: str
+    options: dict[str, Any]
+
+
+def route(*, virtual: bool) -> Route:
+    """Raises DomainError `virtual-stays` when virtual results have no sink to go to."""
+    if not virtual:
+        return Route(f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}", {})
+    if not settings.MAIL_SINK:
+        raise DomainError("virtual-stays", "virtual results never leave the site, and no mail sink is set")
+    host, _, port = settings.MAIL_SINK.rpartition(":")
+    if not (_loopback(host) and port.isdigit()):
+        raise DomainError(
+            "virtual-stays", "virtual results never leave the site: the sink must be HOST:PORT on loopback"
+        )
+    options = {"host": host.strip("[]"), "port": int(port), "username": "", "password": "", "use_tls": False}
+    return Route(settings.MAIL_SINK, options)
+
+
+def build_mail(delivery: Delivery, to: list[str], cc: list[str]) -> EmailMessage:
+    """Made from the row alone, so that every try gives the same bytes."""
+    report = delivery.report
+    return EmailMessage(
+        subject=report.subject,
+        body=report.body,
+        from_email=settings.MAIL_FROM,
+        to=to,
+        cc=cc,
+        headers={
+            "Message-ID": f"<{delivery.message_id}>",
+            "Date": format_datetime(delivery.created_at),
+            "In-Reply-To": f"<{report.in_reply_to}>",
+            "References": " ".join(f"<{reference}>" for reference in report.references),
+            "Auto-Submitted": "auto-generated",
+            "X-Tidemark": f"series/{report.finding.series_id}",
+        },
+    )
+
+
+def transmit(mail: EmailMessage, way: Route) -> None:
+    """Raises DomainError, permanent when the server will never take this mail."""
+    connection = get_connection(**way.options)
+    try:
+        connection.open()
+        connection.send_messages([mail])
+    except (smtplib.SMTPException, OSError) as error:
+        raise DomainError("mail-refused", f"{way.name}: {_words(error)}", permanent=_permanent(error)) from error
+    finally:
+        # The server has taken the mail already: a bad goodbye must not send it again.
+        with suppress(smtplib.SMTPException, OSError):
+            connection.close()
+
+
+def _permanent(error: Exception) -> bool:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= _PERMANENT_FROM for code, _text in error.recipients.values())
+    # A wrong password is the site's fault, and is put right without the mail being lost.
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return False
+    return isinstance(error, smtplib.SMTPResponseException) and error.smtp_code >= _PERMANENT_FROM
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return "; ".join(f"{who}: {code} {_decoded(text)}" for who, (code, text) in error.recipients.items())
+    if isinstance(error, smtplib.SMTPResponseException):
+        return f"{error.smtp_code} {_decoded(error.smtp_error)}"
+    return str(error) or type(error).__name__
+
+
+def _decoded(text: bytes | str) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+
+def _loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,72 @@
+"""From a ready series to commits in the mirror, or to a reason why not."""
+
+from pathlib import Path
+
+import structlog
+from django.db import transaction
+
+from server.core.locks import advisory_lock
+from server.core.tasks import enqueue
+from server.sources.applying import Applied, NotApplied, apply_mails, keep_commits, scratch_folder
+from server.sources.bases import Base, candidate_bases
+from server.sources.mirror import record_revisions, series_ref
+from server.sources.models import Patch, Series
+from server.sources.screening import PatchRefusedError, ScreenedMail, screen_patch
+
+log = structlog.get_logger(__name__)
+
+
+def apply_series(*, series: Series) -> None:
+    """Apply a ready series to its base; it ends applied or refused, or stays ready after a temporary DomainError.
+
+    Killed at any point and run again it makes the same commits under the same refs, because committer, dates and the
+    order of bases do not depend on the run.
+    """
+    with advisory_lock(f"sources.series.{series.pk}") as free:
+        series.refresh_from_db()
+        if not free or series.state != Series.State.READY:
+            return
+        structlog.contextvars.bind_contextvars(trace=series.trace)
+        try:
+            with scratch_folder(f"series-{series.pk}") as scratch:
+                _apply(series, scratch)
+        except PatchRefusedError as error:
+            series.advance(Series.State.REFUSED, error.message)
+        finally:
+            structlog.contextvars.unbind_contextvars("trace")
+
+
+def _apply(series: Series, scratch: Path) -> None:
+    patches = list(series.patches.select_related("message", "series").order_by("index"))
+    mails = [screen_patch(patch, scratch=scratch) for patch in patches]
+    failures = []
+    for base in candidate_bases(series):
+        outcome = _try_base(series, base, mails, patches, scratch)
+        if outcome is None:
+            return
+        log.info("base_rejected", series=series.pk, base=base.sha, why=base.why, reason=outcome.reason)
+        failures.append(f"{base.why} ({base.sha[:12]}): {outcome.reason}")
+    series.advance(Series.State.REFUSED, "does not apply to the " + "\nnor to the ".join(failures))
+
+
+def _try_base(
+    series: Series, base: Base, mails: list[ScreenedMail], patches: list[Patch], scratch: Path
+) -> NotApplied | None:
+    """None when the series has been applied to `base` and recorded."""
+    repository, outcome = apply_mails(mails=mails, base=base.sha, scratch=scratch)
+    if isinstance(outcome, NotApplied):
+        return outcome
+    commits = (base.sha, *outcome.commits)
+    keep_commits(source=repository, commits=commits, refs=[series_ref(series.pk, i) for i in range(len(commits))])
+    _record(series, base, outcome, patches)
+    return None
+
+
+@transaction.atomic
+def _record(series: Series, base: Base, outcome: Applied, patches: list[Patch]) -> None:
+    first, *revisions = record_revisions(tree=base.branch.tree, shas=[base.sha, *outcome.commits])
+    for patch, revision in zip(patches, revisions, strict=True):
+        patch.revision = revision
+        patch.save(update_fields=["revision"])
+    if series.advance(Series.State.APPLIED, f"applied to the {base.why}", base=first, head=revisions[-1]):
+        enqueue("builds.sweep")
