@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
+from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.models import Boot, CoreType, Machine, Microarchitecture, Session
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
@@ -191,3 +192,31 @@ def build_measurement(
         values=values,
         warmup=case.warmup,
     )
+
+
+def build_comparison(session: Session, verdict: str = Verdict.UNCHANGED, **fields: Any) -> Comparison:
+    """Base 1000 +- 5; patched as the verdict says for a metric whose lower values are better."""
+    ratio = {Verdict.REGRESSED: 1.71, Verdict.IMPROVED: 0.8}.get(Verdict(verdict), 1.001)
+    fields.setdefault("case", build_case())
+    fields.setdefault("metric", build_metric())
+    fields.setdefault("core_type", session.machine.core_types.get(name="all"))
+    numbers = {"base_mean": 1000.0, "base_sd": 5.0, "patched_mean": 1000.0 * ratio, "patched_sd": 6.0}
+    interval = {"ratio": ratio, "ratio_low": ratio * 0.99, "ratio_high": ratio * 1.01}
+    counts = {"base_boots": 4, "patched_boots": 4, "family_size": 1, "min_effect": 0.01, "mde": 0.012}
+    given = numbers | interval | counts | fields
+    return Comparison.objects.create(session=session, verdict=verdict, **given)
+
+
+def build_finding(series: Series, kind: str = Finding.Kind.REGRESSED, **fields: Any) -> Finding:
+    """A finding with one verdict for each microarchitecture that the series' comparisons speak about."""
+    fields.setdefault("headline", "Regressed on haswell (1.71x time of fault-4k).")
+    fields.setdefault("virtual", False)
+    finding = Finding.objects.create(
+        series=series, kind=kind, state=fields.pop("state", Finding.State.CONFIRMED), trace=series.trace, **fields
+    ).record_creation()
+    rows = Comparison.objects.filter(session__series=series).select_related("session__machine__uarch")
+    for row in {row.session.machine.uarch_id: row for row in rows}.values():
+        FindingVerdict.objects.create(
+            finding=finding, uarch=row.session.machine.uarch, verdict=row.verdict, comparison=row, mde=row.mde
+        )
+    return finding

@@ -6,16 +6,11 @@ from typing import Any
 import structlog
 from celery.signals import setup_logging, task_prerun
 from django.conf import settings
-from kombu import Queue
 
-from server.celery import app
+from server.celery import QUEUES, app
 from workers.schedule import beat_schedule
 
-QUEUES = ("sources", "builds", "lab", "detection", "reports", "upkeep")
-
 app.conf.imports = tuple(f"workers.{queue}" for queue in QUEUES)
-app.conf.task_queues = [Queue(queue) for queue in QUEUES]
-app.conf.task_default_queue = "upkeep"
 app.conf.task_routes = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
 app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
 

@@ -29,7 +29,7 @@ def test_configuration_of_a_user_is_not_read(tmp_path: Path, monkeypatch: pytest
 
 def test_checkout_around_the_working_folder_is_not_found(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    inside = tmp_path / "state"
+    inside = tmp_path / "inside"
     inside.mkdir()
     assert run("rev-parse", "--git-dir", cwd=inside).code != 0
 
@@ -82,7 +82,7 @@ def test_timeout_kills_git_and_its_helpers(tmp_path: Path) -> None:
 
 def test_failure_tells_what_git_said(tmp_path: Path) -> None:
     upstream = small_tree(tmp_path / "up")
-    with pytest.raises(GitError, match="git show-ref: .*not-there"):
+    with pytest.raises(GitError, match=r"git show-ref: .*not-there"):
         Repository(upstream.path / ".git").output("show-ref", "--verify", "refs/heads/not-there")
 
 

@@ -1,9 +1,15 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import structlog
 from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
+from server.celery import QUEUES
 from server.core import tasks
 
 SentTasks = list[tuple[str, tuple[int | str, ...]]]
@@ -33,3 +39,26 @@ def test_unreachable_broker_loses_the_wake_up_and_nothing_else(monkeypatch: pyte
     with structlog.testing.capture_logs() as logs:
         tasks._send("lab.dispatch", ())
     assert [line["event"] for line in logs] == ["wake_up_lost"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sender_that_fails_unexpectedly_does_not_fail_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_name: str, _args: tuple[int | str, ...]) -> None:
+        raise ValueError("no such queue")
+
+    monkeypatch.setattr(tasks, "send", fail)
+    with transaction.atomic():
+        tasks.enqueue("detection.judge", 7)
+
+
+def test_process_that_is_no_worker_knows_the_queues_it_sends_to() -> None:
+    script = (
+        "import django, sys; django.setup(); from celery import current_app; "
+        "assert 'workers' not in sys.modules; print(*sorted(current_app.amqp.queues))"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "server.settings"}
+    root = Path(__file__).resolve().parents[2]
+    told = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.split() == sorted(QUEUES)

@@ -1,0 +1,91 @@
+"""schemathesis: whatever a script asks, no server error, and every answer has the described form."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from server.detection.models import Verdict
+from server.lab.models import Session
+from server.reports.services import compose_report
+from server.wsgi import application
+from tests.builders import build_comparison, build_finding, build_measurement, build_series, build_session
+
+pytestmark = pytest.mark.django_db
+_CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+_LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list"]
+_DETAILS = ["series_detail", "series_history", "session_detail", "session_samples"]
+_READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail"]
+
+
+@pytest.fixture(autouse=True)
+def one_connection() -> Iterator[None]:
+    """Requests share the test's transaction, as they do with Django's own test client."""
+    signals = (request_started, request_finished)
+    for signal in signals:
+        signal.disconnect(close_old_connections)
+    yield
+    for signal in signals:
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def rows() -> dict[str, Any]:
+    """One series that went all the way, and the ids under which each endpoint finds a part of it."""
+    series = build_series()
+    session = build_session(series, state=Session.State.DONE)
+    build_comparison(session, Verdict.REGRESSED)
+    for boot in session.boots.all():
+        build_measurement(boot, [2000.0, 1000.0, 1001.0])
+    finding = build_finding(series, gaps=[{"machine": "a", "uarch": "b", "case": "", "reason": "c"}])
+    compose_report(finding_id=finding.pk)
+    return {
+        "series": series.pk,
+        "session": session.pk,
+        "machine": session.machine.name,
+        "finding": finding.pk,
+        "build": session.base_build_id,
+    }
+
+
+@pytest.fixture
+def operations(rows: dict[str, Any]) -> dict[str, Any]:
+    schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", application)
+    return {result.ok().definition.raw["operationId"]: result.ok() for result in schema.get_all_operations()}
+
+
+def test_these_are_all_endpoints_for_reading(operations: dict[str, Any]) -> None:
+    reading = [name for name, operation in operations.items() if operation.method.upper() == "GET"]
+    assert sorted(name for name in reading if not name.startswith("agent")) == sorted(_READING)
+
+
+@pytest.mark.parametrize("name", _READING)
+def test_answers_about_real_rows_have_the_described_form(
+    operations: dict[str, Any], rows: dict[str, Any], name: str
+) -> None:
+    operation = operations[name]
+    own = rows.get(name.split("_", maxsplit=1)[0])
+    parameters = {parameter.name: own for parameter in operation.path_parameters}
+    response = operation.Case(path_parameters=parameters).call_and_validate(checks=_CHECKS)
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("name", _READING)
+def test_no_question_makes_a_server_error(operations: dict[str, Any], name: str) -> None:
+    @settings(max_examples=15, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def ask(data: st.DataObject) -> None:
+        data.draw(operations[name].as_strategy()).call_and_validate(checks=_CHECKS)
+
+    ask()

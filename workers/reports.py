@@ -1,0 +1,22 @@
+from celery import shared_task
+
+from server.reports.outbox import reports_without_delivery, send_delivery, wake_outbox
+from server.reports.services import compose_report, queue_delivery
+
+
+@shared_task(name="reports.compose")
+def compose(finding_id: int) -> None:
+    compose_report(finding_id=finding_id)
+
+
+# A delivery that is still `sending` after two minutes belongs to a dead process: this one must be over by then.
+@shared_task(name="reports.send", soft_time_limit=90, time_limit=100)
+def send(delivery_id: int) -> None:
+    send_delivery(delivery_id=delivery_id)
+
+
+@shared_task(name="reports.sweep")
+def sweep() -> None:
+    for report in reports_without_delivery():
+        queue_delivery(report=report)
+    wake_outbox()
