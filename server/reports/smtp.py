@@ -2,6 +2,7 @@
 
 import ipaddress
 import smtplib
+import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import format_datetime
@@ -14,6 +15,8 @@ from server.core.errors import DomainError
 from server.reports.models import Delivery
 
 _PERMANENT_FROM = 500
+
+_PRIVATE = tuple(ipaddress.ip_network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,9 @@ def route(*, virtual: bool) -> Route:
     if not settings.MAIL_SINK:
         raise DomainError("virtual-stays", "virtual results never leave the site, and no mail sink is set")
     host, _, port = settings.MAIL_SINK.rpartition(":")
-    if not (_loopback(host) and port.isdigit()):
+    if not (port.isdigit() and _stays_inside(host)):
         raise DomainError(
-            "virtual-stays", "virtual results never leave the site: the sink must be HOST:PORT on loopback"
+            "virtual-stays", "virtual results never leave the site: the sink must be HOST:PORT on loopback or in a private network"
         )
     options = {"host": host.strip("[]"), "port": int(port), "username": "", "password": "", "use_tls": False}
     return Route(settings.MAIL_SINK, options)
@@ -94,10 +97,14 @@ def _decoded(text: bytes | str) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
-def _loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
+def _stays_inside(host: str) -> bool:
+    """Whether every address of `host` is loopback or of a private network, as in compose."""
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except OSError:
         return False
+    addresses = [ipaddress.ip_address(entry[4][0]) for entry in found]
+    return all(
+        address.is_loopback or any(address in network for network in _PRIVATE if network.version == address.version)
+        for address in addresses
+    )
