@@ -2,28 +2,31 @@
 
 from collections.abc import Callable
 
+import psycopg
 from celery import current_app
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from kombu.exceptions import OperationalError
 
-_BROKER_SECONDS = 3
+_SECONDS = 3
 
 
 def _ask_database() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
+    """Connects anew: the pool would wait long for a database that is gone."""
+    wanted = {**connection.get_connection_params(), "connect_timeout": _SECONDS}
+    with psycopg.connect(**wanted) as fresh:
+        fresh.execute("SELECT 1")
 
 
 def _ask_broker() -> None:
     with current_app.connection_for_write() as broker:
-        broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=_BROKER_SECONDS)
+        broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=_SECONDS)
 
 
 _NEEDED: dict[str, tuple[Callable[[], None], tuple[type[Exception], ...]]] = {
-    "database": (_ask_database, (DatabaseError,)),
+    "database": (_ask_database, (psycopg.Error,)),
     "broker": (_ask_broker, (OperationalError, OSError)),
 }
 

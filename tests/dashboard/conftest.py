@@ -1,0 +1,42 @@
+"""Pages in tests name static files as they are, and show a template's misspelt names instead of nothing."""
+
+import copy
+
+import pytest
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+MISSPELT = "a name that the page does not know"
+
+
+@pytest.fixture(autouse=True)
+def strict_pages(settings: Settings) -> None:
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
+    templates = copy.deepcopy(settings.TEMPLATES)
+    templates[0]["OPTIONS"]["string_if_invalid"] = f"{MISSPELT}: %s"
+    settings.TEMPLATES = templates
+
+
+@pytest.fixture
+def virtual_verdicts(settings: Settings) -> None:
+    settings.VIRTUAL_VERDICTS = True
+
+
+class Reader:
+    """Reads pages as a person does: the text of an answer, which must be whole."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def read(self, path: str, status: int = 200) -> str:
+        response = self.client.get(path)
+        assert response.status_code == status, path
+        text = response.content.decode()
+        assert MISSPELT not in text
+        return text
+
+
+@pytest.fixture
+def reader(client: Client) -> Reader:
+    return Reader(client)

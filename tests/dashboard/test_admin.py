@@ -1,0 +1,83 @@
+"""The admin: everything can be looked at, and what services write cannot be changed by hand."""
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.test import Client
+
+from server.core.models import ApiToken
+from server.core.tokens import issue_token
+from server.reports.models import Report
+from server.sources.models import Series
+from tests.builders import build_series
+from tests.scenarios import busy_site
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
+ROOMS = ("core", "sources", "builds", "lab", "results", "detection", "reports")
+# Shown with the row they belong to.
+PARTS = {"Branch", "CoreType"}
+
+
+def test_every_model_can_be_looked_at(admin_client: Client) -> None:
+    busy_site()
+    for room in ROOMS:
+        for model in apps.get_app_config(room).get_models():
+            if model.__name__ in PARTS:
+                continue
+            assert admin.site.is_registered(model), model
+            address = f"/admin/{room}/{model._meta.model_name}/"
+            assert admin_client.get(f"{address}?q=x").status_code == 200
+            assert admin_client.get(address).status_code == 200
+            row = model._default_manager.first()
+            if row is not None:
+                assert admin_client.get(f"{address}{row.pk}/change/").status_code == 200, address
+
+
+def test_rows_that_services_write_are_read_only(admin_client: Client) -> None:
+    series = build_series(state=Series.State.HELD)
+    page = f"/admin/sources/series/{series.pk}/change/"
+    assert 'name="_save"' not in admin_client.get(page).content.decode()
+    assert admin_client.post(page, {"state": "ready"}).status_code == 403
+    assert admin_client.post(f"/admin/sources/series/{series.pk}/delete/", {"post": "yes"}).status_code == 403
+    series.refresh_from_db()
+    assert series.state == Series.State.HELD
+
+
+def test_person_approves_a_held_series(admin_client: Client) -> None:
+    series = build_series(state=Series.State.HELD)
+    act(admin_client, "/admin/sources/series/", "approve", series.pk)
+    series.refresh_from_db()
+    assert series.state == Series.State.READY
+    assert series.reason == "approved by admin"
+
+
+def test_action_that_a_row_does_not_allow_says_why(admin_client: Client) -> None:
+    series = build_series()
+    text = act(admin_client, "/admin/sources/series/", "approve", series.pk)
+    assert "not held" in text
+    assert "0 done" in text
+
+
+def test_sent_report_cannot_be_rejected(admin_client: Client) -> None:
+    busy_site()
+    report = Report.objects.get()
+    assert "0 done" in act(admin_client, "/admin/reports/report/", "reject", report.pk)
+    report.refresh_from_db()
+    assert report.state == Report.State.SENT
+
+
+def test_token_is_revoked_and_its_digest_never_shown(admin_client: Client) -> None:
+    issue_token(name="bench-1", scope=ApiToken.Scope.MACHINE, subject="bench-1")
+    token = ApiToken.objects.get()
+    page = admin_client.get(f"/admin/core/apitoken/{token.pk}/change/").content.decode()
+    assert token.prefix in page
+    assert token.digest not in page
+    act(admin_client, "/admin/core/apitoken/", "revoke", token.pk)
+    token.refresh_from_db()
+    assert token.revoked_at is not None
+
+
+def act(client: Client, address: str, action: str, pk: int) -> str:
+    response = client.post(address, {"action": action, "_selected_action": [pk]}, follow=True)
+    assert response.status_code == 200
+    return response.content.decode()

@@ -1,0 +1,122 @@
+"""The pages in a real browser: wide and narrow, light and dark, with the scripts running."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from pytest_django.live_server_helper import LiveServer
+
+from server.sources.models import Series
+from tests.scenarios import busy_site, erms_regression
+
+_CHROMIUM = "/usr/bin/chromium"
+_WIDTHS = {"wide": 1400, "narrow": 390}
+Scheme = Literal["light", "dark"]
+_SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+_LEAST_SIZE = 20
+_NARROWEST = 360
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def paths(series: Series) -> dict[str, str]:
+    sessions = {session.machine.name: session.pk for session in series.sessions.select_related("machine")}
+    running = Series.objects.get(subject="mm: Batch the zeroing of folios")
+    broken = Series.objects.get(subject="mm: Use a helper that is not there")
+    failed_boot = running.sessions.get(machine__name="vm-haswell").pk
+    return {
+        "home": "/",
+        "series-list": "/series/",
+        "series": f"/series/{series.pk}/",
+        "series-running": f"/series/{running.pk}/",
+        "series-broken": f"/series/{broken.pk}/",
+        "session": f"/sessions/{sessions['vm-haswell']}/",
+        "session-wall": f"/sessions/{sessions['vm-haswell-wall']}/",
+        "session-panic": f"/sessions/{failed_boot}/",
+        "machines": "/machines/",
+        "machine": "/machines/vm-zen3/",
+        "missing": "/series/999999/",
+    }
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("virtual_verdicts")
+def test_pages_draw_and_fit_in_every_width_and_scheme(
+    transactional_db: None, live_server: LiveServer, tmp_path: Path
+) -> None:
+    wanted = paths(busy_site())
+    folder = Path(os.environ.get("TIDEMARK_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser:
+        for size, width in _WIDTHS.items():
+            for scheme in _SCHEMES:
+                context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+                for name, path in wanted.items():
+                    page = context.new_page()
+                    problems = look(page, f"{live_server.url}{path}", name)
+                    page.screenshot(path=folder / f"{name}-{size}-{scheme}.png", full_page=True)
+                    if size == "narrow":
+                        page.set_viewport_size({"width": _NARROWEST, "height": 900})
+                        problems += fit(page)
+                    assert problems == [], f"{name} {size} {scheme}"
+                    page.close()
+                context.close()
+
+
+def fit(page: Page) -> list[str]:
+    wide = page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+    return ["the page scrolls sideways"] if wide else []
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("virtual_verdicts")
+def test_page_without_scripts_has_its_values_in_tables(
+    transactional_db: None, live_server: LiveServer, tmp_path: Path
+) -> None:
+    series = erms_regression()
+    folder = Path(os.environ.get("TIDEMARK_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser:
+        page = browser.new_context(java_script_enabled=False).new_page()
+        page.goto(f"{live_server.url}/series/{series.pk}/")
+        assert not page.locator(".chart").first.is_visible()
+        values = page.locator("details", has_text="Values of mm-basic/fault-4k")
+        assert not values.locator("table").is_visible()
+        values.locator("summary").click()
+        assert values.locator("table").is_visible()
+        page.emulate_media(media="print")
+        page.screenshot(path=folder / "series-print.png", full_page=True)
+        # Paper cannot be clicked: there all values stand open.
+        assert page.locator("details", has_text="Values of mm-basic/cow-4k").locator("table").is_visible()
+
+
+def look(page: Page, url: str, name: str) -> list[str]:
+    """Open a page and say what is wrong with it."""
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(f"script: {error}"))
+    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
+    page.goto(url)
+    page.wait_for_load_state("networkidle")
+    if name == "missing":
+        # The browser itself notes the 404 on its console.
+        problems = [text for text in problems if "404" not in text]
+    problems += fit(page)
+    if page.locator("h1").count() != 1:
+        problems.append("not exactly one h1")
+    if name.startswith("session") and page.locator("canvas").count() == 0:
+        problems.append("no chart")
+    for box in page.locator("canvas").all():
+        size = box.bounding_box()
+        if size is None or size["width"] < _LEAST_SIZE or size["height"] < _LEAST_SIZE:
+            problems.append("a chart has no size")
+    return problems

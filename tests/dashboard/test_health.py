@@ -1,0 +1,52 @@
+"""What supervisors ask: the process lives, and it can work."""
+
+import pytest
+from celery import Celery
+from django.db import connection
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from server.dashboard import health
+
+
+def test_healthz_answers_without_a_database(client: Client) -> None:
+    # Without the django_db mark any query would fail this test.
+    response = client.get("/healthz")
+    assert response.status_code == 200
+    assert response.json() == {"status": "ok"}
+    assert "no-store" in response["Cache-Control"]
+
+
+@pytest.mark.django_db
+def test_readyz_is_ok_when_database_and_broker_answer(client: Client) -> None:
+    response = client.get("/readyz")
+    assert response.status_code == 200
+    assert response.json() == {"status": "ok", "checks": {"database": "ok", "broker": "ok"}}
+
+
+@pytest.mark.django_db
+def test_readyz_names_a_broker_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = Celery("dead", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    monkeypatch.setattr(health, "current_app", dead)
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json() == {"status": "unavailable", "checks": {"database": "ok", "broker": "unreachable"}}
+
+
+@pytest.mark.django_db
+def test_readyz_names_a_database_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = {"host": "/nonexistent", "dbname": "tidemark"}
+    monkeypatch.setattr(connection, "get_connection_params", lambda: nowhere)
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json()["checks"] == {"database": "unreachable", "broker": "ok"}
+
+
+def test_health_is_asked_and_never_told(client: Client) -> None:
+    assert client.post("/healthz").status_code == 405
+
+
+def test_health_is_not_sent_to_https(client: Client, settings: Settings) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/series/").status_code == 301

@@ -1,0 +1,77 @@
+"""Text of strangers is shown as text, wherever it stands."""
+
+import pytest
+
+from server.builds.models import Build
+from server.detection.models import Finding
+from server.lab.models import Boot, Machine, Session
+from server.reports.models import Delivery, Report
+from server.results.models import Metric
+from server.sources.models import MailingList, Patch, Revision, Series, Tree
+from tests.dashboard.conftest import Reader
+from tests.scenarios import busy_site
+
+pytestmark = pytest.mark.django_db
+
+ATTACK = "<script>alert('{}')</script>\"onload=x</pre><!--"
+
+
+def attack(name: str) -> str:
+    return ATTACK.format(name)
+
+
+@pytest.fixture
+def attacked(virtual_verdicts: None) -> Series:
+    series = busy_site()
+    Series.objects.update(
+        subject=attack("subject"),
+        author_name=attack("author"),
+        author_address=attack("address"),
+        reason=attack("series-reason"),
+        change_id=attack("change-id"),
+        base_commit="</dd><script>x</script>",
+    )
+    Patch.objects.update(subject=attack("patch"))
+    Revision.objects.update(subject=attack("revision"))
+    Tree.objects.update(url=attack("tree-url"), last_error=attack("tree-error"))
+    MailingList.objects.update(url=f"https://x/{attack('list-url')}", last_error=attack("list-error"))
+    Build.objects.update(reason=attack("build-reason"), log_tail=attack("log"), compiler_version=attack("compiler"))
+    Machine.objects.update(
+        health_reason=attack("health"),
+        facts={attack("fact"): attack("fact-value"), "flags": [attack("flag")] * 20},
+        driver_options={attack("option"): attack("option-value")},
+    )
+    Session.objects.update(reason=attack("session-reason"))
+    Boot.objects.update(
+        reason=attack("boot-reason"),
+        console_tail=attack("console"),
+        facts={"cmdline": attack("cmdline")},
+        notes=[{"benchmark": attack("note"), "case": attack("note-case"), "reason": attack("note-reason")}],
+    )
+    Finding.objects.update(headline=attack("headline"), reason=attack("finding"), gaps=[{"reason": attack("gap")}])
+    Report.objects.update(
+        subject=attack("mail-subject"), body=attack("mail-body"), to=[attack("to")], cc=[attack("cc")]
+    )
+    Delivery.objects.update(reason=attack("delivery"), message_id=attack("message-id"))
+    Metric.objects.update(unit="<script>alert('unit')</script>")
+    return series
+
+
+def test_nothing_that_strangers_wrote_becomes_markup(reader: Reader, attacked: Series) -> None:
+    paths = ["/", "/series/", "/machines/"]
+    paths += [f"/series/{pk}/" for pk in Series.objects.values_list("pk", flat=True)]
+    paths += [f"/sessions/{pk}/" for pk in Session.objects.values_list("pk", flat=True)]
+    paths += [f"/machines/{name}/" for name in Machine.objects.values_list("name", flat=True)]
+    texts = [reader.read(path) for path in paths]
+    assert [path for path, text in zip(paths, texts, strict=True) if "<script>alert" in text] == []
+    everything = "".join(texts)
+    assert '"onload=x' not in everything
+    for name in (
+        "subject", "author", "address", "change-id", "patch", "revision", "tree-url", "tree-error", "list-url",
+        "build-reason", "log", "compiler", "health", "fact", "fact-value", "flag", "option", "option-value",
+        "session-reason", "boot-reason", "console", "cmdline", "note", "note-case", "note-reason", "headline", "gap",
+        "mail-subject", "mail-body", "to", "cc", "delivery", "message-id", "unit",
+    ):  # fmt: skip
+        assert f"alert(&#x27;{name}&#x27;)" in everything, name
+    # Inside the chart data the same text is escaped for scripts instead.
+    assert "\\u003Cscript\\u003Ealert('unit')" in everything

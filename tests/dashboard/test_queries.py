@@ -1,0 +1,71 @@
+"""A page costs the same number of queries, however much it shows."""
+
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from server.sources.models import Series
+from tests.builders import build_list, build_machine, build_series, build_session, build_tree
+from tests.scenarios import broken_build, erms_regression, half_measured
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
+
+
+@pytest.fixture
+def queries(client: Client) -> Callable[[str], int]:
+    def count(path: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(path).status_code == 200
+        return len(captured)
+
+    return count
+
+
+def test_home_needs_the_same_queries_for_one_series_and_for_many(queries: Callable[[str], int]) -> None:
+    erms_regression()
+    half_measured()
+    before = queries("/")
+    for number in range(3):
+        build_tree(f"tree-{number}")
+        build_list(f"list-{number}")
+        build_machine(f"bench-{number}", "zen5")
+        build_series(state=Series.State.HELD)
+        build_session(build_series(), build_machine(f"bench-{number}", "zen5"))
+    erms_regression()
+    broken_build()
+    assert queries("/") == before
+    assert before <= 32
+
+
+def test_list_of_series_needs_the_same_queries_for_one_and_for_many(queries: Callable[[str], int]) -> None:
+    erms_regression()
+    before = queries("/series/")
+    erms_regression()
+    build_series(state=Series.State.HELD)
+    assert queries("/series/") == before
+    assert before <= 6
+
+
+def test_series_page_needs_the_same_queries_for_few_boots_and_for_many(queries: Callable[[str], int]) -> None:
+    few, many = erms_regression(boots_per_side=2), erms_regression(boots_per_side=5)
+    assert queries(f"/series/{few.pk}/") == queries(f"/series/{many.pk}/") <= 40
+
+
+def test_session_page_needs_the_same_queries_for_few_boots_and_for_many(queries: Callable[[str], int]) -> None:
+    few, many = (erms_regression(boots_per_side=n).sessions.first() for n in (2, 5))
+    assert few is not None
+    assert many is not None
+    assert queries(f"/sessions/{few.pk}/") == queries(f"/sessions/{many.pk}/") <= 14
+
+
+def test_machine_pages_need_the_same_queries_for_one_and_for_many(queries: Callable[[str], int]) -> None:
+    erms_regression()
+    before = queries("/machines/"), queries("/machines/vm-zen3/")
+    erms_regression()
+    build_session(machine=build_machine("bench-1", "zen5"))
+    assert (queries("/machines/"), queries("/machines/vm-zen3/")) == before
+    assert before[0] <= 3
+    assert before[1] <= 5
