@@ -9,7 +9,7 @@ from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
 from server.sources.applying import Applied, NotApplied, apply_mails, keep_commits, scratch_folder
 from server.sources.bases import Base, candidate_bases
-from server.sources.mirror import record_revisions, series_ref
+from server.sources.mirror import base_ref, record_revisions, series_ref
 from server.sources.models import Patch, Series
 from server.sources.screening import PatchRefusedError, ScreenedMail, screen_patch
 
@@ -56,8 +56,8 @@ def _try_base(
     repository, outcome = apply_mails(mails=mails, base=base.sha, scratch=scratch)
     if isinstance(outcome, NotApplied):
         return outcome
-    commits = (base.sha, *outcome.commits)
-    keep_commits(source=repository, commits=commits, refs=[series_ref(series.pk, i) for i in range(len(commits))])
+    refs = [base_ref(series.pk), *(series_ref(series.pk, p.index) for p in patches)]
+    keep_commits(source=repository, commits=(base.sha, *outcome.commits), refs=refs)
     _record(series, base, outcome, patches)
     return None
 

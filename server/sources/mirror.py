@@ -8,6 +8,7 @@ from server.core.git import Repository, run
 from server.sources.models import Revision, Tree
 
 SERIES_REFS = "refs/tidemark/series"
+_BASE_REFS = "refs/tidemark/bases"
 
 
 def mirror() -> Repository:
@@ -32,8 +33,13 @@ def tree_ref(tree: Tree, branch: str) -> str:
 
 
 def series_ref(series_id: int, index: int) -> str:
-    """Where patch `index` of a series lies as a commit; index 0 is the base it was applied to."""
+    """Where patch `index` of a series lies as a commit: code of its author, whom builders do not trust."""
     return f"{SERIES_REFS}/{series_id}/{index}"
+
+
+def base_ref(series_id: int) -> str:
+    """What holds the base of a series, code of a watched branch, should that branch be forced away from it."""
+    return f"{_BASE_REFS}/{series_id}"
 
 
 def record_revisions(*, tree: Tree, shas: list[str]) -> list[Revision]:
@@ -60,9 +66,15 @@ def record_revisions(*, tree: Tree, shas: list[str]) -> list[Revision]:
 
 
 def ref_of(revision: Revision) -> str:
-    """A ref that reaches this revision: of the series that made it, or of its tree."""
+    """A ref that reaches this revision: of a series that made it or was applied to it, else of its tree.
+
+    A branch may be forced away from the base of a series, or never have held it: the ref of the series stays.
+    """
     patch = revision.patches.order_by("pk").first()
     if patch is not None:
         return series_ref(patch.series_id, patch.index)
+    series = revision.series_on_it.order_by("pk").first()
+    if series is not None:
+        return base_ref(series.pk)
     branch = revision.tree.branches.order_by("pk").first()
     return tree_ref(revision.tree, branch.name if branch else "HEAD")

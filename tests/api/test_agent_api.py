@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 
 from server.builds.models import Build, BuildState
+from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.attempts import LOCAL_BUILDER
@@ -152,6 +153,11 @@ def test_builder_without_disk_space_gives_the_build_back() -> None:
 def test_artifact_with_another_hash_is_refused_and_not_kept(state_dir: Path) -> None:
     assert builder().put(b"something else", "0" * 64) == 400
     assert [p for p in (state_dir / "artifacts").rglob("*") if p.is_file()] == []
+
+
+def test_empty_artifact_is_stored(state_dir: Path) -> None:
+    assert builder().put(b"") == 201
+    assert artifact_path(hashlib.sha256(b"").hexdigest()).read_bytes() == b""
 
 
 def test_machine_stores_no_artifacts() -> None:

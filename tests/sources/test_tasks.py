@@ -1,0 +1,125 @@
+"""The queue `sources`: thin tasks that wake each other by name."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from server.sources import application, lists
+from server.sources.messages import store_message
+from server.sources.models import MailingList, Message, Series, Tree
+from tests.sources.posting import Archive, Upstream, mail, two_patches
+from workers import sources
+
+Sent = list[tuple[str, tuple[int | str, ...]]]
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_polls_wake_one_fetch_for_each_source_that_is_due(tree: Tree, linux_mm: MailingList, sent_tasks: Sent) -> None:
+    sources.poll_trees()
+    sources.poll_lists()
+    sources.poll_trees()
+    assert sent_tasks == [("sources.fetch_tree", (tree.pk,)), ("sources.read_list", (linux_mm.pk,))]
+
+
+def test_disabled_and_deleted_sources_are_left_alone(tree: Tree, linux_mm: MailingList) -> None:
+    Tree.objects.update(enabled=False)
+    sources.fetch_tree(tree.pk)
+    sources.read_list(linux_mm.pk + 1000)
+    sources.apply(1000)
+    assert Tree.objects.get().polled_at is None
+
+
+def test_long_archive_wakes_its_own_next_step(
+    linux_mm: MailingList, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent_tasks: Sent
+) -> None:
+    Archive.create(tmp_path / "inbox").add(*(mail(f"{n}", message_id=f"{n}@x") for n in range(3)))
+    MailingList.objects.update(url=str(tmp_path / "inbox"))
+    monkeypatch.setattr(lists, "read_list", partial(lists.read_list, limit=2))
+    sources.read_list(linux_mm.pk)
+    assert sent_tasks == [("sources.read_list", (linux_mm.pk,))]
+    sources.read_list(linux_mm.pk)
+    assert len(sent_tasks) == 1
+    assert Message.objects.count() == 3
+
+
+def test_mail_becomes_commits_by_following_the_wake_ups(
+    tree: Tree, linux_mm: MailingList, upstream: Upstream, tmp_path: Path, sent_tasks: Sent
+) -> None:
+    """The way of the data with nothing but tasks: those sent are run until none is left for this room."""
+    Archive.create(tmp_path / "inbox").add(*upstream.mails(two_patches(upstream), "--cover-letter"))
+    MailingList.objects.update(url=str(tmp_path / "inbox"))
+    run: dict[str, Callable[..., None]] = {
+        "fetch_tree": sources.fetch_tree,
+        "read_list": sources.read_list,
+        "apply_series": sources.apply,
+    }
+    sources.poll_lists()
+    sources.poll_trees()
+    while sent_tasks:
+        name, arguments = sent_tasks.pop(0)
+        room, _, verb = name.partition(".")
+        if room == "sources":
+            run[verb](*arguments)
+    series = Series.objects.get()
+    # The list was read first: the series had to wait for its tree, and the sweep finds it.
+    sources.sweep()
+    assert sent_tasks in ([], [("sources.apply_series", (series.pk,))])
+    sources.apply(series.pk)
+    series.refresh_from_db()
+    assert series.state == Series.State.APPLIED
+
+
+def test_temporary_failure_leaves_the_series_to_the_sweep(
+    linux_mm: MailingList, upstream: Upstream, sent_tasks: Sent
+) -> None:
+    for raw in upstream.mails(two_patches(upstream)):
+        store_message(mailing_list=linux_mm, raw=raw)
+    series = Series.objects.get()
+    sources.apply(series.pk)
+    sent_tasks.clear()
+    sources.sweep()
+    assert sent_tasks == [("sources.apply_series", (series.pk,))]
+
+
+@pytest.mark.parametrize("step", ["screen_patch", "candidate_bases", "apply_mails", "keep_commits", "_record"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_worker_killed_at_any_step_changes_nothing_in_the_end(
+    linux_mm: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, step: str, moment: str
+) -> None:
+    sources.fetch_tree(linux_mm.tree_id)
+    for raw in upstream.mails(two_patches(upstream)):
+        store_message(mailing_list=linux_mm, raw=raw)
+    series = Series.objects.get()
+    real = getattr(application, step)
+
+    def dies(*args: object, **kwargs: object) -> None:
+        if moment == "after":
+            real(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(application, step, dies)
+    with pytest.raises(KeyboardInterrupt):
+        sources.apply(series.pk)
+    monkeypatch.setattr(application, step, real)
+    sources.apply(series.pk)
+    series.refresh_from_db()
+    assert series.state == Series.State.APPLIED
+    commits = [p.revision.sha for p in series.patches.all() if p.revision]
+    sources.apply(series.pk)
+    Series.objects.update(state=Series.State.READY, base=None, head=None)
+    sources.apply(series.pk)
+    assert [p.revision.sha for p in series.patches.all() if p.revision] == commits
+    assert len(commits) == 2
+
+
+def test_scratch_space_is_empty_afterwards(
+    tree: Tree, linux_mm: MailingList, upstream: Upstream, settings: Settings
+) -> None:
+    sources.fetch_tree(tree.pk)
+    for raw in upstream.mails(two_patches(upstream)):
+        store_message(mailing_list=linux_mm, raw=raw)
+    sources.apply(Series.objects.get().pk)
+    assert list((Path(settings.STATE_DIR) / "scratch").iterdir()) == []
