@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 
 # Attempts that ended without any progress before the work is given up.
 MAX_FRUITLESS_ATTEMPTS = 8
+_LONGEST_WAIT_SECONDS = 60
 # An agent takes its lock within this time after it was started.
 _START_GRACE = timedelta(seconds=10)
 # How long an agent that lives but is silent keeps its work, in leases.
@@ -65,7 +66,8 @@ def place_work() -> list[Attempt]:
 
 
 def _waiting_builds() -> Iterable[Build]:
-    return Build.objects.filter(state=BuildState.WANTED).order_by("id")
+    waiting = Build.objects.filter(state=BuildState.WANTED).order_by("id")
+    return [build for build in waiting if _is_due(build, _fruitless_attempts(build))]
 
 
 def _waiting_sessions() -> Iterable[Session]:
@@ -80,8 +82,15 @@ def _waiting_sessions() -> Iterable[Session]:
     )
     first_of_machine: dict[int, Session] = {}
     for session in waiting:
-        first_of_machine.setdefault(session.machine_id, session)
+        if session.machine_id not in first_of_machine and _is_due(session, _fruitless_attempts(session)):
+            first_of_machine[session.machine_id] = session
     return first_of_machine.values()
+
+
+def _is_due(item: Build | Session, fruitless: int) -> bool:
+    """Work that came back without progress waits 1, 2, 4 ... seconds, so that a broken host is not hammered."""
+    wait = timedelta(seconds=min(2 ** (fruitless - 1), _LONGEST_WAIT_SECONDS)) if fruitless else timedelta()
+    return clock.now() - item.state_since >= wait
 
 
 def _slots(item: Build | Session) -> int:
@@ -161,7 +170,7 @@ def requeue(attempt: Attempt, reason: str) -> None:
     if attempt.build_id is not None:
         build = Build.objects.select_for_update().get(pk=attempt.build_id)
         if build.state in {BuildState.DISPATCHED, BuildState.RUNNING}:
-            given_up = build.attempts.filter(trace=build.trace).count() >= MAX_FRUITLESS_ATTEMPTS
+            given_up = _fruitless_attempts(build) >= MAX_FRUITLESS_ATTEMPTS
             state = BuildState.FAILED if given_up else BuildState.WANTED
             build.advance(state, _given_up(reason, given_up=given_up), given_up=given_up)
         return
@@ -182,10 +191,12 @@ def _given_up(reason: str, *, given_up: bool) -> str:
     return f"given up after {MAX_FRUITLESS_ATTEMPTS} attempts without progress: {reason}" if given_up else reason
 
 
-def _fruitless_attempts(session: Session) -> int:
-    """Attempts since the last boot that ended with a result."""
-    last = session.boots.exclude(ended_at=None).order_by("-ended_at").values_list("ended_at", flat=True).first()
-    attempts = session.attempts.all()
+def _fruitless_attempts(item: Build | Session) -> int:
+    """Attempts for the present cause of a build; of a session those since the last boot that ended with a result."""
+    if isinstance(item, Build):
+        return item.attempts.filter(trace=item.trace).count()
+    last = item.boots.exclude(ended_at=None).order_by("-ended_at").values_list("ended_at", flat=True).first()
+    attempts = item.attempts.all()
     return (attempts.filter(created_at__gt=last) if last else attempts).count()
 
 

@@ -126,14 +126,18 @@ def test_attempt_found_running_after_a_lost_worker_is_adopted(port: RememberingD
 
 
 def test_dead_agent_returns_build_to_queue_as_a_new_attempt(port: RememberingDispatcher) -> None:
-    build = build_build(state=BuildState.WANTED)
-    attempts.place_work()
-    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
-    port.seen[f"build-{build.pk}-1"] = Observed.ENDED
-    attempts.reconcile_attempts()
-    build.refresh_from_db()
-    assert build.state == BuildState.WANTED
-    attempts.place_work()
+    with time_machine.travel(NOON, tick=False) as traveller:
+        build = build_build(state=BuildState.WANTED)
+        attempts.place_work()
+        attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+        port.seen[f"build-{build.pk}-1"] = Observed.ENDED
+        attempts.reconcile_attempts()
+        build.refresh_from_db()
+        assert build.state == BuildState.WANTED
+        attempts.place_work()
+        assert len(port.submitted) == 1, "it waits a second before it is tried again"
+        traveller.shift(timedelta(seconds=1))
+        attempts.place_work()
     assert port.submitted == [f"build-{build.pk}-1", f"build-{build.pk}-2"]
     assert [t.after for t in Transition.objects.filter(subject="build", subject_id=build.pk)] == [
         "wanted", "dispatched", "running", "wanted", "dispatched",
@@ -166,11 +170,13 @@ def test_silent_agent_is_canceled_and_its_work_planned_again(port: RememberingDi
 
 
 def test_work_without_progress_is_given_up(port: RememberingDispatcher) -> None:
-    build = build_build(state=BuildState.WANTED)
-    for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
-        attempts.place_work()
-        attempt = Attempt.objects.select_related("build", "session").get(key=f"build-{build.pk}-{number}")
-        attempts.lose_attempt(attempt, "power cut")
+    with time_machine.travel(NOON, tick=False) as traveller:
+        build = build_build(state=BuildState.WANTED)
+        for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
+            traveller.shift(timedelta(minutes=1))
+            attempts.place_work()
+            attempt = Attempt.objects.select_related("build", "session").get(key=f"build-{build.pk}-{number}")
+            attempts.lose_attempt(attempt, "power cut")
     build.refresh_from_db()
     assert build.state == BuildState.FAILED
     assert "power cut" in build.reason
