@@ -1,0 +1,163 @@
+"""What the server wants done, checked once where it comes in."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark_agent.errors import InfrastructureError
+
+_SAFE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_SHA1 = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_REF = re.compile(r"refs/[A-Za-z0-9._/+@-]{1,200}")
+
+
+@dataclass(frozen=True)
+class BuildJob:
+    """One kernel to build."""
+
+    git_url: str
+    ref: str
+    commit: str
+    tree: str
+    arch: str
+    compiler: str
+    timeout_seconds: float
+    jobs: int
+    sandbox: bool
+    config_name: str
+    config_base: str
+    fragment: str
+
+
+@dataclass(frozen=True)
+class KernelImage:
+    """A kernel to boot: its image by hash, and the build id that it must show."""
+
+    image: str
+    build_id: str
+
+
+@dataclass(frozen=True)
+class PlannedBoot:
+    position: int
+    arm: str
+
+
+@dataclass(frozen=True)
+class PlannedCase:
+    """A benchmark case to run in each boot; `runs` counts the warm-up too."""
+
+    benchmark: str
+    version: str
+    case: str
+    runs: int
+    warmup: int
+    timeout_seconds: int
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SessionJob:
+    """Boots to make on this machine, in their order."""
+
+    machine: str
+    boot_driver: str
+    virtual: bool
+    clock: str
+    options: Mapping[str, Any]
+    boot_timeout_seconds: float
+    kernels: Mapping[str, KernelImage]
+    boots: tuple[PlannedBoot, ...]
+    cases: tuple[PlannedCase, ...]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    key: str
+    trace: str
+    lease_seconds: float
+    job: BuildJob | SessionJob
+
+
+def read_assignment(data: Mapping[str, Any]) -> Assignment:
+    """The assignment in the server's answer; raises InfrastructureError when it makes no sense."""
+    try:
+        job = _build(data["build"]) if data["kind"] == "build" else _session(data["session"])
+        return Assignment(
+            key=str(data["key"]), trace=str(data["trace"]), lease_seconds=float(data["lease_seconds"]), job=job
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InfrastructureError(f"the assignment cannot be understood: {error!r}") from error
+
+
+def _build(data: Mapping[str, Any]) -> BuildJob:
+    config = data["config"]
+    if data["sandbox"] not in {"bwrap", "none"}:
+        raise ValueError(f"sandbox {data['sandbox']!r}")
+    return BuildJob(
+        git_url=_git_url(data["git_url"]),
+        ref=_matching(_REF, data["ref"]),
+        commit=_matching(_SHA1, data["commit"]),
+        tree=_matching(_SAFE_WORD, data["tree"]),
+        arch=_matching(_SAFE_WORD, data["arch"]),
+        compiler=_matching(_SAFE_WORD, data["compiler"]),
+        timeout_seconds=float(data["timeout_seconds"]),
+        jobs=max(1, int(data["jobs"])),
+        sandbox=data["sandbox"] == "bwrap",
+        config_name=_matching(_SAFE_WORD, config["name"]),
+        config_base=_matching(_SAFE_WORD, config["base"]),
+        fragment=str(config["fragment"]),
+    )
+
+
+def _session(data: Mapping[str, Any]) -> SessionJob:
+    kernels = {
+        str(arm): KernelImage(image=_matching(_SHA256, kernel["image"]), build_id=str(kernel["build_id"]).lower())
+        for arm, kernel in data["kernels"].items()
+    }
+    boots = tuple(PlannedBoot(position=int(boot["position"]), arm=str(boot["arm"])) for boot in data["boots"])
+    for boot in boots:
+        if boot.arm not in kernels:
+            raise ValueError(f"no kernel for arm {boot.arm!r}")
+    if data["clock"] not in {"instructions", "wall"}:
+        raise ValueError(f"clock {data['clock']!r}")
+    return SessionJob(
+        machine=str(data["machine"]),
+        boot_driver=str(data["boot_driver"]),
+        virtual=bool(data["virtual"]),
+        clock=str(data["clock"]),
+        options=dict(data["options"]),
+        boot_timeout_seconds=float(data["boot_timeout_seconds"]),
+        kernels=kernels,
+        boots=boots,
+        cases=tuple(_case(case) for case in data["cases"]),
+    )
+
+
+def _case(data: Mapping[str, Any]) -> PlannedCase:
+    return PlannedCase(
+        benchmark=_matching(_SAFE_WORD, data["benchmark"]),
+        version=_matching(_SAFE_WORD, data["version"]),
+        case=_matching(_SAFE_WORD, data["case"]),
+        runs=int(data["runs"]),
+        warmup=int(data["warmup"]),
+        timeout_seconds=int(data["timeout_seconds"]),
+        metrics=tuple(_matching(_SAFE_WORD, metric) for metric in data["metrics"]),
+    )
+
+
+def _git_url(value: object) -> str:
+    url = str(value)
+    if not url or url.startswith("-"):
+        raise ValueError(f"git_url {url!r}")
+    return url
+
+
+def _matching(pattern: re.Pattern[str], value: object) -> str:
+    """`value` if it matches: these words become file names and program arguments."""
+    text = str(value)
+    if not pattern.fullmatch(text) or ".." in text:
+        raise ValueError(f"{text!r} is not allowed here")
+    return text

@@ -1,0 +1,183 @@
+"""The boot driver for virtual machines: each boot is one run of the QEMU emulator, from power-on to reset.
+
+Pure emulation (TCG), since the kernel under test must not depend on what the host's hardware offers. With the clock
+`instructions` each guest instruction takes one nanosecond, so a boot is deterministic whatever else the host does.
+"""
+
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tidemark_agent.assignment import KernelImage, PlannedCase
+from tidemark_agent.boot.console import read_console
+from tidemark_agent.boot.driver import BootOutcome
+from tidemark_agent.boot.verdict import Verdict, judge_boot
+from tidemark_agent.errors import InfrastructureError, file_trouble
+from tidemark_agent.log import Log
+from tidemark_agent.process import Finished, capture, run
+from tidemark_agent.sandbox import Bind, Sandbox
+
+_QEMU = "qemu-system-x86_64"
+_HYPERVISOR = "qemu-tcg"
+_CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,+=-]{0,200}")
+_SMALLEST_MB, _LARGEST_MB = 128, 65536
+_DEFAULT_MB = 512
+_LARGEST_CONSOLE = 32 * 1024**2
+_KILLED_BY_FILE_LIMIT = 128 + 25
+_INSIDE = "/boot-files"
+
+# panic=-1 and reboot=t: a kernel that ends, well or not, resets the machine, which ends the emulator. An oops ends
+# the boot too: what a damaged kernel measures is worth nothing. tsc=reliable: else a busy host makes the kernel
+# distrust the emulated TSC and fall back to jiffies. The early console shows what dies before the real one is there.
+# nolapic_timer: calibrating the local APIC timer spins for 200 ms of guest time, which takes 9 s of wall time when
+# instructions are counted; the PIT serves as well.
+_COMMAND_LINE = (
+    "console=ttyS0 earlyprintk=serial,ttyS0,115200 reboot=t panic=-1 oops=panic "
+    "tsc=reliable nolapic_timer no_timer_check"
+)
+# Random addresses would be noise where everything else is exact.
+_COUNTED_COMMAND_LINE = "norandmaps"
+
+
+@dataclass(frozen=True)
+class QemuDriver:
+    """Boots kernels in an emulated machine of one CPU."""
+
+    options: Mapping[str, Any]
+    clock: str
+    timeout_seconds: float
+    image: Mapping[str, Path]
+    initramfs: Path
+    tsc_khz: int | None
+    work: Path
+    log: Log
+    stop: threading.Event
+
+    def boot(self, kernel: KernelImage, cases: Sequence[PlannedCase]) -> BootOutcome:
+        """One boot; whatever goes wrong is an outcome, except StoppedError."""
+        started = datetime.now(UTC)
+        # Unique for each boot. It is also what makes boot_id unique where the emulator hands the guest no seed: the
+        # kernel stirs its command line into its random numbers.
+        nonce = secrets.token_hex(16)
+        tail = ""
+        try:
+            done = self._run(kernel, nonce)
+            raw = self._console.read_bytes() if self._console.exists() else b""
+            console = read_console(raw, nonce)
+            tail = console.tail
+            verdict = self._early_verdict(done) or judge_boot(
+                console, kernel=kernel, cases=cases, timed_out=done.timed_out, hypervisor=_HYPERVISOR, clock=self.clock
+            )
+        except InfrastructureError as error:
+            verdict = Verdict("infrastructure", str(error))
+        except OSError as error:
+            verdict = Verdict("infrastructure", file_trouble(error))
+        return BootOutcome(
+            outcome=verdict.outcome,
+            reason=verdict.reason,
+            started_at=started,
+            ended_at=datetime.now(UTC),
+            boot_id=verdict.boot_id,
+            build_id=verdict.build_id,
+            facts=verdict.facts,
+            console_tail=tail,
+            measurements=verdict.measurements,
+            notes=verdict.notes,
+        )
+
+    @property
+    def _console(self) -> Path:
+        return self.work / "console"
+
+    @property
+    def _messages(self) -> Path:
+        return self.work / "emulator.log"
+
+    def _run(self, kernel: KernelImage, nonce: str) -> Finished:
+        self._console.unlink(missing_ok=True)
+        image = self.image[kernel.image]
+        if is_sandbox_usable(self.work, self.stop):
+            room = Sandbox(
+                binds=(
+                    Bind(self.work, _INSIDE, writable=True),
+                    Bind(image, "/image"),
+                    Bind(self.initramfs, "/initramfs"),
+                ),
+                environment={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+            )
+            words = room.wrap(self._words("/image", "/initramfs", f"{_INSIDE}/console", nonce))
+        else:
+            self.log.warning("emulator-without-sandbox", reason="bwrap is missing or may not be used here")
+            words = self._words(str(image), str(self.initramfs), str(self._console), nonce)
+        return run(
+            words, output=self._messages, timeout=self.timeout_seconds, stop=self.stop, file_limit=_LARGEST_CONSOLE
+        )
+
+    def _words(self, image: str, initramfs: str, console: str, nonce: str) -> list[str]:
+        counted = self.clock == "instructions"
+        return [
+            _QEMU,
+            *("-M", "microvm,isa-serial=on,rtc=on,pit=on,pic=on,auto-kernel-cmdline=off"),
+            *("-accel", "tcg", "-cpu", _cpu(self.options), "-smp", "1", "-m", str(_memory_mb(self.options))),
+            *(("-icount", "shift=0,sleep=off") if counted else ()),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-no-reboot"),
+            *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"),
+            *(
+                "-serial",
+                f"file:{console}",
+                "-kernel",
+                image,
+                "-initrd",
+                initramfs,
+                "-append",
+                self._command_line(nonce),
+            ),
+        ]
+
+    def _command_line(self, nonce: str) -> str:
+        words = [_COMMAND_LINE]
+        if self.clock == "instructions":
+            words.append(_COUNTED_COMMAND_LINE)
+        if self.tsc_khz is not None:
+            words.append(f"tsc_early_khz={self.tsc_khz}")
+        return " ".join([*words, f"tidemark.nonce={nonce}"])
+
+    def _early_verdict(self, done: Finished) -> Verdict | None:
+        """An end of the emulator itself that says nothing about the kernel, or all there is to say."""
+        if done.timed_out or done.code == 0:
+            return None
+        if done.code == _KILLED_BY_FILE_LIMIT:
+            return Verdict("timeout", f"the console ran over: more than {_LARGEST_CONSOLE // 1024**2} MiB")
+        said = self._messages.read_text(encoding="utf-8", errors="replace").strip()
+        return Verdict("infrastructure", f"the emulator ended with {done.code}: {said[-300:]}")
+
+
+def is_sandbox_usable(scratch: Path, stop: threading.Event) -> bool:
+    """Whether bwrap works here: in many containers it may not."""
+    if shutil.which("bwrap") is None:
+        return False
+    try:
+        capture(Sandbox().wrap(["true"]), scratch=scratch, timeout=20, stop=stop)
+    except InfrastructureError:
+        return False
+    return True
+
+
+def _cpu(options: Mapping[str, Any]) -> str:
+    cpu = str(options.get("cpu", ""))
+    if not _CPU.fullmatch(cpu):
+        raise InfrastructureError(f"the machine's option cpu is {cpu!r}")
+    return cpu
+
+
+def _memory_mb(options: Mapping[str, Any]) -> int:
+    value = options.get("memory_mb", _DEFAULT_MB)
+    if not isinstance(value, int) or not _SMALLEST_MB <= value <= _LARGEST_MB:
+        raise InfrastructureError(f"the machine's option memory_mb is {value!r}")
+    return value

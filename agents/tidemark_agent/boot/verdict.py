@@ -1,0 +1,104 @@
+"""From a console and the way the machine ended to the outcome of a boot."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidemark_agent.assignment import KernelImage, PlannedCase
+from tidemark_agent.boot.console import Console, Measurement, Note, measurements_of
+from tidemark_agent.build.elf import build_id_of_notes
+from tidemark_agent.probe import Facts, facts_from
+
+_BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NOT_HEX = re.compile(r"[^0-9a-f]")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the console proves about a boot."""
+
+    outcome: str
+    reason: str
+    boot_id: str = ""
+    build_id: str = ""
+    facts: Facts | None = None
+    measurements: tuple[Measurement, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+def judge_boot(
+    console: Console, *, kernel: KernelImage, cases: Sequence[PlannedCase], timed_out: bool, hypervisor: str, clock: str
+) -> Verdict:
+    """Sort a boot that the emulator itself carried to its end (or to the time limit)."""
+    facts = _facts(console, hypervisor, clock)
+    boot_id, build_id = _boot_id(console), _build_id(console)
+    if "hello" not in console.begun:
+        return Verdict(*_without_user_space(console, timed_out=timed_out), facts=None)
+    measurements, notes = measurements_of(console, cases)
+    outcome, reason = _outcome(
+        console, kernel, boot_id=boot_id, build_id=build_id, timed_out=timed_out, is_empty=not measurements
+    )
+    if outcome != "measured":
+        return Verdict(outcome, reason, boot_id, build_id, facts, notes=tuple(notes))
+    return Verdict(outcome, reason, boot_id, build_id, facts, tuple(measurements), tuple(notes))
+
+
+def _without_user_space(console: Console, *, timed_out: bool) -> tuple[str, str]:
+    if console.panic:
+        return "panic", console.panic
+    how = "nothing was heard of user space in time" if timed_out else "the machine ended before user space"
+    return "no-boot", how
+
+
+def _outcome(  # noqa: PLR0911 (a list of cases, the first that fits)
+    console: Console, kernel: KernelImage, *, boot_id: str, build_id: str, timed_out: bool, is_empty: bool
+) -> tuple[str, str]:
+    if console.panic:
+        return "panic", console.panic
+    if build_id and build_id != kernel.build_id:
+        return "wrong-kernel", f"build id {build_id} is running, {kernel.build_id} was wanted"
+    if timed_out:
+        return "timeout", "the boot did not end in time"
+    if not console.finished:
+        return "panic", "the machine was reset before the last case was over"
+    if not build_id:
+        return "wrong-kernel", "the kernel showed no build id"
+    if not boot_id:
+        return "wrong-kernel", "the kernel showed no boot id"
+    if is_empty:
+        return "timeout" if _all_killed(console) else "infrastructure", "no case gave a measurement"
+    return "measured", ""
+
+
+def _all_killed(console: Console) -> bool:
+    statuses = {section.status for name, section in console.sections.items() if name.startswith("case-")}
+    return statuses == {137}
+
+
+def _facts(console: Console, hypervisor: str, clock: str) -> Facts | None:
+    cpuinfo = console.text("cpuinfo")
+    if not cpuinfo:
+        return None
+    return facts_from(
+        cpuinfo=cpuinfo,
+        meminfo=console.text("memory"),
+        cmdline=console.text("cmdline"),
+        release=console.text("release"),
+        online=console.text("online"),
+        hypervisor=hypervisor,
+        clock=clock,
+    )
+
+
+def _boot_id(console: Console) -> str:
+    found = _BOOT_ID.search(console.text("boot_id"))
+    return found[0] if found else ""
+
+
+def _build_id(console: Console) -> str:
+    """The build id in the hexadecimal dump of the kernel's notes, padded with blanks where the last line ends early."""
+    section = console.sections.get("notes")
+    if section is None or section.status != 0:
+        return ""
+    digits = _NOT_HEX.sub("", "".join(section.lines))
+    return build_id_of_notes(bytes.fromhex(digits[: len(digits) // 2 * 2]))

@@ -1,0 +1,116 @@
+"""Running other programs: with a time limit, a stop signal, and no child left behind."""
+
+import contextlib
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark_agent.errors import InfrastructureError, StoppedError
+from tidemark_agent.version import bundle_root
+
+_POLL_SECONDS = 0.1
+_NOT_FOUND = 127
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a program ended; `code` is 128 + N when signal N killed it."""
+
+    code: int
+    timed_out: bool
+    seconds: float
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What children get: nothing of the agent's own environment but the way to programs."""
+    path = os.environ.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    return {"PATH": path, "LC_ALL": "C", "HOME": "/nonexistent", **(extra or {})}
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    output: Path,
+    timeout: float,
+    stop: threading.Event,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+    file_limit: int = 0,
+    append: bool = False,
+    over: Callable[[], bool] | None = None,
+) -> Finished:
+    """Run `argv` to its end with stdout and stderr into `output`.
+
+    It is killed with all it started at the timeout, when `stop` is set (raises StoppedError), when `over` says that
+    nothing more is to come, and when the agent dies.
+    """
+    reading, writing = os.pipe()
+    guard = [sys.executable, "-I", "-S", "-c", _guard_source(), str(reading), str(file_limit), *argv]
+    started = time.monotonic()
+    try:
+        with output.open("ab" if append else "wb") as log:
+            child = subprocess.Popen(
+                guard,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=clean_environment() if environment is None else dict(environment),
+                cwd=directory,
+                pass_fds=[reading],
+                start_new_session=True,
+            )
+    except OSError:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
+    timed_out = False
+    try:
+        while child.poll() is None and not stop.is_set() and not (over and over()):
+            timed_out = time.monotonic() - started > timeout
+            if timed_out:
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_POLL_SECONDS)
+    finally:
+        os.close(writing)
+        child.wait()
+    if stop.is_set():
+        raise StoppedError(f"{argv[0]} was ended")
+    return Finished(code=child.returncode, timed_out=timed_out, seconds=time.monotonic() - started)
+
+
+def capture(
+    argv: Sequence[str],
+    *,
+    scratch: Path,
+    timeout: float,
+    stop: threading.Event,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> str:
+    """The output of a program that must succeed; its last lines are the reason if it does not."""
+    output = scratch / f"output-{os.getpid()}-{threading.get_ident()}"
+    try:
+        done = run(argv, output=output, timeout=timeout, stop=stop, environment=environment, directory=directory)
+        text = output.read_text(encoding="utf-8", errors="replace")
+    finally:
+        output.unlink(missing_ok=True)
+    if done.timed_out:
+        raise InfrastructureError(f"{argv[0]} did not end within {timeout:.0f} s")
+    if done.code == _NOT_FOUND:
+        raise InfrastructureError(f"{argv[0]} cannot be run: {text.strip()[-300:]}")
+    if done.code != 0:
+        raise InfrastructureError(f"{argv[0]} failed with {done.code}: {text.strip()[-500:]}")
+    return text
+
+
+@functools.cache
+def _guard_source() -> str:
+    return (bundle_root() / "tidemark_agent" / "guard.py").read_text(encoding="utf-8")

@@ -1,0 +1,206 @@
+"""`run KEY`: claim the attempt, do its work, hand over the results, end."""
+
+import os
+import signal
+import socket
+import threading
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidemark_agent.assignment import Assignment, BuildJob, read_assignment
+from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
+from tidemark_agent.client import Client
+from tidemark_agent.errors import (
+    AgentError,
+    InfrastructureError,
+    RefusedError,
+    StoppedError,
+    UnreachableError,
+    file_trouble,
+)
+from tidemark_agent.lease import Lease
+from tidemark_agent.locks import try_lock
+from tidemark_agent.log import Log
+from tidemark_agent.session import SessionRunner
+from tidemark_agent.spool import Spool
+from tidemark_agent.version import agent_version
+
+DONE, FAILED, REFUSED, UNREACHABLE = 0, 1, 3, 75
+_CLAIM_PATIENCE = 600.0
+_LAST_PATIENCE = 600.0
+_GOODBYE_PATIENCE = 5.0
+_CONFLICT = 409
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the server is and where the agent keeps its things."""
+
+    server: str
+    token_file: Path
+    state: Path
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One attempt, from claim to end."""
+
+    key: str
+    settings: Settings
+    client: Client
+    spool: Spool
+    log: Log
+    stop: threading.Event
+
+    def work(self) -> int:
+        """Returns the exit status of the process."""
+        # What earlier runs left goes first: the server then does not plan those boots again.
+        self.spool.upload(self.client, patience=_CLAIM_PATIENCE)
+        claim = {"version": agent_version(), "host": socket.gethostname()}
+        try:
+            answer = self.client.post(f"attempts/{self.key}/claim", claim, patience=_CLAIM_PATIENCE)
+        except RefusedError as error:
+            self.log.info("claim-refused", reason=str(error))
+            return DONE if error.status == _CONFLICT else REFUSED
+        try:
+            assignment = read_assignment(answer)
+        except InfrastructureError as error:
+            self._end("failed", str(error), patience=_LAST_PATIENCE)
+            return FAILED
+        return self._hold(assignment)
+
+    def _hold(self, assignment: Assignment) -> int:
+        log = self.log.bind(trace=assignment.trace)
+        log.info("attempt-claimed", agent=self.client.agent, version=agent_version())
+        lease = Lease(self.client, self.key, seconds=assignment.lease_seconds, stop=self.stop, log=log)
+        _end_on_signals(lease)
+        with lease:
+            reason = self._failure(assignment, lease, log)
+            if not lease.reason:
+                # The lease goes on while results wait for a server that is away.
+                unsent = self._drain()
+                reason = reason or unsent
+        if lease.superseded:
+            return DONE
+        patience = _GOODBYE_PATIENCE if lease.reason else _LAST_PATIENCE
+        self.stop.clear()
+        self._end("failed" if reason else "done", reason, patience=patience)
+        log.info("attempt-ended", outcome="failed" if reason else "done", reason=reason)
+        return FAILED if reason else DONE
+
+    def _failure(self, assignment: Assignment, lease: Lease, log: Log) -> str:
+        """Do the work; why it failed, or ""."""
+        try:
+            if isinstance(assignment.job, BuildJob):
+                return self._build(assignment.job, lease, log)
+            return SessionRunner(
+                key=self.key,
+                job=assignment.job,
+                state=self.settings.state,
+                client=self.client,
+                spool=self.spool,
+                log=log,
+                stop=self.stop,
+                progress=lambda text: setattr(lease, "progress", text),
+                patience=assignment.lease_seconds / 4,
+            ).run()
+        except StoppedError as error:
+            return lease.reason or str(error)
+        except (AgentError, OSError) as error:
+            reason = file_trouble(error) if isinstance(error, OSError) else str(error)
+            log.failure("attempt-failed", reason=reason)
+            return lease.reason or reason
+
+    def _build(self, job: BuildJob, lease: Lease, log: Log) -> str:
+        state = self.settings.state
+        ccache = os.environ.get("TIDEMARK_CCACHE_DIR")
+        outcome = KernelBuilder(
+            job=job,
+            work=state / "work",
+            ccache=Path(ccache).resolve() if ccache else state / "ccache",
+            log=log,
+            stop=self.stop,
+            progress=lambda text: setattr(lease, "progress", text),
+        ).build()
+        path = f"attempts/{self.key}/build"
+        try:
+            artifacts = [_artifact(self.spool, kind, file) for kind, file in outcome.files.items()]
+            self.spool.put(path, build_body(outcome, artifacts), artifacts=tuple(a["sha256"] for a in artifacts))
+        except OSError as error:
+            # No room even for the result: it is small, so it goes without its files and without the spool.
+            log.failure("spool-failed", reason=str(error))
+            poor = BuildOutcome("infrastructure", outcome.seconds, file_trouble(error))
+            self.client.post(path, build_body(poor, []), patience=_LAST_PATIENCE)
+            return poor.reason
+        return outcome.reason if outcome.outcome == "infrastructure" else ""
+
+    def _drain(self) -> str:
+        try:
+            self.spool.upload(self.client, patience=_LAST_PATIENCE)
+        except UnreachableError as error:
+            return f"results wait in the spool: {error}"
+        return ""
+
+    def _end(self, outcome: str, reason: str, *, patience: float) -> None:
+        body = {"outcome": outcome, "reason": reason[:500]}
+        try:
+            self.client.post(f"attempts/{self.key}/end", body, patience=patience)
+        except (RefusedError, UnreachableError) as error:
+            self.log.warning("end-not-heard", reason=str(error))
+
+
+def run_attempt(key: str, settings: Settings) -> int:
+    """Run one attempt; a second process with the same key ends at once."""
+    log = Log(key=key)
+    settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = try_lock(settings.state / f"{key}.lock")
+    if lock is None:
+        log.info("already-running")
+        return DONE
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    try:
+        token = settings.token_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        log.failure("token-unreadable", reason=str(error))
+        return REFUSED
+    client = Client(server=settings.server, token=token, agent=uuid.uuid4().hex, log=log, stop=stop)
+    spool = Spool(settings.state / "spool", owner=settings.token_file, log=log)
+    try:
+        return Worker(key=key, settings=settings, client=client, spool=spool, log=log, stop=stop).work()
+    except UnreachableError as error:
+        log.failure("server-given-up", reason=str(error))
+        return UNREACHABLE
+    except Exception:  # the edge of the process
+        log.exception("agent-crashed")
+        return FAILED
+
+
+def build_body(outcome: BuildOutcome, artifacts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A build result as the protocol writes it."""
+    return {
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "seconds": outcome.seconds,
+        "build_id": outcome.build_id,
+        "compiler_version": outcome.compiler_version,
+        "log_tail": outcome.log_tail,
+        "artifacts": artifacts,
+    }
+
+
+def _artifact(spool: Spool, kind: str, file: Path) -> dict[str, Any]:
+    sha256, size = spool.put_artifact(file)
+    return {"kind": kind, "sha256": sha256, "size": size}
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _end_on_signals(lease: Lease) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: lease.end("the agent was told to terminate"))

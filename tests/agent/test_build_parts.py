@@ -1,0 +1,150 @@
+"""The parts of a kernel build that need no kernel: configuration, logs, notes, object directories."""
+
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tidemark_agent.build.elf import build_id_of_file, build_id_of_notes
+from tidemark_agent.build.failure import first_error, log_tail
+from tidemark_agent.build.kconfig import lost_symbols
+from tidemark_agent.build.objects import ObjectDirs, is_of_series, take_file
+from tidemark_agent.errors import KernelError
+
+
+def test_kept_config_loses_nothing() -> None:
+    fragment = 'CONFIG_SMP=y\n# CONFIG_NET is not set\nCONFIG_LOCALVERSION="-x"\nCONFIG_PCI=n\n'
+    config = '# Linux\nCONFIG_SMP=y\nCONFIG_LOCALVERSION="-x"\n# CONFIG_PCI is not set\n'
+    assert lost_symbols(fragment, config) == []
+
+
+def test_symbols_that_were_dropped_forced_or_changed_are_named() -> None:
+    fragment = "CONFIG_THP=y\n# CONFIG_IO_URING is not set\nCONFIG_NR_CPUS=64\nCONFIG_MOD=m\n"
+    config = "CONFIG_IO_URING=y\nCONFIG_NR_CPUS=8\nCONFIG_MOD=y\n"
+    assert lost_symbols(fragment, config) == [
+        "CONFIG_THP=y (has n)",
+        "CONFIG_IO_URING=n (has y)",
+        "CONFIG_NR_CPUS=64 (has 8)",
+        "CONFIG_MOD=m (has y)",
+    ]
+
+
+def test_last_line_of_a_fragment_wins_and_comments_do_not_count() -> None:
+    assert lost_symbols("CONFIG_A=y\nCONFIG_A=m\n# about CONFIG_B=y\n\n", "CONFIG_A=m\n") == []
+
+
+@pytest.mark.parametrize(
+    ("log", "error"),
+    [
+        (
+            "/build/src/mm/memory.c: In function 'f':\n/build/src/mm/memory.c:5028:32: error: too few arguments\n",
+            "mm/memory.c:5028:32: error: too few arguments",
+        ),
+        ("/build/src/a.c:1:10: fatal error: x.h: No such file\n", "a.c:1:10: fatal error: x.h: No such file"),
+        (
+            "a.c:1:2: warning: unused\nld: mm/a.o: undefined reference to `x'\n",
+            "ld: mm/a.o: undefined reference to `x'",
+        ),
+        ("/build/src/lib/x.S:12: Error: no such instruction: `foo'\n", "lib/x.S:12: Error: no such instruction: `foo'"),
+        ("mm/Kconfig:12: syntax error\n", "mm/Kconfig:12: syntax error"),
+        ("make: *** [Makefile:250: __sub-make] Error 2\n", "make: *** [Makefile:250: __sub-make] Error 2"),
+        ("all is well\n", ""),
+    ],
+)
+def test_first_error_line_is_the_reason(log: str, error: str) -> None:
+    assert first_error(log, prefixes=("/build/src",)) == error
+
+
+@given(st.text(max_size=300))
+def test_any_log_has_at_most_a_short_reason(log: str) -> None:
+    assert len(first_error(log)) <= 500
+
+
+def test_log_tail_is_cut_between_characters() -> None:
+    tail = log_tail("é" * 100_000)
+    assert len(tail.encode()) <= 64 * 1024
+    assert set(tail) == {"é"}
+    assert log_tail("\n".join(str(n) for n in range(1000))).splitlines()[0] == "800"
+
+
+def note(name: bytes, kind: int, value: bytes) -> bytes:
+    parts = struct.pack("<III", len(name), len(value), kind) + name + b"\0" * (-len(name) % 4)
+    return parts + value + b"\0" * (-len(value) % 4)
+
+
+def test_build_id_is_found_among_other_notes() -> None:
+    notes = note(b"Xen\0", 3, b"other") + note(b"GNU\0", 1, b"abi!") + note(b"GNU\0", 3, bytes(range(20)))
+    assert build_id_of_notes(notes) == bytes(range(20)).hex()
+    assert build_id_of_notes(note(b"Linux\0", 257, b"\0")) == ""
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_break_the_notes_reader(data: bytes) -> None:
+    build_id_of_notes(data)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_elf_reader(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "elf"
+    path.write_bytes(b"\x7fELF\x02\x01" + data)
+    assert build_id_of_file(path) == ""
+
+
+def test_file_of_a_build_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "obj/arch").mkdir(parents=True)
+    (tmp_path / "obj/arch/image").write_bytes(b"kernel")
+    take_file(tmp_path / "obj", "arch/image", tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"kernel"
+
+
+@pytest.mark.parametrize("trick", ["link", "directory-link", "fifo", "missing"])
+def test_build_cannot_hand_out_other_files(tmp_path: Path, trick: str) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "image").write_text("token")
+    objects = tmp_path / "obj"
+    objects.mkdir()
+    if trick == "directory-link":
+        (objects / "arch").symlink_to(secret)
+    else:
+        (objects / "arch").mkdir()
+    if trick == "link":
+        (objects / "arch/image").symlink_to(secret / "image")
+    if trick == "fifo":
+        os.mkfifo(objects / "arch/image")
+    with pytest.raises(KernelError):
+        take_file(objects, "arch/image", tmp_path / "out")
+    assert not (tmp_path / "out").exists() or b"token" not in (tmp_path / "out").read_bytes()
+
+
+def test_objects_of_a_series_never_reach_the_next_build(tmp_path: Path) -> None:
+    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    (dirs.open(keep=True) / "mm.o").write_text("base")
+    dirs.close()
+    poisoned = dirs.open(keep=False)
+    assert (poisoned / "mm.o").read_text() == "base"
+    (poisoned / "mm.o").write_text("evil")
+    dirs.close()
+    assert (dirs.open(keep=True) / "mm.o").read_text() == "base"
+
+
+def test_objects_written_by_a_killed_build_are_dropped_and_older_ones_stay(tmp_path: Path) -> None:
+    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    objects = dirs.open(keep=True)
+    (objects / "old.o").write_text("good")
+    dirs.close()
+    an_hour_ago = time.time() - 3600
+    os.utime(objects / "old.o", (an_hour_ago, an_hour_ago))
+    dirs.open(keep=True)
+    (objects / "half.o").write_text("ha")
+    # The agent is killed here: nobody calls close.
+    assert sorted(path.name for path in dirs.open(keep=True).iterdir()) == ["old.o"]
+
+
+def test_refs_tell_whose_code_it_is() -> None:
+    assert is_of_series("refs/tidemark/series/3/2")
+    assert not is_of_series("refs/tidemark/trees/stable/linux-6.1.y")
