@@ -12,7 +12,7 @@ from server.results.models import Benchmark, Case, Metric
 
 
 def source_version(folder: Path) -> str:
-    """First 16 hex digits of the SHA-256 over `path NUL sha256hex NUL` of each file, in the order of the paths.
+    """SHA-256 in hex over `path NUL sha256hex NUL` of each file, in the order of the paths.
 
     The agent computes the same number, so that values of another program are never taken for this one's.
     """
@@ -20,7 +20,7 @@ def source_version(folder: Path) -> str:
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()
 
 
 def load_benchmark(folder: Path) -> Benchmark:

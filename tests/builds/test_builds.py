@@ -35,6 +35,23 @@ def test_same_source_tree_is_built_once_whatever_its_commit() -> None:
     assert want_build(revision=one, config=build_config("full"), toolchain=build_toolchain(), trace="t") != wanted[0]
 
 
+@pytest.mark.django_db
+def test_build_given_up_for_our_reasons_is_tried_again_for_another_series_only() -> None:
+    build = build_build(state=BuildState.FAILED, given_up=True, trace="first")
+    for trace, state in (("first", BuildState.FAILED), ("second", BuildState.WANTED)):
+        want_build(revision=build.revision, config=build.config, toolchain=build.toolchain, trace=trace)
+        build.refresh_from_db()
+        assert build.state == state
+
+
+@pytest.mark.django_db
+def test_kernel_that_does_not_compile_is_not_tried_again() -> None:
+    build = build_build(state=BuildState.FAILED)
+    want_build(revision=build.revision, config=build.config, toolchain=build.toolchain, trace="second")
+    build.refresh_from_db()
+    assert build.state == BuildState.FAILED
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_processes_want_one_build() -> None:
     revision, config, toolchain = build_revision(), build_config(), build_toolchain()

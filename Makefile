@@ -1,0 +1,50 @@
+# `make help` lists what there is; each target is one command line that can be run by hand as well.
+PYTHON := .venv/bin/python
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo stop status test check lint format lock clean clean-cache
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+setup: ## install and build what is missing (as root: Debian packages too)
+	@scripts/setup.sh
+
+demo: ## one patch series from mail to verdict, on the running service (ARGS=--once ends there)
+	@scripts/setup.sh
+	@$(PYTHON) -m demo $(ARGS)
+
+stop: ## end the service, its PostgreSQL and its Redis
+	@if [ -x $(PYTHON) ]; then $(PYTHON) -m scripts.stack down; else echo "nothing was ever started here"; fi
+
+status: ## say what runs
+	@$(PYTHON) -m scripts.stack status || true
+
+test: ## gates and all tests (ARGS="tests/lab -k lease": only these tests)
+	@scripts/setup.sh --test
+	@$(PYTHON) -m scripts.run_tests $(ARGS)
+
+check: ## the same with coverage: what a change must pass
+	@scripts/setup.sh --test
+	@$(PYTHON) -m scripts.run_tests --coverage $(ARGS)
+
+lint: ## only the gates: format, lint, templates, contracts, migrations, types
+	@scripts/setup.sh --test
+	@$(PYTHON) -m scripts.run_tests --gates-only
+
+format: ## put Python files and templates in order
+	@scripts/setup.sh --test
+	@.venv/bin/ruff check --fix --exit-zero --quiet .
+	@.venv/bin/ruff format --quiet .
+	@.venv/bin/djlint --reformat --quiet templates || true
+
+lock: ## write the requirements files anew from pyproject.toml
+	@scripts/lock.sh
+
+clean: ## remove all that setup and the service made, their data too; keeps .cache
+	@if [ -x $(PYTHON) ]; then TIDEMARK_LOCAL=.local/test $(PYTHON) -m scripts.stack remove; $(PYTHON) -m scripts.stack remove; fi
+	rm -rf .local .venv node_modules staticfiles .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+
+clean-cache: ## remove downloaded sources and compiler caches
+	rm -rf .cache

@@ -1,0 +1,51 @@
+"""`python -m demo`: one patch series from mail to verdict, on the running service."""
+
+import argparse
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from demo.driver import Demo, Options
+from demo.errors import DemoError
+from demo.guard import only_demo
+from demo.outcomes import OUTCOMES
+from demo.world import ROOT
+from scripts.stack import StackError, local_directory
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    local = local_directory(ROOT)
+    try:
+        with only_demo(local) as claim:
+            return Demo(options, local, claim, sys.stdout).run()
+    except (DemoError, StackError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _options(arguments: list[str] | None) -> Options:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument(
+        "--once", action="store_true", help="end the service at the end; exit status 0 only if every check holds"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="forget the last demo's database, archive and mails; caches stay"
+    )
+    parser.add_argument("--again", action="store_true", help="post the series once more, as new mails")
+    parser.add_argument("--series", choices=sorted(OUTCOMES), default="slow", help="what is posted (default: slow)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="give up after this time (default: 60)")
+    found = parser.parse_args(arguments)
+    return Options(found.series, found.once, found.fresh, found.again, found.minutes)
+
+
+def _as_interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,244 @@
+"""The demo from beginning to end. It makes the outside world and watches; all work is the service's own."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from demo import service
+from demo.archive import discussion, remark
+from demo.errors import DemoError
+from demo.guard import Claim
+from demo.outcomes import OUTCOMES, Outcome
+from demo.patience import Patience
+from demo.postings import Posting, ensure_posting, find_posting, make_mails
+from demo.progress import Display
+from demo.source import ensure_tree
+from demo.times import Times
+from demo.world import ROOT, World, forget_world, open_world
+from scripts.stack import Stack, StackError, stack_down, stack_status
+
+if TYPE_CHECKING:
+    from demo.watch import View
+
+TITLES = {
+    "tree": "kernel sources as a git tree",
+    "service": "service, archive and mail sink run",
+    "mirror": "the service fetches the tree",
+    "mails": "it reads the series in the archive",
+    "apply": "it finds the base and applies",
+    "builds": "it builds base and patched kernel",
+    "sessions": "machines boot and measure both",
+    "verdict": "it compares, machine by machine",
+    "report": "it answers the thread",
+    "check": "everything is checked",
+}
+_LOOK_SECONDS = 0.5
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Options:
+    kind: str = "slow"
+    once: bool = False
+    fresh: bool = False
+    again: bool = False
+    minutes: float = 60.0
+
+    @property
+    def outcome(self) -> Outcome:
+        return OUTCOMES[self.kind]
+
+
+class Demo:
+    def __init__(self, options: Options, local: Path, claim: Claim, out: TextIO) -> None:
+        self._options = options
+        self._local = local
+        self._claim = claim
+        self._out = out
+        self._stack: Stack | None = None
+        self._stage = "tree"
+
+    def run(self) -> int:
+        """Go through all stages; the exit status is 0 only when every check holds."""
+        if self._options.fresh:
+            stack_down(ROOT, local=self._local)
+            forget_world(self._local, os.environ)
+        world = open_world(self._local, running=stack_status(ROOT, local=self._local)[0] is not None)
+        times = Times(world.cache)
+        display = Display(TITLES, times.expected(), self._out)
+        code = _INTERRUPTED
+        try:
+            code = self._to_the_end(world, display, times)
+            if not self._options.once:
+                self._stay()
+        except KeyboardInterrupt:
+            if code == _INTERRUPTED:
+                display.close()
+                self._say("\ninterrupted; the same command goes on from here")
+        finally:
+            display.close()
+            self._stop()
+        return code
+
+    def _to_the_end(self, world: World, display: Display, times: Times) -> int:
+        try:
+            posting, new = self._reach_the_series(world, display)
+            view = self._follow(posting, display)
+            if view.state != "done":
+                display.close()
+                self._tell_failure(view)
+                return 1
+            return self._check(world, posting, display, times if new else None)
+        except (DemoError, StackError, OSError) as error:
+            display.fail(self._stage, str(error))
+            display.close()
+            self._say(f"\ndemo: {TITLES[self._stage]}: {error}")
+            return 1
+
+    def _reach_the_series(self, world: World, display: Display) -> tuple[Posting, bool]:
+        """The outside world up to the mails in the archive; tells whether they are posted for the first time."""
+        with self._staged("tree", display):
+            tree = ensure_tree(world.cache, lambda text: display.tell("tree", text))
+            before = find_posting(world.folder, self._options.kind)
+            posting = ensure_posting(world.folder, self._options.kind, tree.repository, again=self._options.again)
+            display.finish("tree", f"{tree.head[:12]} on {posting.branch}")
+        with self._staged("service", display):
+            world.archive.prepare(discussion(posting.posted_at))
+            self._stack = service.start_service(world, self._local)
+            self._claim.tell_url(self._stack.url)
+            service.join_service(self._stack)
+            service.register_site(world, posting.branch)
+            display.finish("service", self._stack.url)
+        from demo import watch  # noqa: PLC0415 (needs the service's settings)
+
+        with self._staged("mirror", display):
+            self._await_tree(world, posting, display)
+        with self._staged("mails", display):
+            if service.ask(lambda: watch.has_arrived(posting)) is not True:
+                mails = make_mails(world.linux, posting)
+                for mail in [*mails, remark(posting, mails[-1])]:
+                    world.archive.deliver(mail)
+        return posting, before != posting
+
+    @contextmanager
+    def _staged(self, name: str, display: Display) -> Iterator[None]:
+        self._stage = name
+        display.start(name)
+        yield
+
+    def _await_tree(self, world: World, posting: Posting, display: Display) -> None:
+        from demo import watch  # noqa: PLC0415
+
+        patience = self._patience()
+        wanted = service.tree_head(world, posting.branch)
+        while service.ask(lambda: watch.branch_head(posting.branch)) != wanted:
+            trouble = service.ask(watch.trouble) or ""
+            display.tell("mirror", trouble)
+            patience.feel(trouble)
+            time.sleep(_LOOK_SECONDS)
+        display.finish("mirror", f"{posting.branch} is {wanted[:12]}")
+
+    def _follow(self, posting: Posting, display: Display) -> "View":
+        from demo import watch  # noqa: PLC0415
+
+        patience = self._patience()
+        while True:
+            view = service.ask(lambda: watch.look(posting))
+            if view is not None:
+                self._show(view, display)
+                if view.ended:
+                    return view
+            patience.feel(view.pulse if view else "the database does not answer")
+            time.sleep(_LOOK_SECONDS)
+
+    def _show(self, view: "View", display: Display) -> None:
+        if view.series_id is None:
+            display.tell("mails", "; ".join(part for part in (view.reason, view.trouble) if part))
+        for stage in view.stages:
+            if stage.state == "waiting":
+                continue
+            display.start(stage.name)
+            if stage.state == "done":
+                display.finish(stage.name, stage.detail, seconds=stage.seconds)
+            elif stage.state == "failed":
+                display.fail(stage.name, stage.detail)
+            else:
+                self._stage = stage.name
+                display.tell(stage.name, stage.detail)
+
+    def _check(self, world: World, posting: Posting, display: Display, times: Times | None) -> int:
+        from demo import checks, summary, watch  # noqa: PLC0415
+        from demo.lab import planned_machines  # noqa: PLC0415
+
+        stack, series, outcome = self._stack, watch.find_series(posting), self._options.outcome
+        if stack is None or series is None:
+            raise DemoError("the series is gone")
+        if outcome.ends:
+            raise DemoError(f"the series reached a verdict, but {outcome.ends}")
+        with self._staged("check", display):
+            machines = planned_machines()
+            sent = world.store.mails()
+            mails = len(make_mails(world.linux, posting))
+            found = [
+                *checks.kernel_checks(series, outcome, base=posting.base, mails=mails),
+                *checks.measured_checks(series, outcome, machines),
+                *checks.verdict_checks(series, outcome, machines),
+                *checks.mail_checks(series, outcome, sent),
+                *checks.page_checks(series, outcome, stack.url),
+            ]
+            wrong = [one for one in found if not one.ok]
+            if wrong:
+                display.fail("check", f"{len(wrong)} of {len(found)} checks failed")
+            else:
+                display.finish("check", f"{len(found)} checks hold")
+        display.close()
+        replies = checks.replies_to(posting.root_message_id, sent)
+        self._say("", *summary.verdict_table(series), "", *summary.mail_lines(replies), *summary.check_lines(found))
+        self._say("", *summary.time_lines(TITLES, display.seconds(), display.total()))
+        self._say("", f"{stack.url}/series/{series.pk}/")
+        if times is not None and not wrong:
+            times.remember(display.seconds())
+        return 1 if wrong else 0
+
+    def _tell_failure(self, view: "View") -> None:
+        url = self._stack.url if self._stack else ""
+        self._say(
+            f"\ndemo: the series is {view.state}: {view.reason}",
+            f"{url}/series/{view.series_id}/ tells what happened; each process's log is in {self._local / 'log'}, "
+            f"the series' lines have the trace {view.trace}",
+            "`--again` posts it once more, `--fresh` forgets everything first",
+        )
+
+    def _patience(self) -> Patience:
+        return Patience(self._options.minutes * 60, str(self._local / "log"))
+
+    def _stay(self) -> None:
+        """Keep the service until Ctrl-C, or until somebody else ends it."""
+        if self._stack is None:
+            return
+        self._say(f"\nthe service goes on at {self._stack.url}; Ctrl-C ends it")
+        while stack_status(ROOT, local=self._local)[0] is not None:
+            time.sleep(1)
+        self._say("the service was ended")
+
+    def _stop(self) -> None:
+        if self._stack is None:
+            return
+        # A second Ctrl-C must not leave half of the processes behind.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            stack_down(ROOT, local=self._local)
+        except StackError as error:
+            print(f"demo: {error}", file=sys.stderr)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _say(self, *lines: str) -> None:
+        self._out.write("\n".join(lines) + "\n")
+        self._out.flush()

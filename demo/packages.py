@@ -1,0 +1,109 @@
+"""Kernel sources as Debian packages, fetched by apt with lists and cache of its own: the host's apt is not touched."""
+
+import os
+import shutil
+from pathlib import Path
+
+from demo.errors import DemoError
+from demo.processes import run
+
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_SUITE = "bookworm"
+_CONFIG = """\
+Dir::Etc::sourcelist "{home}/sources.list";
+Dir::Etc::sourceparts "-";
+Dir::State "{home}/state";
+Dir::State::status "{home}/status";
+Dir::Cache "{home}/cache";
+APT::Architecture "amd64";
+APT::Architectures:: "amd64";
+APT::Sandbox::User "root";
+APT::Update::Post-Invoke "";
+APT::Update::Post-Invoke-Success "";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+Acquire::Retries "3";
+"""
+
+
+class SourcePackages:
+    """The versions of one linux-source package that Debian 12 serves.
+
+    They come from where the host's own apt gets Debian 12. A host that has it not, or cannot reach it, names a mirror
+    in TIDEMARK_DEBIAN_MIRROR, with `debian` and `debian-security` below it. Proxies of the host's apt stay in force.
+    """
+
+    def __init__(self, home: Path, package: str) -> None:
+        self.home = home.resolve()
+        self.package = package
+
+    def refresh(self) -> list[str]:
+        """Read the package lists and give the served versions, oldest first."""
+        self._write_config()
+        try:
+            self._apt("apt-get", "-q", "update", "--error-on=any")
+        except DemoError as error:
+            raise DemoError(
+                f"Debian's package lists cannot be read: {error}\nCheck the network and apt's proxy, or name a mirror in "
+                "TIDEMARK_DEBIAN_MIRROR (like http://mirror.example/); then run again."
+            ) from error
+        lines = self._apt("apt-cache", "madison", self.package).splitlines()
+        versions = list(dict.fromkeys(line.split("|")[1].strip() for line in reversed(lines)))
+        if not versions:
+            raise DemoError(f"Debian 12 does not serve {self.package}")
+        return versions
+
+    def download(self, version: str) -> Path:
+        """The package file, checked by apt against the signed lists. A file that is there already is whole."""
+        final = self.home / "packages" / f"{self.package}_{version}.deb"
+        if final.exists():
+            return final
+        final.parent.mkdir(parents=True, exist_ok=True)
+        part = self.home / "packages" / "part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        try:
+            self._apt("apt-get", "-q", "download", f"{self.package}={version}", cwd=part)
+        except DemoError as error:
+            raise DemoError(f"{self.package} {version} cannot be downloaded: {error}") from error
+        next(part.glob("*.deb")).rename(final)
+        part.rmdir()
+        return final
+
+    def discard(self) -> None:
+        """Drop package files: they have become commits."""
+        shutil.rmtree(self.home / "packages", ignore_errors=True)
+
+    def _write_config(self) -> None:
+        for name in ("state/lists/partial", "cache/archives/partial"):
+            (self.home / name).mkdir(parents=True, exist_ok=True)
+        (self.home / "status").touch()
+        (self.home / "apt.conf").write_text(_CONFIG.format(home=self.home))
+        signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
+        lines = [f"deb {signed}{source}\n" for source in _sources()]
+        (self.home / "sources.list").write_text("".join(lines))
+
+    def _apt(self, *command: str, cwd: Path | None = None) -> str:
+        return run(command, cwd=cwd, env={**os.environ, "APT_CONFIG": str(self.home / "apt.conf"), "LC_ALL": "C"})
+
+
+def _sources() -> list[str]:
+    """Address, suite and component of each repository of Debian 12."""
+    mirror = os.environ.get("TIDEMARK_DEBIAN_MIRROR", "").rstrip("/")
+    if mirror:
+        return [f"{mirror}/debian {_SUITE} main", f"{mirror}/debian-security {_SUITE}-security main"]
+    form = "$(REPO_URI) $(RELEASE) $(COMPONENT)"
+    known = run(["apt-get", "indextargets", "--format", form, "Identifier: Packages"]).splitlines()
+    found = [line for line in dict.fromkeys(known) if _is_wanted(line.split())]
+    if not found:
+        raise DemoError(
+            f"this host's apt has no sources of Debian 12 ({_SUITE}): name a mirror in TIDEMARK_DEBIAN_MIRROR "
+            "(like http://mirror.example/)"
+        )
+    return found
+
+
+def _is_wanted(target: list[str]) -> bool:
+    return (
+        len(target) == len(("address", "suite", "component")) and target[1].startswith(_SUITE) and target[2] == "main"
+    )

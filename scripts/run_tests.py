@@ -1,0 +1,118 @@
+"""`make test`, `check` and `lint`: the gates, then pytest on a private PostgreSQL and Redis of its own.
+
+After --coverage or --gates-only, arguments are pytest's. With any, the gates are left out: somebody is looking at
+single tests.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from scripts.gates import ROOT, run_gates
+from scripts.stack import StackError, stack_down, stack_up
+
+LOCAL = ROOT / ".local" / "test"
+_NOTHING_COLLECTED = 5
+_INTERRUPTED = 2
+_OPTIONS = ("--coverage", "--gates-only")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some of the tests: `real` ones need the machine's cores for themselves, the others share them."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+PHASES = (Phase("fast", ("-m", "not real", "-n", "2")), Phase("real", ("-m", "real")))
+
+
+def main(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else ""
+    chosen = arguments[1:] if first in _OPTIONS else arguments
+    try:
+        with _own_servers() as env_file:
+            gates_ok = bool(chosen) or run_gates(env_file)
+            if first == "--gates-only":
+                return 0 if gates_ok else 1
+            codes = [_run(phase, env_file, chosen, coverage=first == "--coverage") for phase in PHASES]
+    except StackError as error:
+        print(f"tests: {error}", file=sys.stderr)
+        return 1
+    if not gates_ok:
+        print("A gate FAILED; see above.")
+    print(_total(codes))
+    return 0 if gates_ok and _all_passed(codes) else 1
+
+
+@contextmanager
+def _own_servers() -> Iterator[str]:
+    """PostgreSQL and Redis for the tests, ended afterwards; the operator's own where the environment names them."""
+    LOCAL.mkdir(parents=True, exist_ok=True)
+    with (LOCAL / "tests.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StackError("other tests of this checkout are running; their databases have the same names") from None
+        try:
+            yield stack_up(ROOT, local=LOCAL, services=False, durable=False).env_file
+        finally:
+            stack_down(ROOT, local=LOCAL)
+
+
+def _run(phase: Phase, env_file: str, chosen: list[str], *, coverage: bool) -> int:
+    command = [sys.executable, "-m", "pytest", *phase.arguments, f"--junitxml={_report(phase)}"]
+    if coverage:
+        first = phase is PHASES[0]
+        command += ["--cov", "--cov-report=" if first else "--cov-report=term:skip-covered"]
+        command += [] if first else ["--cov-append"]
+    _report(phase).unlink(missing_ok=True)
+    print(f"\n{phase.name} tests", flush=True)
+    environment = {**os.environ, "TIDEMARK_ENV_FILE": env_file, "TIDEMARK_PROCESS": "tests"}
+    code = subprocess.run([*command, *chosen], cwd=ROOT, env=environment, check=False).returncode
+    if code == _INTERRUPTED:
+        raise KeyboardInterrupt
+    return code
+
+
+def _all_passed(codes: list[int]) -> bool:
+    """A phase that has no test is well, unless the other has none either."""
+    return all(code in {0, _NOTHING_COLLECTED} for code in codes) and 0 in codes
+
+
+def _total(codes: list[int]) -> str:
+    """One line about both phases, in the words of pytest's own."""
+    counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+    seconds = 0.0
+    for phase in PHASES:
+        if not _report(phase).exists():
+            continue
+        for suite in ET.parse(_report(phase)).iter("testsuite"):  # noqa: S314 (pytest wrote it a moment ago)
+            seconds += float(suite.get("time", "0"))
+            for name in counts:
+                counts[name] += int(suite.get(name, "0"))
+    passed = counts["tests"] - counts["failures"] - counts["errors"] - counts["skipped"]
+    words = [
+        f"{passed} passed",
+        *(f"{counts[name]} {name}" for name in ("failures", "errors", "skipped") if counts[name]),
+    ]
+    verdict = "" if _all_passed(codes) else "FAILED: "
+    return f"{' ' + verdict + ', '.join(words) + f' in {seconds:.0f} s (all phases) ':=^100}"
+
+
+def _report(phase: Phase) -> Path:
+    return LOCAL / f"{phase.name}.xml"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

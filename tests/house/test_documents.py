@@ -1,0 +1,26 @@
+"""What operators read names what there is."""
+
+import re
+
+from tests.house.sources import ROOT, python_files
+
+_SETTING = re.compile(r"TIDEMARK_[A-Z_]*[A-Z]")
+
+
+def test_every_setting_of_the_service_is_described() -> None:
+    described = set(_SETTING.findall((ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")))
+    read = set(_SETTING.findall((ROOT / "server/settings.py").read_text(encoding="utf-8")))
+    assert read - described == set()
+
+
+def test_every_described_setting_is_read_somewhere() -> None:
+    described = set(_SETTING.findall((ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")))
+    code = "\n".join(path.read_text(encoding="utf-8") for path in python_files("server", "demo", "scripts", "agents"))
+    assert {name for name in described if name not in code} == set()
+
+
+def test_help_lists_every_target() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))
+    assert {"help", "setup", "demo", "stop", "test", "check", "lint", "format", "clean"} <= targets
+    assert targets == set(re.findall(r"^([a-z-]+):.*## ", text, re.MULTILINE))
