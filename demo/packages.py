@@ -44,8 +44,8 @@ class SourcePackages:
             self._apt("apt-get", "-q", "update", "--error-on=any")
         except DemoError as error:
             raise DemoError(
-                f"Debian's package lists cannot be read: {error}\nCheck the network and apt's proxy, or name a mirror in "
-                "TIDEMARK_DEBIAN_MIRROR (like http://mirror.example/); then run again."
+                f"Debian's package lists cannot be read: {error}\nCheck the network and apt's proxy, or name a mirror "
+                "in TIDEMARK_DEBIAN_MIRROR (like http://mirror.example/); then run again."
             ) from error
         lines = self._apt("apt-cache", "madison", self.package).splitlines()
         versions = list(dict.fromkeys(line.split("|")[1].strip() for line in reversed(lines)))

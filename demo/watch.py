@@ -70,10 +70,10 @@ def look(posting: Posting) -> View:
         return View(None, "", "waiting", f"{count} mails read", (), trouble(), f"{count}")
     progress = series_progress(series)
     stages = tuple(_stage(stage) for stage in progress.stages)
-    working = (
-        Attempt.objects.filter(state__in=Attempt.ACTIVE).order_by("id").values_list("key", "progress", "lease_until")
-    )
-    pulse = repr((progress.state, stages, list(working)))
+    working = Attempt.objects.filter(state__in=Attempt.ACTIVE).order_by("id")
+    # A heartbeat counts as movement: a kernel compiles for minutes on a busy host without saying more.
+    signs = list(working.values_list("key", "progress", "lease_until"))
+    pulse = repr((progress.state, stages, signs))
     return View(series.pk, series.trace, progress.state, progress.reason, stages, trouble(), pulse)
 
 

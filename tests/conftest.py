@@ -1,6 +1,5 @@
 """Shared fixtures: every test gets a state directory of its own and no task leaves the process."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> P
 
 
 @pytest.fixture(autouse=True)
-def sent_tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, tuple[int | str, ...]]]]:
+def sent_tasks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int | str, ...]]]:
     """What was asked of workers after commit: (task name, arguments)."""
     sent: list[tuple[str, tuple[int | str, ...]]] = []
     monkeypatch.setattr(tasks, "send", lambda name, args: sent.append((name, args)))
-    yield sent
+    return sent

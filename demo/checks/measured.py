@@ -63,8 +63,8 @@ def _proof_faults(boots: Sequence[Boot], outcome: Outcome) -> Iterator[str]:
 
 def _measurement_faults(boots: Sequence[Boot]) -> Iterator[str]:
     wanted = [
-        (case.pk, metric.pk, case.runs, f"{case.name} {metric.name}")
-        for case in Case.objects.filter(enabled=True)
+        (case, metric.pk, f"{case.name} {metric.name}")
+        for case in Case.objects.filter(enabled=True).select_related("benchmark")
         for metric in Metric.objects.filter(benchmark=case.benchmark_id)
     ]
     if not wanted:
@@ -73,7 +73,8 @@ def _measurement_faults(boots: Sequence[Boot]) -> Iterator[str]:
         (row.boot_id, row.case_id, row.metric_id): len(row.values) for row in Measurement.objects.filter(boot__in=boots)
     }
     for boot in boots:
-        for case, metric, runs, name in wanted:
-            found = stored.get((boot.pk, case, metric), 0)
-            if found != runs:
-                yield f"{boot} has {found} of {runs} values of {name}"
+        chosen = boot.session.machine.cases
+        for case, metric, name in wanted:
+            found = stored.get((boot.pk, case.pk, metric), 0)
+            if (not chosen or str(case) in chosen) and found != case.runs:
+                yield f"{boot} has {found} of {case.runs} values of {name}"

@@ -36,7 +36,8 @@ def route(*, virtual: bool) -> Route:
     host, _, port = settings.MAIL_SINK.rpartition(":")
     if not (port.isdigit() and _stays_inside(host)):
         raise DomainError(
-            "virtual-stays", "virtual results never leave the site: the sink must be HOST:PORT on loopback or in a private network"
+            "virtual-stays",
+            "virtual results never leave the site: the sink must be HOST:PORT on loopback or in a private network",
         )
     options = {"host": host.strip("[]"), "port": int(port), "username": "", "password": "", "use_tls": False}
     return Route(settings.MAIL_SINK, options)
