@@ -1,0 +1,87 @@
+"""The demo itself: real kernels, real boots, the running service; and the same under faults."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.stack import stack_remove
+from tests.e2e.faults import FaultMaker
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).resolve().parents[2]
+FAULTS = 20
+
+
+def environment(local: Path) -> dict[str, str]:
+    """A demo of its own: nothing of the tests' servers, everything else as it is."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEMARK_", "DJANGO_"))}
+    return {**kept, "TIDEMARK_LOCAL": str(local)}
+
+
+def run_demo(local: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "demo", "--once", "--minutes", "30", *words]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(local), capture_output=True, text=True, timeout=2400, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One stack for all series of this module: they share its tree and its builds, as on a real site."""
+    folder = tmp_path_factory.mktemp("demo") / "local"
+    yield folder
+    stack_remove(ROOT, local=folder)
+
+
+def test_slow_patch_is_found_on_the_cpus_it_slows_and_on_no_others(local: Path) -> None:
+    done = run_demo(local)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "VIRTUAL, NOT EVIDENCE" in done.stdout
+
+
+def test_same_patch_taken_away_turns_the_verdict(local: Path) -> None:
+    done = run_demo(local, "--series", "revert")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finding: improved" in done.stdout
+
+
+def test_series_that_changes_nothing_is_unchanged_everywhere(local: Path) -> None:
+    done = run_demo(local, "--series", "null")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "finding: unchanged" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("series", "reason"),
+    [("broken", "does not build"), ("panic", "panic"), ("conflict", "does not apply")],
+)
+def test_series_that_cannot_be_measured_says_why(local: Path, series: str, reason: str) -> None:
+    done = run_demo(local, "--series", series)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert reason in done.stderr
+
+
+def test_twenty_faults_at_random_moments_change_nothing(tmp_path: Path) -> None:
+    """Kill -9 of web, worker, beat and agents, and FLUSHALL: the demo's own checks count builds, boots and mails."""
+    folder = tmp_path / "local"
+    seed = int.from_bytes(os.urandom(4), "big")
+    faults = FaultMaker(local=folder, count=FAULTS, seconds=4.0, seed=seed, ready=lambda: is_watching(folder))
+    faults.start()
+    try:
+        done = run_demo(folder)
+    finally:
+        faults.done.set()
+        faults.join()
+        stack_remove(ROOT, local=folder)
+    story = f"seed {seed}: {faults.made}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, story
+    assert len(faults.made) == FAULTS, story
+
+
+def is_watching(folder: Path) -> bool:
+    """Whether the service is up: the faults are for the way of the series, not for the start of the servers."""
+    return (folder / "state" / "mirror.git").exists()
