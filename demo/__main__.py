@@ -16,7 +16,8 @@ from scripts.stack import StackError, local_directory
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _as_interrupt)
     local = local_directory(ROOT)
     try:
         with only_demo(local) as claim:
