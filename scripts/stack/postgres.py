@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -18,7 +19,9 @@ OLDEST_VERSION = 15
 NAME = "tidemark"
 # PostgreSQL refuses to run as root, so root becomes somebody else first. A user namespace needs no change to any
 # file's owner, and the process keeps its pid.
-_IN_NAMESPACE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+# initdb wants a user with a name; nobody has one on every machine.
+_NOBODY = pwd.getpwnam("nobody")
+_IN_NAMESPACE = ("unshare", "--user", f"--map-user={_NOBODY.pw_uid}", f"--map-group={_NOBODY.pw_gid}", "--")
 
 
 @dataclass(frozen=True)
