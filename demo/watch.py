@@ -1,6 +1,7 @@
 """What the running service says about the demo's series: read from its rows, never written."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from demo.lab import TREE_NAME
 from demo.postings import Posting
@@ -69,7 +70,7 @@ def look(posting: Posting) -> View:
         count = Message.objects.count()
         return View(None, "", "waiting", f"{count} mails read", (), trouble(), f"{count}")
     progress = series_progress(series)
-    stages = tuple(_stage(stage) for stage in progress.stages)
+    stages = tuple(_stage(stage, series.created_at) for stage in progress.stages)
     working = Attempt.objects.filter(state__in=Attempt.ACTIVE).order_by("id")
     # A heartbeat counts as movement: a kernel compiles for minutes on a busy host without saying more.
     signs = list(working.values_list("key", "progress", "lease_until"))
@@ -77,9 +78,12 @@ def look(posting: Posting) -> View:
     return View(series.pk, series.trace, progress.state, progress.reason, stages, trouble(), pulse)
 
 
-def _stage(stage: Stage) -> StageView:
-    over = stage.ended_at - stage.started_at if stage.started_at and stage.ended_at else None
-    return StageView(stage.name, stage.state, _detail(stage), over.total_seconds() if over is not None else None)
+def _stage(stage: Stage, posted: datetime) -> StageView:
+    seconds = None
+    if stage.started_at and stage.ended_at:
+        # A kernel may have been built for an earlier series: that took none of this one's time.
+        seconds = max((stage.ended_at - max(stage.started_at, posted)).total_seconds(), 0.0)
+    return StageView(stage.name, stage.state, _detail(stage), seconds)
 
 
 def _detail(stage: Stage) -> str:

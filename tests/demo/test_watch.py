@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from demo import watch
 from demo.lab import TREE_NAME
 from demo.postings import Posting
 from demo.summary import check_lines, mail_lines, time_lines, verdict_table
+from server.builds.models import Build
 from server.core import clock
 from server.lab.models import Boot, Session
 from server.sources.models import Branch, Series, Tree
@@ -66,6 +68,18 @@ def test_running_machine_is_named() -> None:
     build_session(posted_series(), state=Session.State.RUNNING)
     stage = next(stage for stage in watch.look(POSTING).stages if stage.name == "sessions")
     assert "vm-haswell" in stage.detail
+
+
+def test_kernel_built_for_an_earlier_series_costs_this_one_no_time() -> None:
+    series = posted_series()
+    session = build_session(series)
+    for build in (session.base_build, session.patched_build):
+        Build.objects.filter(pk=build.pk).update(
+            created_at=series.created_at - timedelta(hours=2), state_since=series.created_at - timedelta(hours=1)
+        )
+    Build.objects.filter(pk=session.patched_build.pk).update(state_since=series.created_at + timedelta(seconds=30))
+    stage = next(stage for stage in watch.look(POSTING).stages if stage.name == "builds")
+    assert stage.seconds == 30.0
 
 
 @pytest.fixture
