@@ -61,6 +61,7 @@ def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
         "boot_driver": machine.boot_driver,
         "virtual": machine.virtual,
         "clock": machine.clock,
+        "sandbox": settings.BUILD_SANDBOX,
         "options": machine.driver_options,
         "boot_timeout_seconds": BOOT_TIMEOUT_SECONDS,
         "kernels": {"base": _kernel(session.base_build), "patched": _kernel(session.patched_build)},

@@ -202,5 +202,9 @@ def test_nul_bytes_in_a_console_do_not_break_anything() -> None:
     session = dispatched_session()
     agent = Agent(ApiToken.Scope.MACHINE, "vm-haswell")
     agent.claim("session-1")
-    agent.post("attempts/session-1/boots/0", agent=AGENT, outcome="no-boot", console_tail="a\0b", reason="x\0")
-    assert session.boots.get(position=0).console_tail == "ab"
+    agent.post(
+        "attempts/session-1/boots/0", agent=AGENT, outcome="no-boot", console_tail="a\0b", reason="x\0",
+        notes=[{"case": "copy", "reason": "\0\ud800"}], facts={"model_name": "\0CPU"},
+    )  # fmt: skip
+    boot = session.boots.get(position=0)
+    assert (boot.console_tail, boot.notes[0]["reason"], boot.facts["model_name"]) == ("ab", "?", "CPU")

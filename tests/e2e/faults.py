@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,8 +50,10 @@ class FaultMaker(threading.Thread):
                 continue
             victims = [pid for pid in marked_processes(self.local) if _role(pid) == target]
             if victims:
-                os.kill(self.random.choice(victims), signal.SIGKILL)
-                self.made.append(f"kill {target}")
+                # One that ended meanwhile is no fault: the next round makes another.
+                with suppress(ProcessLookupError):
+                    os.kill(self.random.choice(victims), signal.SIGKILL)
+                    self.made.append(f"kill {target}")
                 return
 
     def _flush(self) -> bool:

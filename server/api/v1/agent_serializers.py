@@ -14,13 +14,24 @@ _HEX64 = r"^[0-9a-f]{64}$"
 
 
 class Text(serializers.CharField):
-    """Text off a console or out of a log: NUL bytes, which PostgreSQL cannot store, are left out."""
+    """Text off a console or out of a log."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_blank=True, trim_whitespace=False, default="", **kwargs)
 
     def run_validation(self, data: Any = empty) -> Any:
-        return super().run_validation(data.replace("\0", "") if isinstance(data, str) else data)
+        return super().run_validation(clean_text(data))
+
+
+def clean_text(value: Any) -> Any:
+    """`value` with every string in it fit for PostgreSQL: no NUL, no lone surrogate. A guest's console can hold both."""
+    if isinstance(value, str):
+        return value.replace("\0", "").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {clean_text(name): clean_text(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [clean_text(item) for item in value]
+    return value
 
 
 class ClaimIn(serializers.Serializer[Any]):
@@ -30,6 +41,9 @@ class ClaimIn(serializers.Serializer[Any]):
 
 
 class AgentIn(serializers.Serializer[Any]):
+    def to_internal_value(self, data: Any) -> Any:
+        return super().to_internal_value(clean_text(data) if isinstance(data, dict) else data)
+
     agent = serializers.CharField(max_length=64)
 
 
