@@ -6,6 +6,7 @@ from typing import Any
 
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
+from server.builds.services import recipe_of
 from server.lab.models import Boot, CoreType, Machine, Microarchitecture, Session
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
@@ -94,6 +95,7 @@ def build_build(revision: Revision | None = None, *, state: str = Build.State.BU
     fields.setdefault("build_id", fake_sha(next(_serial)) if state == Build.State.BUILT else "")
     fields.setdefault("config", build_config())
     fields.setdefault("toolchain", build_toolchain())
+    fields.setdefault("recipe", recipe_of(fields["config"], fields["toolchain"]))
     build = Build.objects.create(
         revision=revision, tree_sha=revision.tree_sha, arch="x86_64", state=state, **fields
     ).record_creation()

@@ -2,7 +2,8 @@ from celery import shared_task
 
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
-from server.lab.attempts import cancel_superseded, place_work, reconcile_attempts
+from server.lab.attempts import cancel_superseded, fail_stranded
+from server.lab.rounds import place_work, reconcile_attempts
 
 
 @shared_task(name="lab.dispatch")
@@ -17,4 +18,5 @@ def dispatch() -> None:
 @shared_task(name="lab.sweep")
 def sweep() -> None:
     cancel_superseded()
+    fail_stranded()
     enqueue("lab.dispatch")

@@ -66,6 +66,9 @@ class Build(Stateful):
     config = models.ForeignKey(KernelConfig, on_delete=models.PROTECT, related_name="builds")
     toolchain = models.ForeignKey(Toolchain, on_delete=models.PROTECT, related_name="builds")
     arch = models.CharField(max_length=20)
+    recipe = models.CharField(
+        max_length=64, help_text="Hash of what config and toolchain said when it was wanted; edited ones build anew."
+    )
     build_id = models.CharField(
         max_length=64,
         blank=True,
@@ -81,7 +84,7 @@ class Build(Stateful):
     class Meta:
         constraints = [
             state_check(BuildState, "build_state_known"),
-            models.UniqueConstraint(fields=["tree_sha", "config", "toolchain", "arch"], name="build_once"),
+            models.UniqueConstraint(fields=["tree_sha", "config", "toolchain", "arch", "recipe"], name="build_once"),
             models.CheckConstraint(
                 condition=~models.Q(state="built") | ~models.Q(build_id=""),
                 name="built_has_id",

@@ -1,5 +1,6 @@
 """Wanting and accepting builds."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from django.db import transaction
 from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
 from server.builds.storage import has_artifact
 from server.core.errors import DomainError
+from server.core.models import Transition
 from server.sources.models import Revision
 
 log = structlog.get_logger(__name__)
@@ -38,9 +40,9 @@ class BuildResult:
 
 
 def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain, trace: str) -> Build:
-    """The build of this kernel: the one there is, or a new one. Same source tree hash, same build.
+    """The build of this kernel: the one there is, or a new one. Same source tree hash and recipe, same build.
 
-    One that was given up for reasons of ours is tried again for a new cause (`trace`), not for the old one.
+    One that was given up for reasons of ours is tried again, once for each new cause (`trace`).
     """
     with transaction.atomic():
         build, created = Build.objects.get_or_create(
@@ -48,21 +50,41 @@ def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain
             config=config,
             toolchain=toolchain,
             arch=config.arch,
+            recipe=recipe_of(config, toolchain),
             defaults={"revision": revision, "state": BuildState.WANTED, "trace": trace},
         )
         if created:
             build.record_creation()
-        elif build.state == BuildState.FAILED and build.given_up and build.trace != trace:
+        elif build.state == BuildState.FAILED and build.given_up and not _failed_for(build, trace):
             build.advance(BuildState.WANTED, "wanted again", trace=trace, given_up=False)
     return build
+
+
+def recipe_of(config: KernelConfig, toolchain: Toolchain) -> str:
+    """What decides the image besides the source: rows can be edited, a build cannot."""
+    parts = (config.base, config.fragment, toolchain.compiler)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _failed_for(build: Build, trace: str) -> bool:
+    return Transition.objects.filter(
+        subject="build", subject_id=build.pk, trace=trace, after=BuildState.FAILED
+    ).exists()
+
+
+def retire_build(build: Build, reason: str) -> None:
+    """Keep the build for the sessions that used it, and let the next one who wants this kernel get a new one."""
+    Build.objects.filter(pk=build.pk).update(recipe=f"retired-{build.pk}")
+    log.info("build_retired", trace=build.trace, build=build.pk, reason=reason)
 
 
 def record_build(*, build: Build, result: BuildResult) -> bool:
     """Store what a builder reports; False if the build was final already.
 
     `infrastructure` is not a result: the caller plans the build again. Raises DomainError `artifact-missing` when a
-    file was not uploaded first, so that the agent repeats the upload.
+    file was not uploaded first. Runs in the caller's transaction.
     """
+    build = Build.objects.select_for_update().get(pk=build.pk)
     if build.state in {BuildState.BUILT, BuildState.FAILED}:
         return False
     for file in result.artifacts:

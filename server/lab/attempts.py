@@ -1,19 +1,19 @@
-"""Attempts: placing work on the dispatcher, reconciling with what it says, claims and heartbeats of agents."""
+"""Attempts: what agents ask of them, and how their work goes on when they end."""
 
-from collections.abc import Iterable
+import re
 from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q
 
 from server.builds.models import Build, BuildState
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.lab.dispatch import dispatcher
-from server.lab.dispatch.base import Dispatcher, DispatchError, Observed, Work
+from server.core.tasks import enqueue
+from server.lab.dispatch.base import Work
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.sources.models import SeriesState
 
@@ -21,11 +21,7 @@ log = structlog.get_logger(__name__)
 
 # Attempts that ended without any progress before the work is given up.
 MAX_FRUITLESS_ATTEMPTS = 8
-_LONGEST_WAIT_SECONDS = 60
-# An agent takes its lock within this time after it was started.
-_START_GRACE = timedelta(seconds=10)
-# How long an agent that lives but is silent keeps its work, in leases.
-_SILENT_LEASES = 5
+_KEY = re.compile(r"(build|session)-[0-9-]{1,50}")
 LOCAL_BUILDER = "local-builder"
 
 
@@ -33,129 +29,6 @@ def work_of(attempt: Attempt) -> Work:
     if attempt.session is not None:
         return Work(attempt.key, ApiToken.Scope.MACHINE, attempt.session.machine.name)
     return Work(attempt.key, ApiToken.Scope.BUILDER, LOCAL_BUILDER)
-
-
-def active_attempts() -> list[Attempt]:
-    return list(
-        Attempt.objects.filter(state__in=Attempt.ACTIVE).select_related("build", "session__machine").order_by("id")
-    )
-
-
-# --- placing ------------------------------------------------------------------
-
-
-def place_work() -> list[Attempt]:
-    """Give waiting builds, then waiting sessions, to the dispatcher as far as its capacity goes."""
-    port = dispatcher()
-    free = settings.LOCAL_SLOTS - (
-        Attempt.objects.filter(state__in=Attempt.ACTIVE).aggregate(total=Sum("slots"))["total"] or 0
-    )
-    placed = []
-    waiting: list[Build | Session] = [*_waiting_builds(), *_waiting_sessions()]
-    for item in waiting:
-        slots = min(settings.LOCAL_SLOTS, _slots(item))
-        if slots > free:
-            # Nothing smaller overtakes: a build that needs the whole host would otherwise wait for ever.
-            break
-        attempt = _open_attempt(item, port.name, slots)
-        if attempt is not None:
-            free -= slots
-            placed.append(attempt)
-            submit(attempt, port)
-    return placed
-
-
-def _waiting_builds() -> Iterable[Build]:
-    waiting = Build.objects.filter(state=BuildState.WANTED).order_by("id")
-    return [build for build in waiting if _is_due(build, _fruitless_attempts(build))]
-
-
-def _waiting_sessions() -> Iterable[Session]:
-    """Planned sessions whose machine is free, one for each machine, oldest first."""
-    busy = Attempt.objects.filter(state__in=Attempt.ACTIVE, session__isnull=False).values("session__machine")
-    waiting = (
-        Session.objects.filter(state=SessionState.PLANNED, machine__enabled=True)
-        .filter(machine__health=Machine.Health.GOOD)
-        .exclude(machine__in=busy)
-        .select_related("machine")
-        .order_by("id")
-    )
-    first_of_machine: dict[int, Session] = {}
-    for session in waiting:
-        if session.machine_id not in first_of_machine and _is_due(session, _fruitless_attempts(session)):
-            first_of_machine[session.machine_id] = session
-    return first_of_machine.values()
-
-
-def _is_due(item: Build | Session, fruitless: int) -> bool:
-    """Work that came back without progress waits 1, 2, 4 ... seconds, so that a broken host is not hammered."""
-    wait = timedelta(seconds=min(2 ** (fruitless - 1), _LONGEST_WAIT_SECONDS)) if fruitless else timedelta()
-    return clock.now() - item.state_since >= wait
-
-
-def _slots(item: Build | Session) -> int:
-    """A compiler uses all CPUs; a machine on the wall clock wants a quiet host; counted instructions need one CPU."""
-    alone = isinstance(item, Build) or item.machine.clock == Machine.Clock.WALL
-    return int(settings.LOCAL_SLOTS) if alone else 1
-
-
-def _open_attempt(item: Build | Session, adapter: str, slots: int) -> Attempt | None:
-    """Commit the attempt before anything is started outside; None if another process was first."""
-    kind = "build" if isinstance(item, Build) else "session"
-    with transaction.atomic():
-        number = item.attempts.count() + 1
-        if not item.advance("dispatched", f"attempt {number}"):
-            return None
-        return Attempt.objects.create(
-            key=f"{kind}-{item.pk}-{number}",
-            number=number,
-            build=item if isinstance(item, Build) else None,
-            session=item if isinstance(item, Session) else None,
-            adapter=adapter,
-            slots=slots,
-            state=AttemptState.SUBMITTING,
-            trace=item.trace,
-        ).record_creation()
-
-
-def submit(attempt: Attempt, port: Dispatcher) -> None:
-    """Hand a committed attempt over. A failure leaves it in `submitting`: the next round tries again."""
-    try:
-        port.submit(work_of(attempt))
-    except DispatchError as error:
-        log.warning("submit_failed", key=attempt.key, trace=attempt.trace, code=error.code, error=error.message)
-        if error.permanent:
-            lose_attempt(attempt, error.message)
-        return
-    attempt.advance(AttemptState.QUEUED, f"started by the {port.name} dispatcher")
-
-
-# --- reconciling ------------------------------------------------------------------
-
-
-def reconcile_attempts() -> None:
-    """Hold every active attempt against what the dispatcher sees; work of the dead goes back into the queue."""
-    port = dispatcher()
-    attempts = active_attempts()
-    observed = port.observe([work_of(attempt) for attempt in attempts])
-    for attempt in attempts:
-        _reconcile(attempt, observed[attempt.key], port)
-
-
-def _reconcile(attempt: Attempt, seen: Observed, port: Dispatcher) -> None:
-    now = clock.now()
-    if seen is Observed.ALIVE:
-        silent_since = attempt.lease_until
-        patience = timedelta(seconds=settings.LEASE_SECONDS * _SILENT_LEASES)
-        if silent_since is not None and now - silent_since > patience:
-            port.cancel(work_of(attempt))
-            lose_attempt(attempt, "the agent lives but has been silent for too long")
-        elif attempt.state == AttemptState.SUBMITTING:
-            attempt.advance(AttemptState.QUEUED, "found running")
-    elif attempt.state == AttemptState.SUBMITTING:
-        submit(attempt, port)
-    elif attempt.state == AttemptState.RUNNING or now - attempt.state_since > _START_GRACE:
-        lose_attempt(attempt, "the agent ended without a report")
 
 
 def lose_attempt(attempt: Attempt, reason: str) -> None:
@@ -170,7 +43,7 @@ def requeue(attempt: Attempt, reason: str) -> None:
     if attempt.build_id is not None:
         build = Build.objects.select_for_update().get(pk=attempt.build_id)
         if build.state in {BuildState.DISPATCHED, BuildState.RUNNING}:
-            given_up = _fruitless_attempts(build) >= MAX_FRUITLESS_ATTEMPTS
+            given_up = fruitless_attempts(build) >= MAX_FRUITLESS_ATTEMPTS
             state = BuildState.FAILED if given_up else BuildState.WANTED
             build.advance(state, _given_up(reason, given_up=given_up), given_up=given_up)
         return
@@ -180,22 +53,22 @@ def requeue(attempt: Attempt, reason: str) -> None:
         return
     for boot in session.boots.filter(state=BootState.RUNNING):
         boot.advance(BootState.PLANNED, reason)
-    given_up = _fruitless_attempts(session) >= MAX_FRUITLESS_ATTEMPTS
-    session.advance(SessionState.FAILED if given_up else SessionState.PLANNED, _given_up(reason, given_up=given_up))
-    if given_up:
-        for boot in session.boots.filter(state=BootState.PLANNED):
-            boot.advance(BootState.FAILED, "not booted: the session was given up")
+    if fruitless_attempts(session) >= MAX_FRUITLESS_ATTEMPTS:
+        end_session(session, SessionState.FAILED, _given_up(reason, given_up=True))
+    else:
+        session.advance(SessionState.PLANNED, reason)
 
 
 def _given_up(reason: str, *, given_up: bool) -> str:
     return f"given up after {MAX_FRUITLESS_ATTEMPTS} attempts without progress: {reason}" if given_up else reason
 
 
-def _fruitless_attempts(item: Build | Session) -> int:
+def fruitless_attempts(item: Build | Session) -> int:
     """Attempts for the present cause of a build; of a session those since the last boot that ended with a result."""
     if isinstance(item, Build):
         return item.attempts.filter(trace=item.trace).count()
-    last = item.boots.exclude(ended_at=None).order_by("-ended_at").values_list("ended_at", flat=True).first()
+    ended = item.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).order_by("-state_since")
+    last = ended.values_list("state_since", flat=True).first()
     attempts = item.attempts.all()
     return (attempts.filter(created_at__gt=last) if last else attempts).count()
 
@@ -206,7 +79,7 @@ def _fruitless_attempts(item: Build | Session) -> int:
 def find_attempt(*, key: str, token: ApiToken) -> Attempt:
     """The attempt that this token may touch; one that it may not is as unknown as one that is not there."""
     attempt = (
-        Attempt.objects.filter(key=key)
+        Attempt.objects.filter(key=key if _KEY.fullmatch(key) else "")
         .select_related(
             "build__revision__tree",
             "build__config",
@@ -238,12 +111,10 @@ def claim_attempt(*, attempt: Attempt, agent: str) -> None:
         )
         work = attempt.build or attempt.session
         assert work is not None
-        if won and work.state != "dispatched":
+        if won and not (work.state == "dispatched" and work.advance("running", f"agent of {attempt.key} works")):
             # A result out of the spool ended the work before this attempt came to it.
-            attempt.advance(AttemptState.CANCELED, f"the {work._meta.model_name} is {work.state} already")
+            attempt.advance(AttemptState.CANCELED, f"the {work._meta.model_name} is over already")
             won = False
-        if won:
-            work.advance("running", f"agent of {attempt.key} works")
     if not won:
         raise DomainError("superseded", f"{attempt.key} went to another agent or its work is over")
 
@@ -262,7 +133,7 @@ def is_wanted(attempt: Attempt) -> bool:
     """Whether anyone still wants the result: a superseded series or an ended session wants none."""
     session = attempt.session
     if session is None:
-        return True
+        return Build.objects.filter(pk=attempt.build_id or 0, state=BuildState.RUNNING).exists()
     session.refresh_from_db(fields=["state"])
     session.series.refresh_from_db(fields=["state"])
     return session.state == SessionState.RUNNING and session.series.state != SeriesState.SUPERSEDED
@@ -282,11 +153,32 @@ def cancel_superseded() -> int:
     sessions = Session.objects.filter(
         Q(state=SessionState.PLANNED) | Q(state=SessionState.DISPATCHED), series__state=SeriesState.SUPERSEDED
     ).annotate(active=Count("attempts", filter=Q(attempts__state=AttemptState.RUNNING)))
-    return sum(
-        session.advance(SessionState.CANCELED, "a newer version of the series arrived")
-        for session in sessions
-        if not session.active
+    reason = "a newer version of the series arrived"
+    return sum(end_session(session, SessionState.CANCELED, reason) for session in sessions if not session.active)
+
+
+def fail_stranded() -> int:
+    """Fail waiting sessions of machines that are out of service: the others' results must not wait for them."""
+    stranded = Session.objects.filter(state=SessionState.PLANNED).exclude(
+        machine__enabled=True, machine__health=Machine.Health.GOOD
     )
+    failed = 0
+    for session in stranded.select_related("machine"):
+        machine = session.machine
+        why = f"quarantined: {machine.health_reason}" if machine.enabled else "disabled"
+        failed += end_session(session, SessionState.FAILED, f"machine {machine.name} is {why}")
+    return failed
+
+
+def end_session(session: Session, state: str, reason: str) -> bool:
+    """End a session that will not boot any more, with all its open boots; wakes the judge of its series."""
+    with transaction.atomic():
+        if not session.advance(state, reason):
+            return False
+        for boot in session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]):
+            boot.advance(BootState.FAILED, "not booted: the session ended")
+        enqueue("detection.judge", session.series_id)
+    return True
 
 
 def _lease_end() -> datetime:

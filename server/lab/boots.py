@@ -5,17 +5,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.lab.attempts import is_wanted
+from server.lab.attempts import end_session, is_wanted
 from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
 
 # Failed boots of one arm after which the session ends: the kernel does not work on this machine.
 MAX_FAILED_BOOTS = 2
-MAX_BOOT_RETRIES = 2
 # Fewer measured boots of one arm give no spread, so no verdict.
 MIN_MEASURED_BOOTS = 2
 _OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
@@ -43,25 +41,29 @@ def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
         raise DomainError("superseded", f"{attempt.key} is not held by this agent")
     boot = _boot(session, position)
     if boot.state == BootState.PLANNED:
-        boot.advance(BootState.RUNNING, f"started by {attempt.key}", started_at=clock.now())
+        boot.advance(BootState.RUNNING, f"started by {attempt.key}", started_at=clock.now(), started_by=attempt.key)
     return boot.state == BootState.RUNNING and is_wanted(attempt)
 
 
-def close_boot(*, session: Session, position: int, report: BootReport) -> Boot | None:
-    """Give a boot its result; None if it had one. Runs in the caller's transaction, which locks the session."""
+def close_boot(*, session: Session, position: int, report: BootReport, key: str) -> Boot | None:
+    """Give a boot its result, brought by attempt `key`; None if there is nothing to store any more.
+
+    Trouble of ours (`infrastructure`) is no result: the boot is planned again, and the session gives up when too many
+    attempts bring nothing. Runs in the caller's transaction, which locks the session.
+    """
     boot = _boot(session, position)
     if boot.state in {BootState.MEASURED, BootState.FAILED}:
         return None
     outcome, reason = _checked_outcome(boot, report)
-    if outcome == "infrastructure" and boot.retries < MAX_BOOT_RETRIES:
-        if boot.state == BootState.RUNNING:
-            boot.advance(BootState.PLANNED, f"infrastructure: {reason}", retries=boot.retries + 1)
-        else:
-            Boot.objects.filter(pk=boot.pk).update(retries=boot.retries + 1)
-        return boot
-    boot.advance(
+    if outcome == "infrastructure":
+        if boot.state != BootState.RUNNING or boot.started_by != key:
+            return None
+        won = boot.advance(BootState.PLANNED, f"infrastructure: {reason}", retries=boot.retries + 1)
+        return boot if won else None
+    won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,
         reason if outcome == "measured" else f"{outcome}: {reason}",
+        outcome=outcome,
         boot_id=report.boot_id if outcome == "measured" else "",
         build_id=report.build_id,
         started_at=report.started_at or boot.started_at,
@@ -70,6 +72,8 @@ def close_boot(*, session: Session, position: int, report: BootReport) -> Boot |
         notes=[dict(note) for note in report.notes],
         console_tail=report.console_tail,
     )
+    if not won:
+        raise DomainError("busy", f"boot {position} of session {session.pk} moved meanwhile", permanent=False)
     return boot
 
 
@@ -116,26 +120,20 @@ def finish_session(*, session: Session) -> None:
     if session.state in Session.FINAL:
         return
     if session.machine.health == Machine.Health.QUARANTINED:
-        _fail(session, f"machine quarantined: {session.machine.health_reason}")
+        end_session(session, SessionState.FAILED, f"machine quarantined: {session.machine.health_reason}")
         return
     for arm in Boot.Arm:
         failed = session.boots.filter(arm=arm, state=BootState.FAILED)
         if failed.count() >= MAX_FAILED_BOOTS:
             last = failed.order_by("-position").first()
-            _fail(session, f"{arm} kernel gave no measurement in {failed.count()} boots, last: {last and last.reason}")
+            reason = f"{arm} kernel gave no measurement in {failed.count()} boots, last: {last and last.reason}"
+            end_session(session, SessionState.FAILED, reason)
             return
     if session.boots.filter(_OPEN).exists():
         return
     measured = {arm: session.boots.filter(arm=arm, state=BootState.MEASURED).count() for arm in Boot.Arm}
     if min(measured.values()) < MIN_MEASURED_BOOTS:
         counts = ", ".join(f"{count} of the {arm} kernel" for arm, count in measured.items())
-        _fail(session, f"too few measured boots: {counts}")
+        end_session(session, SessionState.FAILED, f"too few measured boots: {counts}")
     else:
         session.advance(SessionState.DONE, "all boots have a result")
-
-
-def _fail(session: Session, reason: str) -> None:
-    with transaction.atomic():
-        session.advance(SessionState.FAILED, reason)
-        for boot in session.boots.filter(_OPEN):
-            boot.advance(BootState.FAILED, "not booted: the session ended")

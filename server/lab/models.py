@@ -172,6 +172,8 @@ class Boot(Stateful):
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="boots")
     position = models.PositiveIntegerField(help_text="Order in the session, from 0")
     arm = models.CharField(max_length=8, choices=Arm.choices)
+    outcome = models.CharField(max_length=20, blank=True, help_text="measured, panic, no-boot ... (agent-protocol.md)")
+    started_by = models.CharField(max_length=60, blank=True, help_text="Key of the attempt that boots it")
     retries = models.PositiveIntegerField(default=0, help_text="Times it was planned again for infrastructure reasons")
     boot_id = models.CharField(max_length=36, blank=True, help_text="The running kernel's own random boot_id")
     build_id = models.CharField(max_length=64, blank=True, help_text="GNU build id the running kernel showed")

@@ -3,7 +3,7 @@
 from django.db import transaction
 
 from server.builds.models import Build, BuildState
-from server.builds.services import want_build
+from server.builds.services import retire_build, want_build
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
 from server.sources.models import Revision, Series, SeriesState
 
@@ -33,8 +33,22 @@ def plan_series(*, series_id: int) -> list[Session]:
     final = {BuildState.BUILT, BuildState.FAILED}
     if not all(build.state in final for _machine, base, patched in pairs for build in (base, patched)):
         return []
+    if _retire_unequal(pairs):
+        return []
     with transaction.atomic():
         return [_plan_session(series, machine, base, patched) for machine, base, patched in pairs]
+
+
+def _retire_unequal(pairs: list[tuple[Machine, Build, Build]]) -> bool:
+    """Two kernels of two compilers would compare the compilers: the older one is built again first."""
+    unequal = {
+        (base.pk, patched.pk): min(base, patched, key=lambda build: build.pk)
+        for _machine, base, patched in pairs
+        if base.state == patched.state == BuildState.BUILT and base.compiler_version != patched.compiler_version
+    }
+    for (base, patched), older in unequal.items():
+        retire_build(older, f"builds {base} and {patched} were made by different compilers")
+    return bool(unequal)
 
 
 def _build_of(series: Series, machine: Machine, revision: Revision) -> Build:

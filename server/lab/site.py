@@ -85,11 +85,13 @@ def _load_config(entry: dict[str, Any], folder: Path) -> None:
 
 
 def _load_machine(entry: dict[str, Any]) -> None:
+    known = Machine.objects.filter(name=entry["name"]).first()
     machine = _save(
         Machine,
         entry["name"],
         uarch=Microarchitecture.objects.get(name=entry["uarch"]),
-        virtual=entry.get("virtual", False),
+        # A hypervisor that a probe has seen is not forgotten.
+        virtual=entry.get("virtual", False) or (known is not None and known.virtual),
         clock=entry.get("clock", Machine.Clock.WALL),
         boot_driver=entry["boot_driver"],
         driver_options=entry.get("options", {}),

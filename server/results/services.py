@@ -55,12 +55,19 @@ def record_boot(
             .select_related("machine__uarch", "base_build", "patched_build", "series")
             .get(pk=attempt.session_id)
         )
-        if report.facts:
+        # Only the base kernel is trusted to say what the machine is: a patch could make its own kernel lie.
+        is_base = session.boots.filter(position=position, arm=Boot.Arm.BASE).exists()
+        if report.facts and is_base:
             note_machine(machine=session.machine, facts=report.facts)
         rows, notes = _resolve(session, measured)
         if report.outcome == "measured" and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")
-        boot = close_boot(session=session, position=position, report=replace(report, notes=[*report.notes, *notes]))
+        boot = close_boot(
+            session=session,
+            position=position,
+            report=replace(report, notes=[*report.notes, *notes]),
+            key=attempt.key,
+        )
         if boot is not None and boot.state == BootState.MEASURED:
             _copy(boot, rows)
         finish_session(session=session)

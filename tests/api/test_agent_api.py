@@ -198,6 +198,19 @@ def test_malformed_result_names_the_field() -> None:
     assert "outcome" in problem["errors"]
 
 
+@pytest.mark.parametrize(
+    "facts", ['{"load": 1e999}', '{"core_types": 5}', '{"core_types": [{}]}', '{"core_types": "all"}', '{"uarch": 7}']
+)
+def test_facts_that_cannot_be_are_refused_and_do_not_break_the_service(facts: str) -> None:
+    dispatched_session()
+    agent = Agent(ApiToken.Scope.MACHINE, "vm-haswell")
+    agent.claim("session-1")
+    body = f'{{"agent": "{AGENT}", "outcome": "no-boot", "facts": {facts}}}'
+    headers = {"Authorization": agent.auth}
+    url = "/api/v1/agent/attempts/session-1/boots/0"
+    assert agent.client.post(url, body, "application/json", headers=headers).status_code == 400
+
+
 def test_nul_bytes_in_a_console_do_not_break_anything() -> None:
     session = dispatched_session()
     agent = Agent(ApiToken.Scope.MACHINE, "vm-haswell")

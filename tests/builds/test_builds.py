@@ -37,11 +37,17 @@ def test_same_source_tree_is_built_once_whatever_its_commit() -> None:
 
 @pytest.mark.django_db
 def test_build_given_up_for_our_reasons_is_tried_again_for_another_series_only() -> None:
-    build = build_build(state=BuildState.FAILED, given_up=True, trace="first")
+    build = build_build(state=BuildState.RUNNING, trace="first")
+    build.advance(BuildState.FAILED, "power cut", given_up=True)
     for trace, state in (("first", BuildState.FAILED), ("second", BuildState.WANTED)):
         want_build(revision=build.revision, config=build.config, toolchain=build.toolchain, trace=trace)
         build.refresh_from_db()
         assert build.state == state
+    build.advance(BuildState.FAILED, "power cut", given_up=True)
+    for trace in ("first", "second"):
+        want_build(revision=build.revision, config=build.config, toolchain=build.toolchain, trace=trace)
+    build.refresh_from_db()
+    assert build.state == BuildState.FAILED, "two series do not wake it for each other for ever"
 
 
 @pytest.mark.django_db

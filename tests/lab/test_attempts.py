@@ -11,7 +11,7 @@ from server.builds.models import Build, BuildState
 from server.core.errors import DomainError
 from server.core.models import ApiToken, Transition
 from server.core.tokens import find_token, issue_token
-from server.lab import attempts
+from server.lab import attempts, rounds
 from server.lab.dispatch.base import DispatchError, Observed, Work
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.sources.models import Series, SeriesState
@@ -48,7 +48,7 @@ class RememberingDispatcher:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> RememberingDispatcher:
     port = RememberingDispatcher()
-    monkeypatch.setattr(attempts, "dispatcher", lambda: port)
+    monkeypatch.setattr(rounds, "dispatcher", lambda: port)
     return port
 
 
@@ -58,8 +58,8 @@ def the_attempt() -> Attempt:
 
 def test_wanted_build_is_placed_once(port: RememberingDispatcher) -> None:
     build = build_build(state=BuildState.WANTED)
-    attempts.place_work()
-    attempts.place_work()
+    rounds.place_work()
+    rounds.place_work()
     assert port.submitted == [f"build-{build.pk}-1"]
     build.refresh_from_db()
     assert build.state == BuildState.DISPATCHED
@@ -70,7 +70,7 @@ def test_build_takes_the_whole_host(port: RememberingDispatcher, settings: Setti
     settings.LOCAL_SLOTS = 2
     build_build(state=BuildState.WANTED)
     second = build_build(state=BuildState.WANTED)
-    attempts.place_work()
+    rounds.place_work()
     second.refresh_from_db()
     assert second.state == BuildState.WANTED
 
@@ -82,7 +82,7 @@ def test_counting_machines_share_the_host_and_wall_clock_machines_do_not(
     series = build_series()
     for name, clock in (("vm-a", "instructions"), ("vm-b", "instructions"), ("vm-c", "wall")):
         build_session(series, build_machine(name, clock=clock, virtual=True))
-    attempts.place_work()
+    rounds.place_work()
     assert len(port.submitted) == 2
     states = dict(Session.objects.values_list("machine__name", "state"))
     assert states == {"vm-a": "dispatched", "vm-b": "dispatched", "vm-c": "planned"}
@@ -92,24 +92,24 @@ def test_machine_runs_one_session_at_a_time(port: RememberingDispatcher) -> None
     machine = build_machine(clock="instructions")
     build_session(build_series(), machine)
     build_session(build_series(), machine)
-    attempts.place_work()
-    attempts.place_work()
+    rounds.place_work()
+    rounds.place_work()
     assert len(port.submitted) == 1
 
 
 def test_quarantined_machine_gets_no_session(port: RememberingDispatcher) -> None:
     build_session(machine=build_machine(health=Machine.Health.QUARANTINED))
-    attempts.place_work()
+    rounds.place_work()
     assert port.submitted == []
 
 
 def test_failed_submit_is_tried_again(port: RememberingDispatcher) -> None:
     build_build(state=BuildState.WANTED)
     port.error = DispatchError("busy", "no room", permanent=False)
-    attempts.place_work()
+    rounds.place_work()
     assert the_attempt().state == AttemptState.SUBMITTING
     port.error = None
-    attempts.reconcile_attempts()
+    rounds.reconcile_attempts()
     assert the_attempt().state == AttemptState.QUEUED
     assert len(port.submitted) == 1
 
@@ -117,10 +117,10 @@ def test_failed_submit_is_tried_again(port: RememberingDispatcher) -> None:
 def test_attempt_found_running_after_a_lost_worker_is_adopted(port: RememberingDispatcher) -> None:
     build = build_build(state=BuildState.WANTED)
     port.error = DispatchError("killed", "worker died here", permanent=False)
-    attempts.place_work()
+    rounds.place_work()
     port.error = None
     port.seen[f"build-{build.pk}-1"] = Observed.ALIVE
-    attempts.reconcile_attempts()
+    rounds.reconcile_attempts()
     assert the_attempt().state == AttemptState.QUEUED
     assert port.submitted == []
 
@@ -128,16 +128,16 @@ def test_attempt_found_running_after_a_lost_worker_is_adopted(port: RememberingD
 def test_dead_agent_returns_build_to_queue_as_a_new_attempt(port: RememberingDispatcher) -> None:
     with time_machine.travel(NOON, tick=False) as traveller:
         build = build_build(state=BuildState.WANTED)
-        attempts.place_work()
+        rounds.place_work()
         attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
         port.seen[f"build-{build.pk}-1"] = Observed.ENDED
-        attempts.reconcile_attempts()
+        rounds.reconcile_attempts()
         build.refresh_from_db()
         assert build.state == BuildState.WANTED
-        attempts.place_work()
+        rounds.place_work()
         assert len(port.submitted) == 1, "it waits a second before it is tried again"
         traveller.shift(timedelta(seconds=1))
-        attempts.place_work()
+        rounds.place_work()
     assert port.submitted == [f"build-{build.pk}-1", f"build-{build.pk}-2"]
     assert [t.after for t in Transition.objects.filter(subject="build", subject_id=build.pk)] == [
         "wanted", "dispatched", "running", "wanted", "dispatched",
@@ -147,23 +147,26 @@ def test_dead_agent_returns_build_to_queue_as_a_new_attempt(port: RememberingDis
 def test_agent_just_started_is_not_lost(port: RememberingDispatcher) -> None:
     with time_machine.travel(NOON, tick=False) as traveller:
         build = build_build(state=BuildState.WANTED)
-        attempts.place_work()
+        rounds.place_work()
         port.seen[f"build-{build.pk}-1"] = Observed.ABSENT
         traveller.shift(timedelta(seconds=5))
-        attempts.reconcile_attempts()
+        rounds.reconcile_attempts()
         assert the_attempt().state == AttemptState.QUEUED
         traveller.shift(timedelta(seconds=6))
-        attempts.reconcile_attempts()
+        rounds.reconcile_attempts()
         assert the_attempt().state == AttemptState.LOST
 
 
 def test_silent_agent_is_canceled_and_its_work_planned_again(port: RememberingDispatcher) -> None:
     with time_machine.travel(NOON, tick=False) as traveller:
         session = build_session()
-        attempts.place_work()
+        rounds.place_work()
         attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
         traveller.shift(timedelta(minutes=10))
-        attempts.reconcile_attempts()
+        rounds.reconcile_attempts()
+        assert port.canceled == [], "an outage of the service is no reason to kill an agent"
+        traveller.shift(timedelta(minutes=30))
+        rounds.reconcile_attempts()
     assert port.canceled == [f"session-{session.pk}-1"]
     session.refresh_from_db()
     assert session.state == SessionState.PLANNED
@@ -174,7 +177,7 @@ def test_work_without_progress_is_given_up(port: RememberingDispatcher) -> None:
         build = build_build(state=BuildState.WANTED)
         for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
             traveller.shift(timedelta(minutes=1))
-            attempts.place_work()
+            rounds.place_work()
             attempt = Attempt.objects.select_related("build", "session").get(key=f"build-{build.pk}-{number}")
             attempts.lose_attempt(attempt, "power cut")
     build.refresh_from_db()
@@ -182,9 +185,43 @@ def test_work_without_progress_is_given_up(port: RememberingDispatcher) -> None:
     assert "power cut" in build.reason
 
 
+def test_machine_whose_clock_is_wrong_is_given_up_too(port: RememberingDispatcher) -> None:
+    with time_machine.travel(NOON, tick=False) as traveller:
+        session = build_session()
+        session.boots.filter(position=0).update(
+            state=BootState.FAILED, state_since=NOON, ended_at=NOON + timedelta(days=3650)
+        )
+        for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
+            traveller.shift(timedelta(minutes=1))
+            rounds.place_work()
+            attempt = Attempt.objects.select_related("build", "session").get(key=f"session-{session.pk}-{number}")
+            attempts.lose_attempt(attempt, "power cut")
+    session.refresh_from_db()
+    assert session.state == SessionState.FAILED
+
+
+def test_session_of_a_machine_out_of_service_fails_with_the_reason(port: RememberingDispatcher) -> None:
+    session = build_session(machine=build_machine(health=Machine.Health.QUARANTINED, health_reason="too noisy"))
+    other = build_session(session.series, build_machine("vm-b", "zen3", enabled=False))
+    good = build_session(session.series, build_machine("vm-c", "zen2"))
+    assert attempts.fail_stranded() == 2
+    states = dict(Session.objects.values_list("pk", "state"))
+    assert states == {session.pk: "failed", other.pk: "failed", good.pk: "planned"}
+    session.refresh_from_db()
+    assert session.reason == "machine vm-haswell is quarantined: too noisy"
+    assert set(session.boots.values_list("state", flat=True)) == {BootState.FAILED}
+
+
+def test_why_work_cannot_be_handed_over_is_told(port: RememberingDispatcher) -> None:
+    build_build(state=BuildState.WANTED)
+    port.error = DispatchError("agent-missing", "no agent program", permanent=False)
+    rounds.place_work()
+    assert the_attempt().reason == "no agent program"
+
+
 def test_second_agent_cannot_claim(port: RememberingDispatcher) -> None:
     build_build(state=BuildState.WANTED)
-    attempts.place_work()
+    rounds.place_work()
     attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
     attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
     with pytest.raises(DomainError, match="running") as raised:
@@ -194,7 +231,7 @@ def test_second_agent_cannot_claim(port: RememberingDispatcher) -> None:
 
 def test_claim_of_work_that_is_over_is_refused(port: RememberingDispatcher) -> None:
     build = build_build(state=BuildState.WANTED)
-    attempts.place_work()
+    rounds.place_work()
     Build.objects.filter(pk=build.pk).update(state=BuildState.FAILED)
     with pytest.raises(DomainError, match="over"):
         attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
@@ -203,7 +240,7 @@ def test_claim_of_work_that_is_over_is_refused(port: RememberingDispatcher) -> N
 
 def test_token_of_another_machine_finds_nothing(port: RememberingDispatcher) -> None:
     session = build_session()
-    attempts.place_work()
+    rounds.place_work()
     secret = issue_token(name="other", scope=ApiToken.Scope.MACHINE, subject="another-machine")
     token = find_token(secret)
     assert token is not None
@@ -214,7 +251,7 @@ def test_token_of_another_machine_finds_nothing(port: RememberingDispatcher) -> 
 
 def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher) -> None:
     session = build_session()
-    attempts.place_work()
+    rounds.place_work()
     attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
     assert attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="boot 1 of 4")
     Series.objects.filter(pk=session.series_id).update(state=SeriesState.SUPERSEDED)
@@ -227,7 +264,7 @@ def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher)
 
 def test_end_with_boots_left_plans_the_session_again(port: RememberingDispatcher) -> None:
     session = build_session()
-    attempts.place_work()
+    rounds.place_work()
     attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
     session.boots.filter(position=0).update(state=BootState.RUNNING)
     attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")

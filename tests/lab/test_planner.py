@@ -55,6 +55,36 @@ def test_kernel_that_does_not_build_fails_the_session_with_its_reason() -> None:
     assert set(session.boots.values_list("state", flat=True)) == {BootState.FAILED}
 
 
+def test_edited_config_is_another_kernel() -> None:
+    machine = build_machine()
+    series = build_series()
+    plan_series(series_id=series.pk)
+    machine.config.fragment += "CONFIG_SMP=y\n"
+    machine.config.save()
+    plan_series(series_id=series.pk)
+    assert Build.objects.count() == 4
+
+
+def test_kernels_of_two_compilers_are_never_compared() -> None:
+    build_machine()
+    series = build_series()
+    plan_series(series_id=series.pk)
+    make_all(BuildState.BUILT)
+    Build.objects.filter(revision=series.base).update(compiler_version="gcc 12.1")
+    Build.objects.filter(revision=series.head).update(compiler_version="gcc 12.2")
+    assert plan_series(series_id=series.pk) == []
+    plan_series(series_id=series.pk)
+    assert list(Build.objects.filter(revision=series.base).order_by("pk").values_list("state", flat=True)) == [
+        BuildState.BUILT,
+        BuildState.WANTED,
+    ]
+    Build.objects.filter(state=BuildState.WANTED).update(
+        state=BuildState.BUILT, build_id="cd", compiler_version="gcc 12.2"
+    )
+    plan_series(series_id=series.pk)
+    assert Session.objects.get().base_build.compiler_version == "gcc 12.2"
+
+
 def test_unapplied_series_is_left_alone() -> None:
     build_machine()
     series = build_series(state=SeriesState.HELD)

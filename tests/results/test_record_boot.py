@@ -120,15 +120,32 @@ def test_two_panics_of_one_kernel_end_the_session() -> None:
     assert not session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]).exists()
 
 
-def test_infrastructure_trouble_plans_the_boot_again_but_not_for_ever() -> None:
+def test_infrastructure_trouble_plans_the_boot_again_and_repeating_the_report_changes_nothing() -> None:
     session, attempt = running_session()
     trouble = {"outcome": "infrastructure", "reason": "no space", "boot_id": "", "build_id": ""}
-    for _ in range(2):
-        session.boots.filter(position=0).update(state=BootState.RUNNING)
-        record_boot(attempt=attempt, position=0, report=report(session, 0, **trouble), measured=[])
-        assert session.boots.get(position=0).state == BootState.PLANNED
+    session.boots.filter(position=0).update(state=BootState.RUNNING, started_by=attempt.key)
+    answers = [
+        record_boot(attempt=attempt, position=0, report=report(session, 0, **trouble), measured=[])[0] for _ in range(4)
+    ]
+    boot = session.boots.get(position=0)
+    assert answers == [True, False, False, False]
+    assert (boot.state, boot.retries, boot.reason) == (BootState.PLANNED, 1, "infrastructure: no space")
+
+
+def test_late_trouble_of_an_earlier_attempt_leaves_the_running_boot_alone() -> None:
+    session, attempt = running_session()
+    session.boots.filter(position=0).update(state=BootState.RUNNING, started_by="session-1-2")
+    trouble = {"outcome": "infrastructure", "reason": "no space", "boot_id": "", "build_id": ""}
     record_boot(attempt=attempt, position=0, report=report(session, 0, **trouble), measured=[])
-    assert session.boots.get(position=0).state == BootState.FAILED
+    assert session.boots.get(position=0).state == BootState.RUNNING
+
+
+def test_patched_kernel_cannot_put_its_machine_out_of_service() -> None:
+    session, attempt = running_session()
+    facts = {"uarch": "zen3", "virtual": True, "core_types": []}
+    record_boot(attempt=attempt, position=1, report=report(session, 1, facts=facts), measured=[values(1.0, 2.0)])
+    machine = Machine.objects.get()
+    assert (machine.health, machine.virtual) == (Machine.Health.GOOD, False)
 
 
 def test_machine_that_is_not_what_it_says_is_quarantined() -> None:

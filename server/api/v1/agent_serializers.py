@@ -1,5 +1,6 @@
 """The forms of what agents send. Everything from the lab is checked here before a service sees it."""
 
+import math
 from typing import Any
 
 from rest_framework import serializers
@@ -24,7 +25,12 @@ class Text(serializers.CharField):
 
 
 def clean_text(value: Any) -> Any:
-    """`value` with every string in it fit for PostgreSQL: no NUL, no lone surrogate. A guest's console can hold both."""
+    """`value` with every string in it fit for PostgreSQL: no NUL, no lone surrogate. A guest's console can hold both.
+
+    Raises ValidationError for a number that is none: JSON's 1e999 is read as infinite.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        raise serializers.ValidationError({"numbers": ["a number is not finite"]})
     if isinstance(value, str):
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -94,6 +100,23 @@ class ValuesIn(serializers.Serializer[Any]):
     warmup = serializers.IntegerField(min_value=0)
 
 
+class CoreTypeIn(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=60)
+    cpus = serializers.CharField(max_length=200, allow_blank=True, default="")
+
+
+class FactsField(serializers.DictField):
+    """What the probe saw: free in its words, but not where the service relies on it."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        facts = super().to_internal_value(data)
+        core_types = CoreTypeIn(data=facts.get("core_types", []), many=True)
+        core_types.is_valid(raise_exception=True)
+        if not isinstance(facts.get("uarch", ""), str):
+            raise serializers.ValidationError("uarch is not a string")
+        return {**facts, "core_types": [dict(item) for item in core_types.validated_data]}
+
+
 class BootResultIn(AgentIn):
     outcome = serializers.ChoiceField(["measured", "panic", "no-boot", "timeout", "wrong-kernel", "infrastructure"])
     reason = Text(max_length=4000)
@@ -101,7 +124,7 @@ class BootResultIn(AgentIn):
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     started_at = serializers.DateTimeField(allow_null=True, default=None)
     ended_at = serializers.DateTimeField(allow_null=True, default=None)
-    facts = serializers.DictField(default=dict)
+    facts = FactsField(default=dict)
     console_tail = Text(max_length=65_536)
     measurements = ValuesIn(many=True, default=list)
     notes = serializers.ListField(child=serializers.DictField(), max_length=1000, default=list)

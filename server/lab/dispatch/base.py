@@ -18,7 +18,7 @@ class Observed(enum.Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """What an adapter must know of an attempt: its key, whose token runs it, and how much capacity it takes."""
+    """What an adapter must know of an attempt: its key, and whose token runs it."""
 
     key: str
     scope: str

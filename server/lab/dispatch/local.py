@@ -34,14 +34,15 @@ class LocalDispatcher:
         agent = Path(settings.LOCAL_AGENT)
         if not agent.is_file():
             raise DispatchError("agent-missing", f"no agent program at {agent}: run make setup", permanent=False)
-        state_dir = _state_dir(work)
-        log_file = state_dir / f"{work.key}.log"
-        # setsid --fork: the agent outlives the worker that started it, and no worker has to reap it.
-        command = ["setsid", "--fork", sys.executable, str(agent), "run", work.key, "--server", settings.AGENT_URL]
-        command += ["--token-file", str(_token_file(work)), "--state-dir", str(state_dir)]
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         try:
-            with log_file.open("ab") as output:
+            state_dir = _state_dir(work)
+            state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # setsid --fork: the agent outlives the worker that started it, and no worker has to reap it.
+            command = ["setsid", "--fork", sys.executable, str(agent), "run", work.key]
+            command += ["--server", settings.AGENT_URL, "--token-file", str(_token_file(work))]
+            command += ["--state-dir", str(state_dir)]
+            with (state_dir / f"{work.key}.log").open("ab") as output:
                 subprocess.run(
                     command,
                     env=environment,
@@ -106,7 +107,6 @@ def _kill(pid: int, number: signal.Signals) -> None:
 
 def _state_dir(work: Work) -> Path:
     path: Path = settings.STATE_DIR / "agents" / work.subject
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
 
