@@ -9,6 +9,7 @@ from pathlib import Path
 from django.conf import settings
 
 from server.core.errors import DomainError
+from server.core.files import forget_files
 
 MAX_BYTES = 512 * 1024 * 1024
 
@@ -57,3 +58,8 @@ def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
             incoming.unlink(missing_ok=True)
             raise
     return True
+
+
+def forget_interrupted_uploads() -> int:
+    """Remove what web processes that were killed left of uploads; returns how many files."""
+    return forget_files(settings.STATE_DIR / "artifacts", ("*/.incoming-*",), days=1)

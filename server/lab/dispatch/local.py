@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
+from server.core.files import forget_files
 from server.core.models import ApiToken
 from server.core.tokens import find_token, issue_token
 from server.lab.dispatch.base import DispatchError, Observed, Work
@@ -80,6 +81,11 @@ def stop_agents() -> int:
     for pid in pids:
         _kill(pid, signal.SIGTERM)
     return len(pids)
+
+
+def forget_old_logs() -> int:
+    """Remove logs and locks of agents that ended a month ago; returns how many files."""
+    return forget_files(settings.STATE_DIR / "agents", ("*/*.log", "*/*.lock"), days=30)
 
 
 def _holder(lock: Path) -> int | None:
