@@ -66,6 +66,7 @@ class SessionJob:
     boot_driver: str
     virtual: bool
     clock: str
+    sandbox: bool
     options: Mapping[str, Any]
     boot_timeout_seconds: float
     kernels: Mapping[str, KernelImage]
@@ -94,8 +95,6 @@ def read_assignment(data: Mapping[str, Any]) -> Assignment:
 
 def _build(data: Mapping[str, Any]) -> BuildJob:
     config = data["config"]
-    if data["sandbox"] not in {"bwrap", "none"}:
-        raise ValueError(f"sandbox {data['sandbox']!r}")
     return BuildJob(
         git_url=_git_url(data["git_url"]),
         ref=_matching(_REF, data["ref"]),
@@ -105,7 +104,7 @@ def _build(data: Mapping[str, Any]) -> BuildJob:
         compiler=_matching(_SAFE_WORD, data["compiler"]),
         timeout_seconds=float(data["timeout_seconds"]),
         jobs=max(1, int(data["jobs"])),
-        sandbox=data["sandbox"] == "bwrap",
+        sandbox=_wants_sandbox(data["sandbox"]),
         config_name=_matching(_SAFE_WORD, config["name"]),
         config_base=_matching(_SAFE_WORD, config["base"]),
         fragment=str(config["fragment"]),
@@ -128,6 +127,7 @@ def _session(data: Mapping[str, Any]) -> SessionJob:
         boot_driver=str(data["boot_driver"]),
         virtual=bool(data["virtual"]),
         clock=str(data["clock"]),
+        sandbox=_wants_sandbox(data.get("sandbox", "bwrap")),
         options=dict(data["options"]),
         boot_timeout_seconds=float(data["boot_timeout_seconds"]),
         kernels=kernels,
@@ -146,6 +146,12 @@ def _case(data: Mapping[str, Any]) -> PlannedCase:
         timeout_seconds=int(data["timeout_seconds"]),
         metrics=tuple(_matching(_SAFE_WORD, metric) for metric in data["metrics"]),
     )
+
+
+def _wants_sandbox(value: object) -> bool:
+    if value not in {"bwrap", "none"}:
+        raise ValueError(f"sandbox {value!r}")
+    return value == "bwrap"
 
 
 def _git_url(value: object) -> str:

@@ -5,17 +5,24 @@ import http.client
 import json
 import os
 import random
+import re
 import shutil
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from tidemark_agent.errors import InfrastructureError, RefusedError, UnreachableError
+from tidemark_agent.errors import (
+    FailingError,
+    InfrastructureError,
+    RefusedError,
+    UnauthorizedError,
+    UnreachableError,
+)
 from tidemark_agent.log import Log
 
 _TIMEOUT_SECONDS = 30
@@ -23,7 +30,10 @@ _LONGEST_PAUSE_SECONDS = 30.0
 _LONGEST_ANSWER = 8 * 1024 * 1024
 # Refusals that time cures: request timeout, too early, too many requests.
 _TEMPORARY = frozenset({408, 425, 429})
+_UNAUTHORIZED = frozenset({401, 403})
 _FIRST_SERVER_ERROR = 500
+# JSON can write them, yet no database stores them as text.
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -37,10 +47,18 @@ class _TemporaryError(Exception):
     pass
 
 
-class Client:
-    """Calls of one agent to one server. Usable from several threads."""
+class _ServerError(_TemporaryError):
+    pass
 
-    def __init__(self, *, server: str, token: str, agent: str, log: Log, stop: threading.Event) -> None:
+
+class Client:
+    """Calls of one agent to one server. Usable from several threads.
+
+    `token` is asked before each call, for tokens are renewed while agents run. `failures` of a call is how many server
+    errors (5xx) it stands; without it only the patience counts.
+    """
+
+    def __init__(self, *, server: str, token: Callable[[], str], agent: str, log: Log, stop: threading.Event) -> None:
         self._base = server.rstrip("/") + "/api/v1/agent/"
         self._token = token
         self._log = log
@@ -51,18 +69,20 @@ class Client:
             handlers.append(urllib.request.ProxyHandler({}))
         self._opener = urllib.request.build_opener(*handlers)
 
-    def post(self, path: str, body: Mapping[str, Any], *, patience: float) -> dict[str, Any]:
+    def post(
+        self, path: str, body: Mapping[str, Any], *, patience: float, failures: int | None = None
+    ) -> dict[str, Any]:
         """Post `body`, with this agent's name added, until it is answered or `patience` (seconds) is over."""
-        data = json.dumps({**body, "agent": self.agent}).encode()
-        answer = self._persist("POST", path, patience, data=data)
+        data = json.dumps(_storable({**body, "agent": self.agent})).encode()
+        answer = self._persist("POST", path, patience, failures, data=data)
         try:
             value = json.loads(answer or b"{}")
         except ValueError as error:
             raise UnreachableError(f"POST {path}: the answer is no JSON") from error
         return value if isinstance(value, dict) else {}
 
-    def put_artifact(self, sha256: str, source: Path, *, patience: float) -> None:
-        self._persist("PUT", f"artifacts/{sha256}", patience, source=source)
+    def put_artifact(self, sha256: str, source: Path, *, patience: float, failures: int | None = None) -> None:
+        self._persist("PUT", f"artifacts/{sha256}", patience, failures, source=source)
 
     def fetch_artifact(self, sha256: str, target: Path, *, patience: float) -> None:
         """Store the artifact at `target`; nothing but bytes with this hash ever gets there."""
@@ -82,6 +102,7 @@ class Client:
         method: str,
         path: str,
         patience: float,
+        failures: int | None = None,
         *,
         data: bytes | None = None,
         source: Path | None = None,
@@ -93,6 +114,10 @@ class Client:
             try:
                 return self._once(method, path, data, source, target)
             except _TemporaryError as error:
+                if failures is not None and isinstance(error, _ServerError):
+                    failures -= 1
+                    if failures <= 0:
+                        raise FailingError(f"{method} {path}: {error}") from error
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
                 wait = random.uniform(pause / 2, pause)  # noqa: S311 (jitter, no secret)
                 self._log.warning("server-unreachable", path=path, reason=str(error), again_in=round(wait, 1))
@@ -101,7 +126,7 @@ class Client:
 
     def _once(self, method: str, path: str, data: bytes | None, source: Path | None, target: Path | None) -> bytes:
         request = urllib.request.Request(self._base + path, method=method)  # noqa: S310 (the operator's own address)
-        request.add_header("Authorization", f"Bearer {self._token}")
+        request.add_header("Authorization", f"Bearer {self._current_token()}")
         request.add_header("Accept", "application/json, application/problem+json, application/octet-stream")
         try:
             if source is not None:
@@ -112,6 +137,12 @@ class Client:
             raise _sorted_error(error) from error
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
             raise _TemporaryError(str(error) or type(error).__name__) from error
+
+    def _current_token(self) -> str:
+        try:
+            return self._token()
+        except OSError as error:
+            raise _TemporaryError(f"the token cannot be read: {error}") from error
 
     def _send(
         self, request: urllib.request.Request, body: bytes | IO[bytes] | None, size: int | None, target: Path | None
@@ -138,6 +169,20 @@ def _sorted_error(error: urllib.error.HTTPError) -> Exception:
         message = str(problem.get("detail") or problem.get("title") or message)
     except (ValueError, AttributeError, OSError, http.client.HTTPException):
         pass  # A proxy's error page is no problem+json; the status alone decides.
-    if error.code >= _FIRST_SERVER_ERROR or error.code in _TEMPORARY:
+    if error.code >= _FIRST_SERVER_ERROR:
+        return _ServerError(f"{error.code} {code}: {message}")
+    if error.code in _TEMPORARY:
         return _TemporaryError(f"{error.code} {code}: {message}")
-    return RefusedError(error.code, code, message)
+    kind = UnauthorizedError if error.code in _UNAUTHORIZED else RefusedError
+    return kind(error.code, code, message)
+
+
+def _storable(value: Any) -> Any:
+    """`value` with every text in it such that a database can store it: texts may come from a tested kernel."""
+    if isinstance(value, str):
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+    if isinstance(value, Mapping):
+        return {_storable(name): _storable(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    return value

@@ -28,8 +28,16 @@ class RefusedError(AgentError):
         self.code = code
 
 
+class UnauthorizedError(RefusedError):
+    """The server does not take this token: it may be renewed, so what was asked is not wrong for good."""
+
+
 class UnreachableError(AgentError):
     """The server gave no usable answer within the caller's patience."""
+
+
+class FailingError(UnreachableError):
+    """The server is there, but it breaks each time it is asked this."""
 
 
 def file_trouble(error: OSError) -> str:

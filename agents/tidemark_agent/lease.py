@@ -4,7 +4,7 @@ import threading
 from typing import Self
 
 from tidemark_agent.client import Client
-from tidemark_agent.errors import RefusedError, UnreachableError
+from tidemark_agent.errors import RefusedError, UnauthorizedError, UnreachableError
 from tidemark_agent.log import Log
 
 
@@ -47,7 +47,7 @@ class Lease:
                 answer = self._client.post(
                     f"attempts/{self._key}/heartbeat", {"progress": self.progress}, patience=self._seconds / 3
                 )
-            except UnreachableError:
+            except (UnreachableError, UnauthorizedError):
                 continue
             except RefusedError as error:
                 self.end(f"the server refused the heartbeat: {error}", superseded=True)

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,18 +11,33 @@ from pathlib import Path
 from tidemark_agent.errors import StoppedError
 
 _POLL_SECONDS = 0.5
+_PROBE_SECONDS = 0.05
 
 
-def try_lock(path: Path) -> int | None:
-    """An open descriptor that holds the lock, or None if another process holds it."""
+def try_lock(path: Path, *, patience: float = 0.0) -> int | None:
+    """An open descriptor that holds the lock, or None if another process holds it for all of `patience` (seconds).
+
+    The file then holds this process's id: the dispatcher that started the agent finds there whom to stop.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + patience
+    while not _is_ours(descriptor):
+        if time.monotonic() >= deadline:
+            os.close(descriptor)
+            return None
+        time.sleep(_PROBE_SECONDS)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor
+
+
+def _is_ours(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        return False
+    return True
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,11 @@ from tidemark_agent.spool import Spool
 from tidemark_agent.version import agent_version
 
 DONE, FAILED, REFUSED, UNREACHABLE = 0, 1, 3, 75
+_LOCK_PATIENCE = 1.0
 _CLAIM_PATIENCE = 600.0
 _LAST_PATIENCE = 600.0
 _GOODBYE_PATIENCE = 5.0
+_DRAIN_PAUSE = 10.0
 _CONFLICT = 409
 
 
@@ -116,29 +119,43 @@ class Worker:
     def _build(self, job: BuildJob, lease: Lease, log: Log) -> str:
         state = self.settings.state
         ccache = os.environ.get("TIDEMARK_CCACHE_DIR")
-        outcome = KernelBuilder(
+        builder = KernelBuilder(
             job=job,
             work=state / "work",
             ccache=Path(ccache).resolve() if ccache else state / "ccache",
             log=log,
             stop=self.stop,
             progress=lambda text: setattr(lease, "progress", text),
-        ).build()
+        )
         path = f"attempts/{self.key}/build"
+        with builder.built() as outcome:
+            trouble = self._spool_build(path, outcome)
+        if trouble:
+            # No room even for the result: it is small, so it goes without its files and without the spool.
+            log.failure("spool-failed", reason=trouble)
+            poor = BuildOutcome("infrastructure", outcome.seconds, trouble)
+            self.client.post(path, build_body(poor, []), patience=_LAST_PATIENCE)
+            return trouble
+        return outcome.reason if outcome.outcome == "infrastructure" else ""
+
+    def _spool_build(self, path: str, outcome: BuildOutcome) -> str:
+        """Copy the result and its files into the spool; why that failed, or ""."""
         try:
             artifacts = [_artifact(self.spool, kind, file) for kind, file in outcome.files.items()]
             self.spool.put(path, build_body(outcome, artifacts), artifacts=tuple(a["sha256"] for a in artifacts))
         except OSError as error:
-            # No room even for the result: it is small, so it goes without its files and without the spool.
-            log.failure("spool-failed", reason=str(error))
-            poor = BuildOutcome("infrastructure", outcome.seconds, file_trouble(error))
-            self.client.post(path, build_body(poor, []), patience=_LAST_PATIENCE)
-            return poor.reason
-        return outcome.reason if outcome.outcome == "infrastructure" else ""
+            return file_trouble(error)
+        return ""
 
     def _drain(self) -> str:
+        """Send what this attempt still has; why that failed, or ""."""
+        deadline = time.monotonic() + _LAST_PATIENCE
         try:
             self.spool.upload(self.client, patience=_LAST_PATIENCE)
+            while self.spool.has(f"attempts/{self.key}/"):
+                if time.monotonic() > deadline or self.stop.wait(_DRAIN_PAUSE):
+                    return "results wait in the spool: the server does not take them"
+                self.spool.upload(self.client, patience=_LAST_PATIENCE)
         except UnreachableError as error:
             return f"results wait in the spool: {error}"
         return ""
@@ -155,14 +172,19 @@ def run_attempt(key: str, settings: Settings) -> int:
     """Run one attempt; a second process with the same key ends at once."""
     log = Log(key=key)
     settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = try_lock(settings.state / f"{key}.lock")
+    # Whoever only asks whether an agent lives holds the lock for an instant: that must not send this one away.
+    lock = try_lock(settings.state / f"{key}.lock", patience=_LOCK_PATIENCE)
     if lock is None:
         log.info("already-running")
         return DONE
     stop = threading.Event()
     _stop_on_signals(stop)
+
+    def token() -> str:
+        return settings.token_file.read_text(encoding="utf-8").strip()
+
     try:
-        token = settings.token_file.read_text(encoding="utf-8").strip()
+        token()
     except OSError as error:
         log.failure("token-unreadable", reason=str(error))
         return REFUSED

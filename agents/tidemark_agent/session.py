@@ -16,7 +16,7 @@ from tidemark_agent.boot.initramfs import build_initramfs
 from tidemark_agent.boot.qemu import QemuDriver
 from tidemark_agent.boot.tsc import COUNTED_KHZ, host_tsc_khz
 from tidemark_agent.client import Client
-from tidemark_agent.errors import InfrastructureError, RefusedError, UnreachableError
+from tidemark_agent.errors import InfrastructureError, RefusedError, UnauthorizedError, UnreachableError
 from tidemark_agent.log import Log
 from tidemark_agent.spool import Sent, Spool
 
@@ -68,6 +68,7 @@ class SessionRunner:
         return QemuDriver(
             options=self.job.options,
             clock=self.job.clock,
+            sandbox=self.job.sandbox,
             timeout_seconds=self.job.boot_timeout_seconds,
             image={kernel.image: self._image(kernel.image) for kernel in self.job.kernels.values()},
             initramfs=self._initramfs(),
@@ -92,7 +93,11 @@ class SessionRunner:
         return path
 
     def _tsc_khz(self) -> int | None:
-        """One value for all boots of the session: a difference between boots must not come from here."""
+        """One value for all boots of this attempt, so that no difference between them comes from here.
+
+        Counted instructions have a fixed one. Else it is measured anew: another attempt of the session may differ by
+        the error of the measurement. None lets the kernel find it out.
+        """
         if self.job.clock == "instructions":
             return COUNTED_KHZ
         return host_tsc_khz(self._cache("benchmarks"), self.stop)
@@ -132,7 +137,7 @@ class SessionRunner:
     def _is_wanted(self, boot: PlannedBoot) -> bool:
         try:
             answer = self.client.post(f"attempts/{self.key}/boots/{boot.position}/start", {}, patience=self.patience)
-        except UnreachableError:
+        except (UnreachableError, UnauthorizedError):
             return True
         return answer.get("continue") is not False
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tidemark_agent.client import Client
-from tidemark_agent.errors import RefusedError
+from tidemark_agent.errors import FailingError, RefusedError, UnauthorizedError
 from tidemark_agent.log import Log
 
 _FORGOTTEN_SECONDS = 24 * 3600
+_MOST_FAILURES = 5
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -56,6 +57,7 @@ class Spool:
         self._refused = directory / "refused"
         self._owner = str(owner.resolve())
         self._log = log
+        self._troubled: set[Path] = set()
         for path in (self._directory, self._blobs, self._refused):
             path.mkdir(parents=True, exist_ok=True)
 
@@ -68,12 +70,13 @@ class Spool:
 
     def put_artifact(self, source: Path) -> tuple[str, int]:
         """Keep a copy of `source` until its result is sent; its SHA-256 and size."""
-        with source.open("rb") as stream:
-            sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-        target = self._blobs / sha256
-        temporary = _temporary(target)
+        temporary = _temporary(self._blobs / source.name)
         try:
             shutil.copyfile(source, temporary)
+            # The copy is hashed, for whatever happens to the source meanwhile.
+            with temporary.open("rb") as stream:
+                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            target = self._blobs / sha256
             _settle(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
@@ -97,14 +100,23 @@ class Spool:
                 yield item
 
     def upload(self, client: Client, *, patience: float) -> list[Sent]:
-        """Send all that waits; raises UnreachableError with the rest still waiting."""
-        self._forget_partial_files()
+        """Send what waits; raises UnreachableError, with the rest still waiting, when the server is away.
+
+        A result on which the server breaks each time, or which the token does not suffice for, is kept and the next
+        one's turn comes: it must not stand in the way of all others for ever.
+        """
+        self._forget_leftovers()
         sent = []
         for item in self.items():
+            failures = 1 if item.file in self._troubled else _MOST_FAILURES
             try:
                 for sha256 in item.artifacts:
-                    client.put_artifact(sha256, self._blobs / sha256, patience=patience)
-                answer = client.post(item.path, item.body, patience=patience)
+                    client.put_artifact(sha256, self._blobs / sha256, patience=patience, failures=failures)
+                answer = client.post(item.path, item.body, patience=patience, failures=failures)
+            except (FailingError, UnauthorizedError) as error:
+                self._log.failure("result-kept", path=item.path, reason=str(error))
+                self._troubled.add(item.file)
+                continue
             except (RefusedError, FileNotFoundError) as error:
                 self._log.failure("result-refused", path=item.path, reason=str(error))
                 self._refuse(item.file, str(error))
@@ -115,6 +127,10 @@ class Spool:
             sent.append(Sent(item.path, answer))
         return sent
 
+    def has(self, prefix: str) -> bool:
+        """Whether a result for a path that begins with `prefix` still waits."""
+        return any(item.path.startswith(prefix) for item in self.items())
+
     def _refuse(self, file: Path, reason: str) -> None:
         _write_durably(self._refused / f"{file.stem}.reason", f"{reason}\n".encode())
         try:
@@ -123,26 +139,37 @@ class Spool:
             return
 
     def _drop_artifacts(self, item: Item) -> None:
-        needed = {sha256 for other in self._all_artifacts() for sha256 in other}
+        needed = self._needed_artifacts()
         for sha256 in item.artifacts:
             if sha256 not in needed:
                 (self._blobs / sha256).unlink(missing_ok=True)
 
-    def _all_artifacts(self) -> Iterator[list[str]]:
-        for file in self._directory.glob("*.json"):
+    def _needed_artifacts(self) -> set[str]:
+        """What any owner's results refer to, those that were refused too: people may send them again."""
+        needed: set[str] = set()
+        for file in (*self._directory.glob("*.json"), *self._refused.glob("*.json")):
             try:
-                yield list(json.loads(file.read_bytes()).get("artifacts", []))
-            except (OSError, ValueError, AttributeError):
+                needed.update(json.loads(file.read_bytes()).get("artifacts", []))
+            except (OSError, ValueError, AttributeError, TypeError):
                 continue
+        return needed
 
-    def _forget_partial_files(self) -> None:
+    def _forget_leftovers(self) -> None:
+        """Delete what agents that were killed left: half-written files, and artifacts whose result never came."""
         oldest = time.time() - _FORGOTTEN_SECONDS
-        for file in (*self._directory.glob("*.partial"), *self._blobs.glob("*.partial")):
-            try:
-                if file.stat().st_mtime < oldest:
-                    file.unlink()
-            except FileNotFoundError:
-                continue
+        files = [*self._directory.glob("*.partial"), *self._blobs.iterdir()]
+        old = [file for file in files if _is_older(file, oldest)]
+        needed = self._needed_artifacts() if old else set()
+        for file in old:
+            if file.name not in needed:
+                file.unlink(missing_ok=True)
+
+
+def _is_older(file: Path, moment: float) -> bool:
+    try:
+        return file.stat().st_mtime < moment
+    except FileNotFoundError:
+        return False  # Another agent has just sent or renamed it.
 
 
 def _temporary(target: Path) -> Path:

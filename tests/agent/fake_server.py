@@ -31,6 +31,7 @@ class Lab:
     unwanted: set[str] = field(default_factory=set)
     failures_left: int = 0
     refusal: tuple[int, str] | None = None
+    broken: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -117,6 +118,8 @@ def answer_call(  # noqa: PLR0911 (one line for each refusal)
             return problem(503, "unavailable")
         if lab.refusal is not None:
             return problem(*lab.refusal)
+        if path.removeprefix(PREFIX) in lab.broken:
+            return problem(500, "crashed")
         if token != f"Bearer {TOKEN}":
             return problem(401, "not-authenticated")
         if not path.startswith(PREFIX):

@@ -1,9 +1,13 @@
 """The parts of a kernel build that need no kernel: configuration, logs, notes, object directories."""
 
 import os
+import stat
 import struct
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,8 @@ from tidemark_agent.build.failure import first_error, log_tail
 from tidemark_agent.build.kconfig import lost_symbols
 from tidemark_agent.build.objects import ObjectDirs, is_of_series, take_file
 from tidemark_agent.errors import KernelError
+
+_NOBODY = 65534
 
 
 def test_kept_config_loses_nothing() -> None:
@@ -143,6 +149,56 @@ def test_objects_written_by_a_killed_build_are_dropped_and_older_ones_stay(tmp_p
     (objects / "half.o").write_text("ha")
     # The agent is killed here: nobody calls close.
     assert sorted(path.name for path in dirs.open(keep=True).iterdir()) == ["old.o"]
+
+
+@contextmanager
+def bound_by_permissions(root: Path) -> Iterator[None]:
+    """Tests may run as root, who may delete anything; here they are a plain user to whom all below `root` belongs."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (root, *root.rglob("*")):
+        os.chown(path, _NOBODY, _NOBODY, follow_symlinks=False)
+    os.seteuid(_NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_directories_that_a_series_locked_are_deleted_all_the_same() -> None:
+    # Not below tmp_path, into which only its owner gets.
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        dirs = ObjectDirs(root=root, stop=threading.Event())
+        copy = dirs.open(keep=False)
+        for mode in (0o555, 0o000):
+            (copy / f"locked-{mode}/deep").mkdir(parents=True)
+            (copy / f"locked-{mode}/deep/evil.o").write_text("evil")
+            (copy / f"locked-{mode}/deep").chmod(mode)
+            (copy / f"locked-{mode}").chmod(mode)
+        copy.chmod(0o555)
+        with bound_by_permissions(root):
+            dirs.close()
+        assert [path.name for path in root.iterdir()] == ["obj"]
+
+
+def test_copy_that_cannot_be_deleted_is_never_built_in_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemark_agent.build.objects.shutil.rmtree", lambda *_args, **_options: None)
+    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    (dirs.open(keep=True) / "mm.o").write_text("base")
+    dirs.close()
+    (dirs.open(keep=False) / "evil.o").write_text("evil")
+    dirs.close()
+    assert [path.name for path in dirs.open(keep=False).iterdir()] == ["mm.o"]
+
+
+def test_deleting_a_copy_opens_nothing_that_it_links_to(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir(mode=0o500)
+    dirs = ObjectDirs(root=tmp_path / "root", stop=threading.Event())
+    (dirs.open(keep=False) / "link").symlink_to(tmp_path / "secret")
+    dirs.close()
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o500
 
 
 def test_refs_tell_whose_code_it_is() -> None:

@@ -3,11 +3,19 @@
 import hashlib
 import io
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from tidemark_agent.client import Client
-from tidemark_agent.errors import InfrastructureError, RefusedError, UnreachableError
+from tidemark_agent.errors import (
+    FailingError,
+    InfrastructureError,
+    RefusedError,
+    UnauthorizedError,
+    UnreachableError,
+)
+from tidemark_agent.lease import Lease
 from tidemark_agent.log import Log
 
 from tests.agent.fake_server import TOKEN, Lab, running_server
@@ -19,7 +27,7 @@ def build_client(
     server: str, *, stream: io.StringIO | None = None, token: str = TOKEN, stop: threading.Event | None = None
 ) -> Client:
     log = Log(stream or io.StringIO())
-    return Client(server=server, token=token, agent="agent-1", log=log, stop=stop or threading.Event())
+    return Client(server=server, token=lambda: token, agent="agent-1", log=log, stop=stop or threading.Event())
 
 
 def build_lab() -> Lab:
@@ -95,3 +103,47 @@ def test_artifact_comes_and_goes_unchanged(tmp_path: Path) -> None:
         client.put_artifact(sha256, tmp_path / "there", patience=5)
         client.fetch_artifact(sha256, tmp_path / "back", patience=5)
     assert (tmp_path / "back").read_bytes() == content
+
+
+def test_text_that_no_database_stores_does_not_leave_the_agent() -> None:
+    lab = build_lab()
+    body = {"reason": "a\0b\ud800c", "notes": [{"reason": "\udfff"}], "seconds": 1.5, "good": True}
+    with running_server(lab) as server:
+        build_client(server).post("attempts/session-1-1/boots/0", body, patience=5)
+    clean = {"reason": "a\ufffdb\ufffdc", "notes": [{"reason": "\ufffd"}], "seconds": 1.5, "good": True}
+    assert lab.boots[("session-1", 0)] == {**clean, "agent": "agent-1"}
+
+
+def test_server_that_breaks_each_time_is_given_up_after_some_failures() -> None:
+    lab = build_lab()
+    lab.broken.add(CLAIM)
+    with running_server(lab) as server, pytest.raises(FailingError):
+        build_client(server).post(CLAIM, {}, patience=3600, failures=2)
+    assert len(lab.calls) == 2
+
+
+def test_renewed_token_is_used_by_the_next_call(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("tm_1_old")
+    with running_server(build_lab()) as server:
+        client = Client(
+            server=server, token=file.read_text, agent="agent-1", log=Log(io.StringIO()), stop=threading.Event()
+        )
+        with pytest.raises(UnauthorizedError):
+            client.post(CLAIM, {}, patience=5)
+        file.write_text(TOKEN)
+        assert client.post(CLAIM, {}, patience=5)["kind"] == "session"
+
+
+def test_token_that_is_being_renewed_does_not_end_the_work() -> None:
+    lab = build_lab()
+    lab.refusal = (401, "not-authenticated")
+    stop = threading.Event()
+    with running_server(lab) as server:
+        client = build_client(server, stop=stop)
+        with Lease(client, "session-1-1", seconds=0.06, stop=stop, log=Log(io.StringIO())) as lease:
+            end = time.monotonic() + 60
+            while len(lab.calls) < 3:
+                assert time.monotonic() < end, "no third heartbeat"
+                time.sleep(0.01)
+    assert (lease.reason, stop.is_set()) == ("", False)

@@ -122,6 +122,13 @@ def test_one_bad_case_leaves_the_other_measured() -> None:
     ]
 
 
+def test_error_text_of_a_case_has_nothing_that_cannot_be_stored() -> None:
+    line = r'{"case":"fault-4k","error":"no\u0000 page\ud800 \u001b[2Jleft"}'
+    lines = [*proof(), *section("case-0", [line], status=1), *section("bye", ["done"])]
+    _, notes = measurements_of(read_console("\n".join(lines).encode(), NONCE), [FAULT])
+    assert notes[0].reason == "exit status 1: no page? left"
+
+
 def test_case_that_was_killed_is_a_timeout_note() -> None:
     lines = [*proof(), *section("case-0", [], status=137), *section("case-1", value_lines("copy", [1, 1, 1]))]
     verdict = judged([*lines, *section("bye", ["done"])])
@@ -153,6 +160,13 @@ def test_reset_before_the_end_is_the_kernels_fault() -> None:
 def test_boot_that_hangs_after_user_space_is_a_timeout() -> None:
     verdict = judged(proof(), timed_out=True)
     assert (verdict.outcome, verdict.build_id) == ("timeout", BUILD_ID)
+
+
+def test_kernel_message_among_the_notes_does_not_change_the_build_id() -> None:
+    lines = good_boot()
+    at = lines.index(notes_hex(BUILD_ID))
+    lines[at : at + 1] = [lines[at][:64], "[    1.433686] feed face: decade", lines[at][64:].ljust(64)]
+    assert (judged(lines).outcome, judged(lines).build_id) == ("measured", BUILD_ID)
 
 
 def test_other_build_id_is_the_wrong_kernel() -> None:

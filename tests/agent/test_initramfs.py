@@ -70,3 +70,8 @@ def test_dynamic_busybox_is_refused(tmp_path: Path) -> None:
     (tmp_path / "busybox").write_bytes(Path("/bin/sh").resolve().read_bytes())
     with pytest.raises(InfrastructureError, match="not static"):
         find_busybox([str(tmp_path / "busybox")])
+
+
+def test_kernel_is_silenced_before_it_has_to_prove_itself() -> None:
+    found = {name: content for name, _, content in members(gzip.decompress(build_initramfs(CASES, {"mm-basic": b"p"})))}
+    assert 0 < found["init"].index(b"dmesg -n 1") < found["init"].index(b"\nsection ")

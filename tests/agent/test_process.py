@@ -95,6 +95,13 @@ def test_stragglers_go_when_the_program_ends_by_itself(tmp_path: Path) -> None:
     wait_until(lambda: not any(is_alive(pid) for pid in read_ids(tmp_path)))
 
 
+def test_program_that_has_left_its_group_does_not_get_away(tmp_path: Path) -> None:
+    away = "setsid --fork sh -c 'setsid sleep 600 & echo $! $$ > ids; wait'"
+    words = ["sh", "-c", f"{away}; until [ -s ids ]; do sleep 0.05; done"]
+    assert run(words, output=tmp_path / "out", timeout=60, stop=threading.Event(), directory=tmp_path).code == 0
+    assert not any(is_alive(pid) for pid in read_ids(tmp_path))
+
+
 def test_killed_agent_takes_its_children_along(tmp_path: Path) -> None:
     code = (
         "import sys, threading; from pathlib import Path; from tidemark_agent.process import run; "

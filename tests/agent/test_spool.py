@@ -1,8 +1,11 @@
 """The spool: results survive crashes, refusals and servers that are away."""
 
+import hashlib
 import io
 import json
+import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from tidemark_agent.client import Client
 from tidemark_agent.errors import UnreachableError
 from tidemark_agent.log import Log
+from tidemark_agent.run import Settings, Worker
 from tidemark_agent.spool import Spool
 
 from tests.agent.fake_server import TOKEN, Lab, running_server
@@ -28,7 +32,7 @@ def build_spool(state: Path, owner: str = "token") -> Spool:
 
 
 def build_client(server: str, token: str = TOKEN) -> Client:
-    return Client(server=server, token=token, agent="agent-1", log=quiet(), stop=threading.Event())
+    return Client(server=server, token=lambda: token, agent="agent-1", log=quiet(), stop=threading.Event())
 
 
 def build_lab() -> Lab:
@@ -119,3 +123,81 @@ def test_artifact_that_another_result_needs_is_kept(tmp_path: Path) -> None:
     with running_server(Lab(assignments={"build-1-1": {}})) as server:
         spool.upload(build_client(server), patience=5)
     assert (tmp_path / "spool/artifacts" / sha256).exists()
+
+
+def test_result_on_which_the_server_breaks_waits_and_the_next_one_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    spool = build_spool(tmp_path)
+    bad = f"attempts/{KEY}/boots/1"
+    spool.put(bad, RESULT)
+    spool.put(BOOT, RESULT)
+    lab = build_lab()
+    lab.broken.add(bad)
+    with running_server(lab) as server:
+        assert [item.path for item in spool.upload(build_client(server), patience=600)] == [BOOT]
+        assert [item.path for item in spool.items()] == [bad]
+        lab.broken.clear()
+        assert [item.path for item in spool.upload(build_client(server), patience=600)] == [bad]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_token_that_is_not_taken_refuses_no_result(tmp_path: Path, status: int) -> None:
+    spool = build_spool(tmp_path)
+    spool.put(BOOT, RESULT)
+    lab = build_lab()
+    lab.refusal = (status, "token")
+    with running_server(lab) as server:
+        assert spool.upload(build_client(server), patience=5) == []
+        assert [item.path for item in spool.items()] == [BOOT]
+        lab.refusal = None
+        assert len(spool.upload(build_client(server), patience=5)) == 1
+    assert list((tmp_path / "spool/refused").iterdir()) == []
+
+
+def test_machine_goes_on_to_work_with_a_result_that_cannot_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    spool = build_spool(tmp_path)
+    spool.put("attempts/session-3-1/boots/0", RESULT)
+    lab = build_lab()
+    lab.broken.add("attempts/session-3-1/boots/0")
+    lab.holders[KEY] = "somebody"
+    settings = Settings(server="", token_file=tmp_path / "token", state=tmp_path)
+    with running_server(lab) as server:
+        client = build_client(server)
+        worker = Worker(key=KEY, settings=settings, client=client, spool=spool, log=quiet(), stop=threading.Event())
+        worker.work()
+    assert [path.rpartition("/")[2] for _, path in lab.calls] == ["0", "claim"]
+
+
+def test_artifact_is_named_after_the_bytes_that_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "bzImage"
+    source.write_bytes(b"first")
+
+    def copy_late(source: Path, target: Path) -> None:
+        source.write_bytes(b"second")
+        target.write_bytes(source.read_bytes())
+
+    monkeypatch.setattr("tidemark_agent.spool.shutil.copyfile", copy_late)
+    sha256, size = build_spool(tmp_path).put_artifact(source)
+    kept = (tmp_path / "spool/artifacts" / sha256).read_bytes()
+    assert (hashlib.sha256(kept).hexdigest(), len(kept)) == (sha256, size)
+
+
+def test_only_old_artifacts_that_no_result_needs_are_forgotten(tmp_path: Path) -> None:
+    spool = build_spool(tmp_path)
+    names = {}
+    for word in ("needed", "orphan", "young"):
+        (tmp_path / word).write_text(word)
+        names[word], _ = spool.put_artifact(tmp_path / word)
+    build_spool(tmp_path, "other").put("attempts/build-2-1/build", {}, artifacts=(names["needed"],))
+    two_days_ago = time.time() - 2 * 24 * 3600
+    for word in ("needed", "orphan"):
+        os.utime(tmp_path / "spool/artifacts" / names[word], (two_days_ago, two_days_ago))
+    with running_server(build_lab()) as server:
+        spool.upload(build_client(server), patience=5)
+    left = {path.name for path in (tmp_path / "spool/artifacts").iterdir()}
+    assert left == {names["needed"], names["young"]}

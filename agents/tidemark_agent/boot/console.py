@@ -178,7 +178,8 @@ def _error_text(lines: Sequence[str]) -> str:
     for line in lines:
         error = _json_line(line).get("error")
         if isinstance(error, str):
-            return error[:_LONGEST_REASON]
+            # JSON can spell what the console itself cannot show.
+            return clean_text(error.encode("utf-8", errors="replace"))[:_LONGEST_REASON]
     return ""
 
 

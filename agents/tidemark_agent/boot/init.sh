@@ -21,6 +21,8 @@ section() {
 	echo "@@$nonce end $name $status"
 }
 
+# From here on only emergencies of the kernel may come between the lines of the proof and of the measurements.
+$b dmesg -n 1
 section hello echo ready
 section boot_id $b cat /proc/sys/kernel/random/boot_id
 section notes $b hexdump -v -e '32/1 "%02x" "\n"' /sys/kernel/notes
@@ -33,8 +35,6 @@ section clock $b cat /sys/devices/system/clocksource/clocksource0/current_clocks
 
 # Huge pages are asked for by the case that wants them; a small machine starts with them off.
 [ -e /sys/kernel/mm/transparent_hugepage/enabled ] && echo madvise > /sys/kernel/mm/transparent_hugepage/enabled
-# From here on only emergencies of the kernel may come between the measurements.
-$b dmesg -n 1
 
 number=0
 while read -r seconds program name runs; do

@@ -18,6 +18,7 @@ from tidemark_agent.assignment import KernelImage, PlannedCase
 from tidemark_agent.boot.console import read_console
 from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.boot.verdict import Verdict, judge_boot
+from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, file_trouble
 from tidemark_agent.log import Log
 from tidemark_agent.process import Finished, capture, run
@@ -47,10 +48,11 @@ _COUNTED_COMMAND_LINE = "norandmaps"
 
 @dataclass(frozen=True)
 class QemuDriver:
-    """Boots kernels in an emulated machine of one CPU."""
+    """Boots kernels in an emulated machine of one CPU; with `sandbox` never outside of one."""
 
     options: Mapping[str, Any]
     clock: str
+    sandbox: bool
     timeout_seconds: float
     image: Mapping[str, Path]
     initramfs: Path
@@ -74,6 +76,9 @@ class QemuDriver:
             verdict = self._early_verdict(done) or judge_boot(
                 console, kernel=kernel, cases=cases, timed_out=done.timed_out, hypervisor=_HYPERVISOR, clock=self.clock
             )
+            if verdict.outcome != "measured" and is_nearly_full(self.work):
+                # The emulator drops what its console file has no room for, and ends as if all were well.
+                verdict = Verdict("infrastructure", "no disk space left for the boot")
         except InfrastructureError as error:
             verdict = Verdict("infrastructure", str(error))
         except OSError as error:
@@ -112,6 +117,8 @@ class QemuDriver:
                 environment={"PATH": "/usr/local/bin:/usr/bin:/bin"},
             )
             words = room.wrap(self._words("/image", "/initramfs", f"{_INSIDE}/console", nonce))
+        elif self.sandbox:
+            raise InfrastructureError("the emulator needs a sandbox: bwrap is missing or may not be used here")
         else:
             self.log.warning("emulator-without-sandbox", reason="bwrap is missing or may not be used here")
             words = self._words(str(image), str(self.initramfs), str(self._console), nonce)

@@ -10,7 +10,7 @@ from tidemark_agent.build.elf import build_id_of_notes
 from tidemark_agent.probe import Facts, facts_from
 
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_NOT_HEX = re.compile(r"[^0-9a-f]")
+_HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,12 @@ def _boot_id(console: Console) -> str:
 
 
 def _build_id(console: Console) -> str:
-    """The build id in the hexadecimal dump of the kernel's notes, padded with blanks where the last line ends early."""
+    """The build id in the hexadecimal dump of the kernel's notes, padded with blanks where the last line ends early.
+
+    Lines with anything else in them are no part of it: a kernel message has hexadecimal digits, too.
+    """
     section = console.sections.get("notes")
     if section is None or section.status != 0:
         return ""
-    digits = _NOT_HEX.sub("", "".join(section.lines))
-    return build_id_of_notes(bytes.fromhex(digits[: len(digits) // 2 * 2]))
+    lines = (line.strip() for line in section.lines)
+    return build_id_of_notes(bytes.fromhex("".join(line for line in lines if _HEX.fullmatch(line))))

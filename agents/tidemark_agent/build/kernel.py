@@ -3,7 +3,8 @@
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,25 +57,30 @@ class KernelBuilder:
     stop: threading.Event
     progress: Callable[[str], None]
 
-    def build(self) -> BuildOutcome:
+    @contextmanager
+    def built(self) -> Iterator[BuildOutcome]:
+        """Build; the files of the outcome are its own until the context ends, for so long the tree's lock is held."""
+        self._build_log.parent.mkdir(parents=True, exist_ok=True)
+        with held_lock(self._tree / "lock", stop=self.stop):
+            yield self._outcome()
+
+    def _outcome(self) -> BuildOutcome:
         started = time.monotonic()
         found = _Findings()
         outcome, reason = "built", ""
-        self._build_log.parent.mkdir(parents=True, exist_ok=True)
         files: dict[str, Path] = {}
-        with held_lock(self._tree / "lock", stop=self.stop):
-            try:
-                files = self._build(found, deadline=started + self.job.timeout_seconds)
-            except KernelError as error:
-                outcome, reason = "failed", str(error)
-            except InfrastructureError as error:
-                outcome, reason = "infrastructure", str(error)
-            except OSError as error:
-                outcome, reason = "infrastructure", file_trouble(error)
-            tail = ""
-            if self._build_log.exists():
-                files["log"] = self._build_log
-                tail = log_tail(read_log(self._build_log))
+        try:
+            files = self._build(found)
+        except KernelError as error:
+            outcome, reason = "failed", str(error)
+        except InfrastructureError as error:
+            outcome, reason = "infrastructure", str(error)
+        except OSError as error:
+            outcome, reason = "infrastructure", file_trouble(error)
+        tail = ""
+        if self._build_log.exists():
+            files["log"] = self._build_log
+            tail = log_tail(read_log(self._build_log))
         self.log.info("build-ended", outcome=outcome, reason=reason, build_id=found.build_id)
         return BuildOutcome(
             outcome=outcome,
@@ -102,7 +108,7 @@ class KernelBuilder:
     def _build_log(self) -> Path:
         return self._root / "build.log"
 
-    def _build(self, found: _Findings, *, deadline: float) -> dict[str, Path]:
+    def _build(self, found: _Findings) -> dict[str, Path]:
         if self.job.arch not in _IMAGES:
             raise InfrastructureError(f"this agent cannot build for {self.job.arch}")
         self._build_log.unlink(missing_ok=True)
@@ -114,6 +120,8 @@ class KernelBuilder:
         dirs = ObjectDirs(root=self._root, stop=self.stop)
         objects = dirs.open(keep=keep)
         self.ccache.mkdir(parents=True, exist_ok=True)
+        # The time limit is on the kernel's own work: a slow disk or mirror before it is no fault of the kernel.
+        deadline = time.monotonic() + self.job.timeout_seconds
         maker = Maker(
             job=self.job,
             source=checkout.source,

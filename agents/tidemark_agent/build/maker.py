@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tidemark_agent.assignment import BuildJob
 from tidemark_agent.build.failure import first_error, read_log, says_disk_full
+from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, KernelError
 from tidemark_agent.process import capture, clean_environment, run
 from tidemark_agent.sandbox import Bind, Sandbox
@@ -23,8 +24,6 @@ _REPRODUCIBLE = {
     "KBUILD_BUILD_VERSION": "1",
 }
 _LARGEST_FILE = 4 * 1024**3
-# "No space left" in a log counts only when the disk is indeed nearly full: the text could be the patch's own.
-_NEARLY_FULL = 256 * 1024**2
 _INSIDE = Path("/build")
 
 
@@ -82,7 +81,8 @@ class Maker:
         if done.code == 0:
             return
         log = read_log(self.build_log)
-        if says_disk_full(log) and shutil.disk_usage(self.objects).free < _NEARLY_FULL:
+        # The text alone does not count: it could be the patch's own.
+        if says_disk_full(log) and is_nearly_full(self.objects):
             raise InfrastructureError("no disk space left for the build")
         last = log.strip().rpartition("\n")[2]
         raise KernelError(first_error(log, prefixes=(str(self._source_path),)) or last[:500] or f"exit {done.code}")

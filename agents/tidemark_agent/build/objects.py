@@ -4,9 +4,11 @@ A build runs code of its author, who could plant objects for later builds to pic
 builds goes into a copy that is thrown away; only revisions of watched trees build in the kept directory.
 """
 
+import contextlib
 import os
 import shutil
 import stat
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +18,12 @@ from tidemark_agent.process import capture
 
 _SERIES_REFS = "refs/tidemark/series/"
 _COPY_SECONDS = 600.0
+_COPIES = "obj-series"
 
 
 @dataclass(frozen=True)
 class ObjectDirs:
-    """The object directories of one tree and configuration below `root`."""
+    """The object directories of one tree and configuration below `root`; the caller holds the tree's lock."""
 
     root: Path
     stop: threading.Event
@@ -32,32 +35,36 @@ class ObjectDirs:
     def open(self, *, keep: bool) -> Path:
         """The directory to build in, holding what the last good build of a watched tree left."""
         self.kept.mkdir(parents=True, exist_ok=True)
+        self._drop_copies()
         self._drop_interrupted()
         if keep:
             self._mark.touch()
             return self.kept
-        shutil.rmtree(self._copy, ignore_errors=True)
+        # Always a new one: what cannot be deleted of an older copy is in nobody's way.
+        copy = Path(tempfile.mkdtemp(prefix=_COPIES, dir=self.root))
         # cp keeps the times that make compares, and shares blocks where the file system can.
         capture(
-            ["cp", "-a", "--reflink=auto", str(self.kept), str(self._copy)],
+            ["cp", "-a", "--reflink=auto", f"{self.kept}/.", str(copy)],
             scratch=self.root,
             timeout=_COPY_SECONDS,
             stop=self.stop,
         )
-        return self._copy
+        return copy
 
     def close(self) -> None:
         """The build ended by itself, well or not: make has left nothing half-written."""
         self._mark.unlink(missing_ok=True)
-        shutil.rmtree(self._copy, ignore_errors=True)
-
-    @property
-    def _copy(self) -> Path:
-        return self.root / "obj-series"
+        self._drop_copies()
 
     @property
     def _mark(self) -> Path:
         return self.root / "building"
+
+    def _drop_copies(self) -> None:
+        """Delete the copies of this build and of agents that were killed, as far as that can be done."""
+        for copy in self.root.glob(f"{_COPIES}*"):
+            _make_deletable(copy)
+            shutil.rmtree(copy, ignore_errors=True)
 
     def _drop_interrupted(self) -> None:
         """After a killed build, delete all it wrote: make would trust a half-written object newer than its source."""
@@ -75,6 +82,17 @@ class ObjectDirs:
 def is_of_series(ref: str) -> bool:
     """Whether the commit comes from a patch mail, so its build must leave no traces."""
     return ref.startswith(_SERIES_REFS)
+
+
+def _make_deletable(root: Path) -> None:
+    """Open all directories below `root`: a build may leave some from which nothing can be removed."""
+    with contextlib.suppress(OSError):
+        root.chmod(stat.S_IRWXU)
+    for directory, names, _files in os.walk(root):
+        for path in (Path(directory, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(stat.S_IRWXU)
 
 
 def take_file(root: Path, name: str, target: Path) -> None:
