@@ -1,6 +1,9 @@
 # `make help` lists what there is; each target is one command line that can be run by hand as well.
 PYTHON := .venv/bin/python
 ARGS ?=
+# A setup that was killed may have left an environment in which nothing of ours runs.
+READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
+NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo stop status test check lint format lock clean clean-cache
@@ -16,10 +19,10 @@ demo: ## one patch series from mail to verdict, on the running service (ARGS=--o
 	@$(PYTHON) -m demo $(ARGS)
 
 stop: ## end the service, its PostgreSQL and its Redis
-	@if [ -x $(PYTHON) ]; then $(PYTHON) -m scripts.stack down; else echo "nothing was ever started here"; fi
+	@if $(READY); then $(PYTHON) -m scripts.stack down; else $(NOT_READY); fi
 
 status: ## say what runs
-	@$(PYTHON) -m scripts.stack status || true
+	@if $(READY); then $(PYTHON) -m scripts.stack status || true; else $(NOT_READY); fi
 
 test: ## gates and all tests (ARGS="tests/lab -k lease": only these tests)
 	@scripts/setup.sh --test
@@ -43,7 +46,7 @@ lock: ## write the requirements files anew from pyproject.toml
 	@scripts/lock.sh
 
 clean: ## remove all that setup and the service made, their data too; keeps .cache
-	@if [ -x $(PYTHON) ]; then TIDEMARK_LOCAL=.local/test $(PYTHON) -m scripts.stack remove; $(PYTHON) -m scripts.stack remove; fi
+	@if $(READY); then TIDEMARK_LOCAL=.local/test $(PYTHON) -m scripts.stack remove; $(PYTHON) -m scripts.stack remove || true; fi
 	rm -rf .local .venv node_modules staticfiles .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 clean-cache: ## remove downloaded sources and compiler caches

@@ -1,26 +1,26 @@
 """`python -m demo`: one patch series from mail to verdict, on the running service."""
 
 import argparse
-import signal
+import os
 import sys
-from types import FrameType
-from typing import NoReturn
 
 from demo.driver import Demo, Options
 from demo.errors import DemoError
 from demo.guard import only_demo
 from demo.outcomes import OUTCOMES
+from demo.sandbox import require_sandbox
+from demo.signals import interrupt_once
 from demo.world import ROOT
 from scripts.stack import StackError, local_directory
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _as_interrupt)
+    interrupt_once()
     local = local_directory(ROOT)
     try:
         with only_demo(local) as claim:
+            require_sandbox(os.environ)
             return Demo(options, local, claim, sys.stdout).run()
     except (DemoError, StackError) as error:
         print(f"demo: {error}", file=sys.stderr)
@@ -42,10 +42,6 @@ def _options(arguments: list[str] | None) -> Options:
     parser.add_argument("--minutes", type=float, default=60.0, help="give up after this time (default: 60)")
     found = parser.parse_args(arguments)
     return Options(found.series, found.once, found.fresh, found.again, found.minutes)
-
-
-def _as_interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The demo from beginning to end. It makes the outside world and watches; all work is the service's own."""
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING, TextIO
 from demo import service
 from demo.archive import discussion, remark
 from demo.errors import DemoError
-from demo.guard import Claim
+from demo.guard import Claim, only_writer
 from demo.outcomes import OUTCOMES, Outcome
 from demo.patience import Patience
 from demo.postings import Posting, ensure_posting, find_posting, make_mails
 from demo.progress import Display
+from demo.signals import undisturbed
 from demo.source import ensure_tree
-from demo.times import Times
+from demo.times import Times, is_comparable
 from demo.world import ROOT, World, forget_world, open_world
 from scripts.stack import Stack, StackError, stack_down, stack_status
 
@@ -90,7 +90,7 @@ class Demo:
         try:
             posting, new = self._reach_the_series(world, display)
             view = self._follow(posting, display)
-            if view.state != "done":
+            if view.state != ("done" if self._options.outcome.mailed else "held"):
                 display.close()
                 self._tell_failure(view)
                 return 1
@@ -103,8 +103,12 @@ class Demo:
 
     def _reach_the_series(self, world: World, display: Display) -> tuple[Posting, bool]:
         """The outside world up to the mails in the archive; tells whether they are posted for the first time."""
-        with self._staged("tree", display):
-            tree = ensure_tree(world.cache, lambda text: display.tell("tree", text))
+
+        def say(text: str) -> None:
+            display.tell("tree", text)
+
+        with self._staged("tree", display), only_writer(world.cache, say):
+            tree = ensure_tree(world.cache, say)
             before = find_posting(world.folder, self._options.kind)
             posting = ensure_posting(world.folder, self._options.kind, tree.repository, again=self._options.again)
             display.finish("tree", f"{tree.head[:12]} on {posting.branch}")
@@ -201,19 +205,25 @@ class Demo:
         replies = checks.replies_to(posting.root_message_id, sent)
         self._say("", *summary.verdict_table(series), "", *summary.mail_lines(replies), *summary.check_lines(found))
         self._say("", *summary.time_lines(TITLES, display.seconds(), display.total()))
-        self._say("", f"{stack.url}/series/{series.pk}/")
-        if times is not None and not wrong:
+        self._say("", self._address(stack, series.pk))
+        if times is not None and not wrong and is_comparable(self._options.kind, self._local):
             times.remember(display.seconds())
         return 1 if wrong else 0
 
     def _tell_failure(self, view: "View") -> None:
-        url = self._stack.url if self._stack else ""
+        page = [self._address(self._stack, view.series_id)] if self._stack and view.series_id is not None else []
         self._say(
             f"\ndemo: the series is {view.state}: {view.reason}",
-            f"{url}/series/{view.series_id}/ tells what happened; each process's log is in {self._local / 'log'}, "
-            f"the series' lines have the trace {view.trace}",
+            *page,
+            f"each process's log is in {self._local / 'log'}, the series' lines have the trace {view.trace}",
             "`--again` posts it once more, `--fresh` forgets everything first",
         )
+
+    def _address(self, stack: Stack, series_id: int) -> str:
+        """The page of the series, in words that are still true when this run has ended."""
+        url = f"{stack.url}/series/{series_id}/"
+        shown_again = "; the same command without --once shows it again"
+        return f"the page was at {url}{shown_again}" if self._options.once else f"the page: {url}"
 
     def _patience(self) -> Patience:
         return Patience(self._options.minutes * 60, str(self._local / "log"))
@@ -230,14 +240,11 @@ class Demo:
     def _stop(self) -> None:
         if self._stack is None:
             return
-        # A second Ctrl-C must not leave half of the processes behind.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            stack_down(ROOT, local=self._local)
+            with undisturbed():
+                stack_down(ROOT, local=self._local)
         except StackError as error:
             print(f"demo: {error}", file=sys.stderr)
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     def _say(self, *lines: str) -> None:
         self._out.write("\n".join(lines) + "\n")

@@ -1,9 +1,9 @@
-"""At most one demo for one stack."""
+"""At most one demo for one stack, and one at a time that writes what all demos of a checkout share."""
 
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,6 +37,19 @@ def only_demo(local: Path) -> Iterator[Claim]:
             yield claim
         finally:
             note.unlink(missing_ok=True)
+
+
+@contextmanager
+def only_writer(cache: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait until no other demo writes the tree in `cache`: what looks like a leftover may be its work in progress."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another demo that makes the tree in {cache}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _holder(note: Path) -> str:

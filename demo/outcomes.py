@@ -11,13 +11,15 @@ _WITHOUT_ERMS = ("nehalem", "zen1")
 class Outcome:
     """`verdicts` by microarchitecture; `same_image` when both kernels must be the same bytes.
 
-    `ends` says, for a series that is not meant to reach a verdict, what stops it.
+    `ends` says, for a series that is not meant to reach a verdict, what stops it. One that is not `mailed` has a draft
+    that waits for a person: nobody is sent an improvement as news.
     """
 
     kind: str
     verdicts: Mapping[str, str]
     same_image: bool = False
     ends: str = ""
+    mailed: bool = True
 
 
 def _with_erms(verdict: str) -> dict[str, str]:
@@ -26,7 +28,7 @@ def _with_erms(verdict: str) -> dict[str, str]:
 
 OUTCOMES = {
     "slow": Outcome("regressed", _with_erms("regressed")),
-    "revert": Outcome("improved", _with_erms("improved")),
+    "revert": Outcome("improved", _with_erms("improved"), mailed=False),
     "null": Outcome("unchanged", _with_erms("unchanged"), same_image=True),
     "broken": Outcome("", {}, ends="its kernel does not compile"),
     "panic": Outcome("", {}, ends="its kernel does not boot"),

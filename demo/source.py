@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.errors import DemoError
+from demo.guard import only_writer
 from demo.packages import SourcePackages
 from demo.treemaker import commit_package, commits, prepare_repository
 
@@ -23,7 +24,10 @@ class KernelTree:
 
 
 def ensure_tree(cache: Path, say: Callable[[str], None]) -> KernelTree:
-    """Make the tree, or go on where an earlier try ended; without any network when it is there."""
+    """Make the tree, or go on where an earlier try ended; without any network when it is there.
+
+    The caller is the `only_writer` of `cache`.
+    """
     repository = cache / "linux"
     chosen = cache / "versions"
     if not chosen.exists():
@@ -72,9 +76,15 @@ def _write_whole(path: Path, text: str) -> None:
     part.rename(path)
 
 
+def main() -> None:
+    cache = Path(__file__).resolve().parent.parent / ".cache" / "demo"
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr)
+
+    with only_writer(cache, say):
+        print(ensure_tree(cache, say))
+
+
 if __name__ == "__main__":
-    print(
-        ensure_tree(
-            Path(__file__).resolve().parent.parent / ".cache" / "demo", lambda text: print(text, file=sys.stderr)
-        )
-    )
+    main()

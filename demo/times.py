@@ -4,6 +4,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from demo.world import ROOT
+from scripts.stack import local_directory
+
 # Seconds on two quiet cores: with nothing in the caches, and with the kernel tree and the compiler's results there.
 _COLD = {
     "tree": 45.0,
@@ -18,6 +21,11 @@ _COLD = {
     "check": 1.0,
 }
 _WARM = {**_COLD, "tree": 1.0, "builds": 60.0}
+
+
+def is_comparable(kind: str, local: Path) -> bool:
+    """Whether a run's times tell what the next one takes: tests in stacks of their own and other series differ."""
+    return kind == "slow" and local == local_directory(ROOT, {})
 
 
 class Times:

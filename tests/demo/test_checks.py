@@ -15,7 +15,7 @@ from server.builds.storage import artifact_path
 from server.core.models import Transition
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.lab.models import Boot, Session
-from server.reports.models import Delivery
+from server.reports.models import Delivery, Report
 from server.results.models import Measurement
 from server.sources.models import Patch, Series
 from tests.builders import build_revision
@@ -173,7 +173,17 @@ def test_cell_that_was_measured_must_be_compared(finished: Finished) -> None:
 
 def test_swapped_arms_turn_the_verdict(finished: Finished) -> None:
     finished.outcome = OUTCOMES["revert"]
-    assert finished.wrong() == {"finding", "verdict for haswell", "verdict for zen3"}
+    assert finished.wrong() == {"finding", "verdict for haswell", "verdict for zen3", "no mail, a draft waits"}
+
+
+def test_improvement_must_wait_as_a_draft(finished: Finished) -> None:
+    finished.outcome = replace(finished.outcome, mailed=False)
+    assert finished.wrong() == {"no mail, a draft waits"}
+    for path in finished.store.folder.iterdir():
+        path.unlink()
+    assert finished.wrong() == {"no mail, a draft waits"}, "a mail that was sent and lost is no draft"
+    Report.objects.update(state="draft")
+    assert finished.wrong() == set()
 
 
 def test_series_without_effect_needs_one_image_for_both_kernels(finished: Finished) -> None:

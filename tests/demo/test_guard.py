@@ -1,12 +1,13 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from demo.errors import DemoError
-from demo.guard import only_demo
+from demo.guard import only_demo, only_writer
 from demo.patience import STALL_SECONDS, Patience
 from demo.world import ROOT, forget_world, open_world
 
@@ -34,6 +35,28 @@ def test_second_demo_ends_with_status_1_and_no_traceback(tmp_path: Path) -> None
     assert done.returncode == 1
     assert done.stderr.startswith(f"demo: already running (pid {os.getpid()}")
     assert "Traceback" not in done.stderr
+
+
+def test_second_writer_of_the_shared_tree_waits_for_the_first(tmp_path: Path) -> None:
+    said: list[str] = []
+    waits, writes = threading.Event(), threading.Event()
+
+    def say(text: str) -> None:
+        said.append(text)
+        waits.set()
+
+    def second() -> None:
+        with only_writer(tmp_path, say):
+            writes.set()
+
+    other = threading.Thread(target=second)
+    with only_writer(tmp_path, said.append):
+        other.start()
+        assert waits.wait(60)
+        assert not writes.is_set()
+    other.join(60)
+    assert writes.is_set()
+    assert said == [f"waiting for another demo that makes the tree in {tmp_path}"]
 
 
 def test_waiting_ends_at_the_deadline_even_while_things_move() -> None:

@@ -2,7 +2,8 @@ import io
 from pathlib import Path
 
 from demo.progress import Display, clock_text
-from demo.times import Times
+from demo.times import Times, is_comparable
+from demo.world import ROOT
 
 TITLES = {"tree": "makes the tree", "builds": "builds kernels"}
 EXPECTED = {"tree": 40.0, "builds": 180.0}
@@ -91,6 +92,12 @@ def test_times_of_the_last_run_are_expected_of_the_next(tmp_path: Path) -> None:
     assert warm.expected()["builds"] != 99.0
     warm.remember({"builds": 20.0})
     assert Times(tmp_path).expected()["builds"] == 20.0
+
+
+def test_only_the_plain_demo_s_times_are_expected_of_the_next(tmp_path: Path) -> None:
+    assert is_comparable("slow", ROOT / ".local")
+    assert not is_comparable("null", ROOT / ".local")
+    assert not is_comparable("slow", tmp_path)
 
 
 def test_broken_record_of_times_is_forgotten(tmp_path: Path) -> None:

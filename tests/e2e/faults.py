@@ -13,7 +13,7 @@ import redis
 
 from scripts.stack.processes import marked_processes
 
-TARGETS = ("web", "worker", "beat", "agent", "redis")
+TARGETS = ("web", "worker", "beat", "agent", "redis", "postgres")
 
 
 @dataclass

@@ -21,7 +21,7 @@ def environment(local: Path) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name == "TIDEMARK_DEBIAN_MIRROR" or not name.startswith(("TIDEMARK_", "DJANGO_"))
+        if name in {"TIDEMARK_DEBIAN_MIRROR", "TIDEMARK_BUILD_SANDBOX"} or not name.startswith(("TIDEMARK_", "DJANGO_"))
     }
     return {**kept, "TIDEMARK_LOCAL": str(local)}
 

@@ -19,6 +19,11 @@ def test_every_described_setting_is_read_somewhere() -> None:
     assert {name for name in described if name not in code} == set()
 
 
+def test_readme_has_no_placeholder_left() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^[ \t]*[A-Z]+(?:_[A-Z]+)+[ \t]*$", text, re.MULTILINE) == []
+
+
 def test_help_lists_every_target() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", text, re.MULTILINE))

@@ -134,3 +134,12 @@ def test_operator_s_own_servers_are_used_and_none_is_started(local: Path) -> Non
     stack = stack_up(ROOT, local=local, services=False, environ=own, extra_programs=[SLEEPER])
     assert stack.programs == ("sleeper",)
     assert read_env_file(local / "env")["TIDEMARK_DATABASE_URL"] == "postgres://db.example/x"
+
+
+def test_operator_s_own_servers_may_be_named_by_files(local: Path) -> None:
+    files = {"TIDEMARK_DATABASE_URL_FILE": "/run/secrets/database", "TIDEMARK_REDIS_URL_FILE": "/run/secrets/redis"}
+    stack = stack_up(ROOT, local=local, services=False, environ={**ENVIRON, **files}, extra_programs=[SLEEPER])
+    assert stack.programs == ("sleeper",)
+    written = read_env_file(local / "env")
+    assert {name: written.get(name) for name in files} == files, "manage.py elsewhere needs them as well"
+    assert not {"TIDEMARK_DATABASE_URL", "TIDEMARK_REDIS_URL"} & set(written)
