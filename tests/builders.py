@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
-from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.builds.services import recipe_of
+from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.models import Boot, CoreType, Machine, Microarchitecture, Session
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree

@@ -22,7 +22,8 @@ log = structlog.get_logger(__name__)
 def judge_series(*, series_id: int) -> Finding | None:
     """The series' finding, made now if it is time: every session over, and at least one that may be judged.
 
-    Returns None while it is not. Calling it again, or at once from several processes, gives the same finding.
+    Returns None while it is not, and for ever once a newer version has replaced the series. Calling it again, or at
+    once from several processes, gives the same finding.
     """
     with transaction.atomic():
         # Whoever comes second waits here and then finds the finding.
@@ -32,6 +33,8 @@ def judge_series(*, series_id: int) -> Finding | None:
         finding = Finding.objects.filter(series=series).first()
         if finding is not None:
             return finding
+        if series.state != Series.State.APPLIED:
+            return None
         scope = scope_of(series)
         if scope is None:
             return None

@@ -133,9 +133,8 @@ def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdi
 
 
 def _verdict(cells: Sequence[CellVerdict]) -> str:
+    """A cell in question is left out: it hides no change of another cell, but nothing is `unchanged` beside it."""
     verdicts = {cell.verdict for cell in cells}
-    if any(cell.question for cell in cells):
-        return Verdict.INCONCLUSIVE
     if verdicts.issuperset(_CHANGES):
         return SPLIT
     for change in _CHANGES:
@@ -155,8 +154,9 @@ def _silence(cells: Sequence[CellVerdict]) -> list[str]:
 def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict, ...]:
     if verdict == SPLIT:
         return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in _CHANGES)
-    # The cells that made the verdict come first; a machine question is about the cells in question.
-    made = [cell for cell in cells if cell.question] or [cell for cell in cells if cell.verdict == verdict]
+    # An inconclusive verdict is about the cells in question, where there are any.
+    made = [cell for cell in cells if cell.verdict == verdict]
+    made = [cell for cell in made if cell.question] or made
     return (max(made, key=_movement),)
 
 

@@ -65,6 +65,8 @@ class Delivery(Stateful):
     NEXT: ClassVar = {
         DeliveryState.QUEUED: frozenset({DeliveryState.SENDING, DeliveryState.FAILED}),
         DeliveryState.SENDING: frozenset({DeliveryState.SENT, DeliveryState.QUEUED, DeliveryState.FAILED}),
+        # Only a person queues it again.
+        DeliveryState.FAILED: frozenset({DeliveryState.QUEUED}),
     }
 
     report = models.OneToOneField(Report, on_delete=models.PROTECT, related_name="delivery")

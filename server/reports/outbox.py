@@ -16,6 +16,7 @@ from server.reports.evidence import is_virtual
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.reports.recipients import welcome
 from server.reports.smtp import Route, build_mail, route, transmit
+from server.sources.models import Series
 
 log = structlog.get_logger(__name__)
 
@@ -43,11 +44,14 @@ def send_delivery(*, delivery_id: int) -> bool:
 
 def wake_outbox() -> None:
     """What a lost message or a killed process left: drafts to write, mails to queue, mails to send."""
-    told = Finding.objects.filter(state=Finding.State.CONFIRMED, report=None).exclude(kind=Finding.Kind.INCONCLUSIVE)
+    told = Finding.objects.filter(
+        state=Finding.State.CONFIRMED, report=None, series__state=Series.State.APPLIED
+    ).exclude(kind=Finding.Kind.INCONCLUSIVE)
     for finding_id in told.order_by("pk").values_list("pk", flat=True):
         enqueue("reports.compose", finding_id)
     for delivery in Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER):
-        delivery.advance(DeliveryState.QUEUED, "its sender was lost; sent again under the same Message-ID")
+        # A mail that kills its sender each time must end too.
+        _not_sent(delivery, DomainError("sender-lost", "its sender was lost", permanent=False))
     for delivery_id in _due().order_by("pk").values_list("pk", flat=True):
         enqueue("reports.send", delivery_id)
 
@@ -68,11 +72,14 @@ def _claim(delivery_id: int) -> Delivery | None:
         if not free:
             # Another process is counting. The sweep comes back to this mail.
             return None
-        delivery = _due().select_related("report__finding").filter(pk=delivery_id).first()
+        delivery = _due().select_related("report__finding__series").filter(pk=delivery_id).first()
         if delivery is None:
             return None
         if delivery.report.state != ReportState.APPROVED:
             delivery.advance(DeliveryState.FAILED, f"its report is {ReportState(delivery.report.state).label}")
+            return None
+        if delivery.report.finding.series.state != Series.State.APPLIED:
+            delivery.advance(DeliveryState.FAILED, "a newer version has replaced the series")
             return None
         if _sent_lately() >= settings.MAIL_HOURLY_CAP:
             _wait(delivery, f"the cap of {settings.MAIL_HOURLY_CAP} mails an hour is reached")

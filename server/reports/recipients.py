@@ -61,7 +61,11 @@ def _named_in(raw: bytes) -> list[str]:
     # The old policy: the new one's header parser fails on some malformed headers.
     mail = message_from_bytes(raw, policy=policy.compat32)
     fields = [str(value) for name in ("To", "Cc") for value in mail.get_all(name, [])]
-    return [address for _name, address in getaddresses(fields)]
+    try:
+        return [address for _name, address in getaddresses(fields)]
+    except RecursionError:
+        # Comments nested a thousand deep: such a mail names nobody.
+        return []
 
 
 def _distinct(addresses: Iterable[str]) -> list[str]:

@@ -15,6 +15,9 @@ from server.reports.evidence import gather, is_virtual
 from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
 from server.reports.recipients import Envelope, envelope
 from server.reports.smtp import route
+from server.sources.models import Series
+
+_GOOD_NEWS = "an improvement is no news for a list: a person decides whether it is told"
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +26,7 @@ def compose_report(*, finding_id: int) -> Report | None:
     """The report of a finding, written now if there is none; None for a finding that nobody is told about.
 
     What must not be told incomplete gets a refused report with the reason. On a list that is not moderated the
-    report is approved and queued at once.
+    report is approved and queued at once, unless it is about an improvement, which nobody has to act on.
     """
     with transaction.atomic():
         # Whoever comes second waits here and then finds the report.
@@ -34,6 +37,8 @@ def compose_report(*, finding_id: int) -> Report | None:
         if report is not None:
             return report
         if finding.kind == Finding.Kind.INCONCLUSIVE or finding.state != Finding.State.CONFIRMED:
+            return None
+        if finding.series.state != Series.State.APPLIED:
             return None
         try:
             text, where = compose(gather(finding)), envelope(finding.series)
@@ -46,11 +51,11 @@ def compose_report(*, finding_id: int) -> Report | None:
 
 
 def _store(finding: Finding, text: Text, where: Envelope) -> Report:
-    blocked = _blocked(finding)
+    held = _blocked(finding) or (_GOOD_NEWS if finding.kind == Finding.Kind.IMPROVED else "")
     report = Report.objects.create(
         finding=finding,
         state=ReportState.DRAFT,
-        reason=blocked,
+        reason=held,
         trace=finding.trace,
         subject=text.subject,
         body=text.body,
@@ -59,23 +64,27 @@ def _store(finding: Finding, text: Text, where: Envelope) -> Report:
         to=list(where.to),
         cc=list(where.cc),
     ).record_creation()
-    if not blocked and not finding.series.mailing_list.moderated:
+    if not held and not finding.series.mailing_list.moderated:
         report.advance(ReportState.APPROVED, "the list is not moderated")
         queue_delivery(report=report)
     return report
 
 
 def approve_report(*, report_id: int, reason: str = "approved by a person") -> Report:
-    """Release a draft and queue it; an approved report stays as it is."""
+    """Release a draft and queue it; a mail that failed is queued again. One that is queued or sent stays as it is."""
     with transaction.atomic():
         report = _locked(report_id)
+        if report.state == ReportState.SENT:
+            return report
+        if report.finding.series.state != Series.State.APPLIED:
+            raise DomainError("superseded", "a newer version has replaced the series")
+        if blocked := _blocked(report.finding):
+            raise DomainError("virtual-stays", blocked)
         if report.state == ReportState.DRAFT:
-            blocked = _blocked(report.finding)
-            if blocked:
-                raise DomainError("virtual-stays", blocked)
             report.advance(ReportState.APPROVED, reason)
-        if report.state != ReportState.SENT:
-            queue_delivery(report=report)
+        delivery = queue_delivery(report=report)
+        if delivery.state == DeliveryState.FAILED:
+            delivery.advance(DeliveryState.QUEUED, reason, tries=0, not_before=None)
     return report
 
 
@@ -121,11 +130,11 @@ def opt_out(*, address: str) -> OptOut:
 
 
 def _blocked(finding: Finding) -> str:
-    """Why this finding cannot leave at all; empty when it can."""
+    """Why this finding cannot leave at all; empty when it can, now or later."""
     try:
         route(virtual=is_virtual(finding))
     except DomainError as error:
-        return error.message
+        return error.message if error.permanent else ""
     return ""
 
 

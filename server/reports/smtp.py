@@ -28,13 +28,13 @@ class Route:
 
 
 def route(*, virtual: bool) -> Route:
-    """Raises DomainError `virtual-stays` when virtual results have no sink to go to."""
+    """Raises DomainError: `virtual-stays` when virtual results have no sink to go to, temporary `sink-unknown`."""
     if not virtual:
         return Route(f"{settings.EMAIL_HOST}:{settings.EMAIL_PORT}", {})
     if not settings.MAIL_SINK:
         raise DomainError("virtual-stays", "virtual results never leave the site, and no mail sink is set")
     host, _, port = settings.MAIL_SINK.rpartition(":")
-    if not (port.isdigit() and _stays_inside(host)):
+    if not (host and port.isdigit() and _stays_inside(host)):
         raise DomainError(
             "virtual-stays",
             "virtual results never leave the site: the sink must be HOST:PORT on loopback or in a private network",
@@ -102,8 +102,9 @@ def _stays_inside(host: str) -> bool:
     """Whether every address of `host` is loopback or of a private network, as in compose."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
+    except OSError as error:
+        # A name service that is away for a moment says nothing about where the sink is.
+        raise DomainError("sink-unknown", f"{host} cannot be looked up: {error}", permanent=False) from error
     addresses = [ipaddress.ip_address(entry[4][0]) for entry in found]
     return all(
         address.is_loopback or any(address in network for network in _PRIVATE if network.version == address.version)

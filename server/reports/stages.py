@@ -183,7 +183,7 @@ def verdict_stage(rows: SeriesRows, sessions: Stage) -> Stage:
     if sessions.state == "done" and not _judgeable(rows):
         detail = "virtual machines only: stored, not judged"
         return Stage("verdict", "done", detail, sessions.ended_at, sessions.ended_at)
-    if sessions.state == "done":
+    if sessions.state == "done" and rows.series.state != SeriesState.SUPERSEDED:
         return Stage("verdict", "running", "comparing base with patched", sessions.ended_at)
     return Stage("verdict", "waiting", _superseded(rows))
 
@@ -197,11 +197,11 @@ def report_stage(rows: SeriesRows, verdict: Stage) -> Stage:
     finding = rows.finding
     if finding is None and verdict.state == "done":
         return Stage("report", "done", "nothing was judged, so nothing is told", verdict.ended_at, verdict.ended_at)
-    if finding is None:
-        return Stage("report", "waiting", _superseded(rows))
     report: Report | None = getattr(finding, "report", None)
     if report is not None:
         return _written(report)
+    if finding is None or rows.series.state == SeriesState.SUPERSEDED:
+        return Stage("report", "waiting", _superseded(rows))
     if finding.kind == Finding.Kind.INCONCLUSIVE:
         return Stage("report", "done", "nothing inconclusive is mailed", finding.created_at, finding.created_at)
     if finding.state != Finding.State.CONFIRMED:

@@ -13,7 +13,6 @@ from server.core.git import Completed, GitError, Repository, run
 from server.sources.mirror import mirror
 from server.sources.screening import ScreenedMail
 
-_AM_SECONDS = 180.0
 # Fixed, so that applying again makes the same commits; the date is the mail's.
 _COMMITTER = {"GIT_COMMITTER_NAME": "Tidemark", "GIT_COMMITTER_EMAIL": "tidemark@localhost"}
 _FROM_LINE = re.compile(rb"^(?=>*From )", re.MULTILINE)
@@ -42,11 +41,13 @@ def scratch_folder(name: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def apply_mails(*, mails: list[ScreenedMail], base: str, scratch: Path) -> tuple[Repository, Applied | NotApplied]:
+def apply_mails(
+    *, mails: list[ScreenedMail], base: str, scratch: Path, seconds: float
+) -> tuple[Repository, Applied | NotApplied]:
     """Apply `mails` to commit `base` with `git am -3`, as a maintainer would: three-way, scissors lines ignored.
 
     Subjects lose all leading brackets, git's default. Only the touched files are checked out (a kernel has 78,000); the
-    index is whole, so that the resulting trees are those of a full checkout.
+    index is whole, so that the resulting trees are those of a full checkout. git may take `seconds`.
     """
     shutil.rmtree(scratch / "tree", ignore_errors=True)
     tree = scratch / "tree"
@@ -55,7 +56,7 @@ def apply_mails(*, mails: list[ScreenedMail], base: str, scratch: Path) -> tuple
     mbox = b"".join(_mbox_entry(m.content) for m in mails)
     am = ["am", "-3", "--no-scissors", "--no-keep-cr", "--no-gpg-sign", "--committer-date-is-author-date"]
     try:
-        done = repository.run(*am, "--patch-format=mboxrd", stdin=mbox, timeout=_AM_SECONDS, extra=_COMMITTER)
+        done = repository.run(*am, "--patch-format=mboxrd", stdin=mbox, timeout=seconds, extra=_COMMITTER)
     except GitError as error:
         if error.code != "git-timeout":
             raise

@@ -14,6 +14,7 @@ from server.core.git import GitError, run
 _TIMEOUT = 20.0
 _LARGEST_MANIFEST = 8 * 1024 * 1024
 _MOST_EPOCHS = 1000
+_MOST_REDIRECTS = 5
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -50,21 +51,50 @@ def _listed(url: str) -> dict[int, str]:
 
 
 def _manifest(url: str) -> list[str]:
-    try:
-        answer = httpx2.get(url, timeout=_TIMEOUT, follow_redirects=True)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise DomainError("list-unreachable", f"{url}: {error or type(error).__name__}", permanent=False) from error
-    if answer.status_code == httpx2.codes.NOT_FOUND:
+    packed = _fetched(url)
+    if packed is None:
         return []
-    if not answer.is_success:
-        raise DomainError("list-unreachable", f"{url}: HTTP {answer.status_code}", permanent=False)
     try:
         # A limit, because a small answer may unpack to any size.
-        text = zlib.decompressobj(_GZIP).decompress(answer.content, _LARGEST_MANIFEST)
+        text = zlib.decompressobj(_GZIP).decompress(packed, _LARGEST_MANIFEST)
         entries = json.loads(text)
     except (zlib.error, ValueError) as error:
         raise DomainError("list-unreachable", f"{url}: no manifest: {error}", permanent=False) from error
     return [str(key) for key in entries] if isinstance(entries, dict) else []
+
+
+def _fetched(url: str) -> bytes | None:
+    """What the archive answers, None where it has nothing at `url`. It may redirect, but not to another host."""
+    try:
+        with httpx2.Client(timeout=_TIMEOUT) as client:
+            place = httpx2.URL(url)
+            for _ in range(_MOST_REDIRECTS):
+                with client.stream("GET", place) as answer:
+                    if answer.next_request is None:
+                        return _content(url, answer)
+                    place = answer.next_request.url
+                if place.host != httpx2.URL(url).host:
+                    raise _unreachable(url, f"redirects to another host, {place.host}")
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise _unreachable(url, str(error) or type(error).__name__) from error
+    raise _unreachable(url, "redirects too often")
+
+
+def _content(url: str, answer: httpx2.Response) -> bytes | None:
+    if answer.status_code == httpx2.codes.NOT_FOUND:
+        return None
+    if not answer.is_success:
+        raise _unreachable(url, f"HTTP {answer.status_code}")
+    content = bytearray()
+    for part in answer.iter_bytes():
+        content += part
+        if len(content) > _LARGEST_MANIFEST:
+            raise _unreachable(url, f"larger than {_LARGEST_MANIFEST // 2**20} MB")
+    return bytes(content)
+
+
+def _unreachable(url: str, why: str) -> DomainError:
+    return DomainError("list-unreachable", f"{url}: {why}", permanent=False)
 
 
 def _probed(url: str, cwd: Path) -> dict[int, str]:

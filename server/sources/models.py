@@ -171,6 +171,7 @@ class Series(Stateful):
         SeriesState.HELD: frozenset({SeriesState.READY, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
         SeriesState.READY: frozenset({SeriesState.APPLIED, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
         SeriesState.APPLIED: frozenset({SeriesState.SUPERSEDED}),
+        SeriesState.REFUSED: frozenset({SeriesState.READY}),
     }
 
     mailing_list = models.ForeignKey(MailingList, on_delete=models.PROTECT, related_name="series")
@@ -183,6 +184,7 @@ class Series(Stateful):
     submitted_at = models.DateTimeField()
     base_commit = models.CharField(max_length=40, blank=True, help_text="What the author says it applies to.")
     change_id = models.CharField(max_length=200, blank=True, db_index=True)
+    failures = models.PositiveIntegerField(default=0, help_text="How often git failed while it was applied.")
     cover = models.ForeignKey(Message, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     superseded_by = models.ForeignKey(
         "self",

@@ -169,9 +169,13 @@ def settle_series(row: Series) -> None:
     supersede(row)
 
 
+@transaction.atomic
 def approve_series(*, series: Series, reason: str) -> None:
-    """A person lets a held series run; `reason` names who and why."""
-    if series.state != State.HELD or not series.advance(State.READY, reason):
+    """A person lets a held series run, or a refused one try again; `reason` names who and why."""
+    # A version that becomes complete at this moment must see this one, or be seen by it.
+    wait_for_lock("sources.assign")
+    may_run = series.state in {State.HELD, State.REFUSED} and series.patches.count() == series.total
+    if not may_run or not series.advance(State.READY, reason, failures=0):
         raise DomainError("not-held", f"series {series.pk} is {State(series.state).label}, not held")
     supersede(series)
     enqueue("sources.apply_series", series.pk)

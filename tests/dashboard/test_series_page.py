@@ -211,3 +211,12 @@ def test_newer_and_older_version_are_linked(reader: Reader) -> None:
     older = build_series(subject="mm: Older", superseded_by=newer)
     assert f'<a href="/series/{newer.pk}/">v2 mm: Newer</a>' in reader.read(page_of(older))
     assert f'<a href="/series/{older.pk}/">v1 mm: Older</a>' in reader.read(page_of(newer))
+
+
+@pytest.mark.usefixtures("virtual_verdicts")
+def test_cases_that_are_not_drawn_are_counted_and_nothing_is_said_of_them(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.dashboard.selectors.dots.MOST_CASES", 1)
+    text = " ".join(reader.read(page_of(erms_regression())).split())
+    assert re.search(r"<p>\d+ more cases?: see the sessions\.</p>", text)

@@ -14,6 +14,7 @@ from server.detection.cells import SAME_IMAGE
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.services import judge_series
 from server.lab.models import Boot, Session
+from server.sources.models import Series
 from tests.builders import build_boot, build_build, build_case, build_measurement, build_series, build_session
 from tests.detection.measured import FASTER, SLOWER, STEADY, failed_session, measured_session, physical, virtual
 
@@ -111,6 +112,27 @@ def test_contradicting_machines_of_one_uarch_are_a_machine_question() -> None:
     assert row.comparison is not None
     assert row.comparison.case.name == "fault-4k"
     assert finding.headline == "Inconclusive on haswell (its machines disagree)."
+
+
+def test_machine_question_of_one_cell_hides_no_change_of_another() -> None:
+    series = build_series()
+    for name, copy in (("h1", SLOWER), ("h2", STEADY)):
+        measured_session(series, physical(name, "haswell"), {"fault-4k": SLOWER, "copy": copy})
+    finding = judged(series.pk)
+    row = finding.verdicts.get()
+    assert (finding.kind, row.verdict) == ("regressed", "regressed")
+    assert row.reason == "machine question: time of copy is regressed on h1, unchanged on h2"
+    assert row.comparison is not None
+    assert row.comparison.case.name == "fault-4k"
+    assert finding.headline == "Regressed on haswell (1.71x time of fault-4k)."
+
+
+def test_superseded_series_is_not_judged() -> None:
+    series = build_series()
+    measured_session(series, physical("h1", "haswell"), {"fault-4k": SLOWER})
+    series.advance(Series.State.SUPERSEDED, "replaced by v2")
+    assert judge_series(series_id=series.pk) is None
+    assert not Finding.objects.exists()
 
 
 def test_noisy_machine_leaves_the_word_to_the_one_that_can_tell() -> None:

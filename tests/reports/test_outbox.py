@@ -184,6 +184,7 @@ def test_second_try_after_a_lost_sender_gives_the_same_bytes(server: Server) -> 
     Report.objects.update(state="approved")
     with time_machine.travel(clock.now() + timedelta(minutes=3)):
         wake_outbox()
+    with time_machine.travel(clock.now() + timedelta(minutes=4)):
         assert send_delivery(delivery_id=delivery.pk)
     assert len(server.accepted) == 2
     assert server.accepted[0] == server.accepted[1]
@@ -273,7 +274,7 @@ def test_sink_that_was_taken_away_after_queueing_stops_a_virtual_mail(settings: 
     assert not mail.outbox
 
 
-@pytest.mark.parametrize("sink", ["mail.example.org:25", "192.0.2.1:25", "127.0.0.1", "2525"])
+@pytest.mark.parametrize("sink", ["[2001:db8::1]:25", "192.0.2.1:25", "127.0.0.1", "2525"])
 def test_sink_must_be_inside_the_site(settings: Settings, sink: str) -> None:
     settings.MAIL_SINK = sink
     report = compose_report(finding_id=regressed(virtual=True).pk)
@@ -309,6 +310,16 @@ def test_recipients_are_the_people_of_the_thread_each_once_and_never_ourselves()
         "zoe@example.org",
         "evil@example.org",
     ]
+
+
+@pytest.mark.parametrize("hostile", ["(", ":"])
+def test_hostile_recipients_stop_no_report(hostile: str) -> None:
+    finding = regressed(moderated=True)
+    raw = f"Cc: {hostile * 50_000}\n\n.\n".encode()
+    Message.objects.filter(message_id=finding.series.root_message_id).update(raw=raw)
+    report = compose_report(finding_id=finding.pk)
+    assert report is not None
+    assert report.cc == ["linux-mm@example.org"]
 
 
 def test_recipients_are_capped(settings: Settings) -> None:
@@ -384,3 +395,82 @@ def test_report_command_prints_the_mail(capsys: pytest.CaptureFixture[str]) -> N
 def test_report_command_says_when_there_is_none() -> None:
     with pytest.raises(CommandError, match=r"no report on <nothing@example.org>"):
         call_command("report", "nothing@example.org")
+
+
+def supersede(finding: Finding) -> None:
+    Series.objects.get(pk=finding.series_id).advance(Series.State.SUPERSEDED, "replaced by v2")
+
+
+def test_superseded_series_gets_no_report_and_the_sweep_forgets_it(
+    sent_tasks: Sent, django_capture_on_commit_callbacks: Any
+) -> None:
+    finding = regressed()
+    supersede(finding)
+    assert compose_report(finding_id=finding.pk) is None
+    with django_capture_on_commit_callbacks(execute=True):
+        sweep()
+    assert sent_tasks == []
+
+
+def test_mail_of_a_series_that_was_superseded_meanwhile_does_not_leave() -> None:
+    delivery = queued()
+    supersede(delivery.report.finding)
+    assert send_delivery(delivery_id=delivery.pk) is False
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.reason) == ("failed", "a newer version has replaced the series")
+    assert not mail.outbox
+    with pytest.raises(DomainError, match="newer version"):
+        approve_report(report_id=delivery.report_id)
+
+
+def test_improvement_waits_for_a_person_on_every_list() -> None:
+    finding = regressed()
+    Finding.objects.filter(pk=finding.pk).update(kind=Finding.Kind.IMPROVED)
+    report = compose_report(finding_id=finding.pk)
+    assert report is not None
+    assert (report.state, Delivery.objects.count()) == (Report.State.DRAFT, 0)
+    assert report.reason == "an improvement is no news for a list: a person decides whether it is told"
+    assert send_delivery(delivery_id=approve_report(report_id=report.pk).delivery.pk)
+
+
+def test_name_service_that_is_away_delays_a_virtual_mail_and_loses_nothing(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.MAIL_SINK = "sink:2525"
+
+    def away(*_args: object, **_options: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr("server.reports.smtp.socket.getaddrinfo", away)
+    delivery = queued(virtual=True)
+    assert send_delivery(delivery_id=delivery.pk) is False
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.tries) == (Delivery.State.QUEUED, 1)
+    assert delivery.reason.startswith("sink cannot be looked up")
+
+
+def test_failed_mail_is_queued_again_by_a_person(server: Server) -> None:
+    server.refuses = "550 no such list"
+    delivery = queued()
+    send_delivery(delivery_id=delivery.pk)
+    server.refuses = ""
+    approve_report(report_id=delivery.report_id)
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.tries, delivery.not_before) == (Delivery.State.QUEUED, 0, None)
+    assert send_delivery(delivery_id=delivery.pk)
+
+
+def test_mail_that_loses_its_sender_each_time_is_given_up() -> None:
+    delivery = queued()
+    delivery.advance(Delivery.State.SENDING, tries=1)
+    with time_machine.travel(clock.now() + timedelta(minutes=3)):
+        wake_outbox()
+        delivery.refresh_from_db()
+        assert delivery.state == Delivery.State.QUEUED
+        assert delivery.not_before is not None
+        assert delivery.not_before > clock.now()
+        delivery.advance(Delivery.State.SENDING, tries=12)
+    with time_machine.travel(clock.now() + timedelta(minutes=9)):
+        wake_outbox()
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.reason) == ("failed", "given up after 12 tries: its sender was lost")

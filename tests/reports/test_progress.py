@@ -77,6 +77,16 @@ def test_superseded_series_names_the_newer_version() -> None:
     assert (progress.state, progress.reason) == ("superseded", "superseded by version 2")
 
 
+def test_superseded_series_promises_neither_verdict_nor_mail() -> None:
+    series = build_series()
+    build_session(series, state=Session.State.DONE)
+    series.advance(Series.State.SUPERSEDED, "replaced by v2")
+    progress = series_progress(series)
+    assert [(stage.state, stage.detail) for stage in progress.stages[4:]] == [("waiting", "replaced by v2")] * 2
+    build_finding(series)
+    assert series_progress(series).stage("report").state == "waiting"
+
+
 def test_kernels_are_expected_for_each_recipe_of_the_good_machines_before_any_is_wanted() -> None:
     build_machine("box-a", "zen3")
     build_machine("box-b", "zen5")

@@ -1,12 +1,14 @@
 """Series against a real tree: what `git am` makes of them, and what never reaches it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from server.core.errors import DomainError
+from server.core.git import GitError
 from server.core.locks import advisory_lock
-from server.sources import applying
+from server.sources import application
 from server.sources.application import apply_series
 from server.sources.messages import store_message
 from server.sources.mirror import base_ref, mirror, ref_of, series_ref
@@ -236,7 +238,8 @@ def test_tree_that_was_never_fetched_leaves_the_series_ready(linux_mm: MailingLi
         apply_series(series=series)
     assert (caught.value.code, caught.value.permanent) == ("tree-not-fetched", False)
     series.refresh_from_db()
-    assert series.state == S.READY
+    assert (series.state, series.failures) == (S.READY, 0)
+    assert series.reason == "tried again soon: tree stable has not been fetched yet"
     fetch_tree(tree=linux_mm.tree)
     apply_series(series=series)
     assert series.state == S.APPLIED
@@ -254,10 +257,39 @@ def test_only_ready_series_are_applied(ready: MailingList, upstream: Upstream, s
 def test_git_that_takes_too_long_refuses_the_series(
     ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(applying, "_AM_SECONDS", 0.001)
+    monkeypatch.setattr(application, "_SECONDS", 0.0)
+    series = applied(ready, upstream.mails(two_patches(upstream)))
+    assert series.state == S.REFUSED
+    assert "not tried, the others took 0 s" in series.reason
+
+
+def test_slow_git_am_is_ended_when_the_time_of_the_series_is_over(
+    ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 150.0 - 0.001])
+    monkeypatch.setattr(application, "time", SimpleNamespace(monotonic=lambda: next(now, 151.0)))
     series = applied(ready, upstream.mails(two_patches(upstream)))
     assert series.state == S.REFUSED
     assert "git am took longer than" in series.reason
+
+
+def test_git_that_fails_again_and_again_refuses_the_series(
+    ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(**_options: object) -> None:
+        raise GitError("git-failed", "git read-tree: bad index")
+
+    monkeypatch.setattr(application, "apply_mails", broken)
+    series = store(ready, upstream.mails(two_patches(upstream)))
+    for _ in range(2):
+        with pytest.raises(GitError):
+            apply_series(series=series)
+        series.refresh_from_db()
+        assert (series.state, series.reason) == (S.READY, "tried again soon: git read-tree: bad index")
+    with pytest.raises(GitError):
+        apply_series(series=series)
+    series.refresh_from_db()
+    assert (series.state, series.reason) == (S.REFUSED, "git failed 3 times: git read-tree: bad index")
 
 
 def diff(path: str, *, old: str = "/dev/null", header: str = "new file mode 100644\n") -> str:

@@ -1,7 +1,8 @@
 import functools
 import threading
 from collections.abc import Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -223,3 +224,58 @@ def test_manifest_that_is_no_gzip_and_dead_server_are_errors_of_the_list(
     linux_mm.url = "http://127.0.0.1:1/linux-mm"
     read_list(mailing_list=linux_mm)
     assert "127.0.0.1:1" in linux_mm.last_error
+
+
+def test_hostile_headers_do_not_stop_the_list(linux_mm: MailingList, archive: Archive) -> None:
+    hostile = [b"From: " + b"x" * 2**20 + b"\n\n.\n", b"Subject: " + b"[a]" * 2**19 + b"\n\n.\n"]
+    archive.add(*hostile, *letters(1))
+    assert read_list(mailing_list=linux_mm).commits == 3
+    reasons = Message.objects.filter(kind="unusable").values_list("reason", flat=True)
+    assert [reason.split(" is ")[0] for reason in reasons] == [
+        f"cannot be parsed: HeaderTooLongError: header {name}" for name in ("From", "Subject")
+    ]
+    assert Message.objects.count() == 3
+
+
+class _Elsewhere(BaseHTTPRequestHandler):
+    """Answers manifest.js.gz with a redirect, or with more than anybody needs."""
+
+    location = ""
+
+    def do_GET(self) -> None:
+        if self.location:
+            self.send_response(302)
+            self.send_header("Location", self.location)
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            for _ in range(64):
+                self.wfile.write(b"x" * 2**20)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("http://localhost:1/manifest.js.gz", "redirects to another host, localhost"),
+        ("/manifest.js.gz", "redirects too often"),
+        ("", "larger than 8 MB"),
+    ],
+)
+def test_manifest_is_read_from_its_own_host_and_no_further_than_needed(
+    linux_mm: MailingList, location: str, reason: str
+) -> None:
+    handler = type("Handler", (_Elsewhere,), {"location": location})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    linux_mm.url = f"http://127.0.0.1:{server.server_port}/linux-mm"
+    read_list(mailing_list=linux_mm)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+    assert reason in linux_mm.last_error

@@ -157,7 +157,33 @@ def test_mail_without_sender_is_unusable() -> None:
 
 def test_huge_mail_is_not_read() -> None:
     found = parsed(b"From: a@example.org\n\n" + b"x" * MAX_BYTES)
-    assert (found.kind, found.reason) == ("unusable", "larger than 20 MB")
+    assert (found.kind, found.reason) == ("unusable", "larger than 4 MB")
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        (b"From: " + b"x" * 2**20, "From"),
+        (b"Subject: " + b"[a]" * 2**19, "Subject"),
+        (b"Subject: " + b"=?utf-8?q?a?= " * 2**17, "Subject"),
+        (b'Content-Type: multipart/mixed; x="' + b";" * 2**20, "Content-Type"),
+        (b"References: " + b"<a@b> " * 2**18, "References"),
+    ],
+)
+def test_header_that_would_cost_time_makes_the_mail_unusable(header: bytes, name: str) -> None:
+    found = parsed(b"Message-ID: <long@x>\n" + header + b"\n\n" + DIFF.encode())
+    assert found.kind == "unusable"
+    assert f"header {name} is longer than" in found.reason
+
+
+def test_author_line_that_would_cost_time_is_not_read() -> None:
+    found = parsed(b"From: a@example.org\nSubject: [PATCH] x\nMessage-ID: <a@x>\n\nFrom: " + b"x" * 2**20 + b"\n")
+    assert found.author_address == "a@example.org"
+
+
+def test_charset_that_would_cost_time_is_read_as_utf_8() -> None:
+    head = b"From: a@example.org\nSubject: x\nContent-Type: text/plain; charset=punycode\n\n"
+    assert parsed(head + b"a-" + b"b" * 2**21).body.startswith("a-bbb")
 
 
 def test_deeply_nested_parts_are_survived() -> None:

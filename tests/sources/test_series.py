@@ -7,8 +7,8 @@ from pytest_django.fixtures import Settings
 from server.core.models import Transition
 from server.sources.messages import forget_message, store_message
 from server.sources.models import MailingList, Message, Patch, Series
-from server.sources.series import sweep_series
-from tests.builders import build_list
+from server.sources.series import approve_series, sweep_series
+from tests.builders import build_list, build_series
 from tests.sources.posting import DIFF, Upstream, mail, two_patches
 
 Sent = list[tuple[str, tuple[int | str, ...]]]
@@ -68,6 +68,29 @@ def test_stranger_waits_for_a_person(linux_mm: MailingList, mails: list[bytes], 
         call_command("approve_series", series.root_message_id)
     with pytest.raises(CommandError, match="no series holds"):
         call_command("approve_series", "nothing@example.org")
+
+
+@pytest.mark.django_db
+def test_person_lets_a_refused_series_try_again() -> None:
+    series = build_series(state=Series.State.REFUSED, failures=3)
+    approve_series(series=series, reason="the disk was full")
+    series.refresh_from_db()
+    assert (series.state, series.failures) == (Series.State.READY, 0)
+
+
+def test_approval_that_dies_half_way_is_no_approval(
+    linux_mm: MailingList, mails: list[bytes], settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.TRUSTED_SENDERS = frozenset()
+    store(linux_mm, *mails)
+
+    def killed(_series: Series) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr("server.sources.series.supersede", killed)
+    with pytest.raises(InterruptedError):
+        approve_series(series=Series.objects.get(), reason="known author")
+    assert Series.objects.get().state == Series.State.HELD
 
 
 def test_one_strange_patch_holds_the_whole_series(linux_mm: MailingList, mails: list[bytes]) -> None:
@@ -196,7 +219,10 @@ def test_hostile_mails_are_all_stored_with_a_reason(linux_mm: MailingList) -> No
     assert Message.objects.count() == len(hostile)
     for raw, message in zip(hostile, stored, strict=True):
         assert bytes(Message.objects.get(pk=message.pk).raw) == raw
-    assert {m.reason for m in stored if m.kind == Message.Kind.UNUSABLE} == {"no usable From address"}
+    assert {m.reason for m in stored if m.kind == Message.Kind.UNUSABLE} == {
+        "no usable From address",
+        "cannot be parsed: HeaderTooLongError: header From is longer than 4000 characters",
+    }
 
 
 def test_deleted_mail_loses_its_content_and_refuses_its_series(linux_mm: MailingList, mails: list[bytes]) -> None:

@@ -1,6 +1,8 @@
 """Headers as people meant them, out of whatever bytes a program wrote."""
 
+import codecs
 import email.message
+import email.policy
 import re
 from email.errors import HeaderParseError
 from email.header import decode_header
@@ -9,8 +11,28 @@ from email.utils import parseaddr
 _MAX_ID = 500
 _MAX_IDS = 200
 _MAX_ADDRESS = 320
+# The standard library takes time that grows with the square of these headers, and people never need so much.
+_LONGEST = {"from": 4_000, "subject": 8_000, "content-type": 4_000, "content-disposition": 4_000}
+_LONGEST_OF_OTHERS = 100_000
+# Made for names of hosts; decoding takes time that grows with the square of the text.
+_HOST_NAME_CODECS = frozenset({"punycode", "idna"})
 _ID = re.compile(r"<\s*([^<>\s]+)\s*>")
 _ADDRESS = re.compile(r"[^\s<>@,;:\"()\[\]]+@[^\s<>@,;:\"()\[\]]+")
+
+
+class HeaderTooLongError(ValueError):
+    """A header that only an attacker or a broken program writes."""
+
+
+class ShortHeaders(email.policy.Compat32):
+    """Reads a mail and all its parts; raises HeaderTooLongError before a long header can cost time."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        longest = _LONGEST.get(name.lower(), _LONGEST_OF_OTHERS)
+        if len(value) > longest:
+            raise HeaderTooLongError(f"header {name[:80]} is longer than {longest} characters")
+        return name, value
 
 
 def plain(text: str) -> str:
@@ -45,10 +67,18 @@ def _part(content: bytes | str, charset: str | None) -> str:
     if charset is None:
         # How the standard library hands out the words between encoded ones.
         return content.decode("raw-unicode-escape", errors="replace")
+    return text_of(content, charset)
+
+
+def text_of(content: bytes, charset: str) -> str:
+    """`content` in `charset`; UTF-8 where that is unknown. What does not fit is shown with marks."""
     try:
-        return content.decode(charset, errors="replace")
+        if codecs.lookup(charset).name not in _HOST_NAME_CODECS:
+            return content.decode(charset, errors="replace")
     except (LookupError, ValueError):
-        return content.decode("utf-8", errors="replace")
+        pass
+    # Diffs are ASCII nearly everywhere.
+    return content.decode("utf-8", errors="replace")
 
 
 def message_ids(value: str) -> tuple[str, ...]:

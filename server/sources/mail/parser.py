@@ -1,27 +1,28 @@
 """From the bytes of a mail to what the service needs to know of it. Mails are hostile; nothing here raises."""
 
 import email.message
-import email.policy
 import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
-from server.sources.mail.headers import addresses_of, decoded, message_ids, plain, raw_header
+from server.sources.mail.headers import ShortHeaders, addresses_of, decoded, message_ids, plain, raw_header, text_of
 from server.sources.mail.subjects import Marks, parse_subject
 
 Kind = Literal["cover", "patch", "other", "unusable"]
 
-MAX_BYTES = 20 * 1024 * 1024
+# Patches are far smaller. Reading deeply nested parts takes up to a minute for so much.
+MAX_BYTES = 4 * 1024 * 1024
 _OLDEST = datetime(1990, 1, 1, tzinfo=UTC)
+_POLICY = ShortHeaders()
 _CLOCK_SKEW = timedelta(days=1)
 _TEXT_TYPES = frozenset({"text/plain", "text/x-patch", "text/x-diff", "application/x-patch", "application/x-diff"})
 _PATCH_NAMES = (".patch", ".diff")
 _DIFF = re.compile(r"^(?:diff --git \S|--- \S[^\n]*\n\+\+\+ \S[^\n]*\n@@+ ?-\d)", re.MULTILINE)
 _BASE_COMMIT = re.compile(r"^base-commit:[ \t]*([0-9a-f]{40})[ \t]*$", re.MULTILINE)
 _CHANGE_ID = re.compile(r"^change-id:[ \t]*(\S{1,200})[ \t]*$", re.MULTILINE)
-_BODY_FROM = re.compile(r"\s*^From:[ \t]*(\S[^\n]*)$", re.MULTILINE)
+_BODY_FROM = re.compile(r"\s*^From:[ \t]*(\S[^\n]{0,1000})$", re.MULTILINE)
 # What the standard library raises on mails that only an attacker or a broken program writes.
 _HOSTILE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, AssertionError)
 
@@ -64,7 +65,7 @@ def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
 
 
 def _read(raw: bytes, nothing: ParsedMail, received_at: datetime) -> ParsedMail:
-    mail = email.message_from_bytes(raw, policy=email.policy.compat32)
+    mail = email.message_from_bytes(raw, policy=_POLICY)
     own_ids = message_ids(raw_header(mail, "message-id"))
     parents = message_ids(raw_header(mail, "in-reply-to"))
     name, address = addresses_of(raw_header(mail, "from"))
@@ -152,9 +153,4 @@ def _text(part: email.message.Message) -> str:
     if not isinstance(content, bytes):
         return ""
     charset = str(part.get_param("charset") or "utf-8")
-    try:
-        text = content.decode(charset, errors="replace")
-    except (LookupError, ValueError):
-        # An unknown charset: diffs are ASCII nearly everywhere, the rest is shown with marks.
-        text = content.decode("utf-8", errors="replace")
-    return plain(text.replace("\r\n", "\n"))
+    return plain(text_of(content, charset).replace("\r\n", "\n"))
