@@ -44,29 +44,32 @@ class _Tested:
     p_value: float
 
 
-def compare(cells: Sequence[Cell]) -> list[Comparison]:
+def compare(cells: Sequence[Cell], *, alpha: float = ALPHA) -> list[Comparison]:
     """One comparison for each cell, each judged on its own; `judge_family` then judges them together.
 
-    Data never raise: what cannot be judged is `inconclusive` with a reason.
+    `alpha` is the two-sided level: intervals hold 1 - alpha. Data never raise: what cannot be judged is
+    `inconclusive` with a reason.
     """
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha: {alpha!r} is no number between 0 and 1")
     sides = [(read_side("base", cell.base), read_side("patched", cell.patched)) for cell in cells]
     estimates = [
         None if base.problem or patched.problem else _estimate(cell, base, patched)
         for cell, (base, patched) in zip(cells, sides, strict=True)
     ]
-    tests = iter(_test([estimate for estimate in estimates if estimate is not None]))
+    tests = iter(_test([estimate for estimate in estimates if estimate is not None], alpha))
     return [
         _unjudged(base, patched) if estimate is None else _judged(cell, base, patched, next(tests))
         for cell, (base, patched), estimate in zip(cells, sides, estimates, strict=True)
     ]
 
 
-def _test(estimates: Sequence[_Estimate]) -> list[_Tested]:
+def _test(estimates: Sequence[_Estimate], alpha: float) -> list[_Tested]:
     freedom = np.array([estimate.freedom for estimate in estimates])
     error = np.array([estimate.error for estimate in estimates])
     difference = np.array([estimate.difference for estimate in estimates])
     # One call for all cells: the special functions are the slow part.
-    half_width = special.stdtrit(freedom, 1 - ALPHA / 2) * error
+    half_width = special.stdtrit(freedom, 1 - alpha / 2) * error
     visible = half_width + special.stdtrit(freedom, POWER) * error
     p_value = 2 * special.stdtr(freedom, -np.abs(difference) / error)
     rows = zip(estimates, half_width.tolist(), visible.tolist(), p_value.tolist(), strict=True)
