@@ -5,12 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from server.stats.cells import Arm, Flag, Values
-
-FEWEST_BOOTS = 2
-Floats = npt.NDArray[np.float64]
+from server.stats.shapes import FEWEST_BOOTS, Floats
 
 
 @dataclass(frozen=True)

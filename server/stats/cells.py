@@ -27,7 +27,10 @@ class Flag(StrEnum):
     FEW_BOOTS = "few-boots"  # judged, but with wide intervals
     ZERO_SPREAD = "zero-spread"  # all boots of an arm gave the same value
     UNEQUAL_SPREAD = "unequal-spread"  # the arms were not pooled
-    TREND = "trend"  # values drift over the session
+    TREND = "trend"  # values drift over the session; the drift was taken out
+    OUTLYING_BOOT = "outlying-boot"  # one boot is far from the others and counts little
+    BIMODAL = "bimodal"  # the boots fall into two groups
+    EXACT_VARIES = "exact-varies"  # a count that should not vary did, and was judged like any other value
     NOT_FINITE = "not-finite"
     NON_POSITIVE = "non-positive"
 
@@ -37,7 +40,8 @@ class Cell:
     """The values of one (machine, case, metric, core type): for each arm its boots, for each boot its kept values.
 
     `min_effect` is the smallest change worth a verdict, as a fraction. `resolution` is the smallest step between two
-    values in the metric's unit, 0 when unknown. Positions, when given, say in which order the boots ran.
+    values in the metric's unit, 0 when unknown. Positions, when given, say in which order the boots ran. `exact` marks
+    a metric that does not vary from run to run, as counted instructions. `name` is used in errors.
     """
 
     base: Sequence[Values]
@@ -47,21 +51,29 @@ class Cell:
     resolution: float = 0.0
     base_positions: Sequence[int] | None = None
     patched_positions: Sequence[int] | None = None
+    exact: bool = False
+    name: str = ""
 
     def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise ValueError(f"{self.name}: {problem}" if self.name else problem)
+
+    def _problem(self) -> str:
         if self.better not in ("lower", "higher"):
-            raise ValueError(f"better: {self.better!r} is neither lower nor higher")
+            return f"better: {self.better!r} is neither lower nor higher"
         for name, value in (("min_effect", self.min_effect), ("resolution", self.resolution)):
             if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name}: {value!r} is no number from 0")
+                return f"{name}: {value!r} is no number from 0"
         if (self.base_positions is None) != (self.patched_positions is None):
-            raise ValueError("positions are given for both arms or for none")
+            return "positions are given for both arms or for none"
         for boots, positions in ((self.base, self.base_positions), (self.patched, self.patched_positions)):
             if positions is not None and len(positions) != len(boots):
-                raise ValueError(f"{len(positions)} positions for {len(boots)} boots")
+                return f"{len(positions)} positions for {len(boots)} boots"
+        return ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Arm:
     """The boots of one kernel; mean and standard deviation are those of the boots' values, in the metric's unit."""
 
@@ -70,9 +82,13 @@ class Arm:
     sd: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """Base against patched in one cell. What could not be computed is None, and `reason` says why."""
+    """Base against patched in one cell. What could not be computed is None, and `reason` says why.
+
+    `p_value` belongs to the interval of `ratio`; `p_rank` and `p_permutation` stand beside it and decide nothing. The
+    ratio of Hodges and Lehmann with its interval is the robust companion. The variances are on natural logarithms.
+    """
 
     verdict: Verdict
     reason: str
@@ -87,3 +103,9 @@ class Comparison:
     mde: float | None = None
     p_adjusted: float | None = None
     family_size: int = 0
+    p_permutation: float | None = None
+    hl_ratio: float | None = None
+    hl_low: float | None = None
+    hl_high: float | None = None
+    boot_variance: float | None = None
+    run_variance: float | None = None

@@ -1,47 +1,27 @@
 """Base against patched: ratio with its interval, evidence, verdict. The formulas are told in docs/statistics.md."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from scipy import special
 
-from server.stats.boots import Floats, Side, read_side
+from server.stats import exact, variances
+from server.stats.boots import Side, read_side
 from server.stats.cells import Arm, Cell, Comparison, Flag, Verdict
-from server.stats.ranks import rank_test
+from server.stats.estimates import Estimates, estimate
+from server.stats.hodges_lehmann import shifts
+from server.stats.judging import ratios, smallest_seen, undecided, verdict_of
+from server.stats.permutations import permutation_tests
+from server.stats.ranks import rank_tests
+from server.stats.shapes import FEWEST_BOOTS, Shape, grouped, padded
+from server.stats.summaries import Summaries, summarise
 
 ALPHA = 0.05
-POWER = 0.80
 # The first look of the sequential design: below it intervals are wide.
 _ENOUGH_BOOTS = 4
-# Two-sided level of the F test that tells arms of clearly different variance.
-_UNEQUAL_LEVEL = 0.05
-# A drift over the session is named from this level on, and from this many boots.
-_TREND_LEVEL = 0.01
-_TREND_BOOTS = 6
-# Beyond these the exponential leaves the range of floats.
-_LARGEST_LOG = 700.0
-
-
-@dataclass(frozen=True)
-class _Estimate:
-    """Logarithm of the ratio, its standard error and the degrees of freedom of that."""
-
-    difference: float
-    error: float
-    freedom: float
-    flags: tuple[Flag, ...]
-
-
-@dataclass(frozen=True)
-class _Tested:
-    """An estimate with its 95 % half width, the distance that is seen with 80 % power, and its p-value."""
-
-    estimate: _Estimate
-    half_width: float
-    visible: float
-    p_value: float
+# Cells are worked off in portions, so that memory does not grow with their number: so many values and pairs of boots.
+_PORTION = 4_000_000
+_MOST_CELLS = 2048
 
 
 def compare(cells: Sequence[Cell], *, alpha: float = ALPHA) -> list[Comparison]:
@@ -52,185 +32,114 @@ def compare(cells: Sequence[Cell], *, alpha: float = ALPHA) -> list[Comparison]:
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha: {alpha!r} is no number between 0 and 1")
-    sides = [(read_side("base", cell.base), read_side("patched", cell.patched)) for cell in cells]
-    estimates = [
-        None if base.problem or patched.problem else _estimate(cell, base, patched)
-        for cell, (base, patched) in zip(cells, sides, strict=True)
-    ]
-    tests = iter(_test([estimate for estimate in estimates if estimate is not None], alpha))
-    return [
-        _unjudged(base, patched) if estimate is None else _judged(cell, base, patched, next(tests))
-        for cell, (base, patched), estimate in zip(cells, sides, estimates, strict=True)
-    ]
+    found: dict[int, Comparison] = {}
+    for shape, places in grouped(cells).items():
+        size = _portion(shape)
+        for start in range(0, len(places), size):
+            portion = places[start : start + size]
+            found.update(zip(portion, _of_one_shape([cells[place] for place in portion], shape, alpha), strict=True))
+    return [found[place] for place in range(len(cells))]
 
 
-def _test(estimates: Sequence[_Estimate], alpha: float) -> list[_Tested]:
-    freedom = np.array([estimate.freedom for estimate in estimates])
-    error = np.array([estimate.error for estimate in estimates])
-    difference = np.array([estimate.difference for estimate in estimates])
-    # One call for all cells: the special functions are the slow part.
-    half_width = special.stdtrit(freedom, 1 - alpha / 2) * error
-    visible = half_width + special.stdtrit(freedom, POWER) * error
-    p_value = 2 * special.stdtr(freedom, -np.abs(difference) / error)
-    rows = zip(estimates, half_width.tolist(), visible.tolist(), p_value.tolist(), strict=True)
-    return [_Tested(*row) for row in rows]
+def _portion(shape: Shape) -> int:
+    boots = len(shape.runs)
+    each = max(boots * int(shape.runs.max(initial=1)), boots**2, 1)
+    return max(1, min(_MOST_CELLS, _PORTION // each))
 
 
-def _unjudged(base: Side, patched: Side) -> Comparison:
+def _of_one_shape(cells: Sequence[Cell], shape: Shape, alpha: float) -> list[Comparison]:
+    if min(shape.boots) < FEWEST_BOOTS:
+        return [_unjudged(cell) for cell in cells]
+    values = padded(cells, shape)
+    filler = np.arange(values.shape[2]) >= shape.runs[:, None]
+    good = np.all((np.isfinite(values) & (values > 0)) | filler, axis=(1, 2))
+    judged: Iterator[Comparison] = iter(())
+    if good.any():
+        usable = [cell for cell, fine in zip(cells, good, strict=True) if fine]
+        judged = iter(_judged(usable, summarise(values[good], shape), alpha))
+    return [next(judged) if fine else _unjudged(cell) for cell, fine in zip(cells, good, strict=True)]
+
+
+def _unjudged(cell: Cell) -> Comparison:
+    base, patched = read_side("base", cell.base), read_side("patched", cell.patched)
     flags = {side.flag: None for side in (base, patched) if side.flag is not None}
-    ratio = None
-    if base.values.size and patched.values.size:
-        ratio = _exp(_log_ratio(base.values, patched.values))
     return Comparison(
         verdict=Verdict.INCONCLUSIVE,
         reason="; ".join(side.problem for side in (base, patched) if side.problem),
         flags=tuple(flags),
         base=base.arm,
         patched=patched.arm,
-        ratio=ratio,
+        ratio=_plain_ratio(base, patched),
     )
 
 
-def _judged(cell: Cell, base: Side, patched: Side, tested: _Tested) -> Comparison:
-    difference = tested.estimate.difference
-    low, high = difference - tested.half_width, difference + tested.half_width
-    verdict = _verdict(cell, low, high)
-    ratio_low, ratio_high = _exp(low), _exp(high)
-    reason = ""
-    if verdict is Verdict.INCONCLUSIVE:
-        reason = (
-            f"the interval {ratio_low:.3g} to {ratio_high:.3g} lies neither within "
-            f"nor beyond a change of {100 * cell.min_effect:g} %"
+def _plain_ratio(base: Side, patched: Side) -> float | None:
+    if not (base.values.size and patched.values.size):
+        return None
+    return ratios(np.array([np.mean(np.log(patched.values)) - np.mean(np.log(base.values))]))[0]
+
+
+def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[Comparison]:
+    estimates = exact.sharpened(cells, summaries, estimate(cells, summaries, alpha))
+    boots = summaries.shape.boots
+    flags = _flags(cells, estimates, few=min(boots) < _ENOUGH_BOOTS)
+    columns = [ratios(log) for log in (estimates.difference, estimates.low, estimates.high)]
+    columns += [column.tolist() for column in (estimates.p_value, estimates.low, estimates.high, estimates.visible)]
+    columns += [estimates.means.tolist(), estimates.deviations.tolist()]
+    results = []
+    for cell, flag, row, beside in zip(
+        cells, flags, zip(*columns, strict=True), _companions(summaries, alpha), strict=True
+    ):
+        ratio, ratio_low, ratio_high, p_value, low, high, visible, means, deviations = row
+        verdict = verdict_of(cell, low, high)
+        results.append(
+            Comparison(
+                verdict=verdict,
+                reason=undecided(cell, ratio_low, ratio_high) if verdict is Verdict.INCONCLUSIVE else "",
+                flags=flag,
+                base=Arm(boots[0], means[0], deviations[0]),
+                patched=Arm(boots[1], means[1], deviations[1]),
+                ratio=ratio,
+                ratio_low=ratio_low,
+                ratio_high=ratio_high,
+                p_value=p_value,
+                mde=smallest_seen(min_effect=cell.min_effect, distance=visible),
+                **beside,
+            )
         )
-    return Comparison(
-        verdict=verdict,
-        reason=reason,
-        flags=tested.estimate.flags,
-        base=base.arm,
-        patched=patched.arm,
-        ratio=_exp(difference),
-        ratio_low=ratio_low,
-        ratio_high=ratio_high,
-        p_value=tested.p_value,
-        p_rank=rank_test(base.values, patched.values),
-        mde=smallest_seen(min_effect=cell.min_effect, distance=tested.visible),
-    )
+    return results
 
 
-def smallest_seen(*, min_effect: float, distance: float) -> float:
-    """The minimum detectable effect: the change that this cell would have called with a probability of 80 %.
-
-    A verdict needs the whole 95 % interval beyond `min_effect`. That happens with probability 0.80 when the true
-    change lies (t[0.975] + t[0.80]) standard errors beyond it (Bloom, Evaluation Review 19, 1995: the same sum of two
-    quantiles for a test against zero); `distance` is that product, on logs. It is never below `min_effect`, because
-    smaller changes are called `unchanged` on purpose.
-    """
-    return math.expm1(min(math.log1p(min_effect) + distance, _LARGEST_LOG))
-
-
-def _verdict(cell: Cell, low: float, high: float) -> Verdict:
-    limit = math.log1p(cell.min_effect)
-    if -limit < low and high < limit:
-        return Verdict.UNCHANGED
-    if low > limit:
-        return Verdict.REGRESSED if cell.better == "lower" else Verdict.IMPROVED
-    if high < -limit:
-        return Verdict.IMPROVED if cell.better == "lower" else Verdict.REGRESSED
-    return Verdict.INCONCLUSIVE
-
-
-def _estimate(cell: Cell, base: Side, patched: Side) -> _Estimate:
-    spread_base, spread_patched = _log_variance(base.values), _log_variance(patched.values)
-    boots_base, boots_patched = len(base.values), len(patched.values)
-    unequal = _unequal(spread_base, boots_base, spread_patched, boots_patched)
-    if unequal:
-        variance, freedom = _welch(spread_base, boots_base, spread_patched, boots_patched)
-    else:
-        variance, freedom = _pooled(spread_base, boots_base, spread_patched, boots_patched)
-    floor = _grid_variance(base.arm, cell.resolution) + _grid_variance(patched.arm, cell.resolution)
-    flags = {
-        Flag.FEW_BOOTS: min(boots_base, boots_patched) < _ENOUGH_BOOTS,
-        Flag.ZERO_SPREAD: spread_base == 0 or spread_patched == 0,
-        Flag.UNEQUAL_SPREAD: unequal,
-        Flag.TREND: _drifts(cell, base, patched),
+def _flags(cells: Sequence[Cell], estimates: Estimates, *, few: bool) -> list[tuple[Flag, ...]]:
+    shown = {
+        Flag.FEW_BOOTS: np.full(len(cells), few),
+        Flag.ZERO_SPREAD: estimates.zero_spread,
+        Flag.UNEQUAL_SPREAD: estimates.unequal,
+        Flag.TREND: estimates.trend,
+        Flag.OUTLYING_BOOT: estimates.outlying,
+        Flag.BIMODAL: estimates.bimodal,
+        Flag.EXACT_VARIES: np.array([cell.exact for cell in cells]) & ~estimates.exact,
     }
-    return _Estimate(
-        difference=_log_ratio(base.values, patched.values),
-        error=math.sqrt(max(variance, floor)),
-        freedom=freedom,
-        flags=tuple(flag for flag, shows in flags.items() if shows),
-    )
+    names = tuple(shown)
+    table = np.stack(list(shown.values()), axis=1).tolist()
+    return [tuple(name for name, shows in zip(names, row, strict=True) if shows) for row in table]
 
 
-def _log_ratio(base: Floats, patched: Floats) -> float:
-    # Measured from one common value, equal constants differ by exactly zero.
-    origin = np.log(base[0])
-    return float(np.mean(np.log(patched) - origin) - np.mean(np.log(base) - origin))
-
-
-def _log_variance(values: Floats) -> float:
-    return float(np.var(np.log(values) - np.log(values[0]), ddof=1))
-
-
-def _pooled(a: float, boots_a: int, b: float, boots_b: int) -> tuple[float, float]:
-    freedom = boots_a + boots_b - 2
-    pooled = ((boots_a - 1) * a + (boots_b - 1) * b) / freedom
-    return pooled * (1 / boots_a + 1 / boots_b), freedom
-
-
-def _welch(a: float, boots_a: int, b: float, boots_b: int) -> tuple[float, float]:
-    """Variance of the difference and Satterthwaite's degrees of freedom (Welch, Biometrika 34, 1947)."""
-    share_a, share_b = a / boots_a, b / boots_b
-    variance = share_a + share_b
-    # Taken as fractions, tiny variances do not vanish when they are squared.
-    part_a, part_b = share_a / variance, share_b / variance
-    return variance, 1 / (part_a**2 / (boots_a - 1) + part_b**2 / (boots_b - 1))
-
-
-def _unequal(a: float, boots_a: int, b: float, boots_b: int) -> bool:
-    if a == b:
-        return False
-    if a == 0 or b == 0:
-        return True
-    below = float(special.fdtr(boots_a - 1, boots_b - 1, a / b))
-    return min(below, 1 - below) < _UNEQUAL_LEVEL / 2
-
-
-def _grid_variance(arm: Arm, resolution: float) -> float:
-    """The least variance of an arm's mean, on logs: that of its rounding, which does not shrink with more boots.
-
-    A value is the difference of two readings, each rounded to the resolution: step^2 / 12 for each (GUM, JCGM
-    100:2008, F.2.2.1), step^2 / 6 together. When nothing else varies every boot is rounded alike, so the boots' mean
-    has this error too. It makes one step of difference never significant, whatever the number of boots. Without a
-    known resolution the step is the grid of floating-point numbers.
-    """
-    mean = arm.mean or 0.0
-    log = math.log(mean)
-    step = max(resolution / mean, math.ulp(mean) / mean, math.ulp(log))
-    return min(step, _LARGEST_LOG) ** 2 / 6
-
-
-def _drifts(cell: Cell, base: Side, patched: Side) -> bool:
-    """Whether the boots' values, each around its arm's mean, follow the order in which the boots ran."""
-    if cell.base_positions is None or cell.patched_positions is None:
-        return False
-    values, positions = [], []
-    arms = ((base, cell.base, cell.base_positions), (patched, cell.patched, cell.patched_positions))
-    for side, boots, places in arms:
-        logs = np.log(side.values) - np.log(side.values[0])
-        ran = np.array([place for place, kept in zip(places, boots, strict=True) if len(kept)], dtype=np.float64)
-        values.append(logs - logs.mean())
-        positions.append(ran - ran.mean())
-    y, x = np.concatenate(values), np.concatenate(positions)
-    scale = float(np.sqrt(np.sum(x**2) * np.sum(y**2)))
-    if len(y) < _TREND_BOOTS or scale == 0:
-        return False
-    correlation = min(abs(float(np.sum(x * y))) / scale, 1 - 1e-12)
-    # Two means and a slope were estimated.
-    freedom = len(y) - 3
-    t = correlation * math.sqrt(freedom / (1 - correlation**2))
-    return bool(2 * special.stdtr(freedom, -t) < _TREND_LEVEL)
-
-
-def _exp(log: float) -> float:
-    return math.exp(max(-_LARGEST_LOG, min(log, _LARGEST_LOG)))
+def _companions(summaries: Summaries, alpha: float) -> list[dict[str, Any]]:
+    """What stands beside the verdict, for each cell by the names of the fields of `Comparison`."""
+    base, patched = summaries.shape.arms
+    logs = np.log(summaries.values)
+    shift = shifts(logs[:, base], logs[:, patched], alpha)
+    split = variances.split(summaries)
+    columns: dict[str, list[float] | None] = {
+        "p_rank": rank_tests(summaries.values[:, base], summaries.values[:, patched]),
+        "p_permutation": permutation_tests(summaries.means, summaries.shape.boots[0]),
+    }
+    if shift is not None:
+        columns["hl_ratio"] = ratios(shift.shift)
+    if shift is not None and shift.interval is not None:
+        columns["hl_low"], columns["hl_high"] = (ratios(end) for end in shift.interval)
+    if split is not None:
+        columns["boot_variance"], columns["run_variance"] = (part.tolist() for part in split)
+    known = {name: column for name, column in columns.items() if column is not None}
+    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]

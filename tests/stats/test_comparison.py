@@ -19,31 +19,58 @@ def one(base: Any, patched: Any, *, better: Any = "lower", min_effect: float = 0
     return compare([Cell(base=base, patched=patched, better=better, min_effect=min_effect, **fields)])[0]
 
 
-def test_interval_and_p_value_are_those_of_students_t_on_the_boots_logs() -> None:
+def test_one_run_in_each_boot_gives_nearly_students_t_on_the_boots_logs() -> None:
     result = one(QUIET_BASE, QUIET_PATCHED)
     expected = scipy_stats.ttest_ind(np.log(np.ravel(QUIET_PATCHED)), np.log(np.ravel(QUIET_BASE)))
     interval = expected.confidence_interval(0.95)
-    assert result.p_value == pytest.approx(expected.pvalue)
-    assert result.ratio_low == pytest.approx(math.exp(interval.low))
-    assert result.ratio_high == pytest.approx(math.exp(interval.high))
-    assert result.ratio == pytest.approx(
-        scipy_stats.gmean(np.ravel(QUIET_PATCHED)) / scipy_stats.gmean(np.ravel(QUIET_BASE))
-    )
+    assert result.p_value == pytest.approx(expected.pvalue, rel=0.25)
+    assert result.ratio_low == pytest.approx(math.exp(interval.low), abs=5e-4)
+    assert result.ratio_high == pytest.approx(math.exp(interval.high), abs=5e-4)
+    geometric = scipy_stats.gmean(np.ravel(QUIET_PATCHED)) / scipy_stats.gmean(np.ravel(QUIET_BASE))
+    assert result.ratio == pytest.approx(geometric, abs=3e-4)
     assert result.verdict == Verdict.REGRESSED
 
 
-def test_arms_of_clearly_different_spread_are_compared_by_welch() -> None:
+def test_arms_of_clearly_different_spread_are_compared_nearly_by_welch() -> None:
     noisy = [[90.0], [118.0], [131.0], [80.0], [140.0]]
     result = one(QUIET_BASE, noisy)
     expected = scipy_stats.ttest_ind(np.log(np.ravel(noisy)), np.log(np.ravel(QUIET_BASE)), equal_var=False)
-    assert result.p_value == pytest.approx(expected.pvalue)
-    assert result.ratio_high == pytest.approx(math.exp(expected.confidence_interval(0.95).high))
+    assert result.p_value == pytest.approx(expected.pvalue, rel=0.05)
+    assert result.ratio_high == pytest.approx(math.exp(expected.confidence_interval(0.95).high), rel=0.02)
     assert Flag.UNEQUAL_SPREAD in result.flags
 
 
-def test_values_of_one_boot_are_not_independent_evidence() -> None:
+def test_equal_values_of_one_boot_are_not_independent_evidence() -> None:
     repeated = one([boot * 50 for boot in QUIET_BASE], [boot * 50 for boot in QUIET_PATCHED])
-    assert repeated.p_value == pytest.approx(one(QUIET_BASE, QUIET_PATCHED).p_value)
+    assert repeated.p_value == pytest.approx(one(QUIET_BASE, QUIET_PATCHED).p_value, rel=0.1)
+
+
+def test_companions_stand_beside_the_verdict() -> None:
+    result = one(QUIET_BASE, QUIET_PATCHED)
+    assert result.p_rank == pytest.approx(2 / 252)
+    assert result.p_permutation == pytest.approx(2 / 252)
+    assert result.hl_low is not None
+    assert result.hl_high is not None
+    assert result.hl_low <= (result.hl_ratio or 0) <= result.hl_high
+    assert result.hl_ratio == pytest.approx(result.ratio, abs=0.002)
+    assert result.run_variance is None
+
+
+def test_few_boots_leave_the_robust_companion_without_an_interval() -> None:
+    result = one(QUIET_BASE[:3], QUIET_PATCHED[:3])
+    assert result.hl_ratio is not None
+    assert (result.hl_low, result.hl_high) == (None, None)
+
+
+def test_boots_in_two_groups_are_named() -> None:
+    base = [[100.0], [100.3], [106.0], [99.8], [106.2], [100.1], [100.2]]
+    patched = [[100.2], [106.1], [99.9], [100.4], [105.8], [100.0], [106.3]]
+    assert Flag.BIMODAL in one(base, patched).flags
+
+
+def test_the_name_of_a_cell_stands_in_its_errors() -> None:
+    with pytest.raises(ValueError, match="host-1/copy: min_effect"):
+        Cell([], [], "lower", -1.0, name="host-1/copy")
 
 
 def test_means_are_arithmetic_and_in_the_metrics_unit() -> None:

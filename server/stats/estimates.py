@@ -1,0 +1,87 @@
+"""The figures of cells of one shape, each as one array over the cells."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from server.stats import averaging, mixtures, modes
+from server.stats.cells import Cell
+from server.stats.folding import folded
+from server.stats.rounding import rounding_variance
+from server.stats.shapes import FEWEST_BOOTS, Floats
+from server.stats.summaries import Summaries
+from server.stats.terms import Batch
+
+POWER = 0.80
+# A peculiarity is named when it is likelier than not.
+_LIKELY = 0.5
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """M cells; differences and distances are on logs, patched less base."""
+
+    difference: Floats
+    low: Floats
+    high: Floats
+    p_value: Floats
+    visible: Floats  # the distance beyond a limit that is seen with 80 % power
+    means: Floats  # (M, 2): of the boots' values in the metric's unit
+    deviations: Floats  # (M, 2)
+    zero_spread: np.ndarray
+    unequal: np.ndarray
+    trend: np.ndarray
+    outlying: np.ndarray
+    bimodal: np.ndarray
+    exact: np.ndarray  # judged by the rule for what does not vary
+
+
+def estimate(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> Estimates:
+    means, deviations = _arms(summaries)
+    resolution = np.array([cell.resolution for cell in cells])
+    constant = deviations == 0
+    grid = np.stack([rounding_variance(means[:, arm], resolution) for arm in (0, 1)], axis=1)
+    batch = Batch(summaries.shape, summaries.means, summaries.within, constant.all(axis=1), grid)
+    averaged = averaging.average(folded(batch))
+    mixture = averaged.difference
+    difference = mixture.mean()
+    low = np.minimum(difference, mixtures.lower_quantile(mixture, alpha / 2))
+    high = np.maximum(difference, -mixtures.lower_quantile(mixture.mirrored(), alpha / 2))
+    freedom = np.sum(mixture.weight * mixture.freedom, axis=1)
+    # The distance to 80 % power is to the half interval as the quantiles of t are.
+    more = special.stdtrit(freedom, POWER) / special.stdtrit(freedom, 1 - alpha / 2)
+    patched = summaries.shape.arms[1]
+    levelled = summaries.means.copy()
+    levelled[:, patched] -= difference[:, None]
+    return Estimates(
+        difference=difference,
+        low=low,
+        high=high,
+        p_value=mixtures.two_sided(mixture),
+        visible=(high - low) / 2 * (1 + more),
+        means=means,
+        deviations=deviations,
+        zero_spread=constant.any(axis=1),
+        unequal=averaged.separate > _LIKELY,
+        trend=averaged.trend > _LIKELY,
+        outlying=averaged.outlier > _LIKELY,
+        exact=np.zeros(len(cells), dtype=bool),
+        bimodal=modes.bimodal(levelled) & ~constant.any(axis=1),
+    )
+
+
+def _arms(summaries: Summaries) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of the boots' values of each arm, (M, 2)."""
+    means, deviations = [], []
+    for arm in summaries.shape.arms:
+        values = summaries.values[:, arm]
+        # Dividing by a power of two near the largest is exact and keeps sums and squares from overflowing.
+        scale = np.ldexp(0.5, np.frexp(values.max(axis=1))[1])[:, None]
+        scaled = values / scale
+        # Measured from the first value, equal values have their own mean and a deviation of exactly zero.
+        apart = scaled - scaled[:, :1]
+        means.append((scaled[:, 0] + apart.mean(axis=1)) * scale[:, 0])
+        deviations.append(apart.std(axis=1, ddof=FEWEST_BOOTS - 1) * scale[:, 0])
+    return np.stack(means, axis=1), np.stack(deviations, axis=1)

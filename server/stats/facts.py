@@ -1,0 +1,153 @@
+"""Facts of machines as yes-or-no statements, each with the set of machines of which it is true."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard, TypeVar
+
+Facts = Mapping[str, object]
+_Ordered = TypeVar("_Ordered", int, float, tuple[int, ...])
+
+# Facts that name a machine or its model, or that may differ between the kernels of one comparison: they separate any
+# machine from any other and explain nothing.
+NAMES = frozenset(
+    {
+        "clock",
+        "cmdline",
+        "core_types",
+        "family",
+        "hostname",
+        "hypervisor",
+        "kernel_release",
+        "machine",
+        "model",
+        "model_name",
+        "stepping",
+        "uarch",
+        "virtual",
+    }
+)
+# The CPU flags by which the kernel chooses its copy and clear routines, named first among facts that separate alike.
+SUSPECTS = ("fsrm", "erms", "fzrm", "fsrs", "rep_good")
+# Facts come from agents: larger numbers and longer words are somebody's mistake, or worse.
+_LARGEST = 1e18
+_LONGEST_WORD = 60
+_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_VERSION = re.compile(r"v?\d{1,9}(\.\d{1,9})+")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`subject` is the flag or fact it is about; `text` reads "no fsrm", "llc_bytes >= 32 MiB", "preempt is full"."""
+
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Statements:
+    """By the machines of which they are true (bit i for machine i), all statements, the suspected ones first.
+
+    `unknown` are the facts that were not used because a machine does not tell them, or tells them in another shape.
+    """
+
+    by_machines: dict[int, tuple[Statement, ...]]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """One property with the machines that have it, and the words for having it and not."""
+
+    subject: str
+    holders: Sequence[bool]
+    yes: str
+    no: str
+
+
+def statements(machines: Sequence[Facts], *, ignored: Collection[str], suspects: Sequence[str]) -> Statements:
+    """Every statement that is true of some of the machines and false of the others."""
+    everyone = (1 << len(machines)) - 1
+    found: dict[int, list[Statement]] = defaultdict(list)
+    unknown = []
+    for name in sorted({name for facts in machines for name in facts} - set(ignored)):
+        told = _told(name, [facts.get(name) for facts in machines])
+        if told is None:
+            unknown.append(name)
+        for one in told or ():
+            holders = sum(1 << place for place, holds in enumerate(one.holders) if holds)
+            if 0 < holders < everyone:
+                found[holders].append(Statement(one.subject, one.yes))
+                found[everyone ^ holders].append(Statement(one.subject, one.no))
+    return Statements(_best_first(found, suspects), tuple(unknown))
+
+
+def _best_first(found: Mapping[int, list[Statement]], suspects: Sequence[str]) -> dict[int, tuple[Statement, ...]]:
+    place = {subject: number for number, subject in enumerate(suspects)}
+
+    def order(one: Statement) -> tuple[int, str, str]:
+        return place.get(one.subject, len(place)), one.subject, one.text
+
+    ordered = {mask: tuple(sorted(said, key=order)) for mask, said in found.items()}
+    return dict(sorted(ordered.items(), key=lambda item: order(item[1][0])))
+
+
+def _told(name: str, values: Sequence[object]) -> list[_Told] | None:
+    """What one fact says of all machines; None when it is not known, or not of one kind, on all of them."""
+    if all(isinstance(value, bool) for value in values):
+        return [_Told(name, [value is True for value in values], f"{name} is true", f"{name} is false")]
+    numbers = [value for value in values if _is_number(value)]
+    if len(numbers) == len(values):
+        return _steps(name, numbers, [_sized(name, number) for number in numbers])
+    words = [value for value in values if isinstance(value, str) and value]
+    if len(words) == len(values):
+        return _texts(name, words)
+    sets = [frozenset(map(str, value)) for value in values if isinstance(value, frozenset | set | list | tuple)]
+    return _members(name, sets) if len(sets) == len(values) else None
+
+
+def _steps(name: str, values: Sequence[_Ordered], texts: Sequence[str]) -> list[_Told]:
+    """One threshold between each two neighbouring values, written as the upper of them."""
+    text = dict(zip(values, texts, strict=True))
+    return [
+        _Told(name, [not value < step for value in values], f"{name} >= {text[step]}", f"{name} < {text[step]}")
+        for step in sorted(text)[1:]
+    ]
+
+
+def _texts(name: str, values: Sequence[str]) -> list[_Told]:
+    if all(map(_VERSION.fullmatch, values)):
+        return _steps(name, [tuple(map(int, value.lstrip("v").split("."))) for value in values], values)
+    return [
+        _Told(name, [value == one for value in values], f"{name} is {_short(one)}", f"{name} is not {_short(one)}")
+        for one in sorted(set(values))
+    ]
+
+
+def _members(name: str, sets: Sequence[frozenset[str]]) -> list[_Told]:
+    where = "" if name == "flags" else f" in {name}"
+    return [
+        _Told(word, [word in members for members in sets], f"{_short(word)}{where}", f"no {_short(word)}{where}")
+        for word in sorted(frozenset().union(*sets))
+    ]
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int | float) and abs(value) < _LARGEST
+
+
+def _short(word: str) -> str:
+    line = " ".join(word.split())
+    return line if len(line) <= _LONGEST_WORD else f"{line[:_LONGEST_WORD]}..."
+
+
+def _sized(name: str, value: float) -> str:
+    """Sizes in bytes as people write them, other numbers as they are."""
+    if name.endswith("bytes"):
+        for size, unit in _UNITS:
+            if value >= size and value % size == 0:
+                return f"{value // size:.0f} {unit}"
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

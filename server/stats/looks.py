@@ -1,0 +1,117 @@
+"""The level of each look, so that all looks together keep the design's false-alarm rate."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, special
+
+from server.stats.spending import spent
+
+Floats = npt.NDArray[np.float64]
+# Points of the grid on which the distribution of the running sum is kept; 400 give levels to four digits.
+_GRID = 401
+# No distribution is followed further out: a normal value beyond 8 deviations is rarer than 1e-15.
+_FARTHEST = 8.0
+# A look that may spend less than this decides nothing.
+_LEAST_SPENT = 1e-9
+# The quantile of zero is infinite.
+_LEAST_P = 1e-300
+
+
+@dataclass(frozen=True)
+class Level:
+    """One look: its information fraction, its two-sided nominal level, and what the looks before it have spent."""
+
+    fraction: float
+    nominal: float
+    spent_before: float
+
+
+@dataclass(frozen=True)
+class _Running:
+    """The sub-density of the running sum where no look has stopped yet, with the weights of its grid."""
+
+    points: Floats
+    weighted: Floats
+    information: float
+
+    def beyond(self, bound: float, fraction: float) -> float:
+        """Probability of not having stopped yet and then lying beyond +- `bound` deviations at `fraction`."""
+        scale = math.sqrt(fraction - self.information)
+        edge = bound * math.sqrt(fraction)
+        tails = special.ndtr((self.points - edge) / scale) + special.ndtr((-edge - self.points) / scale)
+        return float(np.sum(tails * self.weighted))
+
+    def after(self, bound: float, fraction: float) -> "_Running":
+        scale = math.sqrt(fraction - self.information)
+        points, weights = _grid(min(bound, _FARTHEST) * math.sqrt(fraction))
+        steps = (points[:, None] - self.points[None, :]) / scale
+        density = np.exp(-0.5 * steps**2) @ self.weighted / (scale * math.sqrt(2 * math.pi))
+        return _Running(points, density * weights, fraction)
+
+
+_START = _Running(np.zeros(1), np.ones(1), 0.0)
+
+
+@lru_cache(maxsize=512)
+def levels(fractions: tuple[float, ...], alpha: float, gamma: float, *, ended: bool = False) -> tuple[Level, ...]:
+    """The nominal level of each look at increasing information `fractions`, the last of which may be at most 1.
+
+    With `ended` the last look may use up all that is left of alpha, because no other follows. ValueError when the
+    fractions do not increase.
+
+    Under no effect the statistics of the looks are those of a Brownian motion seen at these times; the bound of each
+    look is set so that stopping there first has the probability that the spending function still grants (Lan and
+    DeMets, Biometrika 70, 1983), by recursive integration (Armitage, McPherson and Rowe, J. R. Statist. Soc. A 132,
+    1969). A level is compared with the p-value of a t test, not with a normal bound, which keeps the rates with few
+    boots (the significance level approach of Jennison and Turnbull, Group Sequential Methods, 2000).
+    """
+    found: list[Level] = []
+    running, before = _START, 0.0
+    for fraction in fractions:
+        if not running.information < fraction <= 1:
+            raise ValueError(f"information fractions {fractions!r} do not increase up to 1")
+        last = ended and len(found) == len(fractions) - 1
+        granted = spent(1.0 if last else fraction, alpha, gamma=gamma) - before
+        bound = _bound(running, granted, fraction)
+        found.append(Level(fraction, 2 * float(special.ndtr(-bound)), before))
+        running = running.after(bound, fraction)
+        before += max(granted, 0.0)
+    return tuple(found)
+
+
+def overall_p(looks: tuple[Level, ...], p_value: float) -> float:
+    """The p-value of a whole design that reached the last of `looks` with this nominal p-value there.
+
+    What earlier looks spent plus the chance of going on to this look and seeing as much: stage-wise ordering
+    (Fairbanks and Madsen, Biometrika 69, 1982). At most alpha exactly when the look's level is reached.
+    """
+    running = _at_last(looks)
+    bound = -float(special.ndtri(max(p_value, _LEAST_P) / 2))
+    return min(1.0, looks[-1].spent_before + running.beyond(bound, looks[-1].fraction))
+
+
+@lru_cache(maxsize=512)
+def _at_last(looks: tuple[Level, ...]) -> _Running:
+    running = _START
+    for level in looks[:-1]:
+        running = running.after(-float(special.ndtri(level.nominal / 2)), level.fraction)
+    return running
+
+
+def _bound(running: _Running, granted: float, fraction: float) -> float:
+    if granted < _LEAST_SPENT:
+        return _FARTHEST
+    return float(optimize.brentq(lambda bound: running.beyond(bound, fraction) - granted, 0.0, _FARTHEST, xtol=1e-10))
+
+
+def _grid(edge: float) -> tuple[Floats, Floats]:
+    """Simpson's rule from -edge to edge."""
+    points = np.linspace(-edge, edge, _GRID)
+    weights = np.full(_GRID, 2.0)
+    weights[1::2] = 4.0
+    weights[[0, -1]] = 1.0
+    return points, weights * (points[1] - points[0]) / 3

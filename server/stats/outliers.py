@@ -1,0 +1,117 @@
+"""Boots that are far from the others: structures in which one or two boots have a much larger variance."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from server.stats.shapes import Floats
+from server.stats.terms import Batch, Sums, Terms, apart_together, log_power, plain_structures
+
+# By how much the variance of an outlier is larger than that of the other boots.
+_INFLATION = 200.0
+# Prior weight that a certain boot is an outlier; where there is one, a second is likelier.
+_PRIORS = (0.02, 0.05)
+# The fewest boots of an arm of which one, or two, can be told to be outliers: two of seven may be a second mode, which
+# the other arm then takes for certain.
+_FEWEST = (3, 8)
+
+
+@dataclass(frozen=True)
+class _State:
+    """S structures for M cells, with the outliers so far; a leading axis of 1 where all cells have the same."""
+
+    log_weight: Floats  # (M, S), without the sum of squares
+    squares: Floats  # (M, S)
+    centre: Floats  # (M, S)
+    unit: Floats  # (M or 1, S): variance of the difference, in units of the residual variance
+    pull: Floats  # (M, S, B): residuals weighted by the structure
+    contrast: Floats  # (M or 1, S, B)
+    leverage: Floats  # (M or 1, S, B)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What stays the same however many outliers there are; S structures, B boots."""
+
+    exponent: Floats  # (S, 1)
+    inflation: Floats  # (S, B)
+    residual: Floats  # (S, B, B)
+    floor: Floats  # (M, S, 1), of the sums of squares
+
+
+def outliers(batch: Batch, sums: Sums) -> list[Terms]:
+    """Terms with each boot as the outlier, and with each second one beside the likeliest first."""
+    plain, structures = plain_structures(sums), sums.structures
+    exponent = structures.exponent[plain][:, None]
+    scale = _Scale(
+        exponent=exponent,
+        inflation=_INFLATION * structures.boot_variance[plain],
+        residual=structures.residual[plain],
+        floor=exponent * batch.grid.max(axis=1)[:, None, None],
+    )
+    boots = min(batch.shape.boots)
+    if boots < _FEWEST[0]:
+        return []
+    state = _without(batch, sums, plain)
+    log_weight, terms = _one_more(state, scale, _PRIORS[0])
+    found = [terms]
+    if boots >= _FEWEST[1]:
+        first = np.argmax(log_weight, axis=2)
+        _, terms = _one_more(_with(state, scale, first), scale, _PRIORS[0] * _PRIORS[1])
+        same = (np.arange(sum(batch.shape.boots)) == first[:, :, None]).reshape(terms.log_weight.shape)
+        found.append(replace(terms, log_weight=np.where(same, -np.inf, terms.log_weight)))
+    return found
+
+
+def _one_more(state: _State, scale: _Scale, prior: float) -> tuple[Floats, Terms]:
+    """Each boot in turn as an outlier beside those in the state: logarithms of weights (M, S, B), and the terms."""
+    growth = 1 + scale.inflation * state.leverage
+    squares = np.maximum(state.squares[:, :, None] - scale.inflation * state.pull**2 / growth, scale.floor)
+    log_weight = state.log_weight[:, :, None] + log_power(squares, scale.exponent) - np.log(growth) / 2 + np.log(prior)
+    centre = state.centre[:, :, None] - scale.inflation * state.contrast / growth * state.pull
+    unit = state.unit[:, :, None] + scale.inflation * state.contrast**2 / growth
+    freedom = np.broadcast_to(scale.exponent, squares.shape)
+    fields = (log_weight, centre, squares / scale.exponent * unit, freedom)
+    return log_weight, Terms(*(field.reshape(len(squares), -1) for field in fields))
+
+
+def _without(batch: Batch, sums: Sums, plain: npt.NDArray[np.int64]) -> _State:
+    structures = sums.structures
+    own = sums.log_prior[:, plain] - structures.log_determinant[plain] / 2
+    return _State(
+        log_weight=own + sums.boots_only[plain] * apart_together(batch)[:, None],
+        squares=sums.squares[:, plain].sum(axis=2),
+        centre=sums.difference[:, plain],
+        unit=structures.unit_variance[plain][None],
+        pull=sums.pull[:, plain],
+        contrast=structures.contrast[plain][None],
+        leverage=np.einsum("kii->ki", structures.residual[plain])[None],
+    )
+
+
+def _with(state: _State, scale: _Scale, first: npt.NDArray[np.int64]) -> _State:
+    """The state with the variance of one boot of each structure inflated: a change of rank one of its covariance.
+
+    Sherman and Morrison's formula (Ann. Math. Statist. 21, 1950) gives all sums from those without the outlier.
+    """
+    places = np.arange(scale.residual.shape[0])
+    column = scale.residual[places, first]  # (M, S, B)
+    more = scale.inflation[places, first][:, :, None]
+
+    def at_first(field: Floats) -> Floats:
+        whole = np.broadcast_to(field, column.shape)
+        return np.take_along_axis(whole, first[:, :, None], axis=2)
+
+    pull, contrast = at_first(state.pull), at_first(state.contrast)
+    growth = 1 + more * at_first(state.leverage)
+    share = more / growth
+    return _State(
+        log_weight=state.log_weight - np.log(growth)[:, :, 0] / 2,
+        squares=state.squares - (share * pull**2)[:, :, 0],
+        centre=state.centre - (share * contrast * pull)[:, :, 0],
+        unit=state.unit + (share * contrast**2)[:, :, 0],
+        pull=state.pull - share * column * pull,
+        contrast=state.contrast - share * column * contrast,
+        leverage=state.leverage - share * column**2,
+    )

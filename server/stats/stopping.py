@@ -1,0 +1,117 @@
+"""Whether a cell is decided, worth more boots, or beyond what its budget can tell."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from server.stats.cells import Cell, Verdict
+from server.stats.evidence import Design, Look, looks_of, with_data
+from server.stats.futility import Prospect, prospects
+from server.stats.looks import overall_p
+
+
+class State(StrEnum):
+    DECIDED = "decided"
+    OPEN = "open"  # more boots may decide it
+    UNDECIDABLE = "undecidable"  # not within this budget, or not from these values
+
+
+@dataclass(frozen=True)
+class CellProgress:
+    """Where one cell stands in its design.
+
+    `verdict` is that of the last look that decided, `decided_at`, and `inconclusive` when none did. `differs` says
+    whether "no difference at all" is rejected at the design's alpha; `p_value` is the p-value of that over all looks.
+    `chance` is the predicted chance of a verdict within the budget, where that was the question.
+    """
+
+    state: State
+    verdict: Verdict
+    reason: str
+    looks: tuple[Look, ...]
+    decided_at: Look | None = None
+    differs: bool = False
+    p_value: float | None = None
+    chance: float | None = None
+
+
+def judge_cells(cells: Sequence[Cell], design: Design, *, ended: bool = False) -> list[CellProgress]:
+    """One answer for each cell, from its boots alone; data never raise.
+
+    A verdict is the interval of a look, at that look's level, against the minimum effect: wholly beyond or wholly
+    inside. Such intervals hold the true ratio at all looks together with probability 1 - alpha (repeated confidence
+    intervals: Jennison and Turnbull, J. R. Statist. Soc. B 51, 1989), so both kinds of verdict keep their error rates.
+    """
+    ready = [with_data(cell) for cell in cells]
+    taken = looks_of(ready, design, ended=ended)
+    unsure = [index for index, looks in enumerate(taken) if not ended and _is_unsure(looks)]
+    found = prospects([ready[index] for index in unsure], [taken[index][-1] for index in unsure], design)
+    predicted = dict(zip(unsure, found, strict=True))
+    return [_progress(looks, design, predicted.get(index), ended=ended) for index, looks in enumerate(taken)]
+
+
+def _is_unsure(looks: tuple[Look, ...]) -> bool:
+    """Judged, not decided, and with budget left: the chance of a verdict is worth knowing."""
+    if not looks or _deciding(looks) is not None:
+        return False
+    return looks[-1].comparison.p_value is not None and looks[-1].level.fraction < 1
+
+
+def _deciding(looks: Sequence[Look]) -> Look | None:
+    """The last look that decided: undecided later ones take nothing back, but one that decides otherwise saw more."""
+    deciding = [look for look in looks if look.comparison.verdict is not Verdict.INCONCLUSIVE]
+    return deciding[-1] if deciding else None
+
+
+def _progress(looks: tuple[Look, ...], design: Design, prospect: Prospect | None, *, ended: bool) -> CellProgress:
+    deciding = _deciding(looks)
+    state, reason = _state(looks, deciding, design, prospect, ended=ended)
+    return CellProgress(
+        state=state,
+        verdict=Verdict.INCONCLUSIVE if deciding is None else deciding.comparison.verdict,
+        reason=reason,
+        looks=looks,
+        decided_at=deciding,
+        differs=any(_rejects(look) for look in looks),
+        p_value=_overall(looks),
+        chance=None if prospect is None else prospect.chance,
+    )
+
+
+def _state(
+    looks: tuple[Look, ...], deciding: Look | None, design: Design, prospect: Prospect | None, *, ended: bool
+) -> tuple[State, str]:
+    if deciding is not None:
+        return State.DECIDED, deciding.comparison.reason
+    if not looks:
+        waits = State.OPEN, f"the first look is at {design.looks[0]} boots a side"
+        return (State.UNDECIDABLE, "fewer than 2 boots a side gave values, and the session ended") if ended else waits
+    end = _end(looks[-1], design, prospect, ended=ended)
+    reason = looks[-1].comparison.reason
+    return (State.OPEN, reason) if end is None else (State.UNDECIDABLE, "; ".join(filter(None, [reason, end])))
+
+
+def _end(last: Look, design: Design, prospect: Prospect | None, *, ended: bool) -> str | None:
+    """Why no more boots should be run for an undecided cell; None when they should, empty when its values say so."""
+    if last.comparison.p_value is None:
+        return ""
+    if ended:
+        return "the session ended"
+    if last.level.fraction >= 1:
+        return "its boots are spent"
+    if prospect is not None and not prospect.pays:
+        return f"at {design.budget} boots a side a verdict has a chance of only {100 * prospect.chance:.0f} %"
+    return None
+
+
+def _rejects(look: Look) -> bool:
+    return look.comparison.p_value is not None and look.comparison.p_value <= look.level.nominal
+
+
+def _overall(looks: tuple[Look, ...]) -> float | None:
+    """The p-value at the first look that rejected "no difference", or else at the last one."""
+    if not looks:
+        return None
+    first = next((number for number, look in enumerate(looks) if _rejects(look)), len(looks) - 1)
+    nominal = looks[first].comparison.p_value
+    return None if nominal is None else overall_p(tuple(look.level for look in looks[: first + 1]), nominal)
