@@ -10,6 +10,8 @@ from server.lab.models import Session
 
 # Another version of the numeric libraries may change the last digits, never more.
 _TOLERANCE = 1e-9
+# Of a p-value below this no digit counts.
+_NOTHING = 1e-15
 _NUMBERS = (
     "base_mean",
     "base_sd",
@@ -70,13 +72,18 @@ def _changed(old: Comparison, new: Comparison) -> Iterator[tuple[str, str, str]]
     for name in _NUMBERS:
         before, now = getattr(old, name), getattr(new, name)
         if not _same(before, now):
-            yield name, str(before), str(now)
+            yield name, _shown(before), _shown(now)
 
 
 def _same(before: float | None, now: float | None) -> bool:
     if before is None or now is None:
         return before is now
-    return math.isclose(before, now, rel_tol=_TOLERANCE)
+    return math.isclose(before, now, rel_tol=_TOLERANCE, abs_tol=_NOTHING)
+
+
+def _shown(number: float | None) -> str:
+    """With the digits that count."""
+    return "None" if number is None else f"{number:.10g}"
 
 
 def _key(row: Comparison) -> tuple[int, int, int, int]:

@@ -48,7 +48,7 @@ def observe_fleet(
     news = {}
     for name in sorted(values):
         steps = found[name]
-        certain = [s for s in steps if sure(watches[name], s) or (watches[name].benchmark, s.revision) in leading]
+        certain = [s for s in steps if sure(s) or (watches[name].benchmark, s.revision) in leading]
         watches[name], some = judged(watches[name], steps, certain)
         if some:
             news[name] = some
@@ -67,7 +67,7 @@ def _leading(watches: Mapping[str, Watch], found: Mapping[str, Sequence[Step]]) 
         (watches[name].benchmark, step.revision)
         for name, steps in found.items()
         for step in steps
-        if watches[name].benchmark and sure(watches[name], step)
+        if watches[name].benchmark and sure(step)
     }
 
 

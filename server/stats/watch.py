@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from server.stats import changepoints
 from server.stats.resolution import Nominate
-from server.stats.steps import Step
+from server.stats.steps import STRICT, Step
 from server.stats.watch_state import Point, Published, State, Watch, extended
 
 # From this many points after the step its level is known, and the step is settled or withdrawn.
@@ -20,9 +20,8 @@ SETTLED_POINTS = 12
 KNOWN_POINTS = 12
 # What did not show in this many points will not be reported any more: each look at an old place only adds false alarms.
 LATEST = 40
-# Score (-log10 p) for being published: more than for a single look, since every place is looked at again and again;
-# and more still while only so few points speak for the new level.
-SURE, SURE_EARLY, EARLY_POINTS = 5.0, 6.0, 8
+# Score (-log10 p) for being published. Fewer are found with a higher one, many more false alarms raised with a lower.
+SURE = STRICT
 # A suspect is settled with this score: it has been sure once already.
 STAYING = 2.0
 # Two steps of one direction this near are one step, seen twice.
@@ -45,7 +44,7 @@ def observe(
     if not watch.indices or watch.indices[-1] != watch.seen - 1:
         return watch, ()
     steps = nominate([watch.timeline()], threshold=STAYING)[0]
-    return judged(watch, steps, [step for step in steps if sure(watch, step)])
+    return judged(watch, steps, [step for step in steps if sure(step)])
 
 
 def observe_all(
@@ -59,9 +58,9 @@ def observe_all(
     return watch, tuple(news)
 
 
-def sure(watch: Watch, step: Step) -> bool:
-    """Whether a step among the last points has the score to be published."""
-    return step.score >= (SURE if _points_since(watch, step.index) >= EARLY_POINTS else SURE_EARLY)
+def sure(step: Step) -> bool:
+    """Whether a step has the score to be published."""
+    return step.score >= SURE
 
 
 def judged(watch: Watch, steps: Sequence[Step], certain: Sequence[Step]) -> tuple[Watch, tuple[News, ...]]:

@@ -32,7 +32,7 @@ def test_stored_comparisons_are_what_their_measurements_give(series_id: int) -> 
 
 def test_changed_figure_is_named_and_nothing_is_written(series_id: int) -> None:
     Comparison.objects.filter(case__name="copy").update(ratio=1.5)
-    assert f"series {series_id}, h1 time of mm-basic/copy (all): ratio is 1.5, now 1.0" in recompute()
+    assert f"series {series_id}, h1 time of mm-basic/copy (all): ratio is 1.5, now 1\n" in recompute()
     assert Comparison.objects.get(case__name="copy").ratio == 1.5
 
 
