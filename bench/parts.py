@@ -8,8 +8,8 @@ from bench.kit import Kit, simulated
 from server.stats.sequential import Design
 
 SEED = 9001
-# Pairs without a difference for each number of runs: the rate of 5 % then has a standard error of 0.006.
-SEQUENTIAL_NULLS = 450
+# Pairs without a difference for each number of runs: the rate of 5 % then has a standard error below 0.005.
+SEQUENTIAL_NULLS = 700
 
 
 def published_rows(cases: Path) -> tuple[list[published.Outcome], str]:

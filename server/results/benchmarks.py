@@ -1,6 +1,7 @@
 """Reading benchmark descriptions (agents/benchmarks/NAME/benchmark.toml) into the database."""
 
 import hashlib
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def load_benchmark(folder: Path) -> Benchmark:
     try:
         description: dict[str, Any] = tomllib.loads((folder / "benchmark.toml").read_text(encoding="utf-8"))
         return _store(description, source_version(folder))
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DomainError("bad-benchmark", f"{folder / 'benchmark.toml'}: {error!r}") from error
 
 
@@ -45,7 +46,7 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
                 "title": metric["title"],
                 "unit": metric["unit"],
                 "better": metric["better"],
-                "resolution": metric.get("resolution", 0.0),
+                "resolution": _resolution(metric),
             },
         )
     for case in description["cases"]:
@@ -63,3 +64,13 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
     names = [case["name"] for case in description["cases"]]
     benchmark.cases.exclude(name__in=names).update(enabled=False)
     return benchmark
+
+
+def _resolution(metric: dict[str, Any]) -> float:
+    """The smallest step of the metric's values in its unit; 0, the default, says that it is not known."""
+    value = metric.get("resolution", 0.0)
+    # A truth value would count as 0 or 1.
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not known or value < 0:
+        raise ValueError(f"metric {metric['name']}: resolution: {value!r} is no number from 0")
+    return float(value)

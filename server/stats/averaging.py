@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from server.stats.levels import levels
 from server.stats.mixtures import Mixture
 from server.stats.outliers import outliers
 from server.stats.shapes import Floats
@@ -16,7 +17,7 @@ _KEPT = 10
 # Less than one, so that structures of equal weight do not all vanish.
 _ALMOST = 1 - 1e-9
 # What kind of structure a term belongs to.
-_EQUAL, _SEPARATE, _OUTLIER, _TREND = range(4)
+_EQUAL, _SEPARATE, _OUTLIER, _LEVELS, _TREND = range(5)
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Averaged:
 
     difference: Mixture
     separate: Floats  # the arms have variances of their own
-    outlier: Floats  # one boot is an outlier
+    outlier: Floats  # one boot is an outlier, or two are
+    levels: Floats  # the boots fall into two levels
     trend: Floats  # the machine drifts from boot to boot
 
 
@@ -36,11 +38,13 @@ def average(batch: Batch) -> Averaged:
     Bayesian Inference in Statistical Analysis, 1973, chapter 2 and 5; Hoeting et al., Statistical Science 14, 1999).
     """
     sums = sums_of(batch)
-    groups = [equal(batch, sums), separate(batch, sums), *outliers(batch, sums)]
+    alone = equal(batch, sums)
+    groups = [(_EQUAL, alone), (_SEPARATE, separate(batch, sums))]
+    groups += [(_OUTLIER, terms) for terms in outliers(batch, sums, alone)]
+    groups += [(_LEVELS, terms) for terms in levels(batch, sums, alone)]
     fields = ("log_weight", "centre", "variance", "freedom")
-    terms = Terms(*(np.concatenate([getattr(group, field) for group in groups], axis=1) for field in fields))
-    widths = [group.log_weight.shape[1] for group in groups]
-    kinds = np.minimum(np.repeat(np.arange(len(groups)), widths), _OUTLIER)
+    terms = Terms(*(np.concatenate([getattr(group, field) for _, group in groups], axis=1) for field in fields))
+    kinds = np.concatenate([np.full(group.log_weight.shape[1], kind) for kind, group in groups])
     kinds[np.flatnonzero(sums.structures.trend)] = _TREND
     return _averaged(batch, terms, kinds)
 
@@ -62,7 +66,7 @@ def _averaged(batch: Batch, terms: Terms, kinds: npt.NDArray[np.int64]) -> Avera
     floor = batch.grid.sum(axis=1, keepdims=True)
     variance = np.maximum(np.take_along_axis(terms.variance, kept, axis=1), floor)
     centre, freedom = (np.take_along_axis(field, kept, axis=1) for field in (terms.centre, terms.freedom))
-    shares = [np.sum(weight * (kinds[kept] == kind), axis=1) for kind in (_SEPARATE, _OUTLIER, _TREND)]
+    shares = [np.sum(weight * (kinds[kept] == kind), axis=1) for kind in (_SEPARATE, _OUTLIER, _LEVELS, _TREND)]
     return Averaged(Mixture(weight, centre, np.sqrt(variance), freedom), *shares)
 
 

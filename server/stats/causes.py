@@ -75,7 +75,13 @@ class _Place:
 def explain_place(moves: Sequence[Move]) -> Explanation:
     """Explain each machine by itself (an event, or single timelines that moved on their own) or, with others, by a code
     change that moved the same benchmarks on all of them; all splits worth trying are weighed by Bayes' rule.
+    Raises ValueError naming the timeline where a move is not a finite number.
     """
+    if not moves:
+        return Explanation({}, frozenset(), frozenset())
+    for move in moves:
+        if not (math.isfinite(move.effect) and math.isfinite(move.error)):
+            raise ValueError(f"{move.benchmark} on {move.machine}: a move of {move.effect} +- {move.error}")
     place = _place(moves)
     event = math.log(EVENT_PRIOR) + np.array([_event(place, place.of == m) for m in range(len(place.machines))])
     quiet = math.log1p(-EVENT_PRIOR) + place.misses.sum(axis=1)

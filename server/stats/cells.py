@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 Values = Sequence[float] | npt.NDArray[np.float64]
 Better = Literal["lower", "higher"]
+# As much of what is no number stands in an error.
+_SHOWN = 60
 
 
 class Verdict(StrEnum):
@@ -63,7 +65,7 @@ class Cell:
         if self.better not in ("lower", "higher"):
             return f"better: {self.better!r} is neither lower nor higher"
         for name, value in (("min_effect", self.min_effect), ("resolution", self.resolution)):
-            if not (math.isfinite(value) and value >= 0):
+            if not 0 <= value < math.inf:
                 return f"{name}: {value!r} is no number from 0"
         if (self.base_positions is None) != (self.patched_positions is None):
             return "positions are given for both arms or for none"
@@ -71,6 +73,23 @@ class Cell:
             if positions is not None and len(positions) != len(boots):
                 return f"{len(positions)} positions for {len(boots)} boots"
         return ""
+
+
+def refuse_words(cell: Cell) -> None:
+    """Raise a ValueError that names the cell and the arm if a boot is not a plain row of numbers that floats can hold.
+
+    Numbers that make no sense, as NaN, are data and are not refused. Looking at each boot is slow, so this is for cells
+    of which it is known that something is wrong.
+    """
+    for arm, boots in (("base", cell.base), ("patched", cell.patched)):
+        for values in boots:
+            try:
+                plain = np.asarray(values, dtype=np.float64).ndim == 1
+            except (TypeError, ValueError, OverflowError):
+                plain = False
+            if not plain:
+                name = f"{cell.name}: " if cell.name else ""
+                raise ValueError(f"{name}{arm} kernel: the boot {str(values)[:_SHOWN]} is no row of numbers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,42 @@
 """How often chance alone would separate machines as well as the best facts do."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 
-def pairs(masks: Sequence[int]) -> Iterator[tuple[int, int, str, int]]:
-    """All conjunctions and alternatives of two statements, as (first, second, word, machines)."""
-    for first, second in combinations(masks, 2):
-        yield first, second, "and", first & second
-        yield first, second, "or", first | second
+@dataclass(frozen=True)
+class Joined:
+    """The pairs of statements that separate the target, as (first, second, word), and what else was tried.
+
+    `tried` are the machines of all single statements and, where a pair was found, of pairs, whatever they separate.
+    `complete` is false when some pairs that could have counted were not tried.
+    """
+
+    pairs: list[tuple[int, int, str]]
+    tried: set[int]
+    complete: bool
+
+
+def joined(masks: Sequence[int], target: int, *, most: int) -> Joined:
+    """The conjunctions and alternatives of two of `masks` that are true of just the `target` machines.
+
+    Only what is true of all of them can be a part of such a conjunction, and only what is true of no others a part of
+    an alternative; of either kind the first `most` are paired. For the chance of finding anything, pairs that would
+    separate other machines count as well: of the first `most` masks, those that could have been parts first.
+    """
+    around = [mask for mask in masks if mask & target == target]
+    within = [mask for mask in masks if mask | target == target]
+    found = [(a, b, "and") for a, b in combinations(around[:most], 2) if a & b == target]
+    found += [(a, b, "or") for a, b in combinations(within[:most], 2) if a | b == target]
+    if not found:
+        return Joined([], set(masks), max(len(around), len(within)) <= most)
+    tried = {*masks, target}
+    useful = dict.fromkeys([*around[:most], *within[:most], *masks])
+    for first, second in combinations(list(useful)[:most], 2):
+        tried |= {first & second, first | second}
+    return Joined(found, tried, len(masks) <= most)
 
 
 def by_chance(separable: Iterable[int], blocks: Sequence[int], chosen: int) -> tuple[float, int]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from server.stats import exact, variances
 from server.stats.boots import Side, read_side
-from server.stats.cells import Arm, Cell, Comparison, Flag, Verdict
+from server.stats.cells import Arm, Cell, Comparison, Flag, Verdict, refuse_words
 from server.stats.estimates import Estimates, estimate
 from server.stats.hodges_lehmann import shifts
 from server.stats.judging import ratios, smallest_seen, undecided, verdict_of
@@ -17,6 +17,8 @@ from server.stats.shapes import FEWEST_BOOTS, Shape, grouped, padded
 from server.stats.summaries import Summaries, summarise
 
 ALPHA = 0.05
+# Above it an interval need not hold its own middle.
+_WIDEST = 0.5
 # The first look of the sequential design: below it intervals are wide.
 _ENOUGH_BOOTS = 4
 # Cells are worked off in portions, so that memory does not grow with their number: so many values and pairs of boots.
@@ -30,8 +32,8 @@ def compare(cells: Sequence[Cell], *, alpha: float = ALPHA) -> list[Comparison]:
     `alpha` is the two-sided level: intervals hold 1 - alpha. Data never raise: what cannot be judged is
     `inconclusive` with a reason.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha: {alpha!r} is no number between 0 and 1")
+    if not 0 < alpha <= _WIDEST:
+        raise ValueError(f"alpha: {alpha!r} is no number above 0 and up to {_WIDEST}")
     found: dict[int, Comparison] = {}
     for shape, places in grouped(cells).items():
         size = _portion(shape)
@@ -61,6 +63,7 @@ def _of_one_shape(cells: Sequence[Cell], shape: Shape, alpha: float) -> list[Com
 
 
 def _unjudged(cell: Cell) -> Comparison:
+    refuse_words(cell)
     base, patched = read_side("base", cell.base), read_side("patched", cell.patched)
     flags = {side.flag: None for side in (base, patched) if side.flag is not None}
     return Comparison(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from server.stats.noise import median
 from server.stats.shifts import Shift, Trace, shift_at
 from server.stats.timelines import Timeline
 from server.stats.votes import vote
@@ -16,6 +17,7 @@ VISIBLE = 3.0
 ODD_ONE_OUT = 3.0
 # Logarithms of floating-point numbers end near here.
 LARGEST_LOG = 700.0
+LARGEST_NUMBER = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
@@ -74,5 +76,7 @@ def without(timeline: Timeline, revision: int, shift: float) -> Timeline:
         levelled = np.exp(np.clip(np.log(np.where(after, values, 1.0)) - shift, -LARGEST_LOG, LARGEST_LOG))
     else:
         sizes = np.abs(finite[finite != 0])
-        levelled = values - shift * (float(np.median(sizes)) if sizes.size else 1.0)
+        with np.errstate(over="ignore"):
+            levelled = values - shift * (median(sizes) if sizes.size else 1.0)
+        levelled = np.clip(levelled, -LARGEST_NUMBER, LARGEST_NUMBER)
     return replace(timeline, values=np.where(after, levelled, values))

@@ -14,6 +14,8 @@ from server.stats.spending import GAMMA, STEEPEST_GAMMA, information
 _FEWEST_BOOTS = 2
 # With more, single boots are steps of information too small for the grid on which levels are computed.
 _MOST_BOOTS = 1000
+# Outside of these a look's level cannot be computed to the digits that it needs.
+_LEAST_ALPHA, _MOST_ALPHA = 1e-6, 0.4
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,11 @@ class Design:
     futility_of_difference: float = 0.28
 
     def __post_init__(self) -> None:
-        increasing = all(early < late for early, late in pairwise(self.looks))
-        if not (self.looks and self.looks[0] >= _FEWEST_BOOTS and increasing and self.looks[-1] <= _MOST_BOOTS):
+        if not _are_looks(self.looks):
             allowed = f"from {_FEWEST_BOOTS} to {_MOST_BOOTS}"
-            raise ValueError(f"looks: {self.looks!r} are no increasing numbers of boots {allowed}")
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha: {self.alpha!r} is no number between 0 and 1")
+            raise ValueError(f"looks: {self.looks!r} are no tuple of increasing whole numbers of boots {allowed}")
+        if not _LEAST_ALPHA <= self.alpha <= _MOST_ALPHA:
+            raise ValueError(f"alpha: {self.alpha!r} is no number from {_LEAST_ALPHA:g} to {_MOST_ALPHA:g}")
         if not abs(self.gamma) <= STEEPEST_GAMMA:
             raise ValueError(f"gamma: {self.gamma!r} is no number from -{STEEPEST_GAMMA:g} to {STEEPEST_GAMMA:g}")
         for name, price in (("futility", self.futility), ("futility_of_difference", self.futility_of_difference)):
@@ -73,7 +74,7 @@ class _Plan:
 
 
 def with_data(cell: Cell) -> Cell:
-    """The cell without the boots that gave no values: they are no information."""
+    """The cell without the boots that gave no values, which are no information; the others in the order they ran."""
     base, base_positions = _kept(cell.base, cell.base_positions)
     patched, patched_positions = _kept(cell.patched, cell.patched_positions)
     return replace(cell, base=base, patched=patched, base_positions=base_positions, patched_positions=patched_positions)
@@ -83,11 +84,13 @@ def looks_of(cells: Sequence[Cell], design: Design, *, ended: bool = False) -> l
     """For each cell the looks that its boots allow, the first first; none before the design's first look.
 
     The planned looks are taken again from the first boots of each arm, so that stored boots always give the same
-    answer; a last one is taken at all boots, wherever the session stands. With `ended` no boots will follow: then
-    the last look takes all that is left of alpha, and fewer boots than the first look's are judged too.
+    answer. Between them nothing is decided, except where boots gave no values, so that an arm lags behind its plan:
+    there a look is taken at what there is. With `ended` no boots will follow: then the last look takes all boots and
+    all that is left of alpha, and fewer boots than the first look's are judged too.
     """
-    plans = [_plan(len(cell.base), len(cell.patched), design, ended=ended) for cell in cells]
-    seen = _compare_all(cells, plans)
+    ready = [with_data(cell) for cell in cells]
+    plans = [_plan(*pair, design, ended=ended) for pair in zip(cells, ready, strict=True)]
+    seen = _compare_all(ready, plans)
     return [
         tuple(
             Look(base, patched, level, seen[index, number])
@@ -97,11 +100,29 @@ def looks_of(cells: Sequence[Cell], design: Design, *, ended: bool = False) -> l
     ]
 
 
-def _plan(base: int, patched: int, design: Design, *, ended: bool) -> _Plan:
+def first_boots(cell: Cell, base: int, patched: int) -> Cell:
+    """The cell with its first boots only, as many of each arm."""
+    if (base, patched) == (len(cell.base), len(cell.patched)):
+        return cell
+    return replace(
+        cell,
+        base=cell.base[:base],
+        patched=cell.patched[:patched],
+        base_positions=None if cell.base_positions is None else cell.base_positions[:base],
+        patched_positions=None if cell.patched_positions is None else cell.patched_positions[:patched],
+    )
+
+
+def _plan(cell: Cell, ready: Cell, design: Design, *, ended: bool) -> _Plan:
+    """The looks at a cell of which `ready` are the boots that gave values."""
+    base, patched = len(ready.base), len(ready.patched)
+    lost = len(cell.base) > base or len(cell.patched) > patched
     first = information(design.looks[0], design.looks[0], design.budget)
+    reached = design.looks if lost or ended else tuple(look for look in design.looks if look <= min(base, patched))
     # The last planned look takes boots beyond the budget too: nothing that was measured is thrown away.
-    planned = [(min(look, base), min(look, patched)) for look in design.looks[:-1]]
-    boots = dict.fromkeys([*planned, (base, patched)])
+    planned = [(min(look, base), min(look, patched)) for look in reached if look < design.budget]
+    whole = [(base, patched)] if lost or ended or design.budget in reached else []
+    boots = dict.fromkeys([*planned, *whole])
     known = {pair: information(*pair, design.budget) for pair in boots}
     chosen = [pair for pair in boots if min(pair) >= _FEWEST_BOOTS and (ended or known[pair] >= first)]
     fractions = tuple(known[pair] for pair in chosen)
@@ -116,23 +137,20 @@ def _compare_all(cells: Sequence[Cell], plans: Sequence[_Plan]) -> dict[tuple[in
             groups[level.nominal].append((index, number))
     seen: dict[tuple[int, int], Comparison] = {}
     for nominal, keys in groups.items():
-        first_boots = [_first(cells[index], *plans[index].boots[number]) for index, number in keys]
-        seen.update(zip(keys, compare(first_boots, alpha=nominal), strict=True))
+        early = [first_boots(cells[index], *plans[index].boots[number]) for index, number in keys]
+        seen.update(zip(keys, compare(early, alpha=nominal), strict=True))
     return seen
 
 
-def _first(cell: Cell, base: int, patched: int) -> Cell:
-    if (base, patched) == (len(cell.base), len(cell.patched)):
-        return cell
-    return replace(
-        cell,
-        base=cell.base[:base],
-        patched=cell.patched[:patched],
-        base_positions=None if cell.base_positions is None else cell.base_positions[:base],
-        patched_positions=None if cell.patched_positions is None else cell.patched_positions[:patched],
-    )
+def _are_looks(looks: object) -> bool:
+    if not (isinstance(looks, tuple) and looks and all(type(look) is int for look in looks)):
+        return False
+    return looks[0] >= _FEWEST_BOOTS and looks[-1] <= _MOST_BOOTS and all(a < b for a, b in pairwise(looks))
 
 
 def _kept(boots: Sequence[Values], positions: Sequence[int] | None) -> tuple[list[Values], list[int] | None]:
     kept = [index for index, values in enumerate(boots) if len(values)]
-    return [boots[index] for index in kept], None if positions is None else [positions[index] for index in kept]
+    if positions is None:
+        return [boots[index] for index in kept], None
+    kept.sort(key=lambda index: positions[index])
+    return [boots[index] for index in kept], [positions[index] for index in kept]

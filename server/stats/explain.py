@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from server.stats.cells import Verdict
-from server.stats.chance import by_chance, pairs
+from server.stats.chance import by_chance, joined
 from server.stats.explanation import Condition, Evidence, Explanation, Outcome, Question
-from server.stats.facts import NAMES, SUSPECTS, Facts, Statement, statements
+from server.stats.facts import SUSPECTS, statements
+from server.stats.machines import NAMES, Facts, are_alike, is_guest, tidy
 
 __all__ = ["Condition", "Evidence", "Explanation", "Outcome", "Question", "explain"]
 
-# Two facts are joined among this many different separations at most: the number of pairs goes with its square.
+# Pairs are formed of this many different separations at most: their number goes with its square.
 _MOST_PAIRED = 300
 _MOST_LISTED = 10
 
@@ -33,8 +35,8 @@ class _Sides:
 
 
 def explain(
-    verdicts: Mapping[str, Verdict],
-    facts: Mapping[str, Facts],
+    verdicts: Mapping[str, Verdict | str],
+    facts: Mapping[str, Facts | None],
     *,
     suspects: Sequence[str] = SUSPECTS,
     ignored: Collection[str] = NAMES,
@@ -43,25 +45,26 @@ def explain(
 
     `facts` are those of each machine by name: truths, numbers (sizes in bytes), texts, versions, and sets of words
     such as CPU flags. `suspects` are named first among facts that separate the machines alike. Virtual machines,
-    machines without facts, and inconclusive verdicts are no evidence; the answer says which they were.
+    machines without facts, and inconclusive verdicts are no evidence; the answer says which they were. ValueError for
+    a text that is no verdict.
     """
-    reasons = {name: _no_evidence(verdicts[name], facts.get(name)) for name in sorted(verdicts)}
+    judged = {name: Verdict(verdicts[name]) for name in sorted(verdicts)}
+    tidied = {name: tidy(facts.get(name)) for name in judged}
+    reasons = {name: _no_evidence(judged[name], tidied[name]) for name in judged}
     left_out = tuple((name, reason) for name, reason in reasons.items() if reason)
     kept = {
-        verdict: tuple(name for name, reason in reasons.items() if not reason and verdicts[name] is verdict)
+        verdict: tuple(name for name, reason in reasons.items() if not reason and judged[name] is verdict)
         for verdict in Verdict
     }
-    return tuple(_answer(sides, facts, left_out, suspects=suspects, ignored=ignored) for sides in _questions(kept))
+    return tuple(_answer(sides, tidied, left_out, suspects=suspects, ignored=ignored) for sides in _questions(kept))
 
 
-def _no_evidence(verdict: Verdict, facts: Facts | None) -> str:
+def _no_evidence(verdict: Verdict, facts: Facts) -> str:
     if verdict is Verdict.INCONCLUSIVE:
         return "inconclusive"
     if not facts:
         return "no facts"
-    flags = facts.get("flags")
-    guest = isinstance(flags, Collection) and not isinstance(flags, str) and "hypervisor" in flags
-    return "virtual" if facts.get("virtual") is True or guest else ""
+    return "virtual" if is_guest(facts) else ""
 
 
 def _questions(kept: Mapping[Verdict, tuple[str, ...]]) -> list[_Sides]:
@@ -92,28 +95,34 @@ def _answer(
         return Explanation(sides.question, Outcome.NO_CONTRAST, Evidence(sides.changed, (), left_out))
     known = statements([facts[name] for name in sides.machines], ignored=ignored, suspects=suspects)
     evidence = Evidence(sides.changed, sides.others, left_out, known.unknown)
-    said = known.by_machines
+    said, target = known.by_machines, sides.target
+    if target in said:
+        conditions, complete, tried = [Condition((said[target],))], True, set(said)
+    else:
+        found = joined(list(said), target, most=_MOST_PAIRED)
+        conditions = [Condition((said[a], said[b]), word) for a, b, word in found.pairs]
+        complete, tried = found.complete, found.tried
+    if not conditions:
+        return Explanation(
+            question=sides.question,
+            outcome=Outcome.NONE,
+            evidence=evidence,
+            tried=len(said) // 2,
+            complete=complete,
+            contradiction=_contradiction(sides, facts),
+        )
     blocks = _blocks(sides, facts)
-    chosen = sum(1 for block in blocks if block & sides.target)
-    tried: set[int] = set(said)
-    conditions = [Condition((said[sides.target],))] if sides.target in said else []
-    if not conditions:
-        joined = list(pairs(list(said)[:_MOST_PAIRED]))
-        tried |= {mask for _, _, _, mask in joined}
-        conditions = [Condition((said[a], said[b]), word) for a, b, word, mask in joined if mask == sides.target]
-    if not conditions:
-        odd = _contradiction(sides, said)
-        return Explanation(sides.question, Outcome.NONE, evidence, tried=len(said) // 2, contradiction=odd)
-    chance, ways = by_chance(tried, blocks, chosen)
+    chance, ways = by_chance(tried, blocks, sum(1 for block in blocks if block & target))
     return Explanation(
         question=sides.question,
-        outcome=Outcome.ONE if len(conditions) == 1 else Outcome.SEVERAL,
+        outcome=Outcome.SEVERAL if len(conditions) > 1 or conditions[0].alike else Outcome.ONE,
         evidence=evidence,
         conditions=tuple(conditions[:_MOST_LISTED]),
         found=len(conditions),
         chance=chance,
         ways=ways,
         tried=len(said) // 2,
+        complete=complete,
     )
 
 
@@ -133,13 +142,7 @@ def _blocks(sides: _Sides, facts: Mapping[str, Facts]) -> list[int]:
     return blocks
 
 
-def _contradiction(sides: _Sides, said: Mapping[int, tuple[Statement, ...]]) -> tuple[str, str] | None:
-    """A changed machine and another of which the same statements are true."""
-    profiles: dict[tuple[bool, ...], str] = {}
-    for place, name in enumerate(sides.machines):
-        profile = tuple(bool(mask >> place & 1) for mask in said)
-        if place < len(sides.changed):
-            profiles.setdefault(profile, name)
-        elif profile in profiles:
-            return profiles[profile], name
-    return None
+def _contradiction(sides: _Sides, facts: Mapping[str, Facts]) -> tuple[str, str] | None:
+    """A changed machine and another that is the same in all that is known of both."""
+    both = product(sides.changed, sides.others)
+    return next(((one, other) for one, other in both if are_alike(facts[one], facts[other])), None)

@@ -7,6 +7,8 @@ from server.stats.facts import Statement
 
 # Beyond this many equivalent facts a sentence names only their number.
 _NAMED = 3
+# In percent: what is rarer or more frequent is written as "less than" or "more than".
+_RAREST, _MOST_FREQUENT = 0.01, 99.5
 
 
 class Question(StrEnum):
@@ -17,7 +19,7 @@ class Question(StrEnum):
 
 class Outcome(StrEnum):
     ONE = "one"  # a single smallest explanation
-    SEVERAL = "several"  # equally small explanations that these machines cannot tell apart
+    SEVERAL = "several"  # equally small explanations, or facts that separate alike: these machines cannot choose
     NONE = "none"  # no fact and no two facts separate the machines
     NO_CONTRAST = "no-contrast"  # no machine to compare with
 
@@ -38,13 +40,18 @@ class Condition:
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """The other facts that could stand in place of those named."""
-        return tuple(statement.text for part in self.parts for statement in part[1:])
+        """The other facts that could stand in place of those named; another wording of the same fact is none."""
+        return tuple(
+            statement.text for part in self.parts for statement in part if statement.subject != part[0].subject
+        )
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The machines that an answer rests on. Those left out are named with the reason."""
+    """The machines that an answer rests on. Those left out are named with the reason.
+
+    `unknown_facts` are those that not all of these machines tell, or not all in the same shape.
+    """
 
     changed: tuple[str, ...]
     others: tuple[str, ...]
@@ -59,7 +66,8 @@ class Explanation:
     `chance` is the share of all `ways` to choose the changed machines in which some statement tried would have
     separated them too: 1 means that these machines cannot support any explanation. `found` counts all equally small
     conditions, of which `conditions` lists the first; `tried` counts the different separations that single facts
-    make. `contradiction` names two machines that differ in verdict and in no known fact.
+    make. `complete` is false when there were too many pairs of facts to try them all. `contradiction` names two
+    machines of one model that differ in verdict and in no fact.
     """
 
     question: Question
@@ -70,6 +78,7 @@ class Explanation:
     chance: float | None = None
     ways: int = 0
     tried: int = 0
+    complete: bool = True
     contradiction: tuple[str, str] | None = None
 
     @property
@@ -81,11 +90,13 @@ class Explanation:
             count = len(self.evidence.changed)
             return f"No machine with another verdict is there to compare with the {count} that {verb}."
         if self.outcome is Outcome.NONE:
-            between = "No known fact and no two of them separate the machines that"
-            return f"{between} {verb} from {others}{self._contradicting}."
+            between = (
+                "No known fact and no two of them" if self.complete else "No known fact and none of the pairs tried"
+            )
+            return f"{between} separate the machines that {verb} from {others}{self._contradicting}{self._untold}."
         named = self.conditions[0]
-        instead = f" ({_listed('also', named.alike)})" if named.alike else ""
-        more = f", or one of {self.found - 1} other explanations as small" if self.outcome is Outcome.SEVERAL else ""
+        instead = f" ({_listed('also', named.alike)}: no machine here tells them apart)" if named.alike else ""
+        more = f", or one of {self.found - 1} other explanations as small" if self.found > 1 else ""
         return f"The machines that {verb} show {named.text}{instead}, {others} do not{more}; {self._weight}."
 
     @property
@@ -96,11 +107,26 @@ class Explanation:
         return f": {one} and {other} have equal facts and different verdicts"
 
     @property
+    def _untold(self) -> str:
+        unknown = self.evidence.unknown_facts
+        return f"; {_listed('not told by all of them:', unknown)}" if unknown else ""
+
+    @property
     def _weight(self) -> str:
         machines = f"{len(self.evidence.changed)} against {len(self.evidence.others)} machines"
         if self.chance is None or self.chance >= 1:
             return f"with {machines} some fact always does this, so it proves nothing"
-        return f"with {machines} chance alone finds such facts in {100 * self.chance:.2g} % of cases"
+        least = "" if self.complete else "at least "
+        return f"with {machines} chance alone finds such facts in {least}{_percent(self.chance)} of cases"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    if percent < _RAREST:
+        return f"less than {_RAREST:g} %"
+    if percent >= _MOST_FREQUENT:
+        return f"more than {_MOST_FREQUENT:g} %"
+    return f"{percent:.0f} %" if percent >= 1 else f"{percent:.2g} %"
 
 
 def _listed(word: str, texts: tuple[str, ...]) -> str:

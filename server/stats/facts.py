@@ -6,33 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard, TypeVar
 
-Facts = Mapping[str, object]
+from server.stats.machines import Facts
+
 _Ordered = TypeVar("_Ordered", int, float, tuple[int, ...])
 
-# Facts that name a machine or its model, or that may differ between the kernels of one comparison: they separate any
-# machine from any other and explain nothing.
-NAMES = frozenset(
-    {
-        "clock",
-        "cmdline",
-        "core_types",
-        "family",
-        "hostname",
-        "hypervisor",
-        "kernel_release",
-        "machine",
-        "model",
-        "model_name",
-        "stepping",
-        "uarch",
-        "virtual",
-    }
-)
 # The CPU flags by which the kernel chooses its copy and clear routines, named first among facts that separate alike.
 SUSPECTS = ("fsrm", "erms", "fzrm", "fsrs", "rep_good")
 # Facts come from agents: larger numbers and longer words are somebody's mistake, or worse.
 _LARGEST = 1e18
 _LONGEST_WORD = 60
+# Long options often differ at their end only.
+_END_OF_LONG_WORD = 20
 _UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _VERSION = re.compile(r"v?\d{1,9}(\.\d{1,9})+")
 
@@ -118,7 +102,7 @@ def _steps(name: str, values: Sequence[_Ordered], texts: Sequence[str]) -> list[
 
 def _texts(name: str, values: Sequence[str]) -> list[_Told]:
     if all(map(_VERSION.fullmatch, values)):
-        return _steps(name, [tuple(map(int, value.lstrip("v").split("."))) for value in values], values)
+        return _steps(name, [_version(value) for value in values], [_short(value) for value in values])
     return [
         _Told(name, [value == one for value in values], f"{name} is {_short(one)}", f"{name} is not {_short(one)}")
         for one in sorted(set(values))
@@ -128,7 +112,12 @@ def _texts(name: str, values: Sequence[str]) -> list[_Told]:
 def _members(name: str, sets: Sequence[frozenset[str]]) -> list[_Told]:
     where = "" if name == "flags" else f" in {name}"
     return [
-        _Told(word, [word in members for members in sets], f"{_short(word)}{where}", f"no {_short(word)}{where}")
+        _Told(
+            f"{word}{where}",
+            [word in members for members in sets],
+            f"{_short(word)}{where}",
+            f"no {_short(word)}{where}",
+        )
         for word in sorted(frozenset().union(*sets))
     ]
 
@@ -139,9 +128,19 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and abs(value) < _LARGEST
 
 
+def _version(text: str) -> tuple[int, ...]:
+    """The numbers of a version: 13.1 and 13.1.0 are the same."""
+    numbers = [int(number) for number in text.lstrip("v").split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
 def _short(word: str) -> str:
     line = " ".join(word.split())
-    return line if len(line) <= _LONGEST_WORD else f"{line[:_LONGEST_WORD]}..."
+    if len(line) <= _LONGEST_WORD:
+        return line
+    return f"{line[: _LONGEST_WORD - _END_OF_LONG_WORD]}...{line[-_END_OF_LONG_WORD:]}"
 
 
 def _sized(name: str, value: float) -> str:
@@ -150,4 +149,5 @@ def _sized(name: str, value: float) -> str:
         for size, unit in _UNITS:
             if value >= size and value % size == 0:
                 return f"{value // size:.0f} {unit}"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+    # The shortest text from which the same number is read back, so that different numbers never look equal.
+    return f"{value:,}" if isinstance(value, int) else repr(value).removesuffix(".0")

@@ -36,7 +36,10 @@ def simes(p_values: Sequence[float]) -> float:
 
 
 def judge_family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """Adjust over all cells that could be tested; a change that does not survive it is inconclusive."""
+    """Adjust over all cells that could be tested; a change that does not survive it is inconclusive.
+
+    Cells of a sequential design come as `CellProgress.comparison`, with the p-value of the whole design.
+    """
     tested = [c.p_value for c in comparisons if c.p_value is not None]
     adjusted = iter(benjamini_hochberg(tested))
     return [

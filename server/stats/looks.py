@@ -23,11 +23,12 @@ _LEAST_P = 1e-300
 
 @dataclass(frozen=True)
 class Level:
-    """One look: its information fraction, its two-sided nominal level, and what the looks before it have spent."""
+    """One look: its information fraction, its two-sided nominal level, and the alpha spent before it and with it."""
 
     fraction: float
     nominal: float
     spent_before: float
+    spent: float
 
 
 @dataclass(frozen=True)
@@ -77,21 +78,27 @@ def levels(fractions: tuple[float, ...], alpha: float, gamma: float, *, ended: b
         last = ended and len(found) == len(fractions) - 1
         granted = spent(1.0 if last else fraction, alpha, gamma=gamma) - before
         bound = _bound(running, granted, fraction)
-        found.append(Level(fraction, 2 * float(special.ndtr(-bound)), before))
-        running = running.after(bound, fraction)
-        before += max(granted, 0.0)
+        spent_now = before + max(granted, 0.0)
+        found.append(Level(fraction, 2 * float(special.ndtr(-bound)), before, spent_now))
+        running, before = running.after(bound, fraction), spent_now
     return tuple(found)
 
 
-def overall_p(looks: tuple[Level, ...], p_value: float) -> float:
+def overall_p(looks: tuple[Level, ...], p_value: float, alpha: float) -> float:
     """The p-value of a whole design that reached the last of `looks` with this nominal p-value there.
 
     What earlier looks spent plus the chance of going on to this look and seeing as much: stage-wise ordering
-    (Fairbanks and Madsen, Biometrika 69, 1982). At most alpha exactly when the look's level is reached.
+    (Fairbanks and Madsen, Biometrika 69, 1982). Where the look does not reject, the alpha that later looks would have
+    spent is added: paths that go on from here to a rejection are more extreme than one that ends here. So the result
+    is at most alpha exactly when the look's level is reached, whatever made the design stop, and no level up to alpha
+    is exceeded more often than it says. Above alpha it is a ranking only: giving up early depends on the data.
     """
-    running = _at_last(looks)
+    last = looks[-1]
     bound = -float(special.ndtri(max(p_value, _LEAST_P) / 2))
-    return min(1.0, looks[-1].spent_before + running.beyond(bound, looks[-1].fraction))
+    seen_as_much = last.spent_before + _at_last(looks).beyond(bound, last.fraction)
+    if p_value <= last.nominal:
+        return min(seen_as_much, last.spent)
+    return min(1.0, alpha + max(0.0, seen_as_much - last.spent))
 
 
 @lru_cache(maxsize=512)

@@ -12,16 +12,25 @@ Levels depend on earlier decisions only, so it does not matter whether p-values 
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 ALPHA = 0.05
 # Makes the g(1), g(2), ... of `_share` add up to 1 (Javanmard and Montanari, section 5).
 SHARE_SCALE = 0.07720838
+# Shares are computed for at least this many tests at once.
+_FEWEST_SHARES = 1024
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What has to be remembered between two tests: how many there were, and which of them discovered (from 1)."""
+    """What has to be remembered between two tests: how many there were, and which of them discovered (from 1).
+
+    The discoveries are increasing test numbers up to `seen`; what comes from outside is checked by `from_dict`.
+    """
 
     alpha: float = ALPHA
     seen: int = 0
@@ -30,17 +39,10 @@ class Stream:
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
             raise ValueError(f"alpha: {self.alpha!r} is not between 0 and 1")
-        ordered = all(a < b for a, b in zip((0, *self.discoveries), (*self.discoveries, self.seen + 1), strict=True))
-        if not ordered:
-            raise ValueError(f"discoveries {self.discoveries} are not increasing test numbers up to {self.seen}")
 
     def level(self) -> float:
         """The level of the next test: it discovers when its p-value is at most this."""
-        test, wealth = self.seen + 1, self.alpha / 2
-        total = wealth * _share(test)
-        for i, discovery in enumerate(self.discoveries):
-            total += (self.alpha - wealth if i == 0 else self.alpha) * _share(test - discovery)
-        return total
+        return _level(self.alpha, self.seen + 1, np.array(self.discoveries, dtype=np.int64))
 
     def as_dict(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "seen": self.seen, "discoveries": list(self.discoveries)}
@@ -54,29 +56,59 @@ class Decision:
 
 
 def from_dict(stored: Mapping[str, Any]) -> Stream:
-    """The stream as `as_dict` wrote it. Raises ValueError, KeyError or TypeError when it is something else."""
-    discoveries = tuple(int(one) for one in stored["discoveries"])
-    return Stream(alpha=float(stored["alpha"]), seen=int(stored["seen"]), discoveries=discoveries)
+    """The stream as `as_dict` wrote it. ValueError when it is something else, KeyError when a part is missing."""
+    alpha, seen, discoveries = stored["alpha"], stored["seen"], stored["discoveries"]
+    if type(alpha) not in (int, float):
+        raise ValueError(f"alpha: {alpha!r} is no number")
+    if type(seen) is not int or seen < 0:
+        raise ValueError(f"seen: {seen!r} is no number of tests")
+    if not isinstance(discoveries, list | tuple) or not all(type(one) is int for one in discoveries):
+        raise ValueError(f"discoveries {discoveries!r} are no list of whole numbers")
+    if not all(a < b for a, b in zip((0, *discoveries), (*discoveries, seen + 1), strict=True)):
+        raise ValueError(f"discoveries {discoveries} are not increasing test numbers up to {seen}")
+    return Stream(alpha=float(alpha), seen=seen, discoveries=tuple(discoveries))
 
 
 def decide(stream: Stream, p_value: float) -> tuple[Stream, Decision]:
     """Decide on the next test. Raises ValueError for what is no p-value; a test without one is not given at all."""
-    if not 0 <= p_value <= 1:
-        raise ValueError(f"p-value: {p_value!r} is not between 0 and 1")
-    level = stream.level()
-    discovery = p_value <= level
-    seen = stream.seen + 1
-    discoveries = (*stream.discoveries, seen) if discovery else stream.discoveries
-    return Stream(stream.alpha, seen, discoveries), Decision(p_value, level, discovery)
+    after, decisions = decide_all(stream, [p_value])
+    return after, decisions[0]
 
 
 def decide_all(stream: Stream, p_values: Iterable[float]) -> tuple[Stream, list[Decision]]:
-    """Decide on tests in the order in which they come."""
+    """Decide on tests in the order in which they come; as `decide` for each of them, and with its errors."""
+    waiting, count = list(p_values), len(stream.discoveries)
+    discoveries = np.empty(count + len(waiting), dtype=np.int64)
+    discoveries[:count] = stream.discoveries
     decisions = []
-    for p_value in p_values:
-        stream, decision = decide(stream, p_value)
-        decisions.append(decision)
-    return stream, decisions
+    for test, p_value in enumerate(waiting, start=stream.seen + 1):
+        if not 0 <= p_value <= 1:
+            raise ValueError(f"p-value: {p_value!r} is not between 0 and 1")
+        level = _level(stream.alpha, test, discoveries[:count])
+        decisions.append(Decision(p_value, level, p_value <= level))
+        if p_value <= level:
+            discoveries[count] = test
+            count += 1
+    return Stream(stream.alpha, stream.seen + len(waiting), tuple(discoveries[:count].tolist())), decisions
+
+
+def _level(alpha: float, test: int, discoveries: npt.NDArray[np.int64]) -> float:
+    """The formula of this module; the sum over the second and later discoveries is one over an array."""
+    wealth = alpha / 2
+    total = wealth * _share(test)
+    if discoveries.size:
+        total += (alpha - wealth) * _share(test - int(discoveries[0]))
+    if discoveries.size > 1:
+        # Rounded up to a power of two, few tables are made, whatever the order of tests.
+        shares = _shares(max(_FEWEST_SHARES, 1 << test.bit_length()))
+        total += alpha * float(np.sum(shares[test - discoveries[1:]]))
+    return total
+
+
+@lru_cache(maxsize=4)
+def _shares(count: int) -> npt.NDArray[np.float64]:
+    """`_share` of 0 (which nobody asks for) and of 1 to `count` - 1."""
+    return np.array([0.0, *map(_share, range(1, count))])
 
 
 def _share(j: int) -> float:

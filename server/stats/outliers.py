@@ -6,15 +6,19 @@ import numpy as np
 import numpy.typing as npt
 
 from server.stats.shapes import Floats
+from server.stats.sparing import filled
 from server.stats.terms import Batch, Sums, Terms, apart_together, log_power, plain_structures
 
 # By how much the variance of an outlier is larger than that of the other boots.
 _INFLATION = 200.0
 # Prior weight that a certain boot is an outlier; where there is one, a second is likelier.
 _PRIORS = (0.02, 0.05)
-# The fewest boots of an arm of which one, or two, can be told to be outliers: two of seven may be a second mode, which
-# the other arm then takes for certain.
-_FEWEST = (3, 8)
+# The fewest boots of an arm of which one, or two, can be told to be outliers.
+_FEWEST = (3, 5)
+# A second one is sought in cells where the likeliest first weighs at least so much (a logarithm) against none, and so
+# many of the likeliest are kept.
+_NEGLIGIBLE = -2.0
+_FOLLOWED = 8
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,10 @@ class _State:
     contrast: Floats  # (M or 1, S, B)
     leverage: Floats  # (M or 1, S, B)
 
+    def rows(self, rows: npt.NDArray[np.int64]) -> "_State":
+        parts = vars(self).values()
+        return _State(*(part if len(part) == 1 else part[rows] for part in parts))
+
 
 @dataclass(frozen=True)
 class _Scale:
@@ -40,15 +48,18 @@ class _Scale:
     floor: Floats  # (M, S, 1), of the sums of squares
 
 
-def outliers(batch: Batch, sums: Sums) -> list[Terms]:
-    """Terms with each boot as the outlier, and with each second one beside the likeliest first."""
+def outliers(batch: Batch, sums: Sums, alone: Terms) -> list[Terms]:
+    """Terms with each boot as the outlier, and with each second one beside the likeliest first.
+
+    `alone` are the terms of the same structures without outliers.
+    """
     plain, structures = plain_structures(sums), sums.structures
     exponent = structures.exponent[plain][:, None]
     scale = _Scale(
         exponent=exponent,
         inflation=_INFLATION * structures.boot_variance[plain],
         residual=structures.residual[plain],
-        floor=exponent * batch.grid.max(axis=1)[:, None, None],
+        floor=exponent * batch.floor(sums.boots_only[plain])[:, :, None],
     )
     boots = min(batch.shape.boots)
     if boots < _FEWEST[0]:
@@ -57,10 +68,14 @@ def outliers(batch: Batch, sums: Sums) -> list[Terms]:
     log_weight, terms = _one_more(state, scale, _PRIORS[0])
     found = [terms]
     if boots >= _FEWEST[1]:
-        first = np.argmax(log_weight, axis=2)
-        _, terms = _one_more(_with(state, scale, first), scale, _PRIORS[0] * _PRIORS[1])
-        same = (np.arange(sum(batch.shape.boots)) == first[:, :, None]).reshape(terms.log_weight.shape)
-        found.append(replace(terms, log_weight=np.where(same, -np.inf, terms.log_weight)))
+        gain = terms.log_weight.max(axis=1) - alone.log_weight[:, plain].max(axis=1)
+        rows = np.flatnonzero(gain > _NEGLIGIBLE)
+        first = np.argmax(log_weight[rows], axis=2)
+        state, scale = state.rows(rows), replace(scale, floor=scale.floor[rows])
+        _, more = _one_more(_with(state, scale, first), scale, _PRIORS[0] * _PRIORS[1])
+        same = (np.arange(sum(batch.shape.boots)) == first[:, :, None]).reshape(more.log_weight.shape)
+        more = replace(more, log_weight=np.where(same, -np.inf, more.log_weight))
+        found.append(filled(more, rows, sums.difference[:, :1], _FOLLOWED))
     return found
 
 
@@ -73,7 +88,7 @@ def _one_more(state: _State, scale: _Scale, prior: float) -> tuple[Floats, Terms
     unit = state.unit[:, :, None] + scale.inflation * state.contrast**2 / growth
     freedom = np.broadcast_to(scale.exponent, squares.shape)
     fields = (log_weight, centre, squares / scale.exponent * unit, freedom)
-    return log_weight, Terms(*(field.reshape(len(squares), -1) for field in fields))
+    return log_weight, Terms(*(field.reshape(len(squares), np.prod(squares.shape[1:])) for field in fields))
 
 
 def _without(batch: Batch, sums: Sums, plain: npt.NDArray[np.int64]) -> _State:

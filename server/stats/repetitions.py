@@ -1,8 +1,7 @@
 """How many runs a boot should have: enough that booting pays, not so many that they repeat each other."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -10,6 +9,8 @@ import numpy.typing as npt
 
 from server.stats.cells import Cell, Values
 
+# Thirty years in seconds: more is a mistake, and products of such numbers would overflow.
+_LONGEST = 1e9
 Floats = npt.NDArray[np.float64]
 
 
@@ -30,8 +31,8 @@ class Costs:
 
     def __post_init__(self) -> None:
         for name, value in (("boot", self.boot), ("run", self.run)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"costs: {name} {value!r} is no positive number of seconds")
+            if not 0 < value <= _LONGEST:
+                raise ValueError(f"costs: {name} {value!r} is no positive number of seconds up to {_LONGEST:g}")
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,17 @@ class Limits:
     def __post_init__(self) -> None:
         if not 1 <= self.fewest <= self.usual <= self.most:
             raise ValueError(f"limits: {self.fewest}, {self.usual}, {self.most} are no increasing numbers from 1")
+
+
+# With fewer boots of an arm the variance between boots is often estimated as zero, which would ask for the most runs.
+_SETTLED_BOOTS = 8
+
+
+def cautious(cells: Sequence[Cell], limits: Limits | None = None) -> Limits:
+    """The limits while boots are few: at most twice the usual runs, until a cell has 8 boots of an arm."""
+    limits = limits or Limits()
+    boots = max((max(_with_values(cell.base), _with_values(cell.patched)) for cell in cells), default=0)
+    return limits if boots >= _SETTLED_BOOTS else replace(limits, most=min(limits.most, 2 * limits.usual))
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,10 @@ def runs_per_boot(variances: Sequence[Variances | None], costs: Costs, limits: L
     variance = (1 - share)[:, None] + share[:, None] / runs
     burden = np.log(costs.boot + runs * costs.run) + np.mean(np.log(variance), axis=0)
     return Repetitions(int(runs[np.argmin(burden)]), Basis.VARIANCES, len(varying))
+
+
+def _with_values(boots: Sequence[Values]) -> int:
+    return sum(1 for values in boots if len(values))
 
 
 def _logs(boots: Sequence[Values]) -> list[Floats] | None:

@@ -20,7 +20,8 @@ def replay(
     wrong = sorted(count for count in wanted if not 0 < count <= len(timeline.values))
     if wrong:
         raise ValueError(f"timeline {timeline.name}: there are {len(timeline.values)} points, not {wrong[0]}")
-    watch, standing, stood = Watch(timeline.name), set[int](), {}
+    watch = Watch(timeline.name, machine=timeline.machine, benchmark=timeline.benchmark, better=timeline.better)
+    standing, stood = set[int](), {}
     for i in range(max(wanted, default=0)):
         point = Point(int(timeline.revisions[i]), float(timeline.values[i]))
         watch, news = observe(watch, point, nominate=nominate)

@@ -7,10 +7,11 @@ from typing import Protocol
 import numpy as np
 
 from server.stats.causes import Explanation, Move, explain_place
+from server.stats.doubts import doubted
 from server.stats.events import MachineEvent, book, without
 from server.stats.places import CLOSE, Nomination, cluster, first_guess, strongest_first
 from server.stats.shifts import Shift, Trace, shift_at, trace
-from server.stats.steps import STRICT, Step
+from server.stats.steps import STRICT, WEAK, Step
 from server.stats.support import SAME_BENCHMARK, SAME_REVISION, belongs
 from server.stats.timelines import Timeline
 from server.stats.votes import vote
@@ -90,7 +91,13 @@ class Resolution:
             for i, shift in shifts.items()
             if (timeline := self._traces[i].timeline).machine
         ]
-        return explain_place(moves) if len(moves) >= FEWEST_TIMELINES else None
+        if len(moves) < FEWEST_TIMELINES:
+            return None
+        machines: dict[str, dict[str, Shift]] = {}
+        for i, shift in shifts.items():
+            timeline = self._traces[i].timeline
+            machines.setdefault(timeline.machine, {})[timeline.benchmark or timeline.name] = shift
+        return doubted(explain_place(moves), machines)
 
     def _book_events(
         self,
@@ -199,7 +206,7 @@ class Resolution:
             index=index,
             revision=int(timeline.revisions[index]),
             effect=shift.effect,
-            score=nominated.score if nominated else 0.0,
+            score=nominated.score if nominated else min(shift.score, WEAK),
             points=shift.points,
         )
         self._decided[i] += [int(timeline.revisions[index]), revision]

@@ -6,6 +6,10 @@ from server.stats.shapes import Floats
 
 # On logs, a larger step says no more than that the value is unknown.
 _LARGEST_STEP = 700.0
+# Where the step is only guessed it is at most this part of the smaller mean. Two constants tell nothing of the step but
+# their own distance, which alone would make no distance significant; so twice the value is a change, 1.2 and 1.3 are
+# not.
+_LARGEST_GUESS = 0.2
 
 
 def rounding_variance(mean: Floats, resolution: Floats) -> Floats:
@@ -20,3 +24,11 @@ def rounding_variance(mean: Floats, resolution: Floats) -> Floats:
         step = np.maximum(resolution, np.spacing(mean)) / mean
     step = np.maximum(step, np.spacing(np.abs(np.log(mean))))
     return np.asarray(np.minimum(step, _LARGEST_STEP) ** 2 / 6)
+
+
+def step_of(resolution: Floats, smallest: Floats, mean: Floats) -> Floats:
+    """The step of the values, (M,): the declared resolution, or else the `smallest` distance between values, if known.
+
+    `mean` is that of the smaller arm, in the same unit.
+    """
+    return np.where(resolution > 0, resolution, np.minimum(smallest, _LARGEST_GUESS * mean))

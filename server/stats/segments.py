@@ -23,6 +23,8 @@ ALL_POSITIONS = 200
 SIDES = (3, 8, 24)
 # Local bests below this many deviations are not worth a try; a cut needs several times as much.
 LEAST_JUMP = 1.0
+# Multiplications in one product of matrices up to which OpenBLAS keeps to one thread.
+ONE_THREAD = 250_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,4 +88,10 @@ def _gram(scaled: Floats, edges: Ints) -> Floats:
     counts = np.bincount(block * len(levels) + member, minlength=(len(edges) - 1) * len(levels))
     before = np.zeros((len(edges), len(levels)))
     np.cumsum(counts.reshape(len(edges) - 1, len(levels)), axis=0, out=before[1:])
-    return np.asarray(before @ kernel @ before.T)
+    return _product(_product(before, kernel), before.T)
+
+
+def _product(left: Floats, right: Floats) -> Floats:
+    """In slices so small that a BLAS starts no threads for them: those would wait for each other on a busy machine."""
+    rows = max(1, ONE_THREAD // right.size)
+    return np.concatenate([left[start : start + rows] @ right for start in range(0, len(left), rows)])

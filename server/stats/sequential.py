@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from server.stats.cells import Cell
 from server.stats.evidence import Design, Look, with_data
-from server.stats.repetitions import Costs, Repetitions, runs_per_boot, split_variance
+from server.stats.repetitions import Costs, Repetitions, cautious, runs_per_boot, split_variance
 from server.stats.stopping import CellProgress, State, judge_cells
 
 __all__ = ["CellProgress", "Design", "Look", "Progress", "State", "next_step"]
@@ -48,8 +48,12 @@ def next_step(
         open_cells=tuple(still_open),
         base_boots=max((base for base, _ in wanted), default=0),
         patched_boots=max((patched for _, patched in wanted), default=0),
-        repetitions=None if costs is None else runs_per_boot([split_variance(cell) for cell in cells], costs),
+        repetitions=None if costs is None else _repetitions(cells, costs),
     )
+
+
+def _repetitions(cells: Sequence[Cell], costs: Costs) -> Repetitions:
+    return runs_per_boot([split_variance(cell) for cell in cells], costs, cautious(cells))
 
 
 def _missing(cell: Cell, design: Design) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from server.stats.cells import Cell
+from server.stats.cells import Cell, refuse_words
 
 Floats = npt.NDArray[np.float64]
 FEWEST_BOOTS = 2
@@ -60,18 +60,31 @@ def _shape(
 
 
 def padded(cells: Iterable[Cell], shape: Shape) -> Floats:
-    """The values of cells of this shape as (cells, boots, runs); boots with fewer runs are filled up with NaN."""
-    runs = shape.runs
+    """The values of cells of this shape as (cells, boots, runs); boots with fewer runs are filled up with NaN.
+
+    A ValueError names the cell of which a value is no number.
+    """
+    runs, cells = shape.runs, list(cells)
     flat = [list(chain.from_iterable(chain(cell.base, cell.patched))) for cell in cells]
-    values = np.array(flat, dtype=np.float64).reshape(len(flat), int(runs.sum()))
+    try:
+        values = np.array(flat, dtype=np.float64).reshape(len(flat), int(runs.sum()))
+    except (TypeError, ValueError, OverflowError):
+        for cell in cells:
+            refuse_words(cell)
+        raise
     filled = np.full((len(flat), len(runs), int(runs.max(initial=0))), np.nan)
     filled[:, np.arange(filled.shape[2]) < runs[:, None]] = values
     return filled
 
 
 def grouped(cells: Sequence[Cell]) -> dict[Shape, list[int]]:
-    """Which cells have which shape, by their places in the sequence."""
+    """Which cells have which shape, by their places in the sequence; ValueError where a boot is no row of values."""
     groups: dict[Shape, list[int]] = {}
     for place, cell in enumerate(cells):
-        groups.setdefault(shape_of(cell), []).append(place)
+        try:
+            shape = shape_of(cell)
+        except TypeError:
+            refuse_words(cell)
+            raise
+        groups.setdefault(shape, []).append(place)
     return groups

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from server.stats.noise import median
 from server.stats.timelines import Floats, Ints, Timeline
 
 # Points on either side of a place that speak for its levels. More would carry drift into the difference.
@@ -26,6 +27,8 @@ FEWEST_QUIET, MEDIAN_Z = 6, 0.6745
 LEAST_NOISE = 0.0015
 # Without logarithms, values are in units of their usual size; beyond this they are hiccups in any case.
 LARGEST = 1e6
+# P-values and usual sizes end here: the logarithm of zero is nothing, and nothing can be divided by less.
+SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +69,11 @@ class Shift:
     def z(self) -> float:
         return self.effect / self.error if self.error > 0 else 0.0
 
+    @property
+    def score(self) -> float:
+        """-log10 of the two-sided p-value of z, were it normal."""
+        return -math.log10(max(math.erfc(abs(self.z) / math.sqrt(2)), SMALLEST))
+
 
 NOWHERE = Shift(effect=0.0, error=0.0, points=0)
 
@@ -84,7 +92,7 @@ def in_units(values: Floats) -> Floats:
     if values.size and float(values.min()) > 0:
         return np.log(values)
     sizes = np.abs(values[values != 0])
-    usual = float(np.median(sizes)) if sizes.size else 1.0
+    usual = max(median(sizes), SMALLEST) if sizes.size else 1.0
     with np.errstate(over="ignore"):
         return np.clip(values / usual, -LARGEST, LARGEST)
 

@@ -1,13 +1,20 @@
 """Whether a cell is decided, worth more boots, or beyond what its budget can tell."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from server.stats.cells import Cell, Verdict
-from server.stats.evidence import Design, Look, looks_of, with_data
+from server.stats.cells import Cell, Comparison, Verdict
+from server.stats.evidence import Design, Look, first_boots, looks_of, with_data
 from server.stats.futility import Prospect, prospects
 from server.stats.looks import overall_p
+
+# Boots that give no values are run again, until this many times the budget were run: by then the kernel or the
+# benchmark is broken on this machine, and more boots would go on for ever.
+MOST_ATTEMPTS = 2
+_NO_VALUES = "boots gave no values"
+# A smaller predicted chance is written as "less than 1 %".
+_SMALL_CHANCE = 0.01
 
 
 class State(StrEnum):
@@ -21,8 +28,9 @@ class CellProgress:
     """Where one cell stands in its design.
 
     `verdict` is that of the last look that decided, `decided_at`, and `inconclusive` when none did. `differs` says
-    whether "no difference at all" is rejected at the design's alpha; `p_value` is the p-value of that over all looks.
-    `chance` is the predicted chance of a verdict within the budget, where that was the question.
+    whether "no difference at all" is rejected at the design's alpha; `p_value` is the p-value of that over all looks,
+    at most alpha exactly when it is. `chance` is the predicted chance of a verdict within the budget, where that was
+    the question.
     """
 
     state: State
@@ -34,6 +42,17 @@ class CellProgress:
     p_value: float | None = None
     chance: float | None = None
 
+    @property
+    def comparison(self) -> Comparison | None:
+        """The comparison of the look that decided, or else of the last one, as a family of cells needs it.
+
+        Its p-value is that of the whole design, not of the one look; its interval is the look's. None before a look.
+        """
+        look = self.decided_at or (self.looks[-1] if self.looks else None)
+        if look is None:
+            return None
+        return replace(look.comparison, verdict=self.verdict, reason=self.reason, p_value=self.p_value)
+
 
 def judge_cells(cells: Sequence[Cell], design: Design, *, ended: bool = False) -> list[CellProgress]:
     """One answer for each cell, from its boots alone; data never raise.
@@ -42,12 +61,15 @@ def judge_cells(cells: Sequence[Cell], design: Design, *, ended: bool = False) -
     inside. Such intervals hold the true ratio at all looks together with probability 1 - alpha (repeated confidence
     intervals: Jennison and Turnbull, J. R. Statist. Soc. B 51, 1989), so both kinds of verdict keep their error rates.
     """
-    ready = [with_data(cell) for cell in cells]
-    taken = looks_of(ready, design, ended=ended)
+    taken = looks_of(cells, design, ended=ended)
     unsure = [index for index, looks in enumerate(taken) if not ended and _is_unsure(looks)]
-    found = prospects([ready[index] for index in unsure], [taken[index][-1] for index in unsure], design)
-    predicted = dict(zip(unsure, found, strict=True))
-    return [_progress(looks, design, predicted.get(index), ended=ended) for index, looks in enumerate(taken)]
+    last = [taken[index][-1] for index in unsure]
+    seen = [first_boots(with_data(cells[i]), look.base, look.patched) for i, look in zip(unsure, last, strict=True)]
+    predicted = dict(zip(unsure, prospects(seen, last, design), strict=True))
+    return [
+        _progress(cell, looks, design, predicted.get(index), ended=ended)
+        for index, (cell, looks) in enumerate(zip(cells, taken, strict=True))
+    ]
 
 
 def _is_unsure(looks: tuple[Look, ...]) -> bool:
@@ -63,9 +85,13 @@ def _deciding(looks: Sequence[Look]) -> Look | None:
     return deciding[-1] if deciding else None
 
 
-def _progress(looks: tuple[Look, ...], design: Design, prospect: Prospect | None, *, ended: bool) -> CellProgress:
+def _progress(
+    cell: Cell, looks: tuple[Look, ...], design: Design, prospect: Prospect | None, *, ended: bool
+) -> CellProgress:
     deciding = _deciding(looks)
     state, reason = _state(looks, deciding, design, prospect, ended=ended)
+    if state is State.OPEN and _gives_no_values(cell, design):
+        state, reason = State.UNDECIDABLE, f"{reason}; {_NO_VALUES}" if looks else _NO_VALUES
     return CellProgress(
         state=state,
         verdict=Verdict.INCONCLUSIVE if deciding is None else deciding.comparison.verdict,
@@ -73,7 +99,7 @@ def _progress(looks: tuple[Look, ...], design: Design, prospect: Prospect | None
         looks=looks,
         decided_at=deciding,
         differs=any(_rejects(look) for look in looks),
-        p_value=_overall(looks),
+        p_value=_overall(looks, design.alpha),
         chance=None if prospect is None else prospect.chance,
     )
 
@@ -100,18 +126,30 @@ def _end(last: Look, design: Design, prospect: Prospect | None, *, ended: bool) 
     if last.level.fraction >= 1:
         return "its boots are spent"
     if prospect is not None and not prospect.pays:
-        return f"at {design.budget} boots a side a verdict has a chance of only {100 * prospect.chance:.0f} %"
+        few = prospect.chance < _SMALL_CHANCE
+        chance = f"less than {100 * _SMALL_CHANCE:.0f} %" if few else f"only {100 * prospect.chance:.0f} %"
+        return f"at {design.budget} boots a side a verdict has a chance of {chance}"
     return None
+
+
+def _gives_no_values(cell: Cell, design: Design) -> bool:
+    """Whether an arm was booted far more often than planned, and still has fewer boots with values than planned."""
+    ready = with_data(cell)
+    return any(
+        len(run) >= MOST_ATTEMPTS * design.budget and len(useful) < design.budget
+        for run, useful in ((cell.base, ready.base), (cell.patched, ready.patched))
+    )
 
 
 def _rejects(look: Look) -> bool:
     return look.comparison.p_value is not None and look.comparison.p_value <= look.level.nominal
 
 
-def _overall(looks: tuple[Look, ...]) -> float | None:
-    """The p-value at the first look that rejected "no difference", or else at the last one."""
-    if not looks:
+def _overall(looks: tuple[Look, ...], alpha: float) -> float | None:
+    """The p-value at the first look that rejected "no difference", or else at the last one that has any."""
+    tested = [number for number, look in enumerate(looks) if look.comparison.p_value is not None]
+    if not tested:
         return None
-    first = next((number for number, look in enumerate(looks) if _rejects(look)), len(looks) - 1)
-    nominal = looks[first].comparison.p_value
-    return None if nominal is None else overall_p(tuple(look.level for look in looks[: first + 1]), nominal)
+    chosen = next((number for number in tested if _rejects(looks[number])), tested[-1])
+    nominal = looks[chosen].comparison.p_value
+    return None if nominal is None else overall_p(tuple(look.level for look in looks[: chosen + 1]), nominal, alpha)

@@ -9,8 +9,10 @@ from scipy import special
 from server.stats.shapes import Floats, Shape
 from server.stats.structures import Structures, structures_of
 
-# Prior weight of arms with variances of their own, against equal ones.
-_SEPARATE_PRIOR = 0.04
+# Prior weight of arms with variances of their own, against equal ones. With as many boots in both arms a common
+# variance does little harm where it is wrong; with unequal numbers it does, above all where the arm of fewer boots is
+# the noisier one.
+_SEPARATE_PRIOR, _SEPARATE_PRIOR_OF_UNEQUAL = 0.04, 0.08
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,16 @@ class Batch:
     shape: Shape
     means: Floats  # (M, B)
     within: Floats  # (M, 2): sums of squares inside the boots of base and of patched
-    constant: npt.NDArray[np.bool_]  # (M,): no boot differs from another of its arm
+    constant: npt.NDArray[np.bool_]  # (M,): no value differs from another of its arm
     grid: Floats  # (M, 2): variance that rounding alone gives one boot of each arm
+    least: Floats  # (M, 2): variance below which the means of an arm's boots agree by chance only
+
+    def floor(self, boots_only: Floats) -> Floats:
+        """The least variance of a boot's mean in each of K structures, both arms together, (M, K)."""
+        spare = np.array([self.shape.runs[arm].sum() - len(self.shape.runs[arm]) for arm in self.shape.arms])
+        share = spare / max(1, spare.sum())
+        pooled = self.least[:, 0] * share[0] + self.least[:, 1] * share[1]
+        return np.asarray(np.maximum(self.grid.max(axis=1, keepdims=True), boots_only * pooled[:, None]))
 
 
 @dataclass(frozen=True)
@@ -90,8 +100,7 @@ def _apart(batch: Batch, spare: Floats) -> Floats:
 def equal(batch: Batch, sums: Sums) -> Terms:
     """One variance for both arms."""
     structures = sums.structures
-    floor = structures.exponent * batch.grid.max(axis=1, keepdims=True)
-    squares = np.maximum(sums.squares.sum(axis=2), floor)
+    squares = np.maximum(sums.squares.sum(axis=2), structures.exponent * batch.floor(sums.boots_only))
     log_weight = log_power(squares, structures.exponent) - structures.log_determinant / 2 + sums.log_prior
     log_weight = log_weight + sums.boots_only * apart_together(batch)[:, None]
     variance = squares / structures.freedom * structures.unit_variance
@@ -118,7 +127,8 @@ def separate(batch: Batch, sums: Sums) -> Terms:
         values = int(batch.shape.runs[where].sum())
         boots = len(batch.shape.runs[where])
         freedom = np.where(sums.boots_only[plain] == 1, boots, values) - 1.0
-        squares = np.maximum(sums.squares[:, plain, arm], freedom * batch.grid[:, [arm]])
+        floor = np.maximum(batch.grid[:, [arm]], sums.boots_only[plain] * batch.least[:, [arm]])
+        squares = np.maximum(sums.squares[:, plain, arm], freedom * floor)
         total += log_power(squares, freedom) + sums.boots_only[plain] * sums.apart[:, [arm]]
         precision = (1 / structures.boot_variance[plain][:, where]).sum(axis=1)
         parts.append(squares / freedom / precision)
@@ -126,5 +136,7 @@ def separate(batch: Batch, sums: Sums) -> Terms:
     variance = parts[0] + parts[1]
     share = parts[0] / variance
     freedom = 1 / (share**2 / freedoms[0] + (1 - share) ** 2 / freedoms[1])
-    log_weight = total - structures.log_determinant[plain] / 2 + sums.log_prior[:, plain] + np.log(_SEPARATE_PRIOR)
+    base, patched = batch.shape.boots
+    prior = _SEPARATE_PRIOR if base == patched else _SEPARATE_PRIOR_OF_UNEQUAL
+    log_weight = total - structures.log_determinant[plain] / 2 + sums.log_prior[:, plain] + np.log(prior)
     return Terms(log_weight, sums.difference[:, plain], variance, freedom)

@@ -28,8 +28,11 @@ class Timeline:
     better: Literal["lower", "higher", ""] = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
-        object.__setattr__(self, "revisions", np.asarray(self.revisions, dtype=np.int64))
+        try:
+            object.__setattr__(self, "values", np.asarray(self.values, dtype=np.float64))
+            object.__setattr__(self, "revisions", _whole(self.revisions))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"timeline {self.name}: {error}") from error
         if self.values.ndim != 1 or self.revisions.ndim != 1:
             raise ValueError(f"timeline {self.name}: values and revisions must be flat lists")
         if len(self.values) != len(self.revisions):
@@ -42,3 +45,13 @@ class Timeline:
     def until(self, count: int) -> "Timeline":
         """The first `count` points, as they stood then."""
         return replace(self, values=self.values[:count], revisions=self.revisions[:count])
+
+
+def _whole(revisions: npt.ArrayLike) -> Ints:
+    given = np.asarray(revisions)
+    if given.size and given.dtype.kind not in "iu":
+        raise ValueError(f"revisions must be whole numbers, not {given.dtype}")
+    whole = given.astype(np.int64)
+    if bool(np.any(whole != given)):
+        raise ValueError("revisions must be whole numbers of 64 bits")
+    return whole

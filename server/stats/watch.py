@@ -16,15 +16,19 @@ from server.stats.watch_state import Point, Published, State, Watch, extended
 
 # From this many points after the step its level is known, and the step is settled or withdrawn.
 SETTLED_POINTS = 12
+# A suspect that was found late is settled or withdrawn after so many more points: one look is not enough.
+CONFIRMING_POINTS = 4
 # A level is known from so many points before a step; until then nothing is reported.
 KNOWN_POINTS = 12
 # What did not show in this many points will not be reported any more: each look at an old place only adds false alarms.
 LATEST = 40
 # Score (-log10 p) for being published. Fewer are found with a higher one, many more false alarms raised with a lower.
 SURE = STRICT
+# What did not show at first is asked for ten times as much: drift grows into a step slowly, and is looked at each time.
+SURE_LATE = STRICT + 1.0
 # A suspect is settled with this score: it has been sure once already.
 STAYING = 2.0
-# Two steps of one direction this near are one step, seen twice.
+# Two steps of one direction nearer than so many points are one step, seen twice.
 NEAR = 5
 
 
@@ -44,7 +48,7 @@ def observe(
     if not watch.indices or watch.indices[-1] != watch.seen - 1:
         return watch, ()
     steps = nominate([watch.timeline()], threshold=STAYING)[0]
-    return judged(watch, steps, [step for step in steps if sure(step)])
+    return judged(watch, steps, [step for step in steps if sure(watch, step)])
 
 
 def observe_all(
@@ -58,9 +62,9 @@ def observe_all(
     return watch, tuple(news)
 
 
-def sure(step: Step) -> bool:
-    """Whether a step has the score to be published."""
-    return step.score >= SURE
+def sure(watch: Watch, step: Step) -> bool:
+    """Whether a step among the last points has the score to be published."""
+    return step.score >= (SURE if _points_since(watch, step.index) < SETTLED_POINTS else SURE_LATE)
 
 
 def judged(watch: Watch, steps: Sequence[Step], certain: Sequence[Step]) -> tuple[Watch, tuple[News, ...]]:
@@ -89,16 +93,16 @@ def _in_time(watch: Watch, step: Step) -> bool:
 
 
 def _first(watch: Watch, step: Step) -> Published:
-    state = State.SETTLED if _points_since(watch, step.index) >= SETTLED_POINTS else State.SUSPECT
-    return Published(watch.indices[step.index], step.revision, step.effect, step.score, watch.seen, state)
+    return Published(watch.indices[step.index], step.revision, step.effect, step.score, watch.seen, State.SUSPECT)
 
 
 def _decided(watch: Watch, published: Published, steps: Sequence[Step]) -> Published:
     """What has become of a published step: only a suspect that is old enough changes."""
     place = watch.indices.index(published.index)
-    if published.state != State.SUSPECT or _points_since(watch, place) < SETTLED_POINTS:
+    known = _points_since(watch, place) >= SETTLED_POINTS and watch.seen >= published.reported + CONFIRMING_POINTS
+    if published.state != State.SUSPECT or not known:
         return published
-    same = [s for s in steps if abs(s.index - place) <= NEAR and (s.effect > 0) == (published.effect > 0)]
+    same = [s for s in steps if abs(s.index - place) < NEAR and (s.effect > 0) == (published.effect > 0)]
     if not same:
         return replace(published, state=State.WITHDRAWN)
     best = min(same, key=lambda s: (abs(s.index - place), s.index))
@@ -114,4 +118,4 @@ def _decided(watch: Watch, published: Published, steps: Sequence[Step]) -> Publi
 
 def _known(watch: Watch, step: Step, published: Iterable[Published]) -> bool:
     places = [(watch.indices.index(one.index), one.effect > 0) for one in published]
-    return any(abs(place - step.index) <= NEAR and up == (step.effect > 0) for place, up in places)
+    return any(abs(place - step.index) < NEAR and up == (step.effect > 0) for place, up in places)

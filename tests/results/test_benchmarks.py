@@ -73,3 +73,12 @@ def test_broken_description_names_the_file(folder: Path) -> None:
     (folder / "benchmark.toml").write_text(TOML.replace('unit = "ns"', ""))
     with pytest.raises(DomainError, match=r"benchmark\.toml"):
         load_benchmark(folder)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("wrong", ["-0.25", "nan", "inf", '"fine"', "true", "1" + "0" * 400])
+def test_resolution_that_is_no_number_from_zero_is_refused(folder: Path, wrong: str) -> None:
+    (folder / "benchmark.toml").write_text(TOML.replace("resolution = 0.25", f"resolution = {wrong}"))
+    with pytest.raises(DomainError, match=r"benchmark\.toml.*resolution|benchmark\.toml.*too large"):
+        load_benchmark(folder)
+    assert not Case.objects.exists()

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from server.stats.chance import by_chance, pairs
+from server.stats.chance import Joined, by_chance, joined
 
 
 def single(machines: int) -> list[int]:
@@ -33,8 +33,29 @@ def test_machines_that_change_together_are_one_piece_of_evidence() -> None:
 
 
 def test_pairs_are_conjunctions_and_alternatives() -> None:
-    assert list(pairs([0b011, 0b110])) == [(0b011, 0b110, "and", 0b010), (0b011, 0b110, "or", 0b111)]
-    assert list(pairs([1])) == []
+    assert joined([0b011, 0b110], 0b010, most=9).pairs == [(0b011, 0b110, "and")]
+    assert joined([0b001, 0b100], 0b101, most=9).pairs == [(0b001, 0b100, "or")]
+    assert joined([1], 0b11, most=9).pairs == []
+
+
+def test_all_that_was_tried_counts_for_the_chance() -> None:
+    assert joined([0b011, 0b110, 0b101], 0b010, most=9).tried == {0b011, 0b110, 0b101, 0b010, 0b001, 0b100, 0b111}
+
+
+def test_only_pairs_that_can_separate_the_target_count_against_the_limit() -> None:
+    """Many masks that cut the target stand before the two that separate it."""
+    useless = [0b01 | other << 2 for other in range(1, 500)]
+    found = joined([*useless, 0b0111 | 1 << 12, 0b1011], 0b0011, most=3)
+    assert found.pairs == [(0b0111 | 1 << 12, 0b1011, "and")]
+    assert 0b0011 in found.tried
+    assert not found.complete
+
+
+def test_a_search_that_was_cut_short_says_so() -> None:
+    around = [0b01 | 1 << place for place in range(1, 6)]
+    assert joined(around, 0b01, most=1) == Joined([], set(around), complete=False)
+    assert joined([0b10, 0b01], 0b11, most=1).complete is False
+    assert joined([0b10], 0b01, most=1).complete is True
 
 
 def test_chance_is_the_share_of_labelings_that_some_fact_separates() -> None:

@@ -39,7 +39,7 @@ def rejected(results: list[Comparison]) -> float:
 
 @pytest.mark.parametrize(("boots", "runs"), DESIGNS)
 def test_false_positives_are_five_in_a_hundred_in_every_design(boots: int, runs: int) -> None:
-    cells = [c for trait in TRAITS for c in simulated(trait, boots, runs, count=400, seed=100 * boots + runs)]
+    cells = [c for trait in TRAITS for c in simulated(trait, boots, runs, count=800, seed=100 * boots + runs)]
     assert 0.033 < rejected(compare(cells)) < 0.06
 
 

@@ -1,12 +1,14 @@
 """The looks that a cell's boots allow."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from server.stats import Cell, compare
+from server.stats.cells import Values
 from server.stats.evidence import Design, Look, looks_of, with_data
 
 
@@ -23,8 +25,16 @@ def cell(base: int, patched: int) -> Cell:
     )
 
 
-def taken(base: int, patched: int, *, ended: bool = False) -> tuple[Look, ...]:
-    return looks_of([cell(base, patched)], Design(), ended=ended)[0]
+def taken(base: int, patched: int, *, lost: int = 0, ended: bool = False) -> tuple[Look, ...]:
+    """The looks at so many boots with values, after so many patched ones without."""
+    whole = cell(base, patched)
+    empty: list[Values] = [[]] * lost
+    holed = replace(
+        whole,
+        patched=[*whole.patched, *empty],
+        patched_positions=[*(whole.patched_positions or []), *range(100, 100 + lost)],
+    )
+    return looks_of([holed], Design(), ended=ended)[0]
 
 
 @pytest.mark.parametrize(
@@ -33,18 +43,32 @@ def taken(base: int, patched: int, *, ended: bool = False) -> tuple[Look, ...]:
         (3, 3, []),
         (3, 4, []),
         (4, 4, [(4, 4)]),
-        (4, 5, [(4, 4), (4, 5)]),
-        (5, 5, [(4, 4), (5, 5)]),
-        (3, 8, [(3, 6), (3, 8)]),
+        (4, 5, [(4, 4)]),
+        (5, 5, [(4, 4)]),
+        (3, 8, []),
+        (7, 12, [(4, 4), (6, 6)]),
         (8, 8, [(4, 4), (6, 6), (8, 8)]),
         (16, 16, [(4, 4), (6, 6), (8, 8), (12, 12), (16, 16)]),
         (18, 17, [(4, 4), (6, 6), (8, 8), (12, 12), (18, 17)]),
     ],
 )
-def test_planned_looks_come_first_and_the_present_boots_last(
+def test_looks_are_taken_where_they_were_planned(base: int, patched: int, expected: list[tuple[int, int]]) -> None:
+    assert [(look.base, look.patched) for look in taken(base, patched)] == expected
+
+
+@pytest.mark.parametrize(
+    ("base", "patched", "expected"),
+    [
+        (3, 4, []),
+        (4, 5, [(4, 4), (4, 5)]),
+        (5, 5, [(4, 4), (5, 5)]),
+        (3, 8, [(3, 6), (3, 8)]),
+    ],
+)
+def test_where_a_boot_gave_no_values_there_is_a_look_at_what_is_left(
     base: int, patched: int, expected: list[tuple[int, int]]
 ) -> None:
-    assert [(look.base, look.patched) for look in taken(base, patched)] == expected
+    assert [(look.base, look.patched) for look in taken(base, patched, lost=1)] == expected
 
 
 def test_a_look_is_the_comparison_of_its_first_boots_at_its_level() -> None:
@@ -56,7 +80,7 @@ def test_a_look_is_the_comparison_of_its_first_boots_at_its_level() -> None:
 
 
 def test_unplanned_looks_count_by_their_information() -> None:
-    planned, unplanned = taken(5, 5)
+    planned, unplanned = taken(5, 5, lost=2)
     assert unplanned.level.fraction == pytest.approx(5 / 16)
     assert 0 < unplanned.level.nominal < 0.01
     assert planned == taken(4, 4)[0]
@@ -76,6 +100,12 @@ def test_boots_without_values_go_with_their_positions() -> None:
     assert (kept.base_positions, kept.patched_positions) == ([0, 4], [1, 2])
 
 
+def test_boots_are_looked_at_in_the_order_of_their_positions() -> None:
+    whole = cell(8, 8)
+    turned = replace(whole, base=list(reversed(whole.base)), base_positions=list(range(14, -1, -2)))
+    assert looks_of([turned], Design()) == looks_of([whole], Design())
+
+
 @pytest.mark.parametrize(
     ("misuse", "named"),
     [
@@ -84,7 +114,12 @@ def test_boots_without_values_go_with_their_positions() -> None:
         ({"looks": (8, 4)}, "looks"),
         ({"looks": (1, 4)}, "looks"),
         ({"looks": (4, 1001)}, "looks"),
+        ({"looks": (4.5, 6)}, "looks"),
+        ({"looks": (True, 6)}, "looks"),
+        ({"looks": [4, 6]}, "looks"),
         ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1e-10}, "alpha"),
+        ({"alpha": 0.5}, "alpha"),
         ({"alpha": 1.0}, "alpha"),
         ({"alpha": math.nan}, "alpha"),
         ({"gamma": math.inf}, "gamma"),

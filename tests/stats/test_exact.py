@@ -1,5 +1,6 @@
 """Counts that do not vary, such as instructions."""
 
+import math
 from typing import Any
 
 import pytest
@@ -61,3 +62,27 @@ def test_steps_larger_than_the_values_give_a_wide_but_finite_interval() -> None:
     assert result.ratio_low is not None
     assert result.ratio_high is not None
     assert 0 < result.ratio_low < 1 < result.ratio_high < float("inf")
+
+
+@pytest.mark.parametrize("change", [0.0, 1.0, 2.0, 2.5, 3.0])
+@pytest.mark.parametrize("fields", [{}, {"resolution": 0.1}])
+def test_the_p_value_follows_from_the_interval(change: float, fields: dict[str, float]) -> None:
+    step = fields.get("resolution", 1.0)
+    for base, patched in ((1000 * step, (1000 + change) * step), ((1000 + change) * step, 1000 * step)):
+        result = one([[base]] * 2, [[patched]] * 2, **fields)
+        assert result.p_value is not None
+        outside = not (result.ratio_low or 9) <= 1 <= (result.ratio_high or 0)
+        assert outside == (result.p_value < 0.05) == (change > 2)
+
+
+def test_values_a_step_apart_in_one_arm_are_not_certain_against_one_step_more() -> None:
+    assert one([[1000.0, 1001.0]] * 2, [[1002.0, 1002.0]] * 2).p_value == 1.0
+
+
+@pytest.mark.parametrize(("base", "patched"), [(1e-300, 1e300), (5e-324, 1.7e308), (1e-25, 3e-25), (1e-25, 1.0)])
+@pytest.mark.parametrize("resolution", [0.0, 1.0, 1e300])
+def test_extreme_counts_give_finite_figures(base: float, patched: float, resolution: float) -> None:
+    for first, second in ((base, patched), (patched, base)):
+        result = one([[first]] * 2, [[second]] * 2, resolution=resolution)
+        figures = (result.ratio, result.ratio_low, result.ratio_high, result.p_value, result.mde)
+        assert all(figure is not None and math.isfinite(figure) for figure in figures)

@@ -19,14 +19,14 @@ FOUND = Explanation(
 
 def test_one_explanation_is_told_with_its_equivalents_and_its_chance() -> None:
     assert FOUND.text == (
-        "The machines that improved show fsrm (also erms), the others do not; "
+        "The machines that improved show fsrm (also erms: no machine here tells them apart), the others do not; "
         "with 2 against 3 machines chance alone finds such facts in 10 % of cases."
     )
 
 
 def test_many_equivalent_facts_are_counted() -> None:
     many = Condition((tuple(Statement(name, name) for name in "vwxyz"),))
-    assert "show v (also w, x, y and 1 more)," in replace(FOUND, conditions=(many,)).text
+    assert "show v (also w, x, y and 1 more: no" in replace(FOUND, conditions=(many,)).text
 
 
 def test_two_facts_are_joined_by_their_word() -> None:
@@ -45,4 +45,28 @@ def test_a_separation_that_always_succeeds_proves_nothing() -> None:
 
 def test_a_split_is_told_from_the_side_that_regressed() -> None:
     text = replace(FOUND, question=Question.SPLIT).text
-    assert text.startswith("The machines that regressed show fsrm (also erms), the improved ones do not;")
+    assert text.startswith("The machines that regressed show fsrm (also erms: ")
+    assert ", the improved ones do not;" in text
+
+
+def test_rare_and_frequent_chances_are_written_as_bounds() -> None:
+    written = [replace(FOUND, chance=chance).text for chance in (1e-9, 0.005, 0.016, 0.9, 0.9999)]
+    expected = ["less than 0.01 %", "0.5 %", "2 %", "90 %", "more than 99.5 %"]
+    assert all(f" in {text} of cases" in sentence for text, sentence in zip(expected, written, strict=True))
+
+
+def test_another_wording_of_the_same_fact_is_no_other_fact() -> None:
+    part = (Statement("preempt", "preempt is full"), Statement("preempt", "preempt is not none"))
+    assert Condition((part,)).alike == ()
+
+
+def test_a_search_that_was_cut_short_says_so() -> None:
+    assert "in at least 10 % of cases" in replace(FOUND, complete=False).text
+    nothing = replace(FOUND, outcome=Outcome.NONE, conditions=(), found=0, chance=None, complete=False)
+    assert nothing.text.startswith("No known fact and none of the pairs tried separate the machines")
+
+
+def test_facts_that_could_not_be_compared_are_named_where_nothing_separates() -> None:
+    evidence = replace(FOUND.evidence, unknown_facts=("smt", "nodes"))
+    nothing = replace(FOUND, outcome=Outcome.NONE, conditions=(), found=0, chance=None, evidence=evidence)
+    assert nothing.text.endswith(" from the others; not told by all of them: smt, nodes.")

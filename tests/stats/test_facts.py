@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.stats.facts import NAMES, SUSPECTS, Facts, statements
+from server.stats.facts import SUSPECTS, statements
+from server.stats.machines import NAMES, Facts
 
 
 def said(*machines: Facts, suspects: Sequence[str] = SUSPECTS) -> dict[int, list[str]]:
@@ -46,6 +47,18 @@ def test_truths_and_texts_are_told_both_ways() -> None:
 
 def test_versions_are_ordered_as_versions() -> None:
     assert said({"gcc": "9.5.0"}, {"gcc": "12.2"}) == {1: ["gcc < 12.2"], 2: ["gcc >= 12.2"]}
+    assert said({"gcc": "13.1"}, {"gcc": "13.1.0"}) == {}
+    assert said({"gcc": "0.0"}, {"gcc": "v0.1"})[2] == ["gcc >= v0.1"]
+
+
+def test_numbers_that_differ_are_written_differently() -> None:
+    assert said({"ghz": 2.4}, {"ghz": 2.4000001})[2] == ["ghz >= 2.4000001"]
+
+
+def test_long_options_that_differ_at_their_end_are_told_apart() -> None:
+    found = said({"option": "x" * 70 + "1"}, {"option": "x" * 70 + "2"})
+    assert found[1][0] != found[2][0]
+    assert len(found[1][0]) < 80
 
 
 def test_facts_that_separate_alike_stand_together_with_the_suspected_first() -> None:

@@ -62,19 +62,26 @@ def test_no_looks_have_no_levels() -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 def test_overall_p_is_the_spent_alpha_where_a_look_just_rejects(count: int) -> None:
     found = levels(USUAL[:count], 0.05, -4.0)
-    after = levels((*USUAL, 1.0)[: count + 1], 0.05, -4.0)[-1].spent_before if count < len(USUAL) else 0.05
-    assert overall_p(found, found[-1].nominal) == pytest.approx(after, rel=1e-5)
+    assert found[-1].spent == pytest.approx(spent(USUAL[count - 1], 0.05))
+    assert overall_p(found, found[-1].nominal, 0.05) == pytest.approx(found[-1].spent, rel=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_overall_p_is_above_alpha_where_a_look_just_fails_to_reject(count: int) -> None:
+    """Ending at this look without rejecting is less extreme than any rejection at a later one."""
+    found = levels(USUAL[:count], 0.05, -4.0)
+    assert 0.05 <= overall_p(found, found[-1].nominal * 1.001, 0.05) < 0.051
 
 
 def test_overall_p_of_one_look_is_its_p_value() -> None:
     only = levels((1.0,), 0.05, -4.0)
-    assert overall_p(only, 0.3) == pytest.approx(0.3)
-    assert overall_p(only, 1.0) == pytest.approx(1.0)
-    assert 0 <= overall_p(only, 0.0) < 1e-200
+    assert overall_p(only, 0.3, 0.05) == pytest.approx(0.3)
+    assert overall_p(only, 1.0, 0.05) == pytest.approx(1.0)
+    assert 0 <= overall_p(only, 0.0, 0.05) < 1e-200
 
 
 def test_overall_p_grows_with_the_nominal_one() -> None:
     found = levels(USUAL, 0.05, -4.0)
-    values = [overall_p(found, p) for p in (0.0, 1e-6, 0.01, 0.04, 0.3, 1.0)]
+    values = [overall_p(found, p, 0.05) for p in (0.0, 1e-6, 0.01, 0.04, 0.3, 1.0)]
     assert values == sorted(values)
     assert values[0] >= found[-1].spent_before

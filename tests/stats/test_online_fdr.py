@@ -1,5 +1,7 @@
 import json
+import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +79,17 @@ def test_certain_change_is_a_discovery_at_any_time() -> None:
     assert decision.discovery
 
 
+def test_levels_after_two_discoveries_are_those_of_the_formula() -> None:
+    shares = {j: SHARE_SCALE * math.log(max(j, 2)) / (j * math.exp(math.sqrt(math.log(j)))) for j in (4, 6, 10)}
+    stream = Stream(alpha=0.1, seen=9, discoveries=(4, 6))
+    assert stream.level() == pytest.approx(0.05 * shares[10] + 0.05 * shares[6] + 0.1 * shares[4], rel=1e-12)
+
+
+def test_ten_thousand_tests_with_a_thousand_discoveries_take_no_more_than_a_moment() -> None:
+    after, decisions = decide_all(Stream(), [0.0 if i % 10 == 0 else 0.9 for i in range(10_000)])
+    assert (after.seen, len(after.discoveries), len(decisions)) == (10_000, 1000, 10_000)
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), -0.1, 1.1])
 def test_what_is_no_p_value_is_refused(wrong: float) -> None:
     with pytest.raises(ValueError, match="p-value"):
@@ -93,3 +106,23 @@ def test_level_outside_zero_and_one_is_refused(alpha: float) -> None:
 def test_stored_stream_that_cannot_be_is_refused(discoveries: list[int]) -> None:
     with pytest.raises(ValueError, match="discoveries"):
         from_dict({"alpha": 0.05, "seen": 3, "discoveries": discoveries})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seen": 3.7},
+        {"seen": "3"},
+        {"seen": True},
+        {"seen": -1},
+        {"discoveries": [1.9]},
+        {"discoveries": "12"},
+        {"alpha": "0.05"},
+        {"alpha": True},
+        {"alpha": float("inf")},
+    ],
+)
+def test_stored_stream_of_other_types_is_refused(wrong: dict[str, Any]) -> None:
+    stored = {"alpha": 0.05, "seen": 3, "discoveries": [1]} | wrong
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        from_dict(stored)

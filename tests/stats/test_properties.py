@@ -83,9 +83,11 @@ def test_batch_equals_one_by_one(pairs: list[tuple[Boots, Boots]]) -> None:
     assert compare(cells) == [compare([cell])[0] for cell in cells]
 
 
-@given(any_boots, any_boots, st.floats(0, 1e308))
-def test_no_data_raise_or_warn_and_every_figure_is_finite(base: Boots, patched: Boots, resolution: float) -> None:
-    cell = Cell(base=base, patched=patched, better="higher", min_effect=0.01, resolution=resolution)
+@given(any_boots, any_boots, st.floats(0, 1e308), st.booleans())
+def test_no_data_raise_or_warn_and_every_figure_is_finite(
+    base: Boots, patched: Boots, resolution: float, exact: bool
+) -> None:
+    cell = Cell(base=base, patched=patched, better="higher", min_effect=0.01, resolution=resolution, exact=exact)
     result = judge_family(compare([cell]))[0]
     found = [*figures(result), result.base.mean or 0.0, result.patched.sd or 0.0]
     assert not any(math.isinf(figure) for figure in found)

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from server.stats import Cell
-from server.stats.repetitions import Basis, Costs, Limits, Variances, runs_per_boot, split_variance
+from server.stats.repetitions import (
+    Basis,
+    Costs,
+    Limits,
+    Repetitions,
+    Variances,
+    cautious,
+    runs_per_boot,
+    split_variance,
+)
+from server.stats.sequential import next_step
 
 COSTS = Costs(boot=90, run=10)
 
@@ -100,6 +110,18 @@ def test_several_cells_settle_between_their_own_numbers_whatever_their_noise() -
     assert runs_per_boot([louder, many], COSTS) == together
 
 
+@pytest.mark.parametrize(("boots", "most"), [(4, 6), (7, 6), (8, 20)])
+def test_few_boots_ask_for_no_more_than_twice_the_usual_runs(boots: int, most: int) -> None:
+    arm = [[1.0, 2.0]] * boots
+    assert cautious([cell(arm, arm), cell([*arm, []], [[1.0]])]).most == most
+
+
+def test_the_first_look_does_not_jump_to_the_most_runs() -> None:
+    """The two runs of a boot differ, the boots do not: it looks as if more boots were of no use."""
+    split = cell([[1.0, 2.0]] * 4, [[1.0, 2.0]] * 4)
+    assert next_step([split], costs=COSTS).repetitions == Repetitions(6, Basis.VARIANCES, 1)
+
+
 def test_without_spread_the_fewest_runs_do() -> None:
     found = runs_per_boot([Variances(boot=0.0, run=0.0), None], COSTS)
     assert (found.runs, found.basis, found.cells) == (1, Basis.NO_SPREAD, 1)
@@ -111,7 +133,7 @@ def test_without_knowledge_the_usual_number_is_given(unknown: list[Variances | N
     assert (found.runs, found.basis, found.cells) == (3, Basis.UNKNOWN, 0)
 
 
-@pytest.mark.parametrize("cost", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("cost", [0.0, -1.0, math.nan, math.inf, 1e308])
 def test_costs_that_are_no_time_are_refused(cost: float) -> None:
     with pytest.raises(ValueError, match="costs: boot"):
         Costs(boot=cost, run=1)

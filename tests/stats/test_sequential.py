@@ -95,6 +95,17 @@ def test_boots_without_values_do_not_count() -> None:
     assert wanted(next_step([Cell([[], []], [[], [1.0]], better="lower", min_effect=0.01)])) == (4, 3)
 
 
+def test_boots_beyond_a_look_decide_nothing_before_the_next_one() -> None:
+    early, late = (next_step([cell(count, count, effect=1.03)]) for count in (4, 5))
+    assert late.cells == early.cells
+
+
+def test_a_session_ends_when_one_arm_never_gives_values() -> None:
+    progress = next_step([Cell([[1.0 + i / 100] for i in range(200)], [[]] * 200, better="lower", min_effect=0.01)])
+    assert progress.finished
+    assert progress.cells[0].reason == "boots gave no values"
+
+
 def test_spent_boots_leave_nothing_to_run() -> None:
     progress = next_step([cell(16, 16, effect=1.012)])
     assert progress.finished
@@ -137,7 +148,7 @@ def test_no_data_raise_or_warn(base: list[list[float]], patched: list[list[float
     assert one.p_value is None or 0 <= one.p_value <= 1
 
 
-@pytest.mark.parametrize("design", [Design(alpha=1e-6), Design(alpha=0.9), Design(looks=(2, 3)), Design(looks=(16,))])
+@pytest.mark.parametrize("design", [Design(alpha=1e-6), Design(alpha=0.4), Design(looks=(2, 3)), Design(looks=(16,))])
 @pytest.mark.parametrize("gamma", [-100.0, 0.0, 100.0])
 def test_unusual_designs_work(design: Design, gamma: float) -> None:
     design = replace(design, gamma=gamma)

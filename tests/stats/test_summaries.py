@@ -46,3 +46,25 @@ def test_normal_values_are_hardly_touched() -> None:
 
 def test_equal_values_have_exactly_their_own_mean() -> None:
     assert summarised([[0.1] * 3, [0.1] * 5], [[0.1] * 7] * 2).means.tolist() == [[0.0] * 4]
+
+
+def test_a_second_mode_of_runs_is_left_where_it_is_in_both_arms() -> None:
+    quiet = [[100.0, 101.0, 99.0]] * 3
+    modes = [[100.0, 101.0, 130.0], [99.0, 130.0, 101.0], [100.0, 99.0, 101.0]]
+    wild = [[100.0, 101.0, 5000.0], *quiet[1:]]
+    found, alone = summarised(modes, wild), summarised(quiet, wild)
+    logs = np.log([*modes, *wild])
+    assert found.means[0] - found.means[0, 0] == pytest.approx(logs.mean(axis=1) - logs[0].mean())
+    assert abs(alone.means[0, 3] - alone.means[0, 4]) < 0.03
+
+
+def test_squares_before_far_values_are_drawn_in_are_kept_beside() -> None:
+    summaries = summarised([[7.0, 7.0, 7.0 * np.e], [7.0] * 3], [[7.0] * 3] * 2)
+    assert summaries.loose[0] == pytest.approx([2 / 3, 0.0])
+    assert summaries.within.tolist() == [[0.0, 0.0]]
+
+
+def test_the_step_is_the_smallest_distance_of_values_that_repeat() -> None:
+    assert summarised([[5.0, 5.5], [5.0]], [[7.0], [7.25, 8.0]]).steps == pytest.approx([0.25])
+    assert summarised([[5.0, 5.5], [6.0]], [[7.0], [7.25, 8.0]]).steps.tolist() == [0.0]
+    assert summarised([[5.0], [5.0]], [[5.0], [5.0]]).steps.tolist() == [0.0]
