@@ -52,7 +52,7 @@ class _Collected:
             resolution=metric.resolution,
             base_positions=self.positions[Boot.Arm.BASE],
             patched_positions=self.positions[Boot.Arm.PATCHED],
-            name=f"session {self.first.boot.session_id}, {self.first.case.name}, {metric.name}",
+            name=f"session {self.first.boot.session_id}, {self.first.case}, {metric.name}",
         )
 
 
