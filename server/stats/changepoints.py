@@ -1,6 +1,6 @@
 """Change points on timelines: each is judged on its own; what other machines say is for the fleet step."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -45,7 +45,7 @@ def _nominate(timeline: Timeline, threshold: float) -> list[Step]:
     kept = np.flatnonzero(np.isfinite(timeline.values))
     values = timeline.values[kept]
     search = _levels if timeline.machine else _levels_or_course
-    found = [cut for window in _windows(len(values)) for cut in _search(values, window, search, threshold)]
+    found = _apart(cut for window in _windows(len(values)) for cut in _search(values, window, search, threshold))
     ends = [*(cut.place for cut in found), len(values)][1:]
     return [
         Step(
@@ -57,6 +57,17 @@ def _nominate(timeline: Timeline, threshold: float) -> list[Step]:
         )
         for cut, end in zip(found, ends, strict=True)
     ]
+
+
+def _apart(cuts: Iterable[Cut]) -> list[Cut]:
+    """Of two cuts nearer than a step can be, the surer: two windows may place one step on either side of their seam."""
+    found: list[Cut] = []
+    for cut in cuts:
+        if found and cut.place - found[-1].place < FEWEST_POINTS:
+            found[-1] = max(found[-1], cut, key=lambda one: one.evidence)
+        else:
+            found.append(cut)
+    return found
 
 
 def _windows(count: int) -> Iterator[slice]:

@@ -16,22 +16,27 @@ VISIBLE = 3.0
 # Two machines show the same change when they share so much of all that moved visibly on either. Service of a machine
 # does not know which benchmarks a commit touches.
 SAME = 0.8
+# Where all benchmarks of two machines put one commit differs by no more; two services near each other mostly do.
+TOGETHER = 1
 # A benchmark is demonstrably still when it moved by less than a third of the usual shift, known to a fifth of it.
 STILL_EFFECT, STILL_ERROR = 1 / 3, 1 / 5
 # Service moves nearly all benchmarks; with more than this share still, it was the code of one microarchitecture.
 MOST_STILL = 0.4
 
 
-def doubted(explanation: Explanation, machines: Mapping[str, Shifts]) -> Explanation:
-    """The explanation without the events that are rather the code; `machines` are the shifts by machine and benchmark.
+def doubted(explanation: Explanation, machines: Mapping[str, Shifts], places: Mapping[str, int]) -> Explanation:
+    """The explanation without the events that are rather the code.
+
+    `machines` are the shifts by machine and benchmark, `places` say where (a count of measured revisions) each machine
+    with an event would put it.
 
     An event is the code as well when its machine visibly moves the very benchmarks that the code moved elsewhere, in
     whatever direction (a change may help one microarchitecture and hurt the others), when another machine moves the
-    same benchmarks the opposite way, or when many of its benchmarks are demonstrably still.
+    same benchmarks the opposite way at the same revision, or when many of its benchmarks are demonstrably still.
     """
     odds = {machine: one for machine, one in explanation.events.items() if one > 0}
     visible = {machine: _visible(machines.get(machine, {})) for machine in odds}
-    split = _opposite(visible)
+    split = _opposite(visible, places)
     split |= {
         m for m in odds.keys() - explanation.machines if _alike(visible[m], explanation.benchmarks & machines[m].keys())
     }
@@ -55,13 +60,14 @@ def _alike(moved: Iterable[str], others: Iterable[str]) -> bool:
     return bool(one and two) and len(one & two) >= SAME * len(one | two)
 
 
-def _opposite(visible: Mapping[str, Mapping[str, float]]) -> set[str]:
+def _opposite(visible: Mapping[str, Mapping[str, float]], places: Mapping[str, int]) -> set[str]:
     """Machines of which another one moved the same benchmarks the other way."""
     found = set()
     for one, two in combinations(visible, 2):
         common = visible[one].keys() & visible[two].keys()
         against = sum((visible[one][b] > 0) != (visible[two][b] > 0) for b in common)
-        if _alike(visible[one], visible[two]) and against >= SAME * len(common):
+        together = abs(places[one] - places[two]) <= TOGETHER
+        if together and _alike(visible[one], visible[two]) and against >= SAME * len(common):
             found |= {one, two}
     return found
 

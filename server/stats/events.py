@@ -25,7 +25,8 @@ class MachineEvent:
     """A step of a machine at a revision.
 
     `log_odds` against a change of the code, `moved` of `measured` timelines moved visibly; `shifts` are the log ratios
-    after/before that were booked to the event, by the timeline's name.
+    after/before that were booked to the event, by the timeline's name (where values have no logarithm, the differences
+    in units of the usual value).
     """
 
     machine: str

@@ -49,7 +49,7 @@ class Resolution:
         while members := self._next_place():
             revision = vote([self._traces[n.timeline] for n in members], first_guess(members))
             shifts = self._shifts(revision)
-            explanation = self._explain(shifts)
+            explanation = self._explain(shifts, revision)
             if not self._book_events(explanation, members, shifts, revision):
                 self._accept(explanation, members, shifts, revision)
 
@@ -79,7 +79,7 @@ class Resolution:
         found = {i: shift_at(self._traces[i], revision) for i in free}
         return {i: shift for i, shift in found.items() if shift.points > 0}
 
-    def _explain(self, shifts: dict[int, Shift]) -> Explanation | None:
+    def _explain(self, shifts: dict[int, Shift], revision: int) -> Explanation | None:
         moves = [
             Move(
                 machine=timeline.machine,
@@ -93,11 +93,15 @@ class Resolution:
         ]
         if len(moves) < FEWEST_TIMELINES:
             return None
+        explanation = explain_place(moves)
         machines: dict[str, dict[str, Shift]] = {}
+        traces: dict[str, list[Trace]] = {}
         for i, shift in shifts.items():
             timeline = self._traces[i].timeline
             machines.setdefault(timeline.machine, {})[timeline.benchmark or timeline.name] = shift
-        return doubted(explain_place(moves), machines)
+            traces.setdefault(timeline.machine, []).append(self._traces[i])
+        places = {machine: vote(traces[machine], revision) for machine, odds in explanation.events.items() if odds > 0}
+        return doubted(explanation, machines, places)
 
     def _book_events(
         self,

@@ -24,7 +24,8 @@ WANDER = 0.15
 FEWEST_POINTS = 4
 # Points beyond so many deviations are hiccups; where more than this share of all points are, the benchmark alternates
 # between modes, its spread says little, and the counts of points on either side must bear the evidence too.
-FAR, ALTERNATING_SHARE = 3.5, 0.12
+# Fewer than three are a hiccup however short the sides are.
+FAR, ALTERNATING_SHARE, FEWEST_FAR = 3.5, 0.12, 3
 # Evidence ends here: below 1e-300 a p-value says no more.
 MOST_EVIDENCE = 300.0
 
@@ -78,6 +79,7 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
         np.count_nonzero((side > middle) == (level > middle)) >= FEWEST_POINTS
         for side, level in ((a, left_level), (b, right_level))
     )
-    alternates = np.count_nonzero(rest > FAR * pooled) > ALTERNATING_SHARE * len(rest)
+    far = np.count_nonzero(rest > FAR * pooled)
+    alternates = far >= FEWEST_FAR and far > ALTERNATING_SHARE * len(rest)
     ceiling = 0.0 if not settled else crossing_evidence(a, b, middle) if alternates else MOST_EVIDENCE
     return Contrast(difference, pooled, difference / error, PRIOR_POINTS + len(rest) - 2, ceiling)

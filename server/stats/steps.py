@@ -22,8 +22,6 @@ LEAST_EFFECT, LEAST_PLAIN_EFFECT, PLAIN = 0.01, 0.007, 5.0
 # A cut may move by so many points to its best place, and no point speaks for more than so many deviations there.
 NUDGE = 5
 LOUDEST = 3.0
-# So few points a side carry hardly any drift.
-NEAREST = 12
 
 
 Judge = Callable[[Floats, Floats, Scale], float]
@@ -95,16 +93,11 @@ def _sides(values: Floats, places: list[int]) -> Iterator[tuple[int, Floats, Flo
 
 def _cut(left: Floats, right: Floats, place: int, scale: Scale) -> Cut:
     found = contrast(left, right, scale)
-    share = step_share(left, right, found.noise)
-    near = contrast(left[-NEAREST:], right[:NEAREST], scale)
-    if share > 0 and near.evidence() > found.evidence(share):
-        return Cut(place, near.difference, near.noise, near.evidence())
-    return Cut(place, found.difference, found.noise, found.evidence(share))
+    return Cut(place, found.difference, found.noise, found.evidence(step_share(left, right, found.noise)))
 
 
 def _plain(left: Floats, right: Floats, scale: Scale) -> float:
-    """A drift the other way hides a step from long sides, not from short ones."""
-    return max(contrast(left, right, scale).evidence(), contrast(left[-NEAREST:], right[:NEAREST], scale).evidence())
+    return contrast(left, right, scale).evidence()
 
 
 def _beside_slope(left: Floats, right: Floats, scale: Scale) -> float:

@@ -24,8 +24,9 @@ KNOWN_POINTS = 12
 LATEST = 40
 # Score (-log10 p) for being published. Fewer are found with a higher one, many more false alarms raised with a lower.
 SURE = STRICT
-# What did not show at first is asked for ten times as much: drift grows into a step slowly, and is looked at each time.
-SURE_LATE = STRICT + 1.0
+# What did not show at first is asked for three times as much (half a power of ten): drift grows into a step slowly, and
+# is looked at each time.
+SURE_LATE = STRICT + 0.5
 # A suspect is settled with this score: it has been sure once already.
 STAYING = 2.0
 # Two steps of one direction nearer than so many points are one step, seen twice.

@@ -1,9 +1,11 @@
 """What is remembered of a watched timeline between two points, as plain data that can be stored."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
+from operator import index
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -32,8 +34,9 @@ class Point:
 class Published:
     """A step as it stands.
 
-    `index` and `revision` are the first of the new regime, `effect` is the log ratio after/before, `reported` is how
-    many points there were when it was first published.
+    `index` and `revision` are the first of the new regime, `effect` is the log ratio after/before (where values
+    have no logarithm, the difference in units of the usual value among the last points), `reported` is how many points
+    there were when it was first published.
     """
 
     index: int
@@ -82,24 +85,54 @@ class Watch:
 
 
 def watch_from_dict(stored: Mapping[str, Any]) -> Watch:
-    """The watch as `as_dict` wrote it. Raises ValueError, KeyError or TypeError when it is something else."""
-    better = str(stored["better"])
-    if better not in ("lower", "higher", ""):
-        raise ValueError(f"timeline {stored['name']}: better is {better!r}, neither lower nor higher")
-    watch = Watch(
-        name=str(stored["name"]),
-        machine=str(stored["machine"]),
-        benchmark=str(stored["benchmark"]),
-        better=cast("Literal['lower', 'higher', '']", better),
-        seen=int(stored["seen"]),
-        indices=tuple(int(one) for one in stored["indices"]),
-        revisions=tuple(int(one) for one in stored["revisions"]),
-        values=tuple(float(one) for one in stored["values"]),
-        published=tuple(Published(**{**one, "state": State(one["state"])}) for one in stored["published"]),
-    )
+    """The watch as `as_dict` wrote it. Raises ValueError naming the timeline when it is something else."""
+    name = stored.get("name")
+    try:
+        watch = _read(stored)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"timeline {name}: not a stored watch: {error!r}") from error
     if not len(watch.indices) == len(watch.revisions) == len(watch.values) <= WINDOW:
-        raise ValueError(f"timeline {watch.name}: the stored points do not fit together")
+        raise ValueError(f"timeline {name}: the stored points do not fit together")
+    orderly = _increase(watch.indices) and _increase(watch.revisions) and all(map(math.isfinite, watch.values))
+    if not orderly or (watch.indices and not 0 <= watch.indices[0] <= watch.indices[-1] < watch.seen):
+        raise ValueError(f"timeline {name}: the stored points are not in order")
+    if any(one.index not in watch.indices for one in watch.published):
+        raise ValueError(f"timeline {name}: a stored step is at none of the points")
     return watch
+
+
+def _read(stored: Mapping[str, Any]) -> Watch:
+    names = {key: stored[key] for key in ("name", "machine", "benchmark", "better")}
+    if not all(isinstance(one, str) for one in names.values()):
+        raise TypeError("names must be text")
+    if names["better"] not in ("lower", "higher", ""):
+        raise ValueError(f"better is {names['better']!r}, neither lower nor higher")
+    return Watch(
+        name=names["name"],
+        machine=names["machine"],
+        benchmark=names["benchmark"],
+        better=cast("Literal['lower', 'higher', '']", names["better"]),
+        seen=index(stored["seen"]),
+        indices=tuple(index(one) for one in stored["indices"]),
+        revisions=tuple(index(one) for one in stored["revisions"]),
+        values=tuple(float(one) for one in stored["values"]),
+        published=tuple(_published(one) for one in stored["published"]),
+    )
+
+
+def _published(stored: Mapping[str, Any]) -> Published:
+    return Published(
+        index=index(stored["index"]),
+        revision=index(stored["revision"]),
+        effect=float(stored["effect"]),
+        score=float(stored["score"]),
+        reported=index(stored["reported"]),
+        state=State(stored["state"]),
+    )
+
+
+def _increase(numbers: Sequence[int]) -> bool:
+    return all(before < after for before, after in pairwise(numbers))
 
 
 def extended(watch: Watch, point: Point) -> Watch:

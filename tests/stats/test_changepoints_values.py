@@ -80,3 +80,10 @@ def test_whatever_the_values_steps_are_ordered_finite_and_sure(values: list[floa
     assert places == sorted(set(places))
     assert all(0 < place < len(values) for place in places)
     assert all(np.isfinite([step.effect, step.score]).all() for step in found)
+
+
+def test_step_at_the_seam_of_two_windows_is_one_step() -> None:
+    for at in (1798, 1800, 1802):
+        for seed in range(3):
+            found = indices(stepped(seed, 3600, {at: 1.02}))
+            assert [abs(one - at) <= 3 for one in found] == [True]

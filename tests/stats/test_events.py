@@ -108,3 +108,21 @@ def test_values_without_logarithms_or_at_the_ends_of_the_scale_are_levelled_quie
     timeline = Timeline("odd", np.array(values), np.arange(4))
     levelled = without(timeline, 2, trace(timeline, [2]).values[-1] - trace(timeline, [2]).values[0]).values
     assert np.array_equal(np.isfinite(levelled), np.isfinite(timeline.values))
+
+
+def test_place_without_moves_has_no_explanation() -> None:
+    found = explain_place([])
+    assert (found.events, found.machines, found.benchmarks) == ({}, frozenset(), frozenset())
+
+
+@pytest.mark.parametrize(("effect", "error"), [(float("nan"), 0.01), (0.1, float("nan")), (float("inf"), 0.01)])
+def test_move_that_is_no_number_is_refused_by_name(effect: float, error: float) -> None:
+    with pytest.raises(ValueError, match="pipe on zen5"):
+        explain_place([Move("zen5", "pipe", effect, error, 1.0)])
+
+
+def test_largest_numbers_are_levelled_without_overflow() -> None:
+    values = np.array([-1.7e308, 1.7e308] * 20)
+    level = without(Timeline("t", values, np.arange(40)), 20, 1e6)
+    assert bool(np.all(np.isfinite(level.values)))
+    assert trace(level).values.shape == (40,)

@@ -1,6 +1,10 @@
+from collections.abc import Sequence
+
 import pytest
 
 from server.stats.replay import replay
+from server.stats.steps import Step
+from server.stats.timelines import Timeline
 from tests.stats.fleets import fleet
 
 
@@ -25,3 +29,15 @@ def test_no_moments_give_nothing() -> None:
 def test_moment_that_never_was_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match="m/b"):
         replay(fleet({}, machines=["m"], benchmarks=["b"])[0], [count])
+
+
+def test_looks_are_those_of_a_timeline_with_its_machine_and_benchmark() -> None:
+    timeline = fleet({}, machines=["m"], benchmarks=["b"])[0]
+    seen: list[tuple[str, str, str]] = []
+
+    def asked(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+        seen.extend((t.machine, t.benchmark, t.better) for t in timelines if threshold)
+        return [[] for _ in timelines]
+
+    replay(timeline, [20], nominate=asked)
+    assert set(seen) == {("m", "b", "lower")}

@@ -59,3 +59,12 @@ def test_both_modes_moved_is_evidence() -> None:
     modes = 10.0 * (np.arange(40) % 3 == 0)
     found = contrast(0.1 * noise(14, 40) + modes, 0.1 * noise(15, 40) + modes + 2.0, Scale(0.1))
     assert found.evidence() > 6.0
+
+
+def test_two_far_points_beside_a_short_side_are_hiccups_and_three_are_a_mode() -> None:
+    left, right = 0.01 * np.sin(np.arange(8.0)), 0.1 + 0.01 * np.sin(np.arange(8.0))
+    hiccups, modes = left.copy(), left.copy()
+    hiccups[[1, 5]] = 0.1
+    modes[[1, 3, 5]] = 0.1
+    assert contrast(hiccups, right, Scale(0.01)).ceiling == MOST_EVIDENCE
+    assert contrast(modes, right, Scale(0.01)).ceiling < MOST_EVIDENCE

@@ -34,3 +34,14 @@ def test_until_gives_the_timeline_as_it_stood_then() -> None:
 
 def test_a_timeline_without_points_is_one() -> None:
     assert len(Timeline("new", np.empty(0), np.empty(0, dtype=np.int64)).values) == 0
+
+
+@pytest.mark.parametrize("revisions", [[1.0, 2.5], [1.0, float("nan")], [1, 2**70]], ids=["broken", "nan", "huge"])
+def test_revisions_that_are_no_whole_numbers_are_refused_by_name(revisions: list[float]) -> None:
+    with pytest.raises(ValueError, match="timeline kbuild: revisions must be whole numbers"):
+        Timeline("kbuild", np.ones(2), np.array(revisions))
+
+
+def test_values_that_are_no_numbers_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"timeline kbuild: .*fast"):
+        Timeline("kbuild", np.array(["fast"]), np.array([1]))

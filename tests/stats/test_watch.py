@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from server.stats import changepoints
-from server.stats.steps import Step
+from server.stats.steps import STRICT, Step
 from server.stats.timelines import Timeline
 from server.stats.watch import SETTLED_POINTS, News, observe, observe_all
 from server.stats.watch_state import WINDOW, Point, State, Watch, watch_from_dict
@@ -137,7 +137,7 @@ def test_stored_watch_whose_points_do_not_fit_together_is_refused() -> None:
         watch_from_dict({**stored, "values": stored["values"][1:]})
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, 1e300, 1e-300, float("inf")])
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e300, -1.7e308, 1e-300, float("inf")])
 def test_strange_values_are_watched_quietly(value: float) -> None:
     points = [Point(i, value if i % 2 else 1.0) for i in range(40)]
     watch, _ = observe_all(Watch("t"), points)
@@ -147,3 +147,54 @@ def test_strange_values_are_watched_quietly(value: float) -> None:
 def test_settling_waits_for_enough_points() -> None:
     _, news = observe_all(Watch("t"), _points((60, 100), (SETTLED_POINTS - 1, 110)), nominate=changepoints.nominate)
     assert _story(news) == [("suspect", 60)]
+
+
+def _late(score: float, since: int) -> tuple[News, ...]:
+    """What is told of a step at 50 that shows so many points after it."""
+
+    def slow(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+        seen = int(timelines[0].revisions[-1]) + 1
+        found = [Step(index=50, revision=50, effect=0.1, score=score, points=seen - 50)]
+        return [found if score >= threshold and seen >= 50 + since else []]
+
+    return observe_all(Watch("t"), _points((90, 100)), nominate=slow)[1]
+
+
+def test_step_that_is_found_late_is_a_suspect_first_and_settled_a_few_points_later() -> None:
+    news = _late(score=9.0, since=20)
+    assert _story(news) == [("suspect", 50), ("settled", 50)]
+    assert [one.published.reported for one in news] == [70, 70]
+
+
+def test_step_that_is_found_late_has_to_be_surer() -> None:
+    assert len(_late(score=STRICT + 0.1, since=5)) == 2
+    assert _late(score=STRICT + 0.1, since=20) == ()
+
+
+def test_second_step_five_points_after_the_first_is_published_too() -> None:
+    def twice(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+        seen = int(timelines[0].revisions[-1]) + 1
+        return [[Step(at, at, 0.1, threshold + 5, seen - at) for at in (50, 55) if seen >= at + 4]]
+
+    _, news = observe_all(Watch("t"), _points((80, 100)), nominate=twice)
+    assert [index for state, index in _story(news) if state == "settled"] == [50, 55]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": None},
+        {"machine": 3},
+        {"better": "faster"},
+        {"seen": 5},
+        {"seen": 9.5},
+        {"revisions": list(range(10))[::-1]},
+        {"values": [float("nan")] * 10},
+        {"published": [{}]},
+        {"published": 3},
+    ],
+)
+def test_stored_watch_that_is_something_else_is_refused_by_name(wrong: dict[str, object]) -> None:
+    stored = observe_all(Watch("t"), _points((10, 100)))[0].as_dict()
+    with pytest.raises(ValueError, match=r"timeline (t|None): "):
+        watch_from_dict({**stored, **wrong})
