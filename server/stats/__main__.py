@@ -8,6 +8,7 @@ A row of `cpd` is a history (`id`, `values`, and what else is known of it), a ro
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,8 @@ from server.stats.ab_rows import run
 from server.stats.cpd_rows import predict
 from server.stats.json_lines import HISTORY, PAIR, TASK, Row, read_rows, written
 
-BAD_INPUT = 2
+NOT_WRITTEN, BAD_INPUT = 1, 2
+STANDARD_OUTPUT = 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,7 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"server.stats: {error}\n")
         return BAD_INPUT
     # Written only when all is well: half of the predictions would look like all of them.
-    sys.stdout.write("".join(lines))
+    try:
+        sys.stdout.write("".join(lines))
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"server.stats: the predictions could not be written whole: {error}\n")
+        # What is left in the buffer would fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)
+        return NOT_WRITTEN
     return 0
 
 

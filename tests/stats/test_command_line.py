@@ -148,3 +148,20 @@ def test_the_module_runs_as_a_program() -> None:
     done = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["id"] == "x"
     assert done.stderr == ""
+
+
+def test_a_full_disk_is_told_and_ends_with_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "server.stats", "ab"],
+            input=as_lines(pair("a")),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "server.stats: the predictions could not be written whole: [Errno 28] No space left on device\n"
+    )
