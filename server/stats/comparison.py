@@ -21,6 +21,9 @@ ALPHA = 0.05
 _WIDEST = 0.5
 # The first look of the sequential design: below it intervals are wide.
 _ENOUGH_BOOTS = 4
+# What these flags say matters only where boots differ by more than this share of the minimum effect.
+_PECULIAR = (Flag.UNEQUAL_SPREAD, Flag.TREND, Flag.OUTLYING_BOOT, Flag.BIMODAL)
+_TINY = 0.05
 # Cells are worked off in portions, so that memory does not grow with their number: so many values and pairs of boots.
 _PORTION = 4_000_000
 _MOST_CELLS = 2048
@@ -123,9 +126,18 @@ def _flags(cells: Sequence[Cell], estimates: Estimates, *, few: bool) -> list[tu
         Flag.BIMODAL: estimates.bimodal,
         Flag.EXACT_VARIES: np.array([cell.exact for cell in cells]) & ~estimates.exact,
     }
+    tiny = _tiny(cells, estimates)
+    for name in _PECULIAR:
+        shown[name] = shown[name] & ~tiny
     names = tuple(shown)
     table = np.stack(list(shown.values()), axis=1).tolist()
     return [tuple(name for name, shows in zip(names, row, strict=True) if shows) for row in table]
+
+
+def _tiny(cells: Sequence[Cell], estimates: Estimates) -> np.ndarray:
+    """Whether boots differ so little that how they differ is nobody's concern, (M,)."""
+    limits = _TINY * np.array([cell.min_effect for cell in cells])
+    return np.asarray(np.all(estimates.deviations <= limits[:, None] * estimates.means, axis=1))
 
 
 def _companions(summaries: Summaries, alpha: float) -> list[dict[str, Any]]:

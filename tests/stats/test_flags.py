@@ -29,3 +29,13 @@ def test_of_two_or_three_boots_the_spread_is_not_judged(boots: int) -> None:
 
 def test_three_times_the_spread_is_named() -> None:
     assert unequal(7, 3, times=3.0, cells=300) > 0.9
+
+
+def test_peculiarities_far_below_the_minimum_effect_are_not_named() -> None:
+    """A machine that counts instructions: boots fall into levels that are a hundred-thousandth apart."""
+    base = [[4173.90], [4173.94], [4173.90], [4173.94]]
+    patched = [[4173.90], [4173.90], [4173.95], [4173.95]]
+    quiet = compare([Cell(base, patched, "lower", 0.01, 0.001)])[0]
+    strict = compare([Cell(base, patched, "lower", 0.0, 0.001)])[0]
+    assert quiet.flags == ()
+    assert Flag.BIMODAL in strict.flags
