@@ -1,0 +1,128 @@
+"""What each CPU says about itself: CPUID's numbers on x86, MIDR_EL1 on arm64."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidemark_agent.probe.tree import LARGE, Tree
+from tidemark_agent.probe.uarchs import arm_name, arm_vendor, uarch_name
+from tidemark_agent.probe.values import MOST_CPUS, as_number, clean, raw_text, text
+
+_HEX = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})", re.ASCII)
+# Family, model and stepping have at most 12 bits; a longer number is garbage.
+_LONGEST_NUMBER = 9
+
+
+@dataclass(frozen=True)
+class Midr:
+    """The fields of Arm's Main ID Register."""
+
+    implementer: int
+    variant: int
+    part: int
+    revision: int
+
+    @classmethod
+    def of(cls, value: int) -> "Midr":
+        return cls(value >> 24 & 0xFF, value >> 20 & 0xF, value >> 4 & 0xFFF, value & 0xF)
+
+    @property
+    def value(self) -> int:
+        """The register; its architecture field is always 0xf on such CPUs."""
+        return self.implementer << 24 | self.variant << 20 | 0xF << 16 | self.part << 4 | self.revision
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """One CPU that is online. Numbers are -1 and texts empty where the system does not tell; `midr` is arm64's."""
+
+    number: int
+    vendor: str = ""
+    family: int = -1
+    model: int = -1
+    stepping: int = -1
+    model_name: str = ""
+    microcode: str = ""
+    flags: frozenset[str] = frozenset()
+    midr: Midr | None = None
+
+    @property
+    def uarch(self) -> str:
+        if self.midr is not None:
+            return arm_name(self.midr.implementer, self.midr.part)
+        return uarch_name(self.vendor, self.family, self.model, self.stepping)
+
+    @property
+    def ids(self) -> str:
+        """The numbers that identify it, as people write them: 25-1-1 (family, model, stepping) or 0x413fd0c1."""
+        if self.midr is not None:
+            return f"0x{self.midr.value:08x}"
+        return f"{self.family}-{self.model}-{self.stepping}"
+
+
+def online_cpus(tree: Tree) -> tuple[Cpu, ...]:
+    """The CPUs in /proc/cpuinfo by number, their MIDR from the register itself where /sys shows it."""
+    found: dict[int, Cpu] = {}
+    flags: dict[str, frozenset[str]] = {}
+    for fields in _blocks(raw_text(tree, "proc/cpuinfo", LARGE)):
+        place = as_number(fields.get("processor", ""))
+        if place is not None and place < MOST_CPUS and place not in found:
+            found[place] = _cpu(tree, place, fields, flags)
+    return tuple(found[place] for place in sorted(found))
+
+
+def _cpu(tree: Tree, place: int, fields: dict[str, str], flags: dict[str, frozenset[str]]) -> Cpu:
+    # Hundreds of CPUs have one and the same line of flags: it is kept once.
+    line = fields.get("flags", "") or fields.get("Features", "")
+    words = flags.setdefault(line, frozenset(filter(None, map(clean, line.split()))))
+    midr = _midr(tree, place, fields)
+    if midr is not None:
+        return Cpu(place, vendor=arm_vendor(midr.implementer), flags=words, midr=midr)
+    return Cpu(
+        number=place,
+        vendor=clean(fields.get("vendor_id", "")),
+        family=_short_number(fields.get("cpu family", "")),
+        model=_short_number(fields.get("model", "")),
+        stepping=_short_number(fields.get("stepping", "")),
+        model_name=clean(fields.get("model name", "")),
+        microcode=clean(fields.get("microcode", "")),
+        flags=words,
+    )
+
+
+def _midr(tree: Tree, place: int, fields: dict[str, str]) -> Midr | None:
+    if "vendor_id" in fields:
+        return None
+    shown = _hex(text(tree, f"sys/devices/system/cpu/cpu{place}/regs/identification/midr_el1"))
+    if shown:
+        return Midr.of(shown)
+    names = ("CPU implementer", "CPU variant", "CPU part")
+    implementer, variant, part = (_hex(fields.get(name, "")) for name in names)
+    revision = as_number(fields.get("CPU revision", ""))
+    if implementer is None or part is None:
+        return None
+    return Midr(implementer & 0xFF, (variant or 0) & 0xF, part & 0xFFF, (revision or 0) & 0xF)
+
+
+def _blocks(told: str) -> Iterator[dict[str, str]]:
+    """One mapping for each CPU; the first field of each is `processor`, so a lost blank line does no harm."""
+    fields: dict[str, str] = {}
+    for line in told.splitlines():
+        name, colon, value = line.partition(":")
+        if colon and name.strip() == "processor" and fields:
+            yield fields
+            fields = {}
+        if colon:
+            fields.setdefault(name.strip(), value.strip())
+    if fields:
+        yield fields
+
+
+def _short_number(told: str) -> int:
+    value = as_number(told)
+    return -1 if value is None or len(told) > _LONGEST_NUMBER else value
+
+
+def _hex(told: str) -> int | None:
+    match = _HEX.fullmatch(told)
+    return int(match[1], 16) if match else None

@@ -1,0 +1,1 @@
+"""Machines as their /proc and /sys show them, written for the tests."""
