@@ -103,6 +103,7 @@ class Artifact(models.Model):
         IMAGE = "image", "bootable kernel image"
         CONFIG = "config", ".config"
         SYSTEM_MAP = "system-map", "System.map"
+        MODULES = "modules", "modules, and those of the benchmarks"
         LOG = "log", "build log"
 
     build = models.ForeignKey(Build, on_delete=models.CASCADE, related_name="artifacts")

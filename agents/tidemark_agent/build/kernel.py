@@ -14,6 +14,7 @@ from tidemark_agent.build.elf import build_id_of_file
 from tidemark_agent.build.failure import log_tail, read_log
 from tidemark_agent.build.kconfig import lost_symbols
 from tidemark_agent.build.maker import Maker
+from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
 from tidemark_agent.build.objects import ObjectDirs, is_of_series, take_file
 from tidemark_agent.errors import InfrastructureError, KernelError, file_trouble
 from tidemark_agent.locks import held_lock
@@ -135,9 +136,14 @@ class KernelBuilder:
         found.compiler_version = maker.compiler_version()
         try:
             self._configure(maker, checkout, found.compiler_version)
+            modules = has_modules((self._root / "config").read_text(encoding="utf-8", errors="replace"))
             self.progress("compiling")
-            maker.make(target)
+            maker.make(target, *([MODULES_TARGET] if modules else []))
             files = self._collect(objects, image)
+            if modules:
+                self.progress("compiling modules of benchmarks")
+                files["modules"] = self._root / "modules"
+                ModuleArchive(maker=maker, scratch=self._root).write(files["modules"])
         except KernelError:
             if time.monotonic() < deadline:
                 # Make ended by itself. A make that was killed may have left half an object: the mark stays.

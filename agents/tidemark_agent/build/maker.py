@@ -57,6 +57,20 @@ class Maker:
         words += [f"O={self._objects_path}", f"ARCH={self.job.arch}", f"CC={self._compiler()}", "LOCALVERSION="]
         self.run([*words, *targets])
 
+    def inside(self, name: str) -> str:
+        """Where a path of the object directory is for the commands that are run."""
+        return str(self._objects_path / name)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the time for this build is over."""
+        return time.monotonic() >= self.deadline
+
+    def note(self, line: str) -> None:
+        """Write a line of our own into the build log."""
+        with self.build_log.open("a", encoding="utf-8") as log_file:
+            print(line, file=log_file)
+
     def merge_fragment(self, name: str) -> None:
         script = self._source_path / "scripts" / "kconfig" / "merge_config.sh"
         out = self._objects_path
@@ -64,8 +78,7 @@ class Maker:
 
     def run(self, words: Sequence[str]) -> None:
         """Run one step of the build; its failure is the kernel's fault unless the disk is full."""
-        with self.build_log.open("a", encoding="utf-8") as log_file:
-            print(f"$ {shlex.join(words)}", file=log_file)
+        self.note(f"$ {shlex.join(words)}")
         done = run(
             self._wrapped(words),
             output=self.build_log,

@@ -1,0 +1,144 @@
+"""The modules of a kernel: its own, and those of the benchmarks, compiled against it. One archive for both.
+
+The archive is a gzipped tar file with `lib/modules/RELEASE/...` and `tidemark/NAME-VERSION.ko`, where NAME and VERSION
+are those of the benchmark's program and of its files. The same kernel gives the same bytes.
+"""
+
+import gzip
+import os
+import re
+import shutil
+import stat
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tidemark_agent.benchmarks import Benchmark, benchmark_names, find_benchmark
+from tidemark_agent.build.kconfig import parse_config
+from tidemark_agent.build.maker import Maker
+from tidemark_agent.build.objects import take_file
+from tidemark_agent.errors import KernelError
+
+MODULES_TARGET: Final = "modules"
+_INSTALLED: Final = "tidemark-installed"
+_BENCHMARKS: Final = "tidemark-benchmarks"
+# A distribution's whole set of stripped modules is well below this; a build that leaves more is broken or hostile.
+_LARGEST_TOTAL: Final = 2 * 1024**3
+# What the service takes of one file.
+_LARGEST_ARCHIVE: Final = 512 * 1024**2
+_MOST_FILES: Final = 50_000
+# A source that can do with or without a function of the kernel asks `#ifdef TIDEMARK_HAS_FOLIO_COPY`.
+_ASKED: Final = re.compile(rb"\bTIDEMARK_HAS_([A-Z0-9_]+)\b")
+
+
+def has_modules(config: str) -> bool:
+    """Whether a kernel of this configuration can load modules."""
+    return parse_config(config).get("CONFIG_MODULES") == "y"
+
+
+@dataclass(frozen=True)
+class ModuleArchive:
+    """Makes the archive from an object directory in which the kernel and its own modules are built already."""
+
+    maker: Maker
+    scratch: Path
+
+    def write(self, target: Path) -> None:
+        """Install, compile and pack into `target`; raises KernelError when the kernel's own part fails."""
+        objects = self.maker.objects
+        _make_anew(objects / _INSTALLED)
+        self.maker.make("modules_install", f"INSTALL_MOD_PATH={self.maker.inside(_INSTALLED)}", "INSTALL_MOD_STRIP=1")
+        places = {place: f"{_INSTALLED}/{place}" for place in _plain_files(objects / _INSTALLED, "lib/modules")}
+        self._pack(places | self._benchmark_modules(), target)
+        for name in (_INSTALLED, _BENCHMARKS):
+            shutil.rmtree(objects / name, ignore_errors=True)
+
+    def _benchmark_modules(self) -> dict[str, str]:
+        """Where each benchmark's module is in the object directory, by its place in the archive."""
+        exported, root = self._exported(), self.maker.objects / _BENCHMARKS
+        benchmarks = [found for found in map(find_benchmark, benchmark_names()) if found.program.kind == "module"]
+        # All sources are written before anything is compiled: a build could put a link in the way of later ones.
+        _make_anew(root)
+        for benchmark in benchmarks:
+            benchmark.write_files(root / benchmark.name)
+            (root / benchmark.name / "Kbuild").write_text(kbuild(benchmark, exported), encoding="ascii")
+        return {
+            f"tidemark/{module_file(benchmark)}": f"{_BENCHMARKS}/{benchmark.name}/{benchmark.program.name}.ko"
+            for benchmark in benchmarks
+            if self._compile(benchmark)
+        }
+
+    def _compile(self, benchmark: Benchmark) -> bool:
+        """Compile one benchmark. That it does not fit this kernel is no fault of the kernel: it is only left out."""
+        try:
+            self.maker.make(f"M={self.maker.inside(f'{_BENCHMARKS}/{benchmark.name}')}", MODULES_TARGET)
+        except KernelError as error:
+            if self.maker.is_late:
+                raise
+            self.maker.note(f"tidemark: benchmark {benchmark.name} is left out, it does not compile: {error}")
+            return False
+        return True
+
+    def _exported(self) -> frozenset[str]:
+        """The names that this kernel has for modules."""
+        copy = self.scratch / "module-symvers"
+        take_file(self.maker.objects, "Module.symvers", copy)
+        lines = copy.read_text(encoding="utf-8", errors="replace").splitlines()
+        return frozenset(words[1] for line in lines if len(words := line.split("\t")) > 1)
+
+    def _pack(self, places: dict[str, str], target: Path) -> None:
+        copy, total = self.scratch / "module", 0
+        with (
+            target.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=6, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
+        ):
+            for place in sorted(places):
+                take_file(self.maker.objects, places[place], copy)
+                about = tarfile.TarInfo(place)
+                about.size, about.mode = copy.stat().st_size, 0o644
+                total += about.size
+                if total > _LARGEST_TOTAL:
+                    raise KernelError(f"the modules take more than {_LARGEST_TOTAL // 1024**2} MiB")
+                with copy.open("rb") as file:
+                    archive.addfile(about, file)
+        copy.unlink(missing_ok=True)
+        if target.stat().st_size > _LARGEST_ARCHIVE:
+            raise KernelError(f"the modules take more than {_LARGEST_ARCHIVE // 1024**2} MiB when packed")
+
+
+def module_file(benchmark: Benchmark) -> str:
+    """The name of the benchmark's module in the archive, and on the machine that measures."""
+    return f"{benchmark.program.name}-{benchmark.version}.ko"
+
+
+def kbuild(benchmark: Benchmark, exported: frozenset[str]) -> str:
+    """The make file of a benchmark's module: what its sources ask about the kernel is answered here."""
+    asked = {name.decode() for path, content in benchmark.files if path.endswith((".c", ".h"))
+             for name in _ASKED.findall(content)}  # fmt: skip
+    flags = " ".join(f"-DTIDEMARK_HAS_{name}" for name in sorted(asked) if name.lower() in exported)
+    return f"obj-m := {benchmark.program.name}.o\nccflags-y := {flags}\n"
+
+
+def _make_anew(folder: Path) -> None:
+    """An empty directory, whatever was there: what is written into it must not go through a link of the build's."""
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+
+
+def _plain_files(root: Path, below: str) -> Iterator[str]:
+    """Paths of the plain files in `root`/`below`, relative to `root`; links, as to the objects, are left out."""
+    count = 0
+    for directory, names, files in os.walk(root / below):
+        names.sort()
+        for name in files:
+            path = Path(directory, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                count += 1
+                if count > _MOST_FILES:
+                    raise KernelError(f"the kernel installs more than {_MOST_FILES} modules")
+                yield path.relative_to(root).as_posix()
