@@ -5,15 +5,23 @@ import sys
 import threading
 import traceback
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Protocol
 
 _lock = threading.Lock()
+
+
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> None: ...
 
 
 class Log:
     """Writes events; `bind` gives a log whose lines all carry some fields."""
 
-    def __init__(self, stream: TextIO | None = None, **fields: object) -> None:
+    def __init__(self, stream: Stream | None = None, **fields: object) -> None:
         self._stream = stream
         self._fields = fields
 

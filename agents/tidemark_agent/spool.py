@@ -5,6 +5,7 @@ agent nor of the server loses a boot. Artifacts wait beside it under their hash.
 to `spool/refused/` with its reason: nothing is thrown away.
 """
 
+import fcntl
 import hashlib
 import json
 import os
@@ -12,18 +13,25 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidemark_agent.client import Client
+from tidemark_agent.disk import Reserve, is_full, make_directory, settle, temporary_for, write_durably
 from tidemark_agent.errors import FailingError, RefusedError, UnauthorizedError
 from tidemark_agent.log import Log
+from tidemark_agent.waiting import delay_of, forget_delay, put_off
 
 _FORGOTTEN_SECONDS = 24 * 3600
 _MOST_FAILURES = 5
+# Several of the largest results that the server takes.
+_RESERVE_BYTES = 4 * 1024 * 1024
+_NOT_AUTHENTICATED = 401
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9/._-]{0,199}")
+_SEQUENCE = re.compile(r"(\d{20})-")
 
 
 @dataclass(frozen=True)
@@ -48,36 +56,51 @@ class Spool:
     """The waiting results of one machine or builder.
 
     Several may share a state directory; each has its own token file, whose path (not its content, which is renewed)
-    tells whose result it is.
+    tells whose result it is. `clock` gives seconds since 1970; it only spaces the tries of results that fail.
     """
 
-    def __init__(self, directory: Path, *, owner: Path, log: Log) -> None:
+    def __init__(self, directory: Path, *, owner: Path, log: Log, clock: Callable[[], float] = time.time) -> None:
         self._directory = directory
         self._blobs = directory / "artifacts"
         self._refused = directory / "refused"
         self._owner = str(owner.resolve())
         self._log = log
-        self._troubled: set[Path] = set()
+        self._clock = clock
+        self._reserve = Reserve(directory / "reserve", _RESERVE_BYTES)
+        self._making: int | None = None
         for path in (self._directory, self._blobs, self._refused):
-            path.mkdir(parents=True, exist_ok=True)
+            make_directory(path)
+
+    def trouble(self) -> str:
+        """Why nothing more should be measured, or "": asked before each boot, it keeps room for what that gives."""
+        return self._reserve.fill()
 
     def put(self, path: str, body: dict[str, Any], *, artifacts: tuple[str, ...] = ()) -> None:
-        """Store a result durably; it leaves by `upload`."""
+        """Store a result durably; it leaves by `upload`. Raises OSError when not even the reserve gives it room."""
         record = {"owner": self._owner, "path": path, "body": body, "artifacts": list(artifacts)}
-        # The time first: results leave in the order they were made.
-        name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
-        _write_durably(self._directory / name, json.dumps(record).encode())
+        target = self._directory / f"{self._next():020d}-{uuid.uuid4().hex[:8]}.json"
+        data = json.dumps(record).encode()
+        try:
+            write_durably(target, data)
+        except OSError as error:
+            if not is_full(error) or not self._reserve.release():
+                raise
+            self._log.failure("disk-full", path=path, reason=str(error))
+            write_durably(target, data)
+        finally:
+            self._made()
 
     def put_artifact(self, source: Path) -> tuple[str, int]:
         """Keep a copy of `source` until its result is sent; its SHA-256 and size."""
-        temporary = _temporary(self._blobs / source.name)
+        self._begin_making()
+        temporary = temporary_for(self._blobs / source.name)
         try:
             shutil.copyfile(source, temporary)
             # The copy is hashed, for whatever happens to the source meanwhile.
             with temporary.open("rb") as stream:
                 sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
             target = self._blobs / sha256
-            _settle(temporary, target)
+            settle(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
         return sha256, target.stat().st_size
@@ -91,6 +114,8 @@ class Spool:
                 item = Item(file, str(record["path"]), dict(record["body"]), tuple(record["artifacts"]))
                 if not all(_SHA256.fullmatch(name) for name in item.artifacts):
                     raise ValueError("artifact names are SHA-256")
+                if not _PATH.fullmatch(item.path):
+                    raise ValueError(f"path {item.path!r} is no call of the protocol")
             except FileNotFoundError:
                 continue  # Another agent of this owner has just sent it.
             except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -102,26 +127,31 @@ class Spool:
     def upload(self, client: Client, *, patience: float) -> list[Sent]:
         """Send what waits; raises UnreachableError, with the rest still waiting, when the server is away.
 
-        A result on which the server breaks each time, or which the token does not suffice for, is kept and the next
-        one's turn comes: it must not stand in the way of all others for ever.
+        A result on which the server breaks each time is kept, tried more and more rarely, and the next one's turn
+        comes: it must not stand in the way of all others for ever. A token that is not taken stops all: it may be
+        renewed.
         """
         self._forget_leftovers()
         sent = []
         for item in self.items():
-            failures = 1 if item.file in self._troubled else _MOST_FAILURES
+            delay = delay_of(item.file)
+            if delay is not None and not delay.is_over(self._clock()):
+                continue
             try:
-                for sha256 in item.artifacts:
-                    client.put_artifact(sha256, self._blobs / sha256, patience=patience, failures=failures)
-                answer = client.post(item.path, item.body, patience=patience, failures=failures)
+                answer = self._send(item, client, patience, failures=1 if delay else _MOST_FAILURES)
             except (FailingError, UnauthorizedError) as error:
                 self._log.failure("result-kept", path=item.path, reason=str(error))
-                self._troubled.add(item.file)
+                if isinstance(error, UnauthorizedError) and error.status == _NOT_AUTHENTICATED:
+                    break
+                if isinstance(error, FailingError):
+                    put_off(item.file, str(error), clock=self._clock)
                 continue
             except (RefusedError, FileNotFoundError) as error:
                 self._log.failure("result-refused", path=item.path, reason=str(error))
                 self._refuse(item.file, str(error))
                 continue
             item.file.unlink(missing_ok=True)
+            forget_delay(item.file)
             self._drop_artifacts(item)
             self._log.info("result-uploaded", path=item.path)
             sent.append(Sent(item.path, answer))
@@ -131,8 +161,21 @@ class Spool:
         """Whether a result for a path that begins with `prefix` still waits."""
         return any(item.path.startswith(prefix) for item in self.items())
 
+    def _send(self, item: Item, client: Client, patience: float, failures: int) -> dict[str, Any]:
+        for sha256 in item.artifacts:
+            client.put_artifact(sha256, self._blobs / sha256, patience=patience, failures=failures)
+        return client.post(item.path, item.body, patience=patience, failures=failures)
+
+    def _next(self) -> int:
+        """The time, or one more than the newest that waits: a clock that was set back does not change the order."""
+        found = (_SEQUENCE.match(file.name) for file in self._directory.glob("*.json"))
+        newest = max((int(match[1]) for match in found if match), default=0)
+        # Twenty digits hold more than any clock; a file that somebody named must not overflow them.
+        return min(max(time.time_ns(), newest + 1), 10**20 - 1)
+
     def _refuse(self, file: Path, reason: str) -> None:
-        _write_durably(self._refused / f"{file.stem}.reason", f"{reason}\n".encode())
+        write_durably(self._refused / f"{file.stem}.reason", f"{reason}\n".encode())
+        forget_delay(file)
         try:
             file.replace(self._refused / file.name)
         except FileNotFoundError:
@@ -154,15 +197,31 @@ class Spool:
                 continue
         return needed
 
+    def _begin_making(self) -> None:
+        """From the first artifact to its result nobody tidies up: by a clock that jumped, all looks old."""
+        if self._making is None:
+            self._making = os.open(self._directory / "making.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._making, fcntl.LOCK_SH)
+
+    def _made(self) -> None:
+        if self._making is not None:
+            os.close(self._making)
+            self._making = None
+
     def _forget_leftovers(self) -> None:
         """Delete what agents that were killed left: half-written files, and artifacts whose result never came."""
-        oldest = time.time() - _FORGOTTEN_SECONDS
-        files = [*self._directory.glob("*.partial"), *self._blobs.iterdir()]
-        old = [file for file in files if _is_older(file, oldest)]
-        needed = self._needed_artifacts() if old else set()
-        for file in old:
-            if file.name not in needed:
-                file.unlink(missing_ok=True)
+        with (self._directory / "making.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return
+            oldest = time.time() - _FORGOTTEN_SECONDS
+            files = [*self._directory.glob("*.partial"), *self._blobs.iterdir()]
+            old = [file for file in files if _is_older(file, oldest)]
+            needed = self._needed_artifacts() if old else set()
+            for file in old:
+                if file.name not in needed:
+                    file.unlink(missing_ok=True)
 
 
 def _is_older(file: Path, moment: float) -> bool:
@@ -170,28 +229,3 @@ def _is_older(file: Path, moment: float) -> bool:
         return file.stat().st_mtime < moment
     except FileNotFoundError:
         return False  # Another agent has just sent or renamed it.
-
-
-def _temporary(target: Path) -> Path:
-    return target.with_name(f"{target.name}.{uuid.uuid4().hex[:8]}.partial")
-
-
-def _write_durably(target: Path, data: bytes) -> None:
-    temporary = _temporary(target)
-    try:
-        temporary.write_bytes(data)
-        _settle(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _settle(temporary: Path, target: Path) -> None:
-    """Give a written file its name such that after a power cut it is there whole or not at all."""
-    with temporary.open("rb") as stream:
-        os.fsync(stream.fileno())
-    temporary.replace(target)
-    directory = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

@@ -103,7 +103,7 @@ def finding_vector(finding: Finding) -> tuple[Component, ...]:
             verdict=row.verdict,
             reason=row.reason,
             mde=row.mde,
-            cell=_view(row.comparison) if row.comparison else None,
+            cell=cell_view(row.comparison) if row.comparison else None,
         )
         for row in rows
     )
@@ -135,7 +135,7 @@ def session_cells(session_id: int) -> tuple[CellView, ...]:
     """The judged cells of one session, by case. One query."""
     comparisons = Comparison.objects.filter(session=session_id).select_related(*_CELL_NAMES)
     order = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
-    return tuple(_view(row) for row in comparisons.order_by(*order))
+    return tuple(cell_view(row) for row in comparisons.order_by(*order))
 
 
 def _column(session: Session) -> MachineColumn:
@@ -161,11 +161,11 @@ def _row(cells: dict[int, Comparison], sessions: list[Session]) -> CaseRow:
         unit=first.metric.unit,
         better=first.metric.better,
         core_type=first.core_type.name,
-        cells=tuple(_view(cells[session.pk]) if session.pk in cells else None for session in sessions),
+        cells=tuple(cell_view(cells[session.pk]) if session.pk in cells else None for session in sessions),
     )
 
 
-def _view(row: Comparison) -> CellView:
+def cell_view(row: Comparison) -> CellView:
     machine = row.session.machine
     return CellView(
         comparison_id=row.pk,

@@ -139,7 +139,10 @@ def test_result_on_which_the_server_breaks_waits_and_the_next_one_goes(
         assert [item.path for item in spool.upload(build_client(server), patience=600)] == [BOOT]
         assert [item.path for item in spool.items()] == [bad]
         lab.broken.clear()
-        assert [item.path for item in spool.upload(build_client(server), patience=600)] == [bad]
+        assert spool.upload(build_client(server), patience=600) == []
+        later = Spool(tmp_path / "spool", owner=tmp_path / "token", log=quiet(), clock=lambda: time.time() + 61)
+        assert [item.path for item in later.upload(build_client(server), patience=600)] == [bad]
+    assert [path.name for path in (tmp_path / "spool").glob("*.later")] == []
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -198,6 +201,9 @@ def test_only_old_artifacts_that_no_result_needs_are_forgotten(tmp_path: Path) -
     for word in ("needed", "orphan"):
         os.utime(tmp_path / "spool/artifacts" / names[word], (two_days_ago, two_days_ago))
     with running_server(build_lab()) as server:
-        spool.upload(build_client(server), patience=5)
+        build_spool(tmp_path).upload(build_client(server), patience=5)
+        assert (tmp_path / "spool/artifacts" / names["orphan"]).exists()  # Its result may still come.
+        spool.put(BOOT, RESULT)
+        build_spool(tmp_path).upload(build_client(server), patience=5)
     left = {path.name for path in (tmp_path / "spool/artifacts").iterdir()}
     assert left == {names["needed"], names["young"]}

@@ -25,7 +25,7 @@ from tests.builders import build_comparison, build_finding, build_measurement, b
 pytestmark = pytest.mark.django_db
 _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 _LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list"]
-_DETAILS = ["series_detail", "series_history", "session_detail", "session_samples"]
+_DETAILS = ["series_detail", "series_case", "series_history", "session_detail", "session_samples"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail"]
 
 
@@ -52,6 +52,8 @@ def rows() -> dict[str, Any]:
     compose_report(finding_id=finding.pk)
     return {
         "series": series.pk,
+        "benchmark": "mm-basic",
+        "case": "fault-4k",
         "session": session.pk,
         "machine": session.machine.name,
         "finding": finding.pk,
@@ -76,7 +78,7 @@ def test_answers_about_real_rows_have_the_described_form(
 ) -> None:
     operation = operations[name]
     own = rows.get(name.split("_", maxsplit=1)[0])
-    parameters = {parameter.name: own for parameter in operation.path_parameters}
+    parameters = {parameter.name: rows.get(parameter.name, own) for parameter in operation.path_parameters}
     response = operation.Case(path_parameters=parameters).call_and_validate(checks=_CHECKS)
     assert response.status_code == 200
 

@@ -1,0 +1,1 @@
+"""Running a published case by hand, on any machine."""

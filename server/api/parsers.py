@@ -1,0 +1,76 @@
+"""Bodies that agents send: plain or as gzip, never larger than the service is ready to hold."""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any
+
+from django.conf import settings
+from rest_framework.exceptions import ParseError, UnsupportedMediaType
+from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.request import Request
+
+from server.core.errors import DomainError
+
+# What this service takes in Content-Encoding; said in every answer (RFC 7694).
+ACCEPTED = "gzip"
+_CHUNK = 1 << 16
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class AgentJSONParser(JSONParser):
+    """JSON, at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes of it once it is unpacked: a small archive can hold very much."""
+
+    def parse(
+        self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        assert parser_context is not None
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        body = BytesIO()
+        for chunk in plain_chunks(stream, parser_context["request"]):
+            body.write(chunk)
+            if body.tell() > most:
+                raise DomainError("too-large", f"the body is larger than {most} bytes")
+        body.seek(0)
+        try:
+            parsed: dict[str, Any] = super().parse(body, media_type, parser_context)
+        except RecursionError:
+            raise ParseError("JSON parse error - nested too deeply") from None
+        return parsed
+
+
+class BytesParser(BaseParser):
+    """Hands the request's stream to the view untouched: a kernel image is never held in memory."""
+
+    media_type = "application/octet-stream"
+
+    def parse(self, stream: Any, *_: Any, **__: Any) -> Any:
+        return stream
+
+
+def plain_chunks(stream: Any, request: Request) -> Iterator[bytes]:
+    """The body in pieces of at most 64 KiB, unpacked if it came packed. Its whole size is for the caller to limit."""
+    encoding = request.headers.get("Content-Encoding", "").strip().lower()
+    if encoding in {"", "identity"}:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+    elif encoding == "gzip":
+        yield from _unpacked(stream)
+    else:
+        raise UnsupportedMediaType(encoding, detail=f"Content-Encoding may be {ACCEPTED}.")
+
+
+def _unpacked(stream: Any) -> Iterator[bytes]:
+    unpacker = zlib.decompressobj(_GZIP)
+    while not unpacker.eof:
+        packed = unpacker.unconsumed_tail or stream.read(_CHUNK)
+        try:
+            chunk = unpacker.decompress(packed, _CHUNK)
+        except zlib.error as error:
+            raise ParseError(f"the body is no gzip: {error}") from error
+        if not packed and not chunk:
+            raise ParseError("the body ends in the middle of its gzip")
+        if chunk:
+            yield chunk
+    if unpacker.unused_data or stream.read(1):
+        raise ParseError("something follows the gzip in the body")

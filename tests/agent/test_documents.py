@@ -1,0 +1,39 @@
+"""What lab admins copy from the documents works."""
+
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+from tidemark_agent.config import AgentConfig, BootConfig, config_of
+from tidemark_agent.prepare import PrepareConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs/operations/add-a-machine.md").read_text(encoding="utf-8")
+
+
+def example() -> str:
+    found = re.search(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
+    assert found
+    return found[1].replace('sha256 = "..."', f'sha256 = "{"0" * 64}"')
+
+
+def test_configuration_in_the_guide_is_one_that_the_agent_takes() -> None:
+    config = config_of(tomllib.loads(example()))
+    assert config.server == "https://tidemark.example.org"
+    assert config.prepare.tolerate == {"boost"}
+    assert config.programs["perf"] == Path("/opt/tidemark/perf")
+
+
+def test_configuration_in_the_guide_names_every_key() -> None:
+    named = set(re.findall(r"^(\w+) =", example(), re.MULTILINE))
+    tables = set(re.findall(r"^\[(\w+)\]", example(), re.MULTILINE))
+    known = {field.name for part in (AgentConfig, BootConfig, PrepareConfig) for field in fields(part)}
+    # Pins are the hashes that stand beside the programs.
+    assert known - {"pins"} <= named | tables
+
+
+def test_units_that_the_guide_copies_are_there() -> None:
+    for name in ("tidemark-agent.service", "tidemark-agent.path"):
+        assert f"agents/systemd/{name}" in GUIDE
+        assert (ROOT / "agents/systemd" / name).is_file()

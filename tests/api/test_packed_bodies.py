@@ -1,0 +1,95 @@
+"""Bodies of agents that come as gzip: whole, torn, foreign, and far larger than they look."""
+
+import gzip
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from server.builds import storage
+from server.builds.storage import artifact_path
+from server.core.models import ApiToken
+from server.core.tokens import issue_token
+from server.lab.attempts import LOCAL_BUILDER
+from tests.api.test_agent_api import AGENT, builder, dispatched_build
+
+pytestmark = pytest.mark.django_db
+CLAIM = "/api/v1/agent/attempts/build-1/claim"
+BODY = json.dumps({"agent": AGENT, "version": "0.1.0", "host": "here"}).encode()
+
+
+def send(path: str, body: bytes, kind: str = "application/json", encoding: str = "gzip", method: str = "post") -> Any:
+    token = issue_token(name="x", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    headers = {"Authorization": f"Bearer {token}", "Content-Encoding": encoding}
+    return Client().generic(method.upper(), path, body, kind, headers=headers)
+
+
+def put(content: bytes, body: bytes, encoding: str = "gzip") -> Any:
+    path = f"/api/v1/agent/artifacts/{hashlib.sha256(content).hexdigest()}"
+    return send(path, body, "application/octet-stream", encoding, "put")
+
+
+def test_packed_json_is_read_like_plain_json_and_every_answer_says_so() -> None:
+    dispatched_build()
+    response = send(CLAIM, gzip.compress(BODY))
+    assert response.status_code == 200
+    assert response.json()["kind"] == "build"
+    assert response.headers["Accept-Encoding"] == "gzip"
+    refused = Client().post(CLAIM)
+    assert (refused.status_code, refused.headers["Accept-Encoding"]) == (401, "gzip")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (gzip.compress(BODY)[:-9], 400, "parse-error"),
+        (BODY, 400, "parse-error"),
+        (gzip.compress(BODY) + b"more", 400, "parse-error"),
+        (gzip.compress(b"{"), 400, "parse-error"),
+        (gzip.compress(b"[" * 200_000), 400, "parse-error"),
+        (gzip.compress(b"\0" * (33 * 1024 * 1024)), 413, "too-large"),
+    ],
+    ids=["torn", "plain", "followed", "no JSON", "nested", "bomb"],
+)
+def test_packed_body_that_is_wrong_is_a_problem_and_no_server_error(body: bytes, status: int, code: str) -> None:
+    dispatched_build()
+    response = send(CLAIM, body)
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert response.headers["Content-Type"] == "application/problem+json"
+
+
+def test_plain_body_has_the_same_limit(settings: Settings) -> None:
+    dispatched_build()
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    response = send(CLAIM, json.dumps({"agent": "x" * 2000}).encode(), encoding="")
+    assert (response.status_code, response.json()["code"]) == (413, "too-large")
+
+
+def test_other_encodings_are_refused_with_the_one_that_is_taken() -> None:
+    dispatched_build()
+    response = send(CLAIM, BODY, encoding="br")
+    assert (response.status_code, response.json()["code"]) == (415, "unsupported-media-type")
+    assert "gzip" in response.json()["title"]
+
+
+def test_packed_artifact_is_stored_unpacked_under_the_hash_of_its_content() -> None:
+    content = b"CONFIG_64BIT=y\n" * 10_000
+    assert put(content, gzip.compress(content)).status_code == 201
+    assert artifact_path(hashlib.sha256(content).hexdigest()).read_bytes() == content
+
+
+def test_packed_artifact_that_is_torn_or_a_bomb_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"System.map " * 100_000
+    packed = gzip.compress(content)
+    assert put(content, packed[: len(packed) // 2]).status_code == 400
+    monkeypatch.setattr(storage, "MAX_BYTES", 500_000)
+    assert put(content, packed).status_code == 413
+    path = artifact_path(hashlib.sha256(content).hexdigest())
+    assert not path.parent.is_dir() or list(path.parent.iterdir()) == []
+
+
+def test_empty_artifact_needs_no_encoding() -> None:
+    assert builder().put(b"") in {200, 201}
