@@ -1,32 +1,52 @@
-"""The command line: `run KEY`, `probe`, `--version`."""
+"""The command line."""
 
 import argparse
-import json
 import re
 import sys
 from pathlib import Path
+from typing import Any, Protocol
 
-from tidemark_agent.probe import probe_system
-from tidemark_agent.run import Settings, run_attempt
+from tidemark_agent.cases import listing
+from tidemark_agent.config import DEFAULT_CONFIG, ConfigError, read_config
+from tidemark_agent.lab.installed import install_key
+from tidemark_agent.lab.service import run_service
+from tidemark_agent.prepare.command import restore_settings
+from tidemark_agent.probe import report
+from tidemark_agent.reproduce import command as reproduce_command
+from tidemark_agent.run import REFUSED, Settings, run_attempt
+from tidemark_agent.spool_list import print_spool
 from tidemark_agent.version import agent_version
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,59}")
 
 
+class Commands(Protocol):
+    """What argparse gives for a parser's commands."""
+
+    def add_parser(self, name: str, **words: Any) -> argparse.ArgumentParser: ...
+
+
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    if options.command == "probe":
-        return _probe(options.root, as_json=options.json)
-    settings = Settings(
-        server=options.server, token_file=options.token_file.resolve(), state=options.state_dir.resolve()
-    )
-    return run_attempt(options.key, settings)
+    try:
+        status = options.run(options)
+    except ConfigError as error:
+        print(f"tidemark-agent: {error}", file=sys.stderr)
+        return REFUSED
+    return int(status)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tidemark-agent", description="Builds, boots and measures kernels.")
     parser.add_argument("--version", action="version", version=agent_version())
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_run(commands)
+    _add_lab(commands)
+    _add_tools(commands)
+    return parser
+
+
+def _add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="claim one attempt, do it, end")
     run.add_argument("key", type=_key, help="the attempt, as the dispatcher names it: session-7-1")
     run.add_argument("--server", required=True, help="address of the service: https://tidemark.example.org")
@@ -34,27 +54,62 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--state-dir", required=True, type=Path, help="where checkouts, caches and unsent results are kept"
     )
+    run.set_defaults(run=_run)
+
+
+def _add_lab(commands: Commands) -> None:
+    """What the machine's own init and its dispatcher call."""
+    install = commands.add_parser("install", help="keep the attempt that `service` is to work on next")
+    install.add_argument("key", type=_key, help="the attempt, as the dispatcher names it: session-7-1")
+    _add_config(install)
+    install.set_defaults(run=_install)
+    service = commands.add_parser("service", help="work on the installed attempt, across reboots; run at each boot")
+    _add_config(service)
+    service.set_defaults(run=lambda options: run_service(options.config))
+
+
+def _add_tools(commands: Commands) -> None:
+    """What people call by hand."""
+    restore = commands.add_parser("restore", help="put back settings that a killed agent left")
+    _add_config(restore)
+    restore.set_defaults(run=lambda options: restore_settings(read_config(options.config).state_dir))
+    cases = commands.add_parser("cases", help="list what this machine can measure, or why not")
+    listing.add_options(cases)
+    cases.set_defaults(run=listing.run)
     probe = commands.add_parser("probe", help="say what this system is")
     probe.add_argument("--json", action="store_true", help="print all facts as JSON")
     probe.add_argument("--root", type=Path, default=Path("/"), help="read /proc and /sys below this directory")
-    return parser
+    probe.set_defaults(run=report.run)
+    reproduce = commands.add_parser("reproduce", help="run a published case on this machine")
+    reproduce_command.add_options(reproduce)
+    reproduce.set_defaults(run=reproduce_command.run)
+    spool = commands.add_parser("spool", help="list results that the server does not have")
+    _add_config(spool)
+    spool.add_argument("--state-dir", type=Path, help="default: the one of the configuration")
+    spool.set_defaults(
+        run=lambda options: print_spool((options.state_dir or read_config(options.config).state_dir) / "spool")
+    )
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="default: %(default)s")
+
+
+def _run(options: argparse.Namespace) -> int:
+    state = options.state_dir.resolve()
+    settings = Settings(server=options.server, token_file=options.token_file.resolve(), state=state)
+    return run_attempt(options.key, settings)
+
+
+def _install(options: argparse.Namespace) -> int:
+    install_key(read_config(options.config).state_dir, options.key)
+    return 0
 
 
 def _key(text: str) -> str:
     if not _KEY.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is no attempt key")
     return text
-
-
-def _probe(root: Path, *, as_json: bool) -> int:
-    facts = probe_system(root)
-    if as_json:
-        print(json.dumps(facts.as_json(), indent=2))
-        return 0
-    where = f"virtual, {facts.hypervisor}" if facts.virtual else "physical"
-    print(f"{facts.uarch}: {facts.model_name} ({where})")
-    print(f"{facts.cpus} CPUs, {facts.memory_kb // 1024} MiB, Linux {facts.kernel_release}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -33,10 +33,11 @@ class BuildJob:
 
 @dataclass(frozen=True)
 class KernelImage:
-    """A kernel to boot: its image by hash, and the build id that it must show."""
+    """A kernel to boot: its image by hash, the build id that it must show, and the archive of its modules, or ""."""
 
     image: str
     build_id: str
+    modules: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,7 @@ def _build(data: Mapping[str, Any]) -> BuildJob:
 
 
 def _session(data: Mapping[str, Any]) -> SessionJob:
-    kernels = {
-        str(arm): KernelImage(image=_matching(_SHA256, kernel["image"]), build_id=str(kernel["build_id"]).lower())
-        for arm, kernel in data["kernels"].items()
-    }
+    kernels = {str(arm): _kernel(kernel) for arm, kernel in data["kernels"].items()}
     boots = tuple(PlannedBoot(position=int(boot["position"]), arm=str(boot["arm"])) for boot in data["boots"])
     for boot in boots:
         if boot.arm not in kernels:
@@ -133,6 +131,15 @@ def _session(data: Mapping[str, Any]) -> SessionJob:
         kernels=kernels,
         boots=boots,
         cases=tuple(_case(case) for case in data["cases"]),
+    )
+
+
+def _kernel(data: Mapping[str, Any]) -> KernelImage:
+    modules = data.get("modules")
+    return KernelImage(
+        image=_matching(_SHA256, data["image"]),
+        build_id=str(data["build_id"]).lower(),
+        modules=_matching(_SHA256, modules) if modules else "",
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tidemark_agent.assignment import Assignment, BuildJob, read_assignment
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
 from tidemark_agent.client import Client
+from tidemark_agent.credentials import token_reader
 from tidemark_agent.errors import (
     AgentError,
     InfrastructureError,
@@ -179,10 +180,7 @@ def run_attempt(key: str, settings: Settings) -> int:
         return DONE
     stop = threading.Event()
     _stop_on_signals(stop)
-
-    def token() -> str:
-        return settings.token_file.read_text(encoding="utf-8").strip()
-
+    token = token_reader(settings.token_file, log)
     try:
         token()
     except OSError as error:

@@ -4,14 +4,15 @@ import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import PlannedBoot, SessionJob
+from tidemark_agent.assignment import PlannedBoot, PlannedCase, SessionJob
 from tidemark_agent.benchmarks import Benchmark, compiled_program, find_benchmark
 from tidemark_agent.boot.driver import BootOutcome
+from tidemark_agent.boot.emulated import split_cases
 from tidemark_agent.boot.initramfs import build_initramfs
 from tidemark_agent.boot.qemu import QemuDriver
 from tidemark_agent.boot.tsc import COUNTED_KHZ, host_tsc_khz
@@ -46,12 +47,17 @@ class SessionRunner:
         _forget_old(work.parent)
         work.mkdir(exist_ok=True)
         try:
-            driver = self._driver(work)
+            cases, skipped = split_cases(self.job.cases, self._benchmarks())
+            driver = self._driver(work, cases)
             for boot in self.job.boots:
                 self.progress(f"boot {boot.position} ({boot.arm})")
+                if trouble := self.spool.trouble():
+                    # What could not be kept is not measured; the reason goes to the server with the end.
+                    return trouble
                 if not self._is_wanted(boot):
                     return ""
-                outcome = driver.boot(self.job.kernels[boot.arm], self.job.cases)
+                outcome = driver.boot(self.job.kernels[boot.arm], cases)
+                outcome = replace(outcome, notes=(*outcome.notes, *skipped))
                 self.log.info("boot-ended", position=boot.position, arm=boot.arm, outcome=outcome.outcome)
                 if not self._hand_over(boot, outcome):
                     return ""
@@ -62,16 +68,16 @@ class SessionRunner:
             shutil.rmtree(work, ignore_errors=True)
         return ""
 
-    def _driver(self, work: Path) -> QemuDriver:
+    def _driver(self, work: Path, cases: Sequence[PlannedCase]) -> QemuDriver:
         if self.job.boot_driver != "qemu":
-            raise InfrastructureError(f"this agent has no boot driver {self.job.boot_driver}")
+            raise InfrastructureError(f"the boot driver {self.job.boot_driver} needs `service` on the machine itself")
         return QemuDriver(
             options=self.job.options,
             clock=self.job.clock,
             sandbox=self.job.sandbox,
             timeout_seconds=self.job.boot_timeout_seconds,
             image={kernel.image: self._image(kernel.image) for kernel in self.job.kernels.values()},
-            initramfs=self._initramfs(),
+            initramfs=self._initramfs(cases),
             tsc_khz=self._tsc_khz(),
             work=work,
             log=self.log,
@@ -107,13 +113,15 @@ class SessionRunner:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _initramfs(self) -> Path:
+    def _initramfs(self, cases: Sequence[PlannedCase]) -> Path:
         cache = self._cache("benchmarks")
+        wanted = {case.benchmark for case in cases}
         programs = {
             name: compiled_program(benchmark, cache=cache, stop=self.stop)
             for name, benchmark in self._benchmarks().items()
+            if name in wanted
         }
-        archive = build_initramfs(self.job.cases, programs)
+        archive = build_initramfs(cases, programs)
         path = self._cache("initramfs") / hashlib.sha256(archive).hexdigest()
         if not path.is_file():
             partial = path.with_name(f"{path.name}.{self.key}")

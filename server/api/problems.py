@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.core.exceptions import RequestDataTooBig
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -17,6 +18,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, DomainError):
         status = _STATUS.get(error.code, 400 if error.permanent else 503)
         return _problem(status, error.code, error.message)
+    if isinstance(error, RequestDataTooBig):
+        return _problem(413, "too-large", "The body is larger than this service takes.")
     if isinstance(error, Http404):
         error = exceptions.NotFound("There is no such row.")
     response = exception_handler(error, context)

@@ -8,11 +8,13 @@ from django.conf import settings
 
 from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
-from server.lab.models import Attempt, BootState, Session
+from server.lab.models import Attempt, BootState, Machine, Session
 from server.sources.mirror import ref_of
 
 BUILD_TIMEOUT_SECONDS = 3600
-BOOT_TIMEOUT_SECONDS = 180
+# An emulated machine has nothing to test before it boots; a server's firmware alone takes minutes.
+BOOT_TIMEOUT_SECONDS = {"qemu": 180}
+REAL_BOOT_TIMEOUT_SECONDS = 1800
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
         "clock": machine.clock,
         "sandbox": settings.BUILD_SANDBOX,
         "options": machine.driver_options,
-        "boot_timeout_seconds": BOOT_TIMEOUT_SECONDS,
+        "boot_timeout_seconds": _boot_timeout(machine),
         "kernels": {"base": _kernel(session.base_build), "patched": _kernel(session.patched_build)},
         "boots": [
             {"position": boot.position, "arm": boot.arm}
@@ -84,8 +86,21 @@ def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
     }
 
 
-def _kernel(build: Build) -> dict[str, str]:
-    image = build.artifacts.filter(kind=Artifact.Kind.IMAGE).first()
-    if image is None:
+def _boot_timeout(machine: Machine) -> float:
+    """The machine's own option, or what is usual for its driver. An option that is no time is a slip, not a wish."""
+    chosen = machine.driver_options.get("boot_timeout_seconds")
+    if isinstance(chosen, int | float) and not isinstance(chosen, bool) and chosen > 0:
+        return chosen
+    return BOOT_TIMEOUT_SECONDS.get(machine.boot_driver, REAL_BOOT_TIMEOUT_SECONDS)
+
+
+def _kernel(build: Build) -> dict[str, str | None]:
+    """What a machine needs to boot this build; `modules` is null for a kernel that has none."""
+    files = {file.kind: file.sha256 for file in build.artifacts.all()}
+    if Artifact.Kind.IMAGE not in files:
         raise DomainError("artifact-missing", f"{build} has no image", permanent=False)
-    return {"image": image.sha256, "build_id": build.build_id}
+    return {
+        "image": files[Artifact.Kind.IMAGE],
+        "modules": files.get(Artifact.Kind.MODULES),
+        "build_id": build.build_id,
+    }

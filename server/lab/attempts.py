@@ -2,11 +2,13 @@
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Q
+from django.db.models import Count, Q, Value
+from django.db.models.functions import Concat, Right
 
 from server.builds.models import Build, BuildState
 from server.core import clock
@@ -23,6 +25,8 @@ log = structlog.get_logger(__name__)
 MAX_FRUITLESS_ATTEMPTS = 8
 _KEY = re.compile(r"(build|session)-[0-9-]{1,50}")
 LOCAL_BUILDER = "local-builder"
+# What is kept of an agent's log: the end says why it stopped.
+MAX_LOG_CHARACTERS = 64 * 1024
 
 
 def work_of(attempt: Attempt) -> Work:
@@ -119,11 +123,14 @@ def claim_attempt(*, attempt: Attempt, agent: str) -> None:
         raise DomainError("superseded", f"{attempt.key} went to another agent or its work is over")
 
 
-def renew_lease(*, attempt: Attempt, agent: str, progress: str) -> bool:
-    """A heartbeat; returns whether the agent should go on. Raises `superseded` when the attempt is not its own."""
-    renewed = Attempt.objects.filter(pk=attempt.pk, state=AttemptState.RUNNING, agent=agent).update(
-        lease_until=_lease_end(), progress=progress[:200]
-    )
+def renew_lease(*, attempt: Attempt, agent: str, progress: str, away_seconds: int = 0, log: str = "") -> bool:
+    """A heartbeat; returns whether the agent should go on. Raises `superseded` when the attempt is not its own.
+
+    `away_seconds` is how long the machine may be silent on top of the lease, `log` what was logged since the last one.
+    """
+    held = Attempt.objects.filter(pk=attempt.pk, state=AttemptState.RUNNING, agent=agent)
+    fields: dict[str, Any] = {"log": Right(Concat("log", Value(log)), MAX_LOG_CHARACTERS)} if log else {}
+    renewed = held.update(lease_until=_lease_end() + timedelta(seconds=away_seconds), progress=progress[:200], **fields)
     if renewed != 1:
         raise DomainError("superseded", f"{attempt.key} is not held by this agent any more")
     return is_wanted(attempt)

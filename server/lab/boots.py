@@ -10,6 +10,7 @@ from django.db.models import Q
 from server.core import clock
 from server.core.errors import DomainError
 from server.lab.attempts import end_session, is_wanted
+from server.lab.hardware import note_change
 from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
 
 # Failed boots of one arm after which the session ends: the kernel does not work on this machine.
@@ -32,6 +33,7 @@ class BootReport:
     facts: Mapping[str, Any] = field(default_factory=dict)
     console_tail: str = ""
     notes: Sequence[Mapping[str, Any]] = ()
+    conditions: Mapping[str, Any] = field(default_factory=dict)
 
 
 def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
@@ -70,6 +72,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         ended_at=report.ended_at or clock.now(),
         facts=dict(report.facts),
         notes=[dict(note) for note in report.notes],
+        conditions=dict(report.conditions),
         console_tail=report.console_tail,
     )
     if not won:
@@ -99,8 +102,12 @@ def _checked_outcome(boot: Boot, report: BootReport) -> tuple[str, str]:
     return "measured", report.reason
 
 
-def note_machine(*, machine: Machine, facts: Mapping[str, Any]) -> None:
-    """Keep what the booted system showed. A machine that is not what it is registered as is quarantined."""
+def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> None:
+    """Keep what the booted system showed, and note in its history that it is not what it was in the boot before.
+
+    A machine that is not what it is registered as is quarantined.
+    """
+    note_change(machine=machine, facts=facts, trace=trace)
     machine.facts = dict(facts)
     machine.last_seen_at = clock.now()
     machine.virtual = machine.virtual or bool(facts.get("virtual"))

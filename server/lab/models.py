@@ -185,6 +185,9 @@ class Boot(Stateful):
         blank=True,
         help_text="Cases that gave no measurement, with the reason.",
     )
+    conditions = models.JSONField(
+        default=dict, blank=True, help_text="Settings, samples and counters around the cases (agent-protocol.md)."
+    )
     console_tail = models.TextField(blank=True)
 
     class Meta:
@@ -255,6 +258,7 @@ class Attempt(Stateful):
     )
     lease_until = models.DateTimeField(null=True, blank=True)
     progress = models.CharField(max_length=200, blank=True)
+    log = models.TextField(blank=True, help_text="The end of what the agent logged, as its heartbeats brought it.")
 
     class Meta:
         constraints = [

@@ -1,7 +1,7 @@
 """The dispatcher's round: hold active attempts against what it sees, and place waiting work on it."""
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
@@ -23,6 +23,8 @@ _START_GRACE = timedelta(seconds=10)
 # How long an agent that lives but is silent keeps its work after its lease: longer than the web is ever away, or an
 # outage of the service would kill agents that measure well.
 _SILENCE = timedelta(minutes=30)
+# The boot driver whose agent runs outside of the machine that it boots.
+_OUTSIDE = "qemu"
 
 
 def active_attempts() -> list[Attempt]:
@@ -134,6 +136,12 @@ def reconcile_attempts() -> None:
         _reconcile(attempt, observed[attempt.key], port)
 
 
+def _is_away(attempt: Attempt, now: datetime) -> bool:
+    """A machine that measures itself is gone for its dispatcher while it reboots; its lease says for how long."""
+    boots_itself = attempt.session is not None and attempt.session.machine.boot_driver != _OUTSIDE
+    return boots_itself and attempt.lease_until is not None and attempt.lease_until > now
+
+
 def _reconcile(attempt: Attempt, seen: Observed, port: Dispatcher) -> None:
     now = clock.now()
     if seen is Observed.ALIVE:
@@ -145,5 +153,7 @@ def _reconcile(attempt: Attempt, seen: Observed, port: Dispatcher) -> None:
             attempt.advance(AttemptState.QUEUED, "found running")
     elif attempt.state == AttemptState.SUBMITTING:
         submit(attempt, port)
+    elif _is_away(attempt, now):
+        return
     elif attempt.state == AttemptState.RUNNING or now - attempt.state_since > _START_GRACE:
         lose_attempt(attempt, "the agent ended without a report")

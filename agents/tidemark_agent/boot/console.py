@@ -4,20 +4,16 @@ The console is shared: emulator escape sequences, carriage returns, kernel messa
 whole sections between two marker lines with this boot's nonce count, and in them only values that make sense.
 """
 
-import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidemark_agent.assignment import PlannedCase
+from tidemark_agent.cases.output import LONGEST_REASON, count_problem, error_text, json_values
+from tidemark_agent.text import clean_text, last_bytes
 
 TAIL_BYTES = 8 * 1024
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_a-z])")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _PANIC = re.compile(r"Kernel panic - not syncing.*")
-_PRINTK = re.compile(r"\[ *\d+\.\d{6}\] ")
-_LONGEST_REASON = 300
 # `timeout -s KILL` of busybox ends so when it killed the program.
 _KILLED = 137
 
@@ -107,15 +103,9 @@ def read_console(raw: bytes, nonce: str) -> Console:
     return Console(
         sections=reader.sections,
         begun=frozenset(reader.begun),
-        panic=panic[0].strip()[:_LONGEST_REASON] if panic else "",
-        tail=text.encode()[-TAIL_BYTES:].decode("utf-8", errors="ignore"),
+        panic=panic[0].strip()[:LONGEST_REASON] if panic else "",
+        tail=last_bytes(text, TAIL_BYTES),
     )
-
-
-def clean_text(raw: bytes) -> str:
-    """Console bytes as text: without escape sequences, carriage returns and other control characters."""
-    text = raw.decode("utf-8", errors="replace")
-    return _CONTROLS.sub("", _ESCAPES.sub("", text))
 
 
 def measurements_of(console: Console, cases: Sequence[PlannedCase]) -> tuple[list[Measurement], list[Note]]:
@@ -129,7 +119,7 @@ def measurements_of(console: Console, cases: Sequence[PlannedCase]) -> tuple[lis
             reason = "did not come to its end" if name in console.begun else "was not reached"
             notes.append(Note(case.benchmark, case.case, "missing", reason))
             continue
-        found = _values(section.lines, case)
+        found = json_values(section.lines, case.case, case.metrics)
         problem = _problem(section, found, case)
         if problem is None:
             measured += [
@@ -145,51 +135,7 @@ def _problem(section: Section, found: Mapping[str, list[float]], case: PlannedCa
     if section.status == _KILLED:
         return Note(case.benchmark, case.case, "timeout", f"ran longer than {case.timeout_seconds} s")
     if section.status != 0:
-        said = _error_text(section.lines) or section.text[-_LONGEST_REASON:]
+        said = error_text(section.lines) or section.text[-LONGEST_REASON:]
         return Note(case.benchmark, case.case, "failed", f"exit status {section.status}: {said}".rstrip(": "))
-    for metric in case.metrics:
-        count = len(found[metric])
-        if count != case.runs:
-            reason = f"garbled output: {count} good values of {metric}, {case.runs} wanted"
-            return Note(case.benchmark, case.case, "garbled", reason)
-    return None
-
-
-def _values(lines: Sequence[str], case: PlannedCase) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {metric: [] for metric in case.metrics}
-    for line in lines:
-        record = _json_line(line)
-        metric, value = record.get("metric"), record.get("value")
-        if record.get("case") == case.case and isinstance(metric, str) and metric in found and _is_sane(value):
-            found[metric].append(float(value))  # type: ignore[arg-type]  # _is_sane has looked
-    return found
-
-
-def _is_sane(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value) and value > 0 and math.isfinite(float(value))
-    except OverflowError:
-        return False
-
-
-def _error_text(lines: Sequence[str]) -> str:
-    for line in lines:
-        error = _json_line(line).get("error")
-        if isinstance(error, str):
-            # JSON can spell what the console itself cannot show.
-            return clean_text(error.encode("utf-8", errors="replace"))[:_LONGEST_REASON]
-    return ""
-
-
-def _json_line(line: str) -> dict[str, object]:
-    """The JSON object on a line, with a kernel message before or after it cut off; {} if there is none."""
-    start, end = line.find("{"), line.rfind("}")
-    if start < 0 or end < start or _PRINTK.search(line[start:end]):
-        return {}
-    try:
-        record = json.loads(line[start : end + 1])
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+    problem = count_problem(found, case.metrics, case.runs)
+    return Note(case.benchmark, case.case, "garbled", problem) if problem else None

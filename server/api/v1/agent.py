@@ -1,8 +1,7 @@
 """What agents call (docs/agent-protocol.md). Each view checks the form, finds the attempt and calls one service."""
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
 
 import structlog
 from django.db import transaction
@@ -14,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, plain_chunks
 from server.api.permissions import AgentsOnly
 from server.api.v1 import agent_serializers as forms
 from server.builds.services import record_build
@@ -29,11 +29,15 @@ from server.results.selectors import case_orders
 from server.results.services import record_boot
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_CHUNK = 1 << 20
 
 
 class AgentView(APIView):
     permission_classes = [AgentsOnly]
+    parser_classes: Sequence[type[BaseParser]] = [AgentJSONParser]
+
+    @property
+    def default_response_headers(self) -> dict[str, str]:
+        return {**super().default_response_headers, "Accept-Encoding": ACCEPTED}
 
     def attempt(self, request: Request, key: str) -> Attempt:
         assert isinstance(request.auth, ApiToken)
@@ -112,15 +116,6 @@ class EndView(AgentView):
         return Response({})
 
 
-class BytesParser(BaseParser):
-    """Hands the request's stream to the view untouched: a kernel image is never held in memory."""
-
-    media_type = "application/octet-stream"
-
-    def parse(self, stream: Any, *_: Any, **__: Any) -> Any:
-        return stream
-
-
 class ArtifactView(AgentView):
     parser_classes = [BytesParser]
 
@@ -131,7 +126,8 @@ class ArtifactView(AgentView):
         if request.auth.scope != ApiToken.Scope.BUILDER:
             raise DomainError("forbidden", "only builders store artifacts")
         # An empty body never reaches a parser: the log of a build that printed nothing is such a file.
-        new = put_artifact(sha256, self._chunks(request.data) if hasattr(request.data, "read") else ())
+        has_body = hasattr(request.data, "read")
+        new = put_artifact(sha256, plain_chunks(request.data, request) if has_body else ())
         return Response({"sha256": sha256}, status=201 if new else 200)
 
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
@@ -146,8 +142,3 @@ class ArtifactView(AgentView):
     def _check(sha256: str) -> None:
         if not _SHA256.fullmatch(sha256):
             raise DomainError("not-found", "an artifact is named by its SHA-256 in lower-case hex")
-
-    @staticmethod
-    def _chunks(stream: Any) -> Iterator[bytes]:
-        while chunk := stream.read(_CHUNK):
-            yield chunk

@@ -1,5 +1,6 @@
 """The forms of what agents send. Everything from the lab is checked here before a service sees it."""
 
+import json
 import math
 from typing import Any
 
@@ -55,6 +56,8 @@ class AgentIn(serializers.Serializer[Any]):
 
 class HeartbeatIn(AgentIn):
     progress = Text(max_length=200)
+    away_seconds = serializers.IntegerField(min_value=0, max_value=3600, default=0)
+    log = Text(max_length=65_536)
 
 
 class EndIn(AgentIn):
@@ -102,7 +105,8 @@ class ValuesIn(serializers.Serializer[Any]):
 
 class CoreTypeIn(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=60)
-    cpus = serializers.CharField(max_length=200, allow_blank=True, default="")
+    # The list of a machine with thousands of CPUs in no order is long; what is kept of it is cut.
+    cpus = serializers.CharField(max_length=50_000, allow_blank=True, default="")
 
 
 class FactsField(serializers.DictField):
@@ -117,6 +121,18 @@ class FactsField(serializers.DictField):
         return {**facts, "core_types": [dict(item) for item in core_types.validated_data]}
 
 
+class ConditionsField(serializers.DictField):
+    """What surrounded the measurements: free in its words, bounded in its size."""
+
+    LIMIT = 1024 * 1024
+
+    def to_internal_value(self, data: Any) -> Any:
+        conditions = super().to_internal_value(data)
+        if len(json.dumps(conditions)) > self.LIMIT:
+            raise serializers.ValidationError(f"more than {self.LIMIT} bytes of JSON")
+        return conditions
+
+
 class BootResultIn(AgentIn):
     outcome = serializers.ChoiceField(["measured", "panic", "no-boot", "timeout", "wrong-kernel", "infrastructure"])
     reason = Text(max_length=4000)
@@ -128,6 +144,7 @@ class BootResultIn(AgentIn):
     console_tail = Text(max_length=65_536)
     measurements = ValuesIn(many=True, default=list)
     notes = serializers.ListField(child=serializers.DictField(), max_length=1000, default=list)
+    conditions = ConditionsField(default=dict)
 
     def report(self) -> BootReport:
         data = {name: value for name, value in self.validated_data.items() if name not in {"agent", "measurements"}}

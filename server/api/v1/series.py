@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from rest_framework import generics
 from rest_framework.request import Request
@@ -11,8 +12,10 @@ from rest_framework.response import Response
 
 from server.api.v1.filters import SeriesFilter
 from server.api.v1.reading import PublicMixin, describe, with_seen_virtual, with_seen_virtual_findings
+from server.api.v1.serializers.cases import SeriesCaseOut
 from server.api.v1.serializers.sources import HistoryOut, SeriesDetailOut, SeriesOut
 from server.detection.models import Finding
+from server.detection.published import published_case
 from server.lab.models import Session
 from server.reports.history import series_history
 from server.reports.progress import series_progress_many
@@ -58,6 +61,19 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
     def get(self, _request: Request, pk: int) -> Response:
         series = get_object_or_404(self.get_queryset(), pk=pk)
         return Response(SeriesDetailOut(series, context=_context([series])).data)
+
+
+class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
+    serializer_class = SeriesCaseOut
+
+    @describe("series_case", SeriesCaseOut)
+    def get(self, _request: Request, pk: int, benchmark: str, case: str) -> Response:
+        """One case with its cells on all machines: the document that `tidemark-agent reproduce` reads."""
+        series = get_object_or_404(Series.objects.select_related("base__tree", "head__tree"), pk=pk)
+        published = published_case(series, benchmark=benchmark, case=case)
+        if published is None:
+            raise Http404
+        return Response(SeriesCaseOut(published).data)
 
 
 class SeriesHistoryView(PublicMixin, generics.GenericAPIView[Series]):

@@ -14,6 +14,9 @@ urlpatterns = [
     path("series/", series.SeriesListView.as_view(), name="api-series-list"),
     path("series/<int:pk>/", series.SeriesView.as_view(), name="api-series-detail"),
     path("series/<int:pk>/history/", series.SeriesHistoryView.as_view(), name="api-series-history"),
+    path(
+        "series/<int:pk>/cases/<slug:benchmark>/<slug:case>/", series.SeriesCaseView.as_view(), name="api-series-case"
+    ),
     path("sessions/<int:pk>/", lab.SessionView.as_view(), name="api-session-detail"),
     path("sessions/<int:pk>/samples/", lab.SamplesView.as_view(), name="api-session-samples"),
     path("machines/", lab.MachineListView.as_view(), name="api-machine-list"),

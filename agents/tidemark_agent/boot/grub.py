@@ -1,0 +1,130 @@
+"""The boot driver `grub`: GRUB starts a test kernel once (next_entry in its environment), else the safe one.
+
+Kernels stand in a directory of GRUB's own, so its $prefix finds them whatever disks and partitions there are. The menu
+entry is a marked block in custom.cfg, which Debian's grub.cfg reads; the rest of that file is the operator's.
+"""
+
+import re
+import shutil
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark_agent.boot.driver import KernelFiles
+from tidemark_agent.boot.loader_files import checkpoint, overwrite
+from tidemark_agent.boot.reboot import Reboots
+from tidemark_agent.disk import settle, temporary_for, write_durably
+from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.log import Log
+from tidemark_agent.process import capture
+
+ENTRY = "tidemark"
+_SECONDS = 60.0
+_BEGIN, _END = "### BEGIN tidemark (written by tidemark-agent)", "### END tidemark"
+_BLOCK = re.compile(rf"\n?{re.escape(_BEGIN)}\n.*?{re.escape(_END)}\n", re.DOTALL)
+# GRUB's script takes quotes and backslashes apart twice; no kernel parameter needs them here.
+_UNSAFE = re.compile(r"[\"'\\]")
+
+
+@dataclass(frozen=True)
+class GrubDriver:
+    """Keeps one test kernel beside GRUB's configuration; `environment` is the path of grubenv."""
+
+    environment: Path
+    reboots: Reboots
+    scratch: Path
+    log: Log
+    stop: threading.Event
+
+    def check(self) -> None:
+        configuration = self._directory / "grub.cfg"
+        try:
+            text = configuration.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise InfrastructureError(f"GRUB's configuration cannot be read: {error}") from error
+        for word in ("next_entry", "custom.cfg"):
+            if word not in text:
+                raise InfrastructureError(f"{configuration} does not use {word}: one boot cannot be chosen there")
+        self._environment()
+
+    def arm(self, kernel: KernelFiles) -> None:
+        self.check()
+        if found := _UNSAFE.search(kernel.command_line):
+            raise InfrastructureError(f"GRUB cannot pass {found[0]} in a kernel's command line")
+        self._unset()
+        image = self._place(kernel.image, "vmlinuz")
+        initramfs = self._place(kernel.initramfs, "initramfs") if kernel.initramfs else None
+        self._write_block(_menu_entry(image, initramfs, kernel.command_line))
+        # Last, and only when all that it leads to is where GRUB looks for it.
+        checkpoint(self._directory)
+        self._change("set", f"next_entry={ENTRY}")
+        if self._environment().get("next_entry") != ENTRY:
+            raise InfrastructureError(f"{self.environment} does not keep next_entry")
+
+    def reboot(self) -> None:
+        self.reboots.through_firmware()
+
+    def disarm(self) -> None:
+        self._unset()
+        self._write_block("")
+        shutil.rmtree(self._kernels, ignore_errors=True)
+
+    def leave(self) -> None:
+        self.reboots.through_firmware()
+
+    @property
+    def _directory(self) -> Path:
+        return self.environment.parent
+
+    @property
+    def _kernels(self) -> Path:
+        return self._directory / "tidemark"
+
+    def _place(self, source: Path, name: str) -> str:
+        """Copy a file to where GRUB finds it, durably; its path for GRUB."""
+        self._kernels.mkdir(exist_ok=True)
+        temporary = temporary_for(self._kernels / name)
+        try:
+            shutil.copyfile(source, temporary)
+            settle(temporary, self._kernels / name)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return f"${{prefix}}/tidemark/{name}"
+
+    def _write_block(self, block: str) -> None:
+        custom = self._directory / "custom.cfg"
+        old = custom.read_text(encoding="utf-8", errors="surrogateescape") if custom.exists() else ""
+        new = _BLOCK.sub("", old) + block
+        if new != old:
+            write_durably(custom, new.encode("utf-8", errors="surrogateescape"))
+
+    def _unset(self) -> None:
+        """Take our one-shot choice back; one that the operator made is not ours to touch."""
+        if self._environment().get("next_entry") == ENTRY:
+            self._change("unset", "next_entry")
+
+    def _environment(self) -> dict[str, str]:
+        pairs = (line.partition("=") for line in self._edit(self.environment, "list").splitlines())
+        return {name: value for name, _, value in pairs}
+
+    def _change(self, *words: str) -> None:
+        """Change GRUB's environment, which always has the same size, without moving it on the disk."""
+        copy = temporary_for(self.scratch / "grubenv")
+        try:
+            shutil.copyfile(self.environment, copy)
+            self._edit(copy, *words)
+            overwrite(self.environment, copy.read_bytes())
+        finally:
+            copy.unlink(missing_ok=True)
+
+    def _edit(self, environment: Path, *words: str) -> str:
+        command = ["grub-editenv", str(environment), *words]
+        return capture(command, scratch=self.scratch, timeout=_SECONDS, stop=self.stop)
+
+
+def _menu_entry(image: str, initramfs: str | None, command_line: str) -> str:
+    words = " ".join(f"'{word}'" for word in command_line.split())
+    lines = [f"  linux {image} {words}"]
+    if initramfs:
+        lines.append(f"  initrd {initramfs}")
+    return "\n".join([f"\n{_BEGIN}", f"menuentry '{ENTRY}' --id '{ENTRY}' {{", *lines, "}", f"{_END}\n"])

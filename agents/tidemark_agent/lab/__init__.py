@@ -1,0 +1,1 @@
+"""Sessions on the machine that the agent itself runs on, across reboots."""

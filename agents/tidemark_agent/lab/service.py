@@ -1,0 +1,239 @@
+"""`service`: started at every boot. Goes on with the session that is under way, or begins the installed one."""
+
+import os
+import signal
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidemark_agent.boot.reboot import Reboots
+from tidemark_agent.boot.running import running_system
+from tidemark_agent.client import Client
+from tidemark_agent.config import AgentConfig, ConfigError, read_config
+from tidemark_agent.credentials import token_reader
+from tidemark_agent.disk import write_durably
+from tidemark_agent.errors import InfrastructureError, RefusedError, StoppedError, UnreachableError, file_trouble
+from tidemark_agent.lab.engine import Engine
+from tidemark_agent.lab.installed import forget_key, installed_key
+from tidemark_agent.lab.journal import Journal, JournalError
+from tidemark_agent.lab.kernels import KernelStore
+from tidemark_agent.lab.live import LiveLog
+from tidemark_agent.lab.machine import LabMachine
+from tidemark_agent.lab.progress import Progress, progress_of
+from tidemark_agent.lab.uplink import Uplink
+from tidemark_agent.locks import try_lock
+from tidemark_agent.log import Log
+from tidemark_agent.prepare import JOURNAL_NAME, Preparation
+from tidemark_agent.spool import Spool
+
+DONE, FAILED, REFUSED, UNREACHABLE = 0, 1, 3, 75
+_LOCK_PATIENCE = 5.0
+_DRAIN_PATIENCE = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 3600.0
+# How often a kernel under test without a session is left: should it come back each time, an operator must look.
+_MOST_STRAYS = 3
+_RESTART_SECONDS = 600.0
+
+
+def run_service(config_file: Path) -> int:
+    """The exit status: 0 nothing is left to do or the machine goes down, 1 failed, 3 refused, 75 no server."""
+    live = LiveLog()
+    log = Log(live)
+    try:
+        config = read_config(config_file)
+    except ConfigError as error:
+        log.failure("configuration", reason=str(error))
+        return REFUSED
+    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = try_lock(config.state_dir / "lab" / "service.lock", patience=_LOCK_PATIENCE)
+    if lock is None:
+        log.info("already-running")
+        return DONE
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        return _guarded(LabService(config, live, log, stop))
+    finally:
+        os.close(lock)
+
+
+def _guarded(service: "LabService") -> int:
+    try:
+        return service.run()
+    except StoppedError:
+        return DONE
+    except UnreachableError as error:
+        service.log.failure("server-given-up", reason=str(error))
+        return UNREACHABLE
+    except RefusedError as error:
+        service.log.failure("server-refused", reason=str(error))
+        return REFUSED
+    except InfrastructureError as error:
+        # Certificates that cannot be read, for one: the reason says more than a traceback.
+        service.log.failure("service-failed", reason=str(error))
+        return FAILED
+    except Exception:  # the edge of the process
+        service.log.exception("agent-crashed")
+        return FAILED
+
+
+@dataclass(frozen=True)
+class LabService:
+    """One process of the service."""
+
+    config: AgentConfig
+    live: LiveLog
+    log: Log
+    stop: threading.Event
+    root: Path = Path("/")
+
+    def run(self) -> int:
+        """Work until nothing is left to do: no session, no installed key, an empty spool."""
+        preparation = self._preparation()
+        preparation.replay()
+        spool = Spool(self.config.state_dir / "spool", owner=self.config.token_file, log=self.log)
+        journal = Journal(self.config.state_dir / "lab")
+        pause = _FIRST_PAUSE
+        while not self.stop.is_set():
+            progress = self._progress(journal)
+            if progress.key:
+                self._session(progress, journal, preparation, spool)
+                pause = _FIRST_PAUSE
+            elif running_system(self.root).is_test_kernel:
+                return self._leave_stray()
+            elif not self._drained(spool):
+                self._wait_for_key(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                return DONE
+        return DONE
+
+    def _wait_for_key(self, seconds: float) -> None:
+        """Wait that long, but not while a new attempt waits, too."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not installed_key(self.config.state_dir):
+            if self.stop.wait(_FIRST_PAUSE):
+                return
+
+    def _progress(self, journal: Journal) -> Progress:
+        """The session under way, or one that begins now, or an empty one."""
+        try:
+            progress = progress_of(journal.entries())
+        except JournalError as error:
+            self.log.failure("journal-put-aside", reason=str(error), file=str(journal.put_aside()))
+            progress = Progress()
+        if progress.ended:
+            journal.close(progress.key)
+            progress = Progress()
+        key = progress.key or installed_key(self.config.state_dir)
+        running = running_system(self.root)
+        if key and not progress.key and not running.is_test_kernel:
+            journal.append("begun", key=key, agent=uuid.uuid4().hex, build_id=running.build_id, boot_id=running.boot_id)
+            progress = progress_of(journal.entries())
+        if progress.key:
+            forget_key(self.config.state_dir, progress.key)
+        return progress
+
+    def _session(self, progress: Progress, journal: Journal, preparation: Preparation, spool: Spool) -> None:
+        log = self.log.bind(key=progress.key, trace=progress.assignment.trace if progress.assignment else "")
+        client = self._client(progress.agent)
+        uplink = Uplink(
+            key=progress.key,
+            client=client,
+            spool=spool,
+            away_seconds=self.config.boot.away_seconds,
+            live=self.live,
+            log=log,
+            stop=self.stop,
+        )
+        machine = LabMachine(
+            config=self.config,
+            journal=journal,
+            preparation=preparation,
+            kernels=KernelStore(self.config.state_dir, self.config.boot, client, self.stop, self.root),
+            log=log,
+            stop=self.stop,
+            tell=uplink.tell,
+            root=self.root,
+        )
+        engine = Engine(journal=journal, machine=machine, service=uplink, log=log)
+        try:
+            self._carry(engine, uplink)
+        except OSError as error:
+            self._without_disk(uplink, machine, progress_of(journal.entries()), file_trouble(error))
+        finally:
+            preparation.restore()
+            uplink.release()
+
+    @staticmethod
+    def _carry(engine: Engine, uplink: Uplink) -> None:
+        """Run the session to its end; a stop that the server asked for ends the session, one by signal the process."""
+        while True:
+            try:
+                engine.run()
+            except StoppedError:
+                lease = uplink.lease
+                if lease is None or not lease.reason:
+                    raise
+                uplink.release()
+                engine.stopped(lease.reason, superseded=lease.superseded)
+            else:
+                return
+
+    def _without_disk(self, uplink: Uplink, machine: LabMachine, progress: Progress, reason: str) -> None:
+        """Nothing can be written down, so nothing may be measured: home, and tell the server."""
+        self.log.failure("disk-failed", reason=reason)
+        if running_system(self.root).is_test_kernel:
+            try:
+                machine.driver(progress.job).disarm()
+            except (InfrastructureError, OSError) as error:
+                self.log.failure("not-disarmed", reason=str(error))
+            self._restart()
+        elif progress.assignment is not None:
+            uplink.end("failed", reason)
+        raise StoppedError(reason)
+
+    def _leave_stray(self) -> int:
+        """A kernel under test runs, and no session knows of it: go home, but not for ever."""
+        file = self.config.state_dir / "lab" / "strays"
+        times = len(file.read_bytes()) if file.exists() else 0
+        self.log.failure("stray-test-kernel", times=times)
+        if times >= _MOST_STRAYS:
+            return FAILED
+        write_durably(file, b"." * (times + 1))
+        self._restart()
+        return DONE
+
+    def _restart(self) -> None:
+        Reboots(self.config.boot, self.root).through_firmware()
+        self.stop.wait(_RESTART_SECONDS)
+
+    def _drained(self, spool: Spool) -> bool:
+        """Send what waits; False while the server does not take all of it."""
+        (self.config.state_dir / "lab" / "strays").unlink(missing_ok=True)
+        if not any(True for _ in spool.items()):
+            return True
+        try:
+            spool.upload(self._client(uuid.uuid4().hex), patience=_DRAIN_PATIENCE)
+        except UnreachableError as error:
+            self.log.warning("results-wait", reason=str(error))
+        return not any(True for _ in spool.items())
+
+    def _client(self, agent: str) -> Client:
+        config = self.config
+        return Client(
+            server=config.server,
+            token=token_reader(config.token_file, self.log),
+            agent=agent,
+            log=self.log,
+            stop=self.stop,
+            ca_file=config.ca_file,
+        )
+
+    def _preparation(self) -> Preparation:
+        config = self.config
+        journal = config.state_dir / JOURNAL_NAME
+        return Preparation(config.prepare, journal=journal, log=self.log, stop=self.stop, root=self.root)

@@ -1,0 +1,123 @@
+"""The service, as a session on this machine talks to it."""
+
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from tidemark_agent.assignment import Assignment
+from tidemark_agent.client import Client
+from tidemark_agent.errors import RefusedError, StoppedError, UnauthorizedError, UnreachableError
+from tidemark_agent.lab.live import LiveLog
+from tidemark_agent.lab.ports import SupersededError
+from tidemark_agent.lease import Lease
+from tidemark_agent.log import Log
+from tidemark_agent.spool import Spool
+from tidemark_agent.version import agent_version
+
+_CLAIM_PATIENCE = 600.0
+_LAST_PATIENCE = 600.0
+_START_PATIENCE = 15.0
+_GOODBYE_PATIENCE = 10.0
+_CONFLICT = 409
+_LONGEST_REASON = 500
+
+
+class Uplink:
+    """One attempt's calls; `client` speaks as the agent that claimed it, through all reboots."""
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        client: Client,
+        spool: Spool,
+        away_seconds: int,
+        live: LiveLog,
+        log: Log,
+        stop: threading.Event,
+    ) -> None:
+        self._key = key
+        self._client = client
+        self._spool = spool
+        self._away_seconds = away_seconds
+        self._live = live
+        self._log = log
+        self._stop = stop
+        self.lease: Lease | None = None
+
+    def claim(self) -> Mapping[str, Any]:
+        # What waits goes first: the service then does not plan those boots again.
+        self._spool.upload(self._client, patience=_CLAIM_PATIENCE)
+        claim = {"version": agent_version(), "host": socket.gethostname()}
+        return self._post("claim", claim, patience=_CLAIM_PATIENCE)
+
+    def hold(self, assignment: Assignment) -> None:
+        if self.lease is None:
+            self.lease = Lease(
+                self._client,
+                self._key,
+                seconds=assignment.lease_seconds,
+                stop=self._stop,
+                log=self._log,
+                away_seconds=self._away_seconds,
+                tail=self._live,
+            )
+            self.lease.__enter__()
+
+    def is_wanted(self, position: int) -> bool:
+        try:
+            answer = self._post(f"boots/{position}/start", {}, patience=_START_PATIENCE)
+        except (UnreachableError, UnauthorizedError):
+            return True
+        return answer.get("continue") is not False
+
+    def tell(self, progress: str) -> None:
+        if self.lease is not None:
+            self.lease.progress = progress
+
+    def announce_reboot(self) -> None:
+        if self.lease is not None and not self.lease.beat(_GOODBYE_PATIENCE):
+            raise StoppedError(self.lease.reason)
+
+    def trouble(self) -> str:
+        return self._spool.trouble()
+
+    def store(self, position: int, body: Mapping[str, Any]) -> None:
+        path = self._path(f"boots/{position}")
+        if not any(item.path == path for item in self._spool.items()):
+            self._spool.put(path, dict(body))
+
+    def deliver(self) -> bool:
+        try:
+            sent = self._spool.upload(self._client, patience=_START_PATIENCE)
+        except UnreachableError:
+            return True
+        mine = [item for item in sent if item.path.startswith(self._path("boots/"))]
+        return not any(item.answer.get("continue") is False for item in mine)
+
+    def end(self, outcome: str, reason: str) -> None:
+        try:
+            self._spool.upload(self._client, patience=_LAST_PATIENCE)
+            self._post("end", {"outcome": outcome, "reason": reason[:_LONGEST_REASON]}, patience=_LAST_PATIENCE)
+        except (RefusedError, UnreachableError, SupersededError) as error:
+            self._log.warning("end-not-heard", reason=str(error))
+
+    def release(self) -> None:
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            lease.__exit__()
+            if lease.reason:
+                # It was the lease that stopped the work; what is left to do is not to be stopped by it.
+                self._stop.clear()
+
+    def _post(self, call: str, body: Mapping[str, Any], *, patience: float) -> Mapping[str, Any]:
+        try:
+            return self._client.post(self._path(call), body, patience=patience)
+        except RefusedError as error:
+            if error.status == _CONFLICT:
+                raise SupersededError(str(error)) from error
+            raise
+
+    def _path(self, call: str) -> str:
+        return f"attempts/{self._key}/{call}"

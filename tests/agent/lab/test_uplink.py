@@ -1,0 +1,134 @@
+"""How a session on its own machine talks to the server."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from tidemark_agent.assignment import read_assignment
+from tidemark_agent.client import Client
+from tidemark_agent.errors import StoppedError
+from tidemark_agent.lab import uplink as module
+from tidemark_agent.lab.live import LiveLog
+from tidemark_agent.lab.ports import SupersededError
+from tidemark_agent.lab.uplink import Uplink
+from tidemark_agent.lease import Lease
+from tidemark_agent.log import Log
+from tidemark_agent.spool import Spool
+
+from tests.agent.fake_server import TOKEN, Lab, running_server
+from tests.agent.lab.world import AGENT, KEY, Silent, session_document
+
+LOG = Log(Silent())
+
+
+class Line:
+    """An uplink to a server that is there, or not."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        (folder / "token").write_text(TOKEN)
+        self.stop, self.live = threading.Event(), LiveLog()
+        client = Client(server=server, token=lambda: TOKEN, agent=AGENT, log=LOG, stop=self.stop)
+        self.spool = Spool(folder / "spool", owner=folder / "token", log=LOG)
+        self.uplink = Uplink(
+            key=KEY, client=client, spool=self.spool, away_seconds=900, live=self.live, log=LOG, stop=self.stop
+        )
+
+    def hold(self) -> Lease:
+        self.uplink.hold(read_assignment(session_document(boots=2)))
+        assert self.uplink.lease is not None
+        return self.uplink.lease
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_CLAIM_PATIENCE", "_LAST_PATIENCE", "_START_PATIENCE", "_GOODBYE_PATIENCE"):
+        monkeypatch.setattr(module, name, 0.1)
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab(assignments={KEY: session_document(boots=2)}, holders={KEY: AGENT})
+
+
+def test_heartbeat_tells_progress_log_and_how_long_the_machine_may_be_away(tmp_path: Path, lab: Lab) -> None:
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        line.hold()
+        line.uplink.tell("boot 0 (base): measuring")
+        line.live.write("one line\n")
+        line.uplink.announce_reboot()
+        line.uplink.release()
+    assert [(beat["progress"], beat["away_seconds"], beat["log"]) for beat in lab.heartbeats] == [
+        ("boot 0 (base): measuring", 900, "one line\n")
+    ]
+
+
+def test_log_that_did_not_arrive_goes_with_the_next_heartbeat(tmp_path: Path, lab: Lab) -> None:
+    line = Line(tmp_path, "http://127.0.0.1:9")
+    lease = line.hold()
+    line.live.write("one line\n")
+    assert lease.beat(0.1)
+    assert line.live.take() == "one line\n"
+    line.uplink.release()
+
+
+def test_server_that_wants_no_more_stops_the_work_before_a_reboot(tmp_path: Path, lab: Lab) -> None:
+    lab.unwanted = {KEY}
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        lease = line.hold()
+        with pytest.raises(StoppedError, match="no more"):
+            line.uplink.announce_reboot()
+    assert (line.stop.is_set(), lease.reason) == (True, "the server wants no more")
+    line.uplink.release()
+    assert not line.stop.is_set()
+    lease.end("too late")
+    assert not line.stop.is_set()
+
+
+def test_attempt_of_another_agent_is_superseded_everywhere(tmp_path: Path, lab: Lab) -> None:
+    lab.holders = {KEY: "somebody-else"}
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        with pytest.raises(SupersededError):
+            line.uplink.claim()
+        with pytest.raises(SupersededError):
+            line.uplink.is_wanted(0)
+        assert not line.hold().beat(1.0)
+        line.uplink.release()
+        line.uplink.end("done", "")
+    assert lab.ended == {}
+
+
+def test_claim_is_repeated_under_the_same_name_after_a_reboot(tmp_path: Path, lab: Lab) -> None:
+    with running_server(lab) as server:
+        for _ in range(2):
+            assert Line(tmp_path, server).uplink.claim()["key"] == KEY
+
+
+def test_unknown_wish_of_an_absent_server_means_go_on(tmp_path: Path) -> None:
+    line = Line(tmp_path, "http://127.0.0.1:9")
+    assert line.uplink.is_wanted(0)
+    line.uplink.store(0, {"outcome": "measured"})
+    assert line.uplink.deliver()
+    line.uplink.end("done", "")
+    assert [item.path for item in line.spool.items()] == [f"attempts/{KEY}/boots/0"]
+
+
+def test_result_is_spooled_once_however_often_it_is_stored(tmp_path: Path, lab: Lab) -> None:
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        for _ in range(3):
+            line.uplink.store(1, {"outcome": "measured"})
+        line.uplink.store(10, {"outcome": "measured"})
+        assert len(list(line.spool.items())) == 2
+        assert line.uplink.deliver()
+    assert sorted(lab.boots) == [("session-7", 1), ("session-7", 10)]
+
+
+def test_answer_to_a_result_may_end_the_session(tmp_path: Path, lab: Lab) -> None:
+    lab.unwanted = {KEY}
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        line.uplink.store(0, {"outcome": "measured"})
+        assert not line.uplink.deliver()

@@ -1,0 +1,37 @@
+"""The command that gives a lab machine its token."""
+
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from server.core.models import ApiToken
+from server.core.tokens import find_token
+from tests.builders import build_machine
+
+pytestmark = pytest.mark.django_db
+
+
+def issue(*words: str) -> str:
+    out = StringIO()
+    call_command("issue_token", *words, stdout=out)
+    return out.getvalue().strip()
+
+
+def test_token_is_for_this_machine_alone_and_a_new_one_ends_the_old() -> None:
+    build_machine("box")
+    old = issue("box")
+    token = find_token(old)
+    assert token is not None
+    assert (token.scope, token.subject) == (ApiToken.Scope.MACHINE, "box")
+    new = issue("box")
+    assert find_token(old) is None
+    assert find_token(new) is not None
+    assert issue("box", "--revoke") == "1 revoked"
+    assert find_token(new) is None
+
+
+def test_machine_that_is_not_there_gets_none() -> None:
+    with pytest.raises(CommandError, match="no machine 'nobody'"):
+        issue("nobody")
+    assert not ApiToken.objects.exists()
