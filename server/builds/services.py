@@ -78,6 +78,14 @@ def retire_build(build: Build, reason: str) -> None:
     log.info("build_retired", trace=build.trace, build=build.pk, reason=reason)
 
 
+def retire_module_builds(reason: str) -> int:
+    """Retire all builds that carry benchmark modules: those are of versions that nobody measures with any more."""
+    builds = Build.objects.filter(artifacts__kind=Artifact.Kind.MODULES).exclude(recipe__startswith="retired-")
+    for build in builds:
+        retire_build(build, reason)
+    return len(builds)
+
+
 def record_build(*, build: Build, result: BuildResult) -> bool:
     """Store what a builder reports; False if the build was final already.
 

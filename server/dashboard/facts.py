@@ -3,24 +3,55 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from server.dashboard.hardware import lines, size
+
 _LONGEST = 4000
+# Lines that a fact may have on a page; the rest is in the API.
+_MOST_LINES = 100
 _TITLES = {
     "uarch": "microarchitecture",
+    "arch": "architecture",
     "vendor": "vendor",
     "family": "family",
     "model": "model",
     "stepping": "stepping",
+    "midr": "MIDR",
     "model_name": "CPU",
     "virtual": "virtual",
     "hypervisor": "hypervisor",
-    "clock": "clock",
-    "kernel_release": "kernel release",
-    "cmdline": "kernel command line",
-    "memory_kb": "memory (kB)",
+    "virtualization": "virtual as seen by",
     "cpus": "CPUs",
+    "smt": "SMT",
     "core_types": "core types",
+    "cpu_kinds": "CPUs by kind",
+    "microcode": "microcode",
+    "clock": "clock",
+    "caches": "caches",
+    "memory_kb": "memory (kB)",
+    "nodes": "NUMA nodes",
+    "page_bytes": "page size",
+    "huge_pages": "huge pages",
+    "thp": "THP",
+    "governor": "governor",
+    "frequency": "frequency",
+    "boost": "boost",
+    "preemption": "preemption",
+    "mitigations": "mitigations",
+    "alternatives": "copies and clears by",
+    "kernel_release": "kernel release",
+    "kernel_version": "kernel version",
+    "kernel_build_id": "kernel build id",
+    "cmdline": "kernel command line",
+    "firmware": "firmware",
+    "board": "board",
+    "fingerprint": "fingerprint",
     "flags": "CPU flags",
 }
+# Told once more in other facts, for programs.
+_UNSHOWN = frozenset({"fingerprint_parts", "l1d_bytes", "l1i_bytes", "l2_bytes", "llc_bytes", "memory_kinds"})
+_SIZES = frozenset({"page_bytes"})
+# What boots of one machine may disagree in: the kernel's own names, and memory that is in use or not.
+_OF_ONE_BOOT = frozenset({"kernel_release", "kernel_version", "kernel_build_id", "huge_pages", "memory_kb", "nodes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +60,8 @@ class Fact:
     text: str
     # Long lists (CPU flags) stand in a fold of their own.
     count: int = 0
+    # Facts with parts have a line for each instead of the text.
+    lines: tuple[str, ...] = ()
 
 
 def readable_facts(facts: object) -> tuple[Fact, ...]:
@@ -36,20 +69,26 @@ def readable_facts(facts: object) -> tuple[Fact, ...]:
     if not isinstance(facts, Mapping):
         return ()
     known = [name for name in _TITLES if name in facts]
-    others = sorted(str(name) for name in facts if name not in _TITLES)
-    return tuple(_fact(_TITLES.get(name, name), facts.get(name)) for name in [*known, *others])
+    others = sorted(str(name) for name in facts if name not in _TITLES and name not in _UNSHOWN)
+    return tuple(_fact(name, facts.get(name)) for name in [*known, *others] if facts.get(name) not in ([], {}))
 
 
 def differing_facts(every: Sequence[object]) -> tuple[str, ...]:
-    """Titles of the facts in which the boots of one session disagree; the kernel's own release may differ."""
+    """Titles of the facts in which the boots of one session disagree, but for what is each boot's own."""
     seen = [dict(facts) for facts in every if isinstance(facts, Mapping) and facts]
-    names = sorted({str(name) for facts in seen for name in facts} - {"kernel_release"})
+    names = sorted({str(name) for facts in seen for name in facts} - _OF_ONE_BOOT - _UNSHOWN)
     return tuple(
         _TITLES.get(name, name) for name in names if any(facts.get(name) != seen[0].get(name) for facts in seen)
     )
 
 
-def _fact(title: str, value: object) -> Fact:
+def _fact(name: str, value: object) -> Fact:
+    title = _TITLES.get(name, name)
+    written = tuple(_cut(line) for line in lines(name, value)[:_MOST_LINES])
+    if written:
+        return Fact(title, "", lines=written)
+    if name in _SIZES and isinstance(value, int) and 0 < value < 1 << 40:
+        return Fact(title, size(value))
     if isinstance(value, list):
         return Fact(title, _text(value), count=len(value))
     return Fact(title, _text(value))
@@ -64,4 +103,8 @@ def _text(value: object) -> str:
         text = ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     else:
         text = "" if value is None else str(value)
+    return _cut(text)
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

@@ -35,6 +35,7 @@ def series_history(series: Series) -> tuple[Step, ...]:
     )
     labels = _session_labels(sessions) | _build_labels(series, builds)
     labels |= {("attempt", pk): f"attempt {key}" for pk, key, _build in attempts}
+    labels |= {("machine", session.machine_id): f"hardware of {session.machine.name}" for session in sessions}
     shared = Q(subject="build", subject_id__in=[build.pk for build in builds])
     shared |= Q(subject="attempt", subject_id__in=[pk for pk, _key, build in attempts if build])
     return tuple(

@@ -3,24 +3,34 @@
 import hashlib
 import math
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from django.core.validators import slug_re
 from django.db import transaction
 
+from server.builds.services import retire_module_builds
 from server.core.errors import DomainError
+from server.results.matrix import expand
 from server.results.models import Benchmark, Case, Metric
 
+_LONGEST_NAME = 60
 
-def source_version(folder: Path) -> str:
-    """SHA-256 in hex over `path NUL sha256hex NUL` of each file, in the order of the paths.
 
-    The agent computes the same number, so that values of another program are never taken for this one's.
+def source_version(folder: Path, shared: Sequence[str] = ()) -> str:
+    """SHA-256 in hex over `path NUL sha256hex NUL` of each file, in the byte order of the paths.
+
+    `shared` are files of neighbouring folders, which count as if they lay in this one. The agent computes the same
+    number, so that values of another program are never taken for this one's.
     """
+    own = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    files = {path.relative_to(folder).as_posix(): path for path in own}
+    files |= {place.rpartition("/")[2]: folder.parent / place for place in shared}
     digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        digest.update(f"{path.relative_to(folder).as_posix()}\0{content}\0".encode())
+    for name in sorted(files, key=str.encode):
+        content = hashlib.sha256(files[name].read_bytes()).hexdigest()
+        digest.update(f"{name}\0{content}\0".encode())
     return digest.hexdigest()
 
 
@@ -28,16 +38,20 @@ def load_benchmark(folder: Path) -> Benchmark:
     """Create or update the benchmark described in `folder`. Cases that are gone are disabled, never deleted."""
     try:
         description: dict[str, Any] = tomllib.loads((folder / "benchmark.toml").read_text(encoding="utf-8"))
-        return _store(description, source_version(folder))
+        return _store(description, source_version(folder, description.get("shared", ())))
     except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DomainError("bad-benchmark", f"{folder / 'benchmark.toml'}: {error!r}") from error
 
 
 @transaction.atomic
 def _store(description: dict[str, Any], version: str) -> Benchmark:
+    # Read before it is overwritten.
+    is_other = Benchmark.objects.filter(name=description["name"]).exclude(version=version).exists()
     benchmark, _ = Benchmark.objects.update_or_create(
         name=description["name"], defaults={"title": description["title"], "version": version}
     )
+    if is_other and description.get("program", {}).get("kind") == "module":
+        retire_module_builds(f"benchmark {benchmark.name} has another version")
     for metric in description["metrics"]:
         Metric.objects.update_or_create(
             benchmark=benchmark,
@@ -49,10 +63,11 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
                 "resolution": _resolution(metric),
             },
         )
-    for case in description["cases"]:
+    cases = [case for entry in description["cases"] for case in expand(entry)]
+    for case in cases:
         Case.objects.update_or_create(
             benchmark=benchmark,
-            name=case["name"],
+            name=_slug(case["name"]),
             defaults={
                 "title": case["title"],
                 "runs": case["runs"],
@@ -61,9 +76,15 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
                 "enabled": True,
             },
         )
-    names = [case["name"] for case in description["cases"]]
+    names = [case["name"] for case in cases]
     benchmark.cases.exclude(name__in=names).update(enabled=False)
     return benchmark
+
+
+def _slug(name: str) -> str:
+    if len(name) > _LONGEST_NAME or not slug_re.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a case: letters, digits, - and _, at most {_LONGEST_NAME}")
+    return name
 
 
 def _resolution(metric: dict[str, Any]) -> float:

@@ -1,12 +1,17 @@
 """Reading benchmarks and measurements."""
 
+from fnmatch import fnmatchcase
+
 from server.lab.assignments import CaseOrder
 from server.lab.models import Machine
 from server.results.models import Case
 
 
 def case_orders(machine: Machine | None = None) -> list[CaseOrder]:
-    """Every enabled case that `machine` measures, with the names of its benchmark's metrics."""
+    """Every enabled case that `machine` measures, with the names of its benchmark's metrics.
+
+    The machine's list may hold patterns: `mm-basic/*`.
+    """
     cases = Case.objects.filter(enabled=True).select_related("benchmark").prefetch_related("benchmark__metrics")
     return [
         CaseOrder(
@@ -19,5 +24,5 @@ def case_orders(machine: Machine | None = None) -> list[CaseOrder]:
             metrics=tuple(metric.name for metric in case.benchmark.metrics.all()),
         )
         for case in cases
-        if machine is None or not machine.cases or str(case) in machine.cases
+        if machine is None or not machine.cases or any(fnmatchcase(str(case), wanted) for wanted in machine.cases)
     ]

@@ -56,9 +56,11 @@ def record_boot(
             .get(pk=attempt.session_id)
         )
         # Only the base kernel is trusted to say what the machine is: a patch could make its own kernel lie.
-        is_base = session.boots.filter(position=position, arm=Boot.Arm.BASE).exists()
-        if report.facts and is_base:
-            note_machine(machine=session.machine, facts=report.facts)
+        # A result that is there already comes late: what it saw is no news of the machine.
+        has_result = [BootState.MEASURED, BootState.FAILED]
+        news = session.boots.filter(position=position, arm=Boot.Arm.BASE).exclude(state__in=has_result)
+        if report.facts and news.exists():
+            note_machine(machine=session.machine, facts=report.facts, trace=session.trace)
         rows, notes = _resolve(session, measured)
         if report.outcome == "measured" and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")

@@ -6,9 +6,17 @@ Facts = Mapping[str, object]
 
 # Facts that tell which model a machine is: they separate any model from any other and explain nothing, but machines
 # that differ in them are not the same.
-MODEL = frozenset({"core_types", "family", "model", "model_name", "stepping", "uarch"})
+MODEL = frozenset({"core_types", "cpu_kinds", "family", "midr", "model", "model_name", "stepping", "uarch"})
 # Facts of the single machine, or those that may differ between the kernels of one comparison.
-INDIVIDUAL = frozenset({"clock", "cmdline", "hostname", "hypervisor", "kernel_release", "machine", "virtual"})
+INDIVIDUAL = frozenset(
+    {
+        *("clock", "cmdline", "hostname", "hypervisor", "machine", "virtual", "virtualization"),
+        *("kernel_build_id", "kernel_release", "kernel_version"),
+        *("fingerprint", "fingerprint_parts", "board"),
+        # These in full differ between any two models: what may explain something is told once more as a number or word.
+        *("alternatives", "caches", "frequency", "huge_pages"),
+    }
+)
 NAMES = MODEL | INDIVIDUAL
 # Facts come from agents: more memory is somebody's mistake.
 _MOST_MEMORY = 1e18
@@ -20,13 +28,18 @@ _KIB_OF_GIB = 1 << 20
 def tidy(told: object) -> dict[str, object]:
     """The facts by name, empty when they are none. Flags in one text become a set, memory a whole number of GiB.
 
+    Facts with names inside become facts of their own: mitigations.retbleed. Of a list of nodes their number counts.
+
     The kernel's count of its memory in kB differs between machines with equal memory, and from boot to boot.
     """
     if not isinstance(told, Mapping):
         return {}
-    facts = {name: _comparable(value) for name, value in told.items() if isinstance(name, str) and value is not None}
+    named = {name: value for name, value in told.items() if isinstance(name, str) and value is not None}
+    facts = {name: _comparable(value) for name, value in _flat(named).items()}
     if isinstance(facts.get("flags"), str):
         facts["flags"] = frozenset(str(facts["flags"]).split())
+    if isinstance(facts.get("nodes"), frozenset) and facts.pop("nodes"):
+        facts["nodes"] = len(told["nodes"])
     memory = facts.pop("memory_kb", None)
     if isinstance(memory, int | float) and not isinstance(memory, bool) and 0 < memory < _MOST_MEMORY:
         facts["memory_gib"] = round(memory / _KIB_OF_GIB)
@@ -44,6 +57,17 @@ def are_alike(one: Facts, other: Facts) -> bool:
     """Whether two machines are of one known model, and equal in every fact that is told of either of them."""
     names = (one.keys() | other.keys()) - INDIVIDUAL
     return bool(one.get("uarch")) and all(name in one and name in other and one[name] == other[name] for name in names)
+
+
+def _flat(named: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in named.items():
+        if isinstance(value, Mapping) and name not in NAMES:
+            inside = {f"{name}.{part}": one for part, one in value.items() if isinstance(part, str)}
+            flat.update({part: one for part, one in inside.items() if one is not None})
+        else:
+            flat[name] = value
+    return flat
 
 
 def _says_guest(told: object) -> bool:

@@ -2,11 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from server.builds.models import Artifact
 from server.core.errors import DomainError
 from server.results.benchmarks import load_benchmark, source_version
 from server.results.models import Case
 from server.results.selectors import case_orders
-from tests.builders import build_machine
+from tests.builders import build_build, build_machine
+from tests.house.sources import ROOT
 
 TOML = """
 name = "mm-basic"
@@ -31,9 +33,11 @@ resolution = 0.25
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "benchmark.toml").write_text(TOML)
-    (tmp_path / "program.c").write_text("int main(void) { return 0; }\n")
-    return tmp_path
+    path = tmp_path / "mm-basic"
+    path.mkdir()
+    (path / "benchmark.toml").write_text(TOML)
+    (path / "program.c").write_text("int main(void) { return 0; }\n")
+    return path
 
 
 @pytest.mark.django_db
@@ -50,6 +54,58 @@ def test_machine_measures_only_the_cases_it_is_fit_for(folder: Path) -> None:
     load_benchmark(folder)
     assert [o.case for o in case_orders(build_machine("vm-noisy", cases=["mm-basic/fault-4k"]))] == ["fault-4k"]
     assert len(case_orders(build_machine("vm-quiet"))) == 2
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("wanted", "found"), [("mm-basic/*", 2), ("*/copy", 1), ("other/*", 0), ("mm-basic", 0)])
+def test_machine_s_list_may_hold_patterns(folder: Path, wanted: str, found: int) -> None:
+    load_benchmark(folder)
+    assert len(case_orders(build_machine("vm-basic", cases=[wanted]))) == found
+
+
+MATRIX = """[[cases]]
+name = "copy-{size}-{from}"
+title = "Copy {size} from node {from}"
+matrix = { size = ["4k", "2m"], from = ["0", "1"] }
+runs = 6
+"""
+
+
+@pytest.mark.django_db
+def test_matrix_becomes_its_cases(folder: Path) -> None:
+    head, case, rest = TOML.partition("[[cases]]")
+    (folder / "benchmark.toml").write_text(head + MATRIX + case + rest)
+    load_benchmark(folder)
+    titles = dict(Case.objects.values_list("name", "title"))
+    assert titles["copy-2m-0"] == "Copy 2m from node 0"
+    assert set(titles) == {"fault-4k", "copy", "copy-4k-0", "copy-4k-1", "copy-2m-0", "copy-2m-1"}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "wrong", [MATRIX.replace('"4k"', "4"), MATRIX.replace('"4k"', '"4 k"'), MATRIX.replace('"4k"', f'"{"k" * 60}"')]
+)
+def test_matrix_that_makes_no_names_is_refused(folder: Path, wrong: str) -> None:
+    (folder / "benchmark.toml").write_text(TOML.replace("[[metrics]]", f"{wrong}\n[[metrics]]"))
+    with pytest.raises(DomainError, match=r"benchmark\.toml"):
+        load_benchmark(folder)
+    assert not Case.objects.exists()
+
+
+@pytest.mark.django_db
+def test_shared_file_is_part_of_the_version(folder: Path) -> None:
+    (folder.parent / "other").mkdir()
+    (folder.parent / "other" / "helper.h").write_text("one")
+    (folder / "benchmark.toml").write_text('shared = ["other/helper.h"]\n' + TOML)
+    before = load_benchmark(folder).version
+    (folder.parent / "other" / "helper.h").write_text("two")
+    assert load_benchmark(folder).version != before
+
+
+@pytest.mark.django_db
+def test_every_benchmark_of_the_repository_can_be_loaded() -> None:
+    for path in sorted((ROOT / "agents" / "benchmarks").glob("*/benchmark.toml")):
+        assert load_benchmark(path.parent).cases.filter(enabled=True).exists()
 
 
 @pytest.mark.django_db
@@ -82,3 +138,19 @@ def test_resolution_that_is_no_number_from_zero_is_refused(folder: Path, wrong: 
     with pytest.raises(DomainError, match=r"benchmark\.toml.*resolution|benchmark\.toml.*too large"):
         load_benchmark(folder)
     assert not Case.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("kind", "retired"), [("module", True), ("compiled", False)])
+def test_kernels_with_modules_of_an_older_version_are_built_again(folder: Path, kind: str, *, retired: bool) -> None:
+    (folder / "benchmark.toml").write_text(TOML + f'[program]\nkind = "{kind}"\n')
+    load_benchmark(folder)
+    build = build_build()
+    Artifact.objects.create(build=build, kind=Artifact.Kind.MODULES, sha256="5" * 64, size=1)
+    load_benchmark(folder)
+    build.refresh_from_db()
+    assert not build.recipe.startswith("retired"), "nothing has changed yet"
+    (folder / "program.c").write_text("int main(void) { return 1; }\n")
+    load_benchmark(folder)
+    build.refresh_from_db()
+    assert build.recipe.startswith("retired") == retired

@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from server.lab.boots import BootReport
+from server.lab.hardware import latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.results.models import Measurement
 from server.results.services import Values, record_boot
@@ -158,3 +159,16 @@ def test_machine_that_is_not_what_it_says_is_quarantined() -> None:
     assert machine.virtual
     assert session.state == SessionState.FAILED
     assert "registered as haswell, but its CPU is zen3" in session.reason
+
+
+def test_result_that_comes_twice_is_no_news_of_the_machine() -> None:
+    session, attempt = running_session()
+    old, new = ({"uarch": "haswell", "fingerprint": f"1-{digit}", "core_types": []} for digit in "ab")
+    first = report(session, 0, facts=old)
+    record_boot(attempt=attempt, position=0, report=first, measured=[values(1.0, 2.0)])
+    base = session.boots.filter(arm="base").exclude(position=0).values_list("position", flat=True)[0]
+    record_boot(attempt=attempt, position=base, report=report(session, base, facts=new), measured=[values(1.0, 2.0)])
+    record_boot(attempt=attempt, position=0, report=first, measured=[values(1.0, 2.0)])
+    machine = Machine.objects.get()
+    assert machine.facts["fingerprint"] == "1-b"
+    assert [change.reason for change in latest_changes(machine, limit=5)] == ["fingerprint"]

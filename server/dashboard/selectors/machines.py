@@ -7,9 +7,12 @@ from datetime import datetime
 from django.db.models import Count, Q
 
 from server.dashboard.facts import Fact, readable_facts
+from server.lab.hardware import HardwareChange, latest_changes
 from server.lab.models import Boot, CoreType, Machine, Session
 
 _LATEST = 25
+# Older changes of a machine stay in the history of states.
+_CHANGES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class MachinePage:
     core_types: tuple[tuple[str, str], ...]
     options: tuple[Fact, ...]
     facts: tuple[Fact, ...]
+    changes: tuple[HardwareChange, ...]
     sessions: tuple[SessionRow, ...]
 
 
@@ -81,6 +85,7 @@ def machine_page(name: str) -> MachinePage | None:
         core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")),
         options=readable_facts(machine.driver_options),
         facts=readable_facts(machine.facts),
+        changes=latest_changes(machine, limit=_CHANGES),
         sessions=session_rows(Q(machine=machine), limit=_LATEST),
     )
 

@@ -49,6 +49,7 @@ class AttemptRow:
     state_label: str
     reason: str
     progress: str
+    log: str
     created_at: datetime
     lease_until: datetime | None
 
@@ -195,6 +196,7 @@ def _attempts(session: Session) -> tuple[AttemptRow, ...]:
             state_label=Attempt.State(row.state).label,
             reason=row.reason,
             progress=row.progress,
+            log=row.log,
             created_at=row.created_at,
             lease_until=row.lease_until,
         )
