@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench format lock clean clean-cache
+.PHONY: help setup demo stop status test check lint bench bench-agent format lock clean clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -39,6 +39,10 @@ lint: ## only the gates: format, lint, templates, contracts, migrations, types
 bench: ## figures of the statistics beside their bars and other methods (ARGS=--no-peers)
 	@scripts/setup.sh
 	@nice $(PYTHON) -m bench.statistics $(ARGS)
+
+bench-agent: ## what the agent costs while a case runs, beside its limits
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.agent $(ARGS)
 
 format: ## put Python files and templates in order
 	@scripts/setup.sh --test

@@ -8,7 +8,7 @@ from demo.errors import DemoError
 from demo.processes import run
 
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_SUITE = "bookworm"
+_HOST_SUITE = "bookworm"
 _CONFIG = """\
 Dir::Etc::sourcelist "{home}/sources.list";
 Dir::Etc::sourceparts "-";
@@ -27,15 +27,17 @@ Acquire::Retries "3";
 
 
 class SourcePackages:
-    """The versions of one linux-source package that Debian 12 serves.
+    """The versions of one linux-source package that a suite of Debian serves, by default Debian 12 itself.
 
-    They come from where the host's own apt gets Debian 12. A host that has it not, or cannot reach it, names a mirror
-    in TIDEMARK_DEBIAN_MIRROR, with `debian` and `debian-security` below it. Proxies of the host's apt stay in force.
+    They come from where the host's own apt gets Debian 12; another suite comes from the same mirror. A host that has
+    it not, or cannot reach it, names a mirror in TIDEMARK_DEBIAN_MIRROR, with `debian` and `debian-security` below it.
+    Proxies of the host's apt stay in force.
     """
 
-    def __init__(self, home: Path, package: str) -> None:
+    def __init__(self, home: Path, package: str, suite: str = _HOST_SUITE) -> None:
         self.home = home.resolve()
         self.package = package
+        self.suite = suite
 
     def refresh(self) -> list[str]:
         """Read the package lists and give the served versions, oldest first."""
@@ -50,7 +52,7 @@ class SourcePackages:
         lines = self._apt("apt-cache", "madison", self.package).splitlines()
         versions = list(dict.fromkeys(line.split("|")[1].strip() for line in reversed(lines)))
         if not versions:
-            raise DemoError(f"Debian 12 does not serve {self.package}")
+            raise DemoError(f"Debian's {self.suite} does not serve {self.package}")
         return versions
 
     def download(self, version: str) -> Path:
@@ -80,24 +82,28 @@ class SourcePackages:
         (self.home / "status").touch()
         (self.home / "apt.conf").write_text(_CONFIG.format(home=self.home))
         signed = f"[signed-by={_KEYRING}] " if _KEYRING.exists() else ""
-        lines = [f"deb {signed}{source}\n" for source in _sources()]
+        lines = [f"deb {signed}{source}\n" for source in _sources(self.suite)]
         (self.home / "sources.list").write_text("".join(lines))
 
     def _apt(self, *command: str, cwd: Path | None = None) -> str:
         return run(command, cwd=cwd, env={**os.environ, "APT_CONFIG": str(self.home / "apt.conf"), "LC_ALL": "C"})
 
 
-def _sources() -> list[str]:
-    """Address, suite and component of each repository of Debian 12."""
+def _sources(suite: str) -> list[str]:
+    """Address, suite and component of each repository that serves `suite`."""
     mirror = os.environ.get("TIDEMARK_DEBIAN_MIRROR", "").rstrip("/")
     if mirror:
-        return [f"{mirror}/debian {_SUITE} main", f"{mirror}/debian-security {_SUITE}-security main"]
+        own = [f"{mirror}/debian {suite} main"]
+        return [*own, f"{mirror}/debian-security {suite}-security main"] if suite == _HOST_SUITE else own
     form = "$(REPO_URI) $(RELEASE) $(COMPONENT)"
     known = run(["apt-get", "indextargets", "--format", form, "Identifier: Packages"]).splitlines()
     found = [line for line in dict.fromkeys(known) if _is_wanted(line.split())]
+    if suite != _HOST_SUITE:
+        # Security has archives of its own; what is beside the plain suite serves the others as well.
+        found = [f"{line.split()[0]} {suite} main" for line in found if line.split()[1] == _HOST_SUITE]
     if not found:
         raise DemoError(
-            f"this host's apt has no sources of Debian 12 ({_SUITE}): name a mirror in TIDEMARK_DEBIAN_MIRROR "
+            f"this host's apt has no sources of Debian 12 ({_HOST_SUITE}): name a mirror in TIDEMARK_DEBIAN_MIRROR "
             "(like http://mirror.example/)"
         )
     return found
@@ -105,5 +111,7 @@ def _sources() -> list[str]:
 
 def _is_wanted(target: list[str]) -> bool:
     return (
-        len(target) == len(("address", "suite", "component")) and target[1].startswith(_SUITE) and target[2] == "main"
+        len(target) == len(("address", "suite", "component"))
+        and target[1].startswith(_HOST_SUITE)
+        and target[2] == "main"
     )

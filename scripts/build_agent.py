@@ -7,7 +7,7 @@ from pathlib import Path
 
 AGENTS = Path(__file__).resolve().parents[1] / "agents"
 _MAIN = "import sys\nfrom tidemark_agent.__main__ import main\nsys.exit(main())\n"
-_SUFFIXES = {".py", ".sh", ".toml", ".c", ".md"}
+_SUFFIXES = {".py", ".sh", ".toml", ".c", ".h", ".md"}
 # The oldest time that a zip archive can hold.
 _DATE = (1980, 1, 1, 0, 0, 0)
 

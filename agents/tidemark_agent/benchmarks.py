@@ -5,11 +5,13 @@ import os
 import shutil
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 
+from tidemark_agent.cases.description import Case, Description, Metric, Program, read_description
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.process import capture
 from tidemark_agent.version import bundle_root
@@ -19,33 +21,72 @@ _COMPILE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One benchmark as its directory describes it."""
+    """One benchmark: what its benchmark.toml says, all its files by relative path, and the hash over them."""
 
-    name: str
+    description: Description
     version: str
-    command: tuple[str, ...]
-    program: str
-    cases: tuple[str, ...]
-    metrics: tuple[str, ...]
     files: tuple[tuple[str, bytes], ...]
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def program(self) -> Program:
+        return self.description.program
+
+    @property
+    def cases(self) -> Mapping[str, Case]:
+        return self.description.cases
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return self.description.metrics
+
+    def settings_of(self, case: str) -> Mapping[str, Any]:
+        """What the system must be set to while this case runs; nothing for a case that is not known."""
+        return self.cases[case].settings if case in self.cases else {}
+
+    def needs_of(self, case: str) -> Mapping[str, Any]:
+        """What the machine must have; nothing for a case that is not known."""
+        return self.cases[case].needs if case in self.cases else {}
+
+    def write_files(self, folder: Path) -> None:
+        """Lay the benchmark's files out in `folder`."""
+        for name, content in self.files:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def find_benchmark(name: str, root: Traversable | None = None) -> Benchmark:
-    """The benchmark `name`; raises InfrastructureError if this agent has none."""
-    directory = (root or bundle_root() / "benchmarks") / name
+    """The benchmark `name`; raises InfrastructureError if this agent has none, or none that can be understood."""
+    benchmarks = root or bundle_root() / "benchmarks"
+    directory = benchmarks / name
     if not (directory / "benchmark.toml").is_file():
         raise InfrastructureError(f"this agent has no benchmark {name}")
-    files = tuple(sorted(_files(directory, ""), key=lambda file: file[0].encode()))
-    about = tomllib.loads((directory / "benchmark.toml").read_text(encoding="utf-8"))
-    return Benchmark(
-        name=str(about["name"]),
-        version=version_of(files),
-        command=tuple(about["build"]["command"]),
-        program=str(about["build"]["program"]),
-        cases=tuple(case["name"] for case in about["cases"]),
-        metrics=tuple(metric["name"] for metric in about["metrics"]),
-        files=files,
-    )
+    try:
+        about = tomllib.loads((directory / "benchmark.toml").read_text(encoding="utf-8"))
+        description = read_description(about)
+        files = dict(_files(directory, ""))
+        files |= {place.rpartition("/")[2]: (benchmarks / place).read_bytes() for place in about.get("shared", [])}
+        _require_files(description.program, files)
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        raise InfrastructureError(f"benchmark {name} cannot be understood: {error!r}") from error
+    in_order = tuple(sorted(files.items(), key=lambda file: file[0].encode()))
+    return Benchmark(description=description, version=version_of(in_order), files=in_order)
+
+
+def benchmark_names(root: Traversable | None = None) -> list[str]:
+    """All benchmarks that this agent carries, by name."""
+    folders = (root or bundle_root() / "benchmarks").iterdir()
+    return sorted(folder.name for folder in folders if (folder / "benchmark.toml").is_file())
+
+
+def _require_files(program: Program, files: Mapping[str, bytes]) -> None:
+    wanted = {program.parser, program.file if program.kind == "script" else ""} - {""}
+    if missing := wanted - set(files):
+        raise ValueError(f"{min(missing)} is neither in the folder nor shared")
 
 
 def version_of(files: tuple[tuple[str, bytes], ...]) -> str:
@@ -57,30 +98,46 @@ def version_of(files: tuple[tuple[str, bytes], ...]) -> str:
 
 
 def compiled_program(benchmark: Benchmark, *, cache: Path, stop: threading.Event) -> bytes:
+    """The benchmark's program as bytes; see `program_file`."""
+    return program_file(benchmark, cache=cache, stop=stop).read_bytes()
+
+
+def program_file(benchmark: Benchmark, *, cache: Path, stop: threading.Event) -> Path:
     """The benchmark's program, compiled once for each version and kept in `cache`."""
     program = cache / f"{benchmark.name}-{benchmark.version}"
     if not program.is_file():
         scratch = cache / f"{benchmark.name}-{os.getpid()}.making"
         shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
         try:
-            _compile(benchmark, scratch, stop).replace(program)
+            made = _compile(benchmark, scratch, stop)
+            made.chmod(0o755)
+            _settle(made)
+            made.replace(program)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-    return program.read_bytes()
+    return program
 
 
 def _compile(benchmark: Benchmark, scratch: Path, stop: threading.Event) -> Path:
-    for name, content in benchmark.files:
-        path = scratch / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    capture(benchmark.command, scratch=scratch, timeout=_COMPILE_SECONDS, stop=stop, directory=scratch)
-    return scratch / benchmark.program
+    benchmark.write_files(scratch)
+    capture(benchmark.program.command, scratch=scratch, timeout=_COMPILE_SECONDS, stop=stop, directory=scratch)
+    made = scratch / benchmark.program.file
+    if not made.is_file():
+        raise InfrastructureError(f"compiling {benchmark.name} made no {benchmark.program.file}")
+    return made
+
+
+def _settle(path: Path) -> None:
+    """Bring the file to the disk before it gets its name: a power cut must not leave a name with half a program."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _files(directory: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
     for entry in directory.iterdir():
         if entry.is_dir():
-            yield from _files(entry, f"{prefix}{entry.name}/")
+            if entry.name != "__pycache__":
+                yield from _files(entry, f"{prefix}{entry.name}/")
         else:
             yield f"{prefix}{entry.name}", entry.read_bytes()

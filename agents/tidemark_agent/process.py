@@ -1,8 +1,8 @@
 """Running other programs: with a time limit, a stop signal, and no child left behind."""
 
-import contextlib
 import functools
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -14,7 +14,7 @@ from pathlib import Path
 from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.version import bundle_root
 
-_POLL_SECONDS = 0.1
+_PAUSE_SECONDS = 0.1
 _NOT_FOUND = 127
 
 
@@ -44,11 +44,13 @@ def run(
     file_limit: int = 0,
     append: bool = False,
     over: Callable[[], bool] | None = None,
+    pause: float = _PAUSE_SECONDS,
 ) -> Finished:
     """Run `argv` to its end with stdout and stderr into `output`.
 
     It is killed with all it started at the timeout, when `stop` is set (raises StoppedError), when `over` says that
-    nothing more is to come, and when the agent dies.
+    nothing more is to come, and when the agent dies. `stop` and `over` are looked at every `pause` seconds; the
+    program's own end is seen at once.
     """
     reading, writing = os.pipe()
     guard = [sys.executable, "-I", "-S", "-c", _guard_source(), str(reading), str(file_limit), *argv]
@@ -70,20 +72,34 @@ def run(
         raise
     finally:
         os.close(reading)
-    timed_out = False
     try:
-        while child.poll() is None and not stop.is_set() and not (over and over()):
-            timed_out = time.monotonic() - started > timeout
-            if timed_out:
-                break
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(_POLL_SECONDS)
+        timed_out = _waited_in_vain(child, started + timeout, lambda: stop.is_set() or bool(over and over()), pause)
     finally:
         os.close(writing)
         child.wait()
     if stop.is_set():
         raise StoppedError(f"{argv[0]} was ended")
     return Finished(code=child.returncode, timed_out=timed_out, seconds=time.monotonic() - started)
+
+
+def _waited_in_vain(child: subprocess.Popen[bytes], deadline: float, is_over: Callable[[], bool], pause: float) -> bool:
+    """Sleep until the child ends, `is_over` or the deadline (monotonic) comes; whether it was the deadline.
+
+    Waiting for a descriptor wakes the agent when something happens; Popen.wait with a timeout looks 20 times a second.
+    """
+    ended = os.pidfd_open(child.pid)
+    try:
+        poll = select.poll()
+        poll.register(ended, select.POLLIN)
+        while not is_over():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return True
+            if poll.poll(1000 * min(pause, left)):
+                return False
+    finally:
+        os.close(ended)
+    return False
 
 
 def capture(

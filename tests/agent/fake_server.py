@@ -1,6 +1,7 @@
 """A server that speaks docs/agent-protocol.md from memory, for tests of the agent. Also a program: see main()."""
 
 import argparse
+import gzip
 import hashlib
 import json
 import threading
@@ -27,6 +28,7 @@ class Lab:
     builds: dict[str, dict[str, Any]] = field(default_factory=dict)
     boots: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    encodings: list[str] = field(default_factory=list)
     heartbeats: list[dict[str, Any]] = field(default_factory=list)
     unwanted: set[str] = field(default_factory=set)
     failures_left: int = 0
@@ -138,10 +140,14 @@ def handler_for(lab: Lab) -> type[BaseHTTPRequestHandler]:
 
         def answer(self) -> None:
             data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            lab.encodings.append(self.headers.get("Content-Encoding", ""))
+            if lab.encodings[-1] == "gzip":
+                data = gzip.decompress(data)
             answer = answer_call(lab, self.command, self.path, self.headers.get("Authorization"), data)
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.kind)
             self.send_header("Content-Length", str(len(answer.body)))
+            self.send_header("Accept-Encoding", "gzip")
             self.end_headers()
             self.wfile.write(answer.body)
 

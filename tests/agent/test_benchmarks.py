@@ -5,13 +5,21 @@ import json
 import subprocess
 import sys
 import threading
-import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.benchmarks import compiled_program, find_benchmark, version_of
+from tidemark_agent.benchmarks import (
+    Benchmark,
+    benchmark_names,
+    compiled_program,
+    find_benchmark,
+    program_file,
+    version_of,
+)
 from tidemark_agent.boot.console import measurements_of, read_console
+from tidemark_agent.cases.description import Program
 from tidemark_agent.errors import InfrastructureError
 
 from scripts.build_agent import AGENTS, build_agent
@@ -33,16 +41,6 @@ def test_version_changes_with_any_byte_or_name() -> None:
         version_of((("a", b"1"), ("b", b""))),
     }
     assert len(versions) == 4
-
-
-def test_every_case_has_runs_beyond_its_warm_up_and_every_metric_a_direction() -> None:
-    for directory in (AGENTS / "benchmarks").iterdir():
-        if not directory.is_dir():
-            continue
-        about = tomllib.loads((directory / "benchmark.toml").read_text())
-        assert about["name"] == directory.name
-        assert all(case["runs"] > case["warmup"] and case["timeout_seconds"] > 0 for case in about["cases"])
-        assert all(metric["better"] in {"lower", "higher"} for metric in about["metrics"])
 
 
 def test_unknown_benchmark_is_our_fault() -> None:
@@ -68,6 +66,35 @@ def test_archive_runs_alone_and_carries_its_benchmarks(tmp_path: Path) -> None:
     )
     found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == find_benchmark("mm-basic").version
+
+
+def test_archive_carries_every_file_of_every_benchmark(tmp_path: Path) -> None:
+    build_agent(tmp_path / "agent.pyz")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.pyz')!r}); "
+        "from tidemark_agent.benchmarks import benchmark_names, find_benchmark; "
+        "print(*(find_benchmark(name).version for name in benchmark_names()))"
+    )
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [find_benchmark(name).version for name in benchmark_names()]
+
+
+def test_program_is_compiled_once_and_a_failed_compilation_leaves_nothing(tmp_path: Path) -> None:
+    benchmark = find_benchmark("mm-basic")
+    fake = replace(benchmark.program, command=("cp", "mm_basic.c", "mm_basic"))
+    broken = replace(benchmark.program, command=("false",))
+    empty = replace(benchmark.program, command=("true",))
+    for program in (broken, empty):
+        with pytest.raises(InfrastructureError):
+            program_file(with_program(benchmark, program), cache=tmp_path, stop=threading.Event())
+    assert list(tmp_path.iterdir()) == []
+    made = program_file(with_program(benchmark, fake), cache=tmp_path, stop=threading.Event())
+    assert made.stat().st_mode & 0o777 == 0o755
+    assert program_file(with_program(benchmark, broken), cache=tmp_path, stop=threading.Event()) == made
+
+
+def with_program(benchmark: Benchmark, program: Program) -> Benchmark:
+    return replace(benchmark, description=replace(benchmark.description, program=program))
 
 
 @pytest.mark.real

@@ -65,6 +65,20 @@ def test_missing_program_is_our_fault(tmp_path: Path) -> None:
         capture(["no-such-program"], scratch=tmp_path, timeout=20, stop=threading.Event())
 
 
+def test_end_and_time_limit_are_seen_at_once_however_rarely_the_agent_wakes(tmp_path: Path) -> None:
+    looks: list[float] = []
+
+    def look() -> bool:
+        looks.append(time.monotonic())
+        return False
+
+    for words, timed_out in ((["sleep", "0.2"], False), (["sleep", "600"], True)):
+        done = run(words, output=tmp_path / "out", timeout=3.0, stop=threading.Event(), over=look, pause=600.0)
+        assert done.timed_out is timed_out
+        assert done.seconds < 30
+    assert len(looks) == 3  # At each begin, and once before the time limit is found to be over.
+
+
 def test_environment_of_the_agent_does_not_leak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_SECRET_KEY", "hush")
     assert "hush" not in capture(["env"], scratch=tmp_path, timeout=20, stop=threading.Event())

@@ -183,7 +183,7 @@ def test_senseless_assignment_ends_failed_with_its_reason(tmp_path: Path, assign
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"boot_driver": "grub"}, "no boot driver grub"),
+        ({"boot_driver": "grub"}, "boot driver grub needs"),
         ({}, "does not give image"),
     ],
 )

@@ -54,3 +54,15 @@ def test_machines_are_alike_in_all_but_what_is_their_own() -> None:
     assert not are_alike(one, {**one, "model": 34})
     assert not are_alike(one, {**one, "smt": True})
     assert not are_alike({"flags": frozenset()}, {"flags": frozenset()})
+
+
+def test_facts_with_names_inside_become_facts_of_their_own() -> None:
+    told = {"mitigations": {"retbleed": "Vulnerable", "mds": None}, "nodes": [{"node": 0}, {"node": 0}], "boost": None}
+    assert tidy(told) == {"mitigations.retbleed": "Vulnerable", "nodes": 2}
+    assert tidy({"nodes": [], "caches": []}) == {"caches": frozenset()}
+
+
+def test_fingerprints_and_builds_make_no_difference_between_machines() -> None:
+    one = tidy({"uarch": "zen3", "fingerprint": "1-a", "kernel_build_id": "aa", "board": {"vendor": "A"}})
+    other = tidy({"uarch": "zen3", "fingerprint": "1-b", "kernel_build_id": "bb", "board": {"vendor": "B"}})
+    assert are_alike(one, other)

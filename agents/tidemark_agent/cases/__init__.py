@@ -1,0 +1,1 @@
+"""Running benchmark cases on the system the agent itself runs on."""

@@ -1,0 +1,15 @@
+"""How a case that gives no values ends: an outcome with its reason, carried up to the runner."""
+
+from tidemark_agent.errors import AgentError
+
+OUTCOMES = ("failed", "timeout", "garbled", "oom", "skipped", "infrastructure")
+
+
+class CaseEndedError(AgentError):
+    """The case is over without values. `evidence` is what the program printed, if one ran."""
+
+    def __init__(self, outcome: str, reason: str, evidence: str = "") -> None:
+        super().__init__(f"{outcome}: {reason}")
+        self.outcome = outcome
+        self.reason = reason
+        self.evidence = evidence

@@ -1,0 +1,160 @@
+"""Runs one case in the booted system and sorts how it ended."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from tidemark_agent.assignment import PlannedCase
+from tidemark_agent.benchmarks import Benchmark, find_benchmark
+from tidemark_agent.cases.ended import CaseEndedError
+from tidemark_agent.cases.execution import EVIDENCE_BYTES, Executor
+from tidemark_agent.cases.model import CaseResult, Surroundings
+from tidemark_agent.cases.needs import disk_problem, unmet
+from tidemark_agent.cases.programs import Hashes, Places, Ready, make_ready
+from tidemark_agent.cases.room import kept_directory, scratch_directory
+from tidemark_agent.cases.runs import Runs
+from tidemark_agent.errors import AgentError, InfrastructureError, StoppedError, file_trouble
+from tidemark_agent.prepare import Setting
+from tidemark_agent.probe import CoreKind
+from tidemark_agent.text import last_bytes
+
+_MIB = 1024**2
+# What a benchmark may write when it does not say how much it needs; the disk need not have that much free.
+_DISK_MB = 256
+_LONGEST_REASON = 500
+
+Settle = Callable[[Mapping[str, Any]], AbstractContextManager[Sequence[Setting]]]
+
+
+class CaseRunner:
+    """Runs cases one after another. `benchmarks` is where they are looked for; None: among those the agent carries."""
+
+    def __init__(self, surroundings: Surroundings, benchmarks: Traversable | None = None) -> None:
+        self._surroundings = surroundings
+        self._benchmarks = benchmarks
+        self._hashes = Hashes()
+
+    def run(self, case: PlannedCase, core_type: CoreKind, settle: Settle | None = None) -> CaseResult:
+        """Run all of the case on `core_type`; whatever goes wrong is in the result, except StoppedError.
+
+        `settle` makes the settings that the case asks for, while its program runs: not before it is known that the case
+        can be run at all, for pools of huge pages take the memory that its needs are about.
+        """
+        try:
+            return self._measured(case, core_type, settle or _settle_nothing)
+        except StoppedError:
+            raise
+        except CaseEndedError as ended:
+            return _result(case, core_type, ended.outcome, ended.reason, ended.evidence)
+        except OSError as error:
+            return _result(case, core_type, "infrastructure", file_trouble(error))
+        except AgentError as error:
+            return _result(case, core_type, "infrastructure", str(error))
+        except Exception as error:
+            self._surroundings.log.exception("case-broke", benchmark=case.benchmark, case=case.case)
+            return _result(case, core_type, "infrastructure", f"the agent failed: {error!r}")
+
+    def _measured(self, planned: PlannedCase, core: CoreKind, settle: Settle) -> CaseResult:
+        benchmark = wanted_benchmark(planned, self._benchmarks)
+        problem = unmet(benchmark.needs_of(planned.case), core, self._surroundings.root)
+        if problem:
+            raise CaseEndedError("skipped", problem)
+        with scratch_directory(self._surroundings.state) as scratch:
+            return self._run_in(scratch, benchmark, planned, core, settle)
+
+    def _run_in(
+        self, scratch: Path, benchmark: Benchmark, planned: PlannedCase, core: CoreKind, settle: Settle
+    ) -> CaseResult:
+        surroundings, case = self._surroundings, benchmark.cases[planned.case]
+        disk_mb = int(case.needs.get("disk_mb", _DISK_MB))
+        problem = disk_problem(disk_mb, scratch) if "disk_mb" in case.needs else ""
+        if problem:
+            raise CaseEndedError("skipped", problem)
+        folder, work = scratch / "folder", scratch / "work"
+        folder.mkdir()
+        work.mkdir()
+        ready = make_ready(benchmark, case, surroundings, folder)
+        name = f"{benchmark.name}-{benchmark.version[:12]}"
+        kept = kept_directory(surroundings.state, name, surroundings.root) if case.keeps else work
+        places = Places(planned.case, planned.runs, core, work, folder, kept, ready.files)
+        executor = Executor(
+            scratch=work,
+            control=scratch,
+            cpus=core.cpus,
+            root=surroundings.root,
+            stop=surroundings.stop,
+            environment={key: places.fill(value) for key, value in case.environment.items()},
+            directory=ready.directory,
+        )
+        runs = Runs(
+            benchmark=benchmark,
+            planned=planned,
+            argv=places.command(case, ready.words),
+            counted=replace(places, runs=1).command(case, ready.words),
+            processes=1 if case.is_one_process else planned.runs,
+            executor=executor,
+            disk_bytes=disk_mb * _MIB,
+            directories=(scratch, kept) if case.keeps else (scratch,),
+            surroundings=surroundings,
+        )
+        programs = self._recorded(ready)
+        with settle(case.settings) as applied:
+            runs.measure()
+            counters = runs.counters()
+        return CaseResult(
+            **_names(planned, core),
+            outcome="measured",
+            warmup=planned.warmup,
+            values={metric: tuple(values) for metric, values in runs.values.items()},
+            evidence=runs.evidence,
+            samples=tuple(runs.samples),
+            counters=counters,
+            settings=tuple(setting.as_json() for setting in applied),
+            programs=programs,
+        )
+
+    def _recorded(self, ready: Ready) -> Mapping[str, str]:
+        """The hash of each file that did not come with the agent, checked against what the operator pinned."""
+        recorded = {name: self._hashes.of(path) for name, path in ready.files.items() if path.is_file()}
+        for name, pinned in self._surroundings.pins.items():
+            if name in recorded and recorded[name] != pinned:
+                raise InfrastructureError(f"{name} has the SHA-256 {recorded[name]}, agent.toml pins {pinned}")
+        return recorded
+
+
+def wanted_benchmark(planned: PlannedCase, benchmarks: Traversable | None = None) -> Benchmark:
+    """The benchmark in the version that is planned, with the case in it; raises InfrastructureError naming both."""
+    benchmark = find_benchmark(planned.benchmark, benchmarks)
+    if benchmark.version != planned.version:
+        raise InfrastructureError(
+            f"benchmark {planned.benchmark} is wanted in version {planned.version[:12]}, "
+            f"this agent has {benchmark.version[:12]}"
+        )
+    if planned.case not in benchmark.cases:
+        raise InfrastructureError(f"benchmark {planned.benchmark} has no case {planned.case}")
+    return benchmark
+
+
+def _settle_nothing(_settings: Mapping[str, Any]) -> AbstractContextManager[Sequence[Setting]]:
+    return nullcontext(())
+
+
+def _names(planned: PlannedCase, core: CoreKind) -> dict[str, Any]:
+    return {
+        "benchmark": planned.benchmark,
+        "version": planned.version,
+        "case": planned.case,
+        "core_type": core.name,
+    }
+
+
+def _result(planned: PlannedCase, core: CoreKind, outcome: str, reason: str, evidence: str = "") -> CaseResult:
+    return CaseResult(
+        **_names(planned, core),
+        outcome=outcome,
+        reason=reason[:_LONGEST_REASON],
+        evidence=last_bytes(evidence, EVIDENCE_BYTES),
+    )

@@ -1,0 +1,171 @@
+"""The testbed's kernels: a few images from one source and one configuration, made in one folder of objects.
+
+An image is kept by what it is made from, so that a second run builds nothing; after a change only what depends on it
+is compiled again. The objects stay in the state of the kernel that was asked for last.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from tidemark_agent.build.elf import build_id_of_file
+
+from tests.testbed.edits import Edit, apply_edits, put_back
+from tests.testbed.paths import CACHE, ROOT, TestbedError, program, run
+from tests.testbed.source import kernel_source, version_file
+from tests.testbed.system import only_writer
+
+FRAGMENT = Path(__file__).with_name("kernel.config")
+_COMPILER = "gcc"
+_KEPT = ("arch/x86/boot/bzImage", "Module.symvers", ".config", "include/config/kernel.release")
+# The same bytes whenever and by whomever it is built.
+_REPRODUCIBLE = {
+    "KBUILD_BUILD_TIMESTAMP": "2026-01-01 00:00:00 UTC",
+    "KBUILD_BUILD_USER": "tidemark",
+    "KBUILD_BUILD_HOST": "testbed",
+    "KBUILD_BUILD_VERSION": "1",
+    "LC_ALL": "C",
+}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is special about one kernel: the end of its release and its edits of the source."""
+
+    name: str
+    edits: tuple[Edit, ...] = ()
+    local_version: str = ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A built kernel; `folder` has bzImage, Module.symvers, .config and kernel.release."""
+
+    name: str
+    folder: Path
+    build_id: str
+
+    @property
+    def image(self) -> Path:
+        return self.folder / "bzImage"
+
+    @property
+    def release(self) -> str:
+        return (self.folder / "kernel.release").read_text().strip()
+
+
+_COPY = "\t\tcopy_highpage(folio_page(dst, i), folio_page(src, i));\n"
+SAFE = Recipe("safe", local_version="-safe")
+BASE = Recipe("base")
+# Every folio is copied twice: nothing breaks, but the kernel is another one and slower at that.
+PATCHED = Recipe("patched", (Edit("mm/util.c", _COPY, _COPY * 2),))
+# Dies after its drivers are up and before it has mounted anything: no agent can say what happened.
+DYING = Recipe(
+    "dying",
+    (Edit("init/main.c", "\tdo_basic_setup();\n", '\tdo_basic_setup();\n\tpanic("testbed: dies before init");\n'),),
+)
+
+
+def kernel(recipe: Recipe) -> Kernel:
+    """The kernel, built if it is not there yet (the first takes minutes, each further one half a minute)."""
+    folder = CACHE / "kernels" / f"{recipe.name}-{_key(recipe)}"
+    if not (folder / "build-id").exists():
+        with only_writer(CACHE / "kernels"):
+            if not (folder / "build-id").exists():
+                _build(recipe, folder)
+    return Kernel(recipe.name, folder, (folder / "build-id").read_text().strip())
+
+
+@contextmanager
+def built_tree() -> Iterator[tuple[Path, Path]]:
+    """Source and objects of the base kernel, ready for modules, and for nobody else as long as the context lasts."""
+    base = kernel(BASE)
+    source, objects = kernel_source(), CACHE / "obj"
+    with only_writer(CACHE / "kernels"):
+        if not _holds(objects, BASE):
+            _make(BASE, source, objects, "modules_prepare")
+            shutil.copy2(base.folder / "Module.symvers", objects / "Module.symvers")
+            (objects / "state").write_text(_key(BASE))
+        yield source, objects
+
+
+def make_words(recipe: Recipe, source: Path, objects: Path) -> list[str]:
+    """The begin of every make command, without its target."""
+    words = [str(program("make")), "-s", "-C", str(source), f"O={objects}", f"-j{os.cpu_count() or 1}"]
+    return [*words, f"LOCALVERSION={recipe.local_version}", f"CC={_compiler()}"]
+
+
+def make_environment() -> dict[str, str]:
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    ccache = {
+        "CCACHE_DIR": str(ROOT / ".cache" / "ccache"),
+        "CCACHE_BASEDIR": str(CACHE),
+        "CCACHE_COMPILERCHECK": "content",
+    }
+    return {**inherited, **ccache, **_REPRODUCIBLE}
+
+
+def _build(recipe: Recipe, folder: Path) -> None:
+    source, objects = kernel_source(), CACHE / "obj"
+    objects.mkdir(parents=True, exist_ok=True)
+    # Whatever comes next, the objects are no longer what they were.
+    (objects / "state").unlink(missing_ok=True)
+    put_back(source, CACHE / "pristine")
+    apply_edits(source, CACHE / "pristine", recipe.edits)
+    try:
+        _make(recipe, source, objects, "bzImage", "modules")
+    finally:
+        put_back(source, CACHE / "pristine")
+    build_id = build_id_of_file(objects / "vmlinux")
+    if not build_id:
+        raise TestbedError("the kernel that was built has no build id")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in _KEPT:
+        shutil.copy2(objects / name, folder / Path(name).name)
+    (objects / "state").write_text(_key(recipe))
+    (folder / "build-id").write_text(f"{build_id}\n")
+
+
+def _make(recipe: Recipe, source: Path, objects: Path, *targets: str) -> None:
+    words, environment = make_words(recipe, source, objects), make_environment()
+    shutil.copy2(FRAGMENT, objects / "fragment")
+    run([*words, "allnoconfig"], env={**environment, "KCONFIG_ALLCONFIG": str(objects / "fragment")})
+    got = set((objects / ".config").read_text().splitlines())
+    lost = [line for line in FRAGMENT.read_text().splitlines() if line and line not in got]
+    if lost:
+        raise TestbedError(f"the kernel's configuration lost {lost}")
+    run([*words, *targets], env=environment)
+
+
+def _holds(objects: Path, recipe: Recipe) -> bool:
+    state = objects / "state"
+    return state.exists() and state.read_text() == _key(recipe)
+
+
+def _key(recipe: Recipe) -> str:
+    if not version_file().exists():
+        kernel_source()
+    parts = [
+        version_file().read_text(),
+        FRAGMENT.read_text(),
+        recipe.local_version,
+        repr(recipe.edits),
+        _compiler_version(),
+    ]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _compiler() -> str:
+    """As make is told it: ccache only saves time, so it may be missing."""
+    return f"ccache {_COMPILER}" if shutil.which("ccache") else _COMPILER
+
+
+@cache
+def _compiler_version() -> str:
+    return run([program(_COMPILER), "--version"]).splitlines()[0]
