@@ -4,20 +4,25 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('lab', '0001_initial'),
+        ("lab", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='attempt',
-            name='log',
-            field=models.TextField(blank=True, help_text='The end of what the agent logged, as its heartbeats brought it.'),
+            model_name="attempt",
+            name="log",
+            field=models.TextField(
+                blank=True, help_text="The end of what the agent logged, as its heartbeats brought it."
+            ),
         ),
         migrations.AddField(
-            model_name='boot',
-            name='conditions',
-            field=models.JSONField(blank=True, default=dict, help_text='Settings, samples and counters around the cases (agent-protocol.md).'),
+            model_name="boot",
+            name="conditions",
+            field=models.JSONField(
+                blank=True,
+                default=dict,
+                help_text="Settings, samples and counters around the cases (agent-protocol.md).",
+            ),
         ),
     ]

@@ -37,7 +37,7 @@ class Comparison(models.Model):
     ratio = models.FloatField(null=True, help_text="patched / base")
     ratio_low = models.FloatField(null=True, help_text="95 % interval")
     ratio_high = models.FloatField(null=True)
-    p_value = models.FloatField(null=True, help_text="t on boots")
+    p_value = models.FloatField(null=True, help_text="Against no change, over the averaged error structures")
     p_adjusted = models.FloatField(null=True, help_text="Benjamini-Hochberg over the series' cells")
     p_rank = models.FloatField(null=True, help_text="Exact rank test on boots")
     family_size = models.PositiveIntegerField()

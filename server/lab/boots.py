@@ -118,7 +118,7 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> N
     machine.save(update_fields=["facts", "last_seen_at", "virtual", "health", "health_reason"])
     for core_type in facts.get("core_types") or [{"name": "all", "cpus": ""}]:
         CoreType.objects.update_or_create(
-            machine=machine, name=str(core_type["name"])[:60], defaults={"cpus": str(core_type.get("cpus", ""))[:200]}
+            machine=machine, name=str(core_type["name"])[:60], defaults={"cpus": str(core_type.get("cpus", ""))}
         )
 
 

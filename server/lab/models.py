@@ -60,7 +60,7 @@ class Machine(models.Model):
         models.CharField(max_length=121),
         default=list,
         blank=True,
-        help_text="What it measures, as BENCHMARK/CASE; empty: everything. For machines too noisy for some cases.",
+        help_text="What it measures, as BENCHMARK/CASE or patterns (mm-basic/*); empty: everything.",
     )
     facts = models.JSONField(default=dict, blank=True, help_text="What the last boot's probe saw.")
     last_seen_at = models.DateTimeField(null=True, blank=True)
@@ -88,7 +88,7 @@ class CoreType(models.Model):
 
     machine = models.ForeignKey(Machine, on_delete=models.CASCADE, related_name="core_types")
     name = models.CharField(max_length=60)
-    cpus = models.CharField(max_length=200, help_text="CPU list as the kernel writes it: 0-3,8")
+    cpus = models.TextField(help_text="CPU list as the kernel writes it: 0-3,8")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["machine", "name"], name="core_type_once")]
