@@ -25,13 +25,20 @@ _OPTIONS = ("--coverage", "--gates-only")
 
 @dataclass(frozen=True)
 class Phase:
-    """Some of the tests: `real` ones need the machine's cores for themselves, the others share them."""
+    """Some of the tests: `real` ones need the machine's cores for themselves, the others share them.
+
+    Those of the testbed wait for emulators of one core each, so two files of them run at once.
+    """
 
     name: str
     arguments: tuple[str, ...]
 
 
-PHASES = (Phase("fast", ("-m", "not real", "-n", "2")), Phase("real", ("-m", "real")))
+PHASES = (
+    Phase("fast", ("-m", "not real", "-n", "2")),
+    Phase("real", ("-m", "real and not testbed")),
+    Phase("testbed", ("-m", "real and testbed", "-n", "2", "--dist", "loadfile")),
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -83,12 +90,12 @@ def _run(phase: Phase, env_file: str, chosen: list[str], *, coverage: bool) -> i
 
 
 def _all_passed(codes: list[int]) -> bool:
-    """A phase that has no test is well, unless the other has none either."""
+    """A phase that has no test is well, unless no other has one either."""
     return all(code in {0, _NOTHING_COLLECTED} for code in codes) and 0 in codes
 
 
 def _total(codes: list[int]) -> str:
-    """One line about both phases, in the words of pytest's own."""
+    """One line about all phases, in the words of pytest's own."""
     counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
     seconds = 0.0
     for phase in PHASES:

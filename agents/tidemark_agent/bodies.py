@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -45,11 +45,21 @@ def packed_file(source: Path) -> Iterator[IO[bytes] | None]:
             yield None
             return
         stream.seek(0)
-        with tempfile.TemporaryFile(dir=source.parent) as small:
-            if _is_packed(stream, small):
-                yield small
-            else:
-                yield None
+        small = _new_file(source.parent)
+        try:
+            yield small if small is not None and _is_packed(stream, small) else None
+        finally:
+            if small is not None:
+                # What a full disk did not take is still in the buffer, and closing tries, and fails, once more.
+                with suppress(OSError):
+                    small.close()
+
+
+def _new_file(directory: Path) -> IO[bytes] | None:
+    try:
+        return tempfile.TemporaryFile(dir=directory)
+    except OSError:
+        return None
 
 
 def _is_packed(stream: IO[bytes], small: IO[bytes]) -> bool:

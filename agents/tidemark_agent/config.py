@@ -28,9 +28,10 @@ class ConfigError(InfrastructureError):
 class BootConfig:
     """How this machine is brought into a kernel.
 
-    `command_line` None means that of the running kernel. `words` stand on every test kernel's command line.
-    `initramfs` makes one, with {initramfs}, {release}, {image} and {modules} filled in. `reboot` starts what kexec has
-    loaded, `restart` goes through the firmware; empty: whatever this system has. `watchdog` is a device, or empty.
+    `command_line` None means that of the kernel in which the session began. `words` stand on every test kernel's
+    command line. `initramfs` makes one, with {initramfs}, {release}, {image} and {modules} filled in. `reboot` starts
+    what kexec has loaded, `restart` goes through the firmware; empty: whatever this system has. `watchdog` is a device,
+    or empty.
     """
 
     command_line: str | None = None

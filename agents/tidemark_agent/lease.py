@@ -39,6 +39,8 @@ class Lease:
     ) -> None:
         self._client = client
         self._key = key
+        # Until the server has heard of `away_seconds`, the lease is as short as it is for everybody.
+        self._first_pause = seconds / 3
         self._pause = min(max(seconds, away_seconds) / 3, max(seconds / 3, _LONGEST_PAUSE))
         self._stop = stop
         self._log = log
@@ -90,6 +92,8 @@ class Lease:
         return True
 
     def _renew(self) -> None:
-        while not self._closed.wait(self._pause):
-            if not self.beat(self._pause):
+        pause = self._first_pause
+        while not self._closed.wait(pause):
+            pause = self._pause
+            if not self.beat(pause):
                 return

@@ -1,11 +1,11 @@
 """Advisory file locks, which the kernel frees when their holder dies."""
 
+import contextlib
 import fcntl
 import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from tidemark_agent.errors import StoppedError
@@ -27,8 +27,10 @@ def try_lock(path: Path, *, patience: float = 0.0) -> int | None:
             os.close(descriptor)
             return None
         time.sleep(_PROBE_SECONDS)
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    # On a full disk nobody can read who holds it, but held it is: settings of the machine must be put back even then.
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
 
 
@@ -40,7 +42,7 @@ def _is_ours(descriptor: int) -> bool:
     return True
 
 
-@contextmanager
+@contextlib.contextmanager
 def held_lock(path: Path, *, stop: threading.Event) -> Iterator[None]:
     """Wait for the lock and hold it; raises StoppedError when `stop` is set first."""
     while (descriptor := try_lock(path)) is None:

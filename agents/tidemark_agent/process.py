@@ -15,16 +15,22 @@ from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.version import bundle_root
 
 _PAUSE_SECONDS = 0.1
+# Freeing all of a large machine's memory takes a process this long. One that is still there hangs in the kernel.
+_END_SECONDS = 120.0
 _NOT_FOUND = 127
 
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended; `code` is 128 + N when signal N killed it."""
+    """How a program ended; `code` is 128 + N when signal N killed it.
+
+    `is_stuck` says that something of it has not ended at all: it was killed, but hangs in the kernel.
+    """
 
     code: int
     timed_out: bool
     seconds: float
+    is_stuck: bool = False
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -76,10 +82,21 @@ def run(
         timed_out = _waited_in_vain(child, started + timeout, lambda: stop.is_set() or bool(over and over()), pause)
     finally:
         os.close(writing)
-        child.wait()
+        is_stuck = not _has_ended(child)
     if stop.is_set():
         raise StoppedError(f"{argv[0]} was ended")
-    return Finished(code=child.returncode, timed_out=timed_out, seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Finished(code=child.returncode, timed_out=timed_out, seconds=seconds, is_stuck=is_stuck)
+
+
+def _has_ended(guard: subprocess.Popen[bytes]) -> bool:
+    """Wait until the guard has ended all that it watches; without it, should that not come to an end."""
+    if not _waited_in_vain(guard, time.monotonic() + _END_SECONDS, lambda: False, _END_SECONDS):
+        guard.wait()
+        return True
+    guard.kill()
+    guard.wait()
+    return False
 
 
 def _waited_in_vain(child: subprocess.Popen[bytes], deadline: float, is_over: Callable[[], bool], pause: float) -> bool:
@@ -118,6 +135,8 @@ def capture(
         text = output.read_text(encoding="utf-8", errors="replace")
     finally:
         output.unlink(missing_ok=True)
+    if done.is_stuck:
+        raise InfrastructureError(f"{argv[0]} cannot be killed: it hangs in the kernel")
     if done.timed_out:
         raise InfrastructureError(f"{argv[0]} did not end within {timeout:.0f} s")
     if done.code == _NOT_FOUND:

@@ -61,7 +61,7 @@ class Worker:
     def work(self) -> int:
         """Returns the exit status of the process."""
         # What earlier runs left goes first: the server then does not plan those boots again.
-        self.spool.upload(self.client, patience=_CLAIM_PATIENCE)
+        self.spool.upload(self.client, patience=_CLAIM_PATIENCE, all_at_once=True)
         claim = {"version": agent_version(), "host": socket.gethostname()}
         try:
             answer = self.client.post(f"attempts/{self.key}/claim", claim, patience=_CLAIM_PATIENCE)

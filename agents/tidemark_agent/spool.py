@@ -124,18 +124,19 @@ class Spool:
             if owner == self._owner:
                 yield item
 
-    def upload(self, client: Client, *, patience: float) -> list[Sent]:
+    def upload(self, client: Client, *, patience: float, all_at_once: bool = False) -> list[Sent]:
         """Send what waits; raises UnreachableError, with the rest still waiting, when the server is away.
 
         A result on which the server breaks each time is kept, tried more and more rarely, and the next one's turn
         comes: it must not stand in the way of all others for ever. A token that is not taken stops all: it may be
-        renewed.
+        renewed. `all_at_once` tries those that were put off as well: a proxy in front of a server that was away
+        breaks on every result, and what has not arrived before a claim is measured again.
         """
         self._forget_leftovers()
         sent = []
         for item in self.items():
             delay = delay_of(item.file)
-            if delay is not None and not delay.is_over(self._clock()):
+            if delay is not None and not all_at_once and not delay.is_over(self._clock()):
                 continue
             try:
                 answer = self._send(item, client, patience, failures=1 if delay else _MOST_FAILURES)

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, cast
 from urllib.parse import urlsplit
 
 from tidemark_agent.errors import InfrastructureError, RefusedError, UnauthorizedError
@@ -178,8 +178,9 @@ def _raise_sorted(error: urllib.error.HTTPError) -> NoReturn:
 
 def _problem(error: urllib.error.HTTPError) -> Mapping[str, Any]:
     try:
-        value = json.loads(error.read(_LONGEST_ANSWER))
-    except (ValueError, RecursionError, OSError, http.client.HTTPException):
+        # The answer itself, of which the error is a wrapper: one that drips is given up as any other.
+        value = json.loads(_whole(cast(http.client.HTTPResponse, error.fp)))
+    except (ValueError, RecursionError, TemporaryError):
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -58,6 +59,18 @@ def plain_chunks(stream: Any, request: Request) -> Iterator[bytes]:
         yield from _unpacked(stream)
     else:
         raise UnsupportedMediaType(encoding, detail=f"Content-Encoding may be {ACCEPTED}.")
+
+
+def discard_rest(request: Request, most: int) -> None:
+    """Take what is left of the body, up to `most` bytes, and drop it.
+
+    Whoever is still sending reads no answer, and a connection closed on unread bytes is reset: without this an agent
+    with a large body would never hear that it is there already, or refused, and send it again for ever.
+    """
+    stream, left = request.stream, most
+    with suppress(OSError):
+        while stream is not None and left > 0 and (chunk := stream.read(min(_CHUNK, left))):
+            left -= len(chunk)
 
 
 def _unpacked(stream: Any) -> Iterator[bytes]:

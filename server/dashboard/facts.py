@@ -100,7 +100,7 @@ def _text(value: object) -> str:
     elif isinstance(value, list):
         text = " ".join(_text(item) for item in value)
     elif isinstance(value, Mapping):
-        text = ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+        text = ", ".join(f"{name} {_text(item)}" for name, item in value.items() if item not in (None, "", [], {}))
     else:
         text = "" if value is None else str(value)
     return _cut(text)

@@ -84,7 +84,13 @@ def _gaps(scope: Scope, comparisons: Sequence[Comparison]) -> list[Gap]:
     done = {session.pk: session for session in scope.done}
     judged = {(row.session_id, row.case.benchmark.name, row.case.name) for row in comparisons}
     missing = [note for note in case_notes(scope.done) if (note.session_id, note.benchmark, note.case) not in judged]
-    gaps += [_gap(done[note.session_id], reason=f"{note.case}: {note.text}") for note in missing]
+    # A machine without some node or program skips hundreds of cases for one reason, which must not hide all others.
+    alike: dict[tuple[int, str], list[str]] = {}
+    for note in missing:
+        alike.setdefault((note.session_id, note.text), []).append(note.case)
+    for (session_id, text), cases in alike.items():
+        more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+        gaps.append(_gap(done[session_id], reason=f"{cases[0]}{more}: {text}"))
     silent = set(done) - {row.session_id for row in comparisons} - {note.session_id for note in missing}
     return gaps + [_gap(done[session_id], reason="no boot gave a value") for session_id in sorted(silent)]
 

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q
+from django.db.models import Q, Value
 
 from server.builds.models import Build, KernelConfig, Toolchain
 from server.core.states import Stateful, state_check
@@ -186,7 +186,10 @@ class Boot(Stateful):
         help_text="Cases that gave no measurement, with the reason.",
     )
     conditions = models.JSONField(
-        default=dict, blank=True, help_text="Settings, samples and counters around the cases (agent-protocol.md)."
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        help_text="Settings, samples and counters around the cases (agent-protocol.md).",
     )
     console_tail = models.TextField(blank=True)
 
@@ -258,7 +261,12 @@ class Attempt(Stateful):
     )
     lease_until = models.DateTimeField(null=True, blank=True)
     progress = models.CharField(max_length=200, blank=True)
-    log = models.TextField(blank=True, help_text="The end of what the agent logged, as its heartbeats brought it.")
+    log = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The end of what the agent logged, as its heartbeats brought it.",
+    )
 
     class Meta:
         constraints = [

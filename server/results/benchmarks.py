@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.validators import slug_re
 from django.db import transaction
+from django.db.models import ProtectedError
 
 from server.builds.services import retire_module_builds
 from server.core.errors import DomainError
@@ -46,12 +47,13 @@ def load_benchmark(folder: Path) -> Benchmark:
 @transaction.atomic
 def _store(description: dict[str, Any], version: str) -> Benchmark:
     # Read before it is overwritten.
-    is_other = Benchmark.objects.filter(name=description["name"]).exclude(version=version).exists()
+    is_known = Benchmark.objects.filter(name=description["name"], version=version).exists()
     benchmark, _ = Benchmark.objects.update_or_create(
         name=description["name"], defaults={"title": description["title"], "version": version}
     )
-    if is_other and description.get("program", {}).get("kind") == "module":
-        retire_module_builds(f"benchmark {benchmark.name} has another version")
+    if not is_known and description.get("program", {}).get("kind") == "module":
+        retire_module_builds(f"benchmark {benchmark.name} is new, or has another version")
+    _forget_metrics(benchmark, {metric["name"] for metric in description["metrics"]})
     for metric in description["metrics"]:
         Metric.objects.update_or_create(
             benchmark=benchmark,
@@ -79,6 +81,15 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
     names = [case["name"] for case in cases]
     benchmark.cases.exclude(name__in=names).update(enabled=False)
     return benchmark
+
+
+def _forget_metrics(benchmark: Benchmark, names: set[str]) -> None:
+    """Delete metrics that are gone: agents would be asked for them, and each case would lack their values."""
+    for metric in benchmark.metrics.exclude(name__in=names):
+        try:
+            metric.delete()
+        except ProtectedError as error:
+            raise ValueError(f"metric {metric.name} is gone but was measured: give the benchmark a new name") from error
 
 
 def _slug(name: str) -> str:

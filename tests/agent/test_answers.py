@@ -141,6 +141,21 @@ def test_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
         build_client(server).post(PATH, {}, patience=0.4)
 
 
+def test_refusal_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_MOST_SECONDS", 0.3)
+
+    def speak(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\n\r\n")
+        for _ in range(200):
+            connection.sendall(b" ")
+            time.sleep(0.02)
+
+    started = time.monotonic()
+    with raw_server(speak) as server, pytest.raises(FailingError, match="500"):
+        build_client(server).post(PATH, {}, patience=0.4, failures=1)
+    assert time.monotonic() - started < 2
+
+
 def test_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "TIMEOUT_SECONDS", 0.2)
     with raw_server(lambda _: time.sleep(0.6)) as server, pytest.raises(UnreachableError, match="timed out"):

@@ -135,6 +135,17 @@ def test_case_that_was_killed_is_a_timeout_note() -> None:
     assert [(n.case, n.outcome) for n in verdict.notes] == [("fault-4k", "timeout")]
 
 
+def test_case_that_the_kernel_killed_for_want_of_memory_is_no_timeout() -> None:
+    killed = [*section("case-0", [], status=137), *section("oom-0", ["oom_kill 2"])]
+    late = [*section("case-1", [], status=137), *section("oom-1", ["oom_kill 2"])]
+    verdict = judged([*proof(), *killed, *late, *section("bye", ["done"])])
+    assert [(n.case, n.outcome, n.reason) for n in verdict.notes] == [
+        ("fault-4k", "oom", "memory ran out: processes killed by the kernel: 2"),
+        ("copy", "timeout", "ran longer than 9 s"),
+    ]
+    assert (verdict.outcome, verdict.reason) == ("infrastructure", "no case gave a measurement")
+
+
 def test_boot_in_which_no_case_gave_a_value_is_not_measured() -> None:
     lines = [*proof(), *section("case-0", ["?"]), *section("case-1", ["?"]), *section("bye", ["done"])]
     assert judged(lines).outcome == "infrastructure"

@@ -3,7 +3,9 @@
 import gzip
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tidemark_agent.bodies import packed, packed_file
@@ -89,14 +91,28 @@ def test_small_and_random_bodies_stay_as_they_are(tmp_path: Path) -> None:
     assert gzip.decompress(again) == b"x" * 5000
 
 
+def full_disk(**_: object) -> IO[bytes]:
+    return Path("/dev/full").open("w+b")
+
+
+def no_file(**_: object) -> IO[bytes]:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("temporary", [full_disk, no_file])
 def test_without_room_for_the_compressed_copy_the_file_goes_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Callable[..., IO[bytes]]
 ) -> None:
-    (tmp_path / "file").write_bytes(b"x" * 200_000)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("tidemark_agent.bodies.shutil.copyfileobj", full)
+    content = b"".join(b"%d " % (number * number) for number in range(200_000))
+    (tmp_path / "file").write_bytes(content)
+    lab = build_lab()
+    sha256 = hashlib.sha256(content).hexdigest()
+    monkeypatch.setattr("tidemark_agent.bodies.tempfile.TemporaryFile", temporary)
     with packed_file(tmp_path / "file") as small:
         assert small is None
+    with running_server(lab) as server:
+        client = build_client(server)
+        client.post("attempts/session-1-1/claim", {}, patience=5)
+        client.put_artifact(sha256, tmp_path / "file", patience=5)
+    assert lab.artifacts[sha256] == content
+    assert lab.encodings[-1] == ""

@@ -116,6 +116,19 @@ def test_program_that_has_left_its_group_does_not_get_away(tmp_path: Path) -> No
     assert not any(is_alive(pid) for pid in read_ids(tmp_path))
 
 
+def test_program_that_does_not_end_when_it_is_killed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard that is stopped waits as long as one whose program hangs in the kernel."""
+    monkeypatch.setattr("tidemark_agent.process._END_SECONDS", 0.2)
+    words = ["sh", "-c", "echo $$ > ids; kill -STOP $PPID; sleep 600"]
+    done = run(words, output=tmp_path / "out", timeout=1.0, stop=threading.Event(), directory=tmp_path)
+    assert (done.timed_out, done.is_stuck) == (True, True)
+    wait_until(lambda: not any(is_alive(pid) for pid in read_ids(tmp_path)))
+    with pytest.raises(InfrastructureError, match="sh cannot be killed: it hangs in the kernel"):
+        capture(words, scratch=tmp_path, timeout=0.5, stop=threading.Event(), directory=tmp_path)
+
+
 def test_killed_agent_takes_its_children_along(tmp_path: Path) -> None:
     code = (
         "import sys, threading; from pathlib import Path; from tidemark_agent.process import run; "

@@ -145,6 +145,21 @@ def test_result_on_which_the_server_breaks_waits_and_the_next_one_goes(
     assert [path.name for path in (tmp_path / "spool").glob("*.later")] == []
 
 
+def test_results_that_were_put_off_are_tried_before_something_new_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    spool = build_spool(tmp_path)
+    spool.put(BOOT, RESULT)
+    lab = build_lab()
+    lab.broken.add(BOOT)
+    with running_server(lab) as server:
+        assert spool.upload(build_client(server), patience=600) == []
+        lab.broken.clear()
+        assert spool.upload(build_client(server), patience=600) == []
+        assert [item.path for item in spool.upload(build_client(server), patience=600, all_at_once=True)] == [BOOT]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_token_that_is_not_taken_refuses_no_result(tmp_path: Path, status: int) -> None:
     spool = build_spool(tmp_path)

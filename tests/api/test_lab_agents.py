@@ -1,10 +1,13 @@
 """What agents on measured machines say beyond the bare result."""
 
 import json
+from pathlib import Path
 
 import pytest
 from django.test import Client
+from tidemark_agent.benchmarks import find_benchmark
 
+from server.api.v1.agent_serializers import MOST_NOTES
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, Boot, BootState, Session, SessionState
@@ -57,10 +60,30 @@ def test_conditions_are_stored_as_they_are(session: Session) -> None:
     assert (boot.state, boot.conditions) == (BootState.FAILED, conditions)
 
 
+def test_result_with_very_much_to_say_is_stored_with_the_beginning_of_it(session: Session) -> None:
+    post(session, "boots/0", 200, outcome="panic", reason="CPUs are slowed for heat; " * 1000)
+    boot = Boot.objects.get(session=session, position=0)
+    assert (boot.state, len(boot.reason)) == (BootState.FAILED, len("panic: ") + 4000)
+    post(session, "boots/1", 400, outcome="panic", reason=["no", "text"])
+    post(session, "heartbeat", 200, progress="x" * 9000)
+    assert Attempt.objects.get().progress == "x" * 200
+    post(session, "end", 200, outcome="failed", reason="x" * 9000)
+
+
 def test_conditions_that_are_too_large_are_refused(session: Session) -> None:
     post(session, "boots/0", 400, outcome="panic", conditions={"samples": ["x" * 1024] * 1024})
     post(session, "boots/0", 400, outcome="panic", conditions=["no", "object"])
     assert Boot.objects.get(session=session, position=0).state == BootState.PLANNED
+
+
+def test_every_case_of_every_kind_of_core_may_have_been_skipped(session: Session) -> None:
+    folders = (path.parent for path in Path("agents/benchmarks").glob("*/benchmark.toml"))
+    cases = [case for folder in folders for case in find_benchmark(folder.name).cases]
+    kinds = ("lion-cove", "skymont", "crestmont")
+    notes = [{"case": case, "core_type": kind, "outcome": "skipped"} for kind in kinds for case in cases]
+    post(session, "boots/0", 200, outcome="timeout", reason="r", notes=notes)
+    assert len(Boot.objects.get(session=session, position=0).notes) == len(notes)
+    post(session, "boots/1", 400, outcome="timeout", notes=[{}] * (MOST_NOTES + 1))
 
 
 def test_agents_log_is_shown_on_the_sessions_page(session: Session) -> None:

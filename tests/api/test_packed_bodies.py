@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import json
 from typing import Any
 
@@ -93,3 +94,39 @@ def test_packed_artifact_that_is_torn_or_a_bomb_leaves_nothing(monkeypatch: pyte
 
 def test_empty_artifact_needs_no_encoding() -> None:
     assert builder().put(b"") in {200, 201}
+
+
+class Sent(io.BytesIO):
+    """A body on its way."""
+
+    def is_taken(self) -> bool:
+        return self.tell() == len(self.getvalue())
+
+
+def arrive(path: str, content: bytes, method: str = "PUT", **headers: str) -> tuple[int, Sent]:
+    """The status, and the body as far as it was read. `generic` would give a body of its own."""
+    sent = Sent(content)
+    extra: dict[str, Any] = {"wsgi.input": sent}
+    kind = "application/octet-stream" if method == "PUT" else "application/json"
+    response = Client().generic(method, path, content, kind, headers=headers, **extra)
+    return response.status_code, sent
+
+
+def test_body_is_taken_whole_whatever_the_answer_for_its_sender_would_not_hear_it(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    token = issue_token(name="x", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    builder_word = {"Authorization": f"Bearer {token}"}
+    content = b"System.map " * 100_000
+    path = f"/api/v1/agent/artifacts/{hashlib.sha256(content).hexdigest()}"
+    for status in (201, 200):
+        found, sent = arrive(path, content, **builder_word)
+        assert (found, sent.is_taken()) == (status, True)
+    found, sent = arrive(path, content)
+    assert (found, sent.is_taken()) == (401, True)
+    monkeypatch.setattr(storage, "MAX_BYTES", 500_000)
+    found, sent = arrive(path.replace("artifacts/", "artifacts/0")[:-1], content, **builder_word)
+    assert (found, sent.is_taken()) == (413, True)
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    found, sent = arrive(CLAIM, json.dumps({"agent": "x" * 1_000_000}).encode(), "POST", **builder_word)
+    assert (found, sent.is_taken()) == (413, True)

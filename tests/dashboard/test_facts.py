@@ -13,6 +13,13 @@ def test_facts_of_any_shape_become_text() -> None:
     assert readable_facts(["not", "a", "mapping"]) == ()
 
 
+def test_parts_that_nobody_told_are_not_named() -> None:
+    (fact,) = readable_facts({"frequency": {"driver": "", "max_khz": None}})
+    assert (fact.title, fact.text, fact.lines) == ("frequency", "", ())
+    (fact,) = readable_facts({"alternatives": {"chosen_by": {}, "cleared": [], "detected": []}})
+    assert (fact.text, fact.lines) == ("", ())
+
+
 def test_endless_fact_is_cut() -> None:
     (fact,) = readable_facts({"cmdline": "x" * 100_000})
     assert len(fact.text) < 5_000

@@ -90,8 +90,9 @@ def test_page_shows_the_parts_and_when_they_changed(reader: Reader) -> None:
 
 def boots() -> Iterator[dict[str, Any]]:
     files = amd.zen3()
-    yield told(files)
-    yield told(files | {"proc/sys/kernel/osrelease": "6.1.0\n", "proc/meminfo": "MemTotal: 32803260 kB\n"})
+    yield told(files | {"proc/cmdline": "ro quiet tidemark.boot=4d0c\n"})
+    other = {"proc/sys/kernel/osrelease": "6.1.0\n", "proc/meminfo": "MemTotal: 32803260 kB\n"}
+    yield told(files | other | {"proc/cmdline": "ro quiet tidemark.boot=91ab\n"})
     yield told(files | {"sys/devices/system/cpu/cpufreq/boost": "0\n"})
 
 

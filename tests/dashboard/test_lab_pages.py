@@ -67,6 +67,28 @@ def test_case_that_gave_no_value_is_named_at_its_boot(reader: Reader) -> None:
     assert "mm-basic/fault-thp: garbage no number in line 3" in reader.read(f"/sessions/{session.pk}/")
 
 
+def test_cases_that_were_skipped_for_one_reason_stand_in_one_line(reader: Reader) -> None:
+    session = build_session(state=Session.State.DONE)
+    reason = "needs memory on NUMA node 1"
+    notes = [
+        {
+            "benchmark": "folio-copy",
+            "case": f"folio_copy-{number}",
+            "core_type": core,
+            "outcome": "skipped",
+            "reason": reason,
+        }
+        for number in range(90)
+        for core in ("big", "little")
+    ]
+    notes.append({"benchmark": "mm-basic", "case": "copy", "outcome": "failed", "reason": "ended with 1"})
+    Boot.objects.filter(session=session, position=0).update(notes=notes)
+    text = reader.read(f"/sessions/{session.pk}/")
+    assert text.count(reason) == 1
+    assert f"folio-copy/folio_copy-0 and 89 more: skipped {reason}" in text
+    assert "mm-basic/copy: failed ended with 1" in text
+
+
 def test_history_of_a_session_is_its_own(reader: Reader) -> None:
     series = build_series()
     mine = build_session(series, build_machine("bench-1", "zen3"))

@@ -209,6 +209,21 @@ def test_case_that_gave_nothing_is_a_gap_with_the_agents_reason() -> None:
     ]
 
 
+def test_cases_that_were_skipped_for_one_reason_are_one_gap() -> None:
+    series = build_series()
+    session = measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
+    skipped = [
+        {"benchmark": "folio-copy", "case": f"copy-{number}", "outcome": "skipped", "reason": "needs NUMA node 1"}
+        for number in range(90)
+    ]
+    other = {"benchmark": "mm-basic", "case": "fault-thp", "outcome": "failed", "reason": "no huge pages"}
+    session.boots.filter(arm="base").update(notes=[*skipped, other])
+    assert [gap["reason"] for gap in judged(series.pk).gaps] == [
+        "copy-0 and 89 more: base kernel: needs NUMA node 1",
+        "fault-thp: base kernel: no huge pages",
+    ]
+
+
 def test_case_that_one_kernel_cannot_run_is_inconclusive_with_the_agents_reason() -> None:
     series = build_series()
     session = measured_session(series, physical("h1", "haswell"), {"copy": STEADY})

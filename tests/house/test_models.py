@@ -4,6 +4,8 @@ import pytest
 from django.apps import apps
 from django.core.management import call_command
 from django.db import connection, models
+from django.db.migrations import AddField
+from django.db.migrations.loader import MigrationLoader
 
 from server.core.states import Stateful
 
@@ -50,3 +52,17 @@ def test_constraint_in_the_database_names_every_state(model: type[Stateful]) -> 
 @pytest.mark.django_db
 def test_migrations_hold_all_that_models_say() -> None:
     call_command("makemigrations", check=True, dry_run=True, verbosity=0)
+
+
+def test_column_that_came_later_has_a_default_in_the_database() -> None:
+    """The running old version writes rows without it while the new one is being started."""
+    loader = MigrationLoader(None)
+    state = loader.project_state()
+    added = [
+        state.models[app, operation.model_name_lower].fields[operation.name]
+        for (app, _name), migration in loader.disk_migrations.items()
+        for operation in migration.operations
+        if isinstance(operation, AddField) and not migration.initial and migration.__module__.startswith("migrations.")
+    ]
+    assert added
+    assert [field for field in added if not field.null and not field.has_db_default()] == []

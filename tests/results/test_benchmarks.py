@@ -7,7 +7,7 @@ from server.core.errors import DomainError
 from server.results.benchmarks import load_benchmark, source_version
 from server.results.models import Case
 from server.results.selectors import case_orders
-from tests.builders import build_build, build_machine
+from tests.builders import build_build, build_machine, build_measurement, build_session
 from tests.house.sources import ROOT
 
 TOML = """
@@ -117,6 +117,24 @@ def test_case_that_is_gone_is_disabled_and_kept(folder: Path) -> None:
     assert Case.objects.count() == 3
 
 
+@pytest.mark.django_db
+def test_metric_that_is_gone_is_asked_of_no_agent(folder: Path) -> None:
+    load_benchmark(folder)
+    (folder / "benchmark.toml").write_text(TOML.replace('name = "time"', 'name = "duration"'))
+    load_benchmark(folder)
+    assert {order.metrics for order in case_orders()} == {("duration",)}
+
+
+@pytest.mark.django_db
+def test_metric_that_was_measured_cannot_go(folder: Path) -> None:
+    load_benchmark(folder)
+    build_measurement(build_session().boots.get(position=0), [1.0] * 6)
+    (folder / "benchmark.toml").write_text(TOML.replace('name = "time"', 'name = "duration"'))
+    with pytest.raises(DomainError, match="metric time is gone but was measured: give the benchmark a new name"):
+        load_benchmark(folder)
+    assert {order.metrics for order in case_orders()} == {("time",)}
+
+
 def test_version_changes_with_any_file_and_with_nothing_else(folder: Path) -> None:
     before = source_version(folder)
     assert source_version(folder) == before
@@ -154,3 +172,13 @@ def test_kernels_with_modules_of_an_older_version_are_built_again(folder: Path, 
     load_benchmark(folder)
     build.refresh_from_db()
     assert build.recipe.startswith("retired") == retired
+
+
+@pytest.mark.django_db
+def test_kernels_whose_modules_lack_a_new_benchmark_are_built_again(folder: Path) -> None:
+    build = build_build()
+    Artifact.objects.create(build=build, kind=Artifact.Kind.MODULES, sha256="5" * 64, size=1)
+    (folder / "benchmark.toml").write_text(TOML + '[program]\nkind = "module"\n')
+    load_benchmark(folder)
+    build.refresh_from_db()
+    assert build.recipe.startswith("retired")

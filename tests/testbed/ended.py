@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+from tidemark_agent.prepare import JOURNAL_NAME
+
 from server.core.models import Transition
 from server.lab.models import Attempt, AttemptState, Boot, BootState
 from server.results.models import Measurement
@@ -41,6 +43,7 @@ def assert_disk_is_clean(disk: Disk, folder: Path) -> None:
     state = disk.repaired().copy_out(STATE, folder)
     names = sorted(str(path.relative_to(state)) for path in state.rglob("*") if path.is_file())
     assert not (state / "lab" / "session.jsonl").exists(), names
+    assert not (state / JOURNAL_NAME).exists(), names
     left = [name for name in names if name.startswith("spool/") and name.endswith(".json")]
     assert left == [], names
 

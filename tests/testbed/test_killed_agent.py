@@ -31,8 +31,9 @@ if [ ! -e /killed ]; then
     sync
     kill -9 $agent
     wait $agent
+    status=$?
     dmesg -n 1
-    echo "testbed: agent ended with $?"
+    echo "testbed: agent ended with $status"
     python3 {AGENT} service & agent=$!
 fi
 wait $agent

@@ -14,8 +14,9 @@ from tidemark_agent.text import clean_text, last_bytes
 
 TAIL_BYTES = 8 * 1024
 _PANIC = re.compile(r"Kernel panic - not syncing.*")
-# `timeout -s KILL` of busybox ends so when it killed the program.
+# `timeout -s KILL` of busybox ends so when it killed the program, and when the kernel did.
 _KILLED = 137
+_OOM_KILLS = re.compile(r"oom_kill (\d{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def measurements_of(console: Console, cases: Sequence[PlannedCase]) -> tuple[lis
     """What each planned case gave: all its metrics with all their values, or a note that says why not."""
     measured: list[Measurement] = []
     notes: list[Note] = []
+    oom_kills = 0
     for number, case in enumerate(cases):
         name = f"case-{number}"
         section = console.sections.get(name)
@@ -119,8 +121,9 @@ def measurements_of(console: Console, cases: Sequence[PlannedCase]) -> tuple[lis
             reason = "did not come to its end" if name in console.begun else "was not reached"
             notes.append(Note(case.benchmark, case.case, "missing", reason))
             continue
+        before, oom_kills = oom_kills, max(oom_kills, _oom_kills(console, number))
         found = json_values(section.lines, case.case, case.metrics)
-        problem = _problem(section, found, case)
+        problem = _problem(section, found, case, oom_kills=oom_kills - before)
         if problem is None:
             measured += [
                 Measurement(case.benchmark, case.version, case.case, metric, tuple(values), case.warmup)
@@ -131,7 +134,16 @@ def measurements_of(console: Console, cases: Sequence[PlannedCase]) -> tuple[lis
     return measured, notes
 
 
-def _problem(section: Section, found: Mapping[str, list[float]], case: PlannedCase) -> Note | None:
+def _oom_kills(console: Console, number: int) -> int:
+    """How many processes the kernel had killed for want of memory by the end of a case that was killed."""
+    found = _OOM_KILLS.search(console.text(f"oom-{number}"))
+    return int(found[1]) if found else 0
+
+
+def _problem(section: Section, found: Mapping[str, list[float]], case: PlannedCase, *, oom_kills: int) -> Note | None:
+    if section.status == _KILLED and oom_kills:
+        reason = f"memory ran out: processes killed by the kernel: {oom_kills}"
+        return Note(case.benchmark, case.case, "oom", reason)
     if section.status == _KILLED:
         return Note(case.benchmark, case.case, "timeout", f"ran longer than {case.timeout_seconds} s")
     if section.status != 0:

@@ -39,6 +39,8 @@ section clock $b cat /sys/devices/system/clocksource/clocksource0/current_clocks
 number=0
 while read -r seconds program name runs; do
 	section case-$number $b timeout -s KILL "$seconds" "$program" "$name" "$runs"
+	# Killed: by the time limit, or by the kernel for want of memory.
+	[ "$status" = 137 ] && section oom-$number $b grep -w oom_kill /proc/vmstat
 	number=$((number + 1))
 done < /cases
 section bye echo done

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark_agent.boot.words import LEAVING
 from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.process import capture
@@ -37,16 +38,26 @@ class Reboots:
 
     def _go_down(self, chosen: Sequence[str], by_systemd: Sequence[str], bare: Sequence[str]) -> None:
         os.sync()
+        self._say_goodbye()
         if chosen or (self.root / "run/systemd/system").is_dir():
             _run(chosen or by_systemd)
             return
         self._remount_read_only()
         try:
             _run(bare)
-        except InfrastructureError:
+        except (InfrastructureError, OSError):
             # Nothing can be written any more, so there is no way but down.
             self._press("b")
             raise
+
+    def _say_goodbye(self) -> None:
+        """Errors reach every console, that of pstore too, however quiet the kernel was told to be."""
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self.root / "dev/kmsg", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, f"<3>{LEAVING}\n".encode())
+            finally:
+                os.close(descriptor)
 
     def _remount_read_only(self) -> None:
         """What a clean shutdown does for file systems: GRUB reads them without replaying their journals."""

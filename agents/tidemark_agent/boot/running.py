@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +13,18 @@ from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.text import clean_text, last_bytes
 
 _LARGEST_RECORD = 8192
+_LONGEST_BUILD_ID = 64
+_BOOT_ID = re.compile(r"[0-9a-f-]{1,36}")
 _MOST_RECORDS = 100_000
 
 
 @dataclass(frozen=True)
 class RunningSystem:
-    """The running kernel: its random boot id, its build id ("" if it shows none), and our nonce on its command line."""
+    """The running kernel: its random boot id, its build id ("" if it shows none), and our nonce on its command line.
+
+    A kernel under test may show anything: a boot id that is none is "" and a long build id is cut, or the service would
+    refuse the result.
+    """
 
     boot_id: str
     build_id: str
@@ -32,14 +39,16 @@ class RunningSystem:
 def running_system(root: Path = Path("/")) -> RunningSystem:
     """What runs now; raises InfrastructureError where /proc does not tell."""
     try:
-        boot_id = (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        boot_id = (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii", errors="replace").strip()
         line = (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").strip()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InfrastructureError(f"the running kernel cannot be told: {error}") from error
+    boot_id = boot_id if _BOOT_ID.fullmatch(boot_id) else ""
     notes = b""
     with contextlib.suppress(OSError):
         notes = (root / "sys/kernel/notes").read_bytes()
-    return RunningSystem(boot_id=boot_id, build_id=build_id_of_notes(notes), nonce=nonce_of(line), command_line=line)
+    build_id = build_id_of_notes(notes)[:_LONGEST_BUILD_ID]
+    return RunningSystem(boot_id=boot_id, build_id=build_id, nonce=nonce_of(line), command_line=line)
 
 
 def kernel_log_tail(device: Path = Path("/dev/kmsg")) -> str:

@@ -36,7 +36,7 @@ def judge_boot(
         return Verdict(*_without_user_space(console, timed_out=timed_out), facts=None)
     measurements, notes = measurements_of(console, cases)
     outcome, reason = _outcome(
-        console, kernel, boot_id=boot_id, build_id=build_id, timed_out=timed_out, is_empty=not measurements
+        console, kernel, boot_id=boot_id, build_id=build_id, timed_out=timed_out, notes=None if measurements else notes
     )
     if outcome != "measured":
         return Verdict(outcome, reason, boot_id, build_id, facts, notes=tuple(notes))
@@ -51,8 +51,15 @@ def _without_user_space(console: Console, *, timed_out: bool) -> tuple[str, str]
 
 
 def _outcome(  # noqa: PLR0911 (a list of cases, the first that fits)
-    console: Console, kernel: KernelImage, *, boot_id: str, build_id: str, timed_out: bool, is_empty: bool
+    console: Console,
+    kernel: KernelImage,
+    *,
+    boot_id: str,
+    build_id: str,
+    timed_out: bool,
+    notes: Sequence[Note] | None,
 ) -> tuple[str, str]:
+    """`notes` are those of all cases when none gave a measurement, else None."""
     if console.panic:
         return "panic", console.panic
     if build_id and build_id != kernel.build_id:
@@ -65,14 +72,10 @@ def _outcome(  # noqa: PLR0911 (a list of cases, the first that fits)
         return "wrong-kernel", "the kernel showed no build id"
     if not boot_id:
         return "wrong-kernel", "the kernel showed no boot id"
-    if is_empty:
-        return "timeout" if _all_killed(console) else "infrastructure", "no case gave a measurement"
+    if notes is not None:
+        is_late = bool(notes) and all(note.outcome == "timeout" for note in notes)
+        return "timeout" if is_late else "infrastructure", "no case gave a measurement"
     return "measured", ""
-
-
-def _all_killed(console: Console) -> bool:
-    statuses = {section.status for name, section in console.sections.items() if name.startswith("case-")}
-    return statuses == {137}
 
 
 def _facts(console: Console, hypervisor: str, clock: str) -> Facts | None:

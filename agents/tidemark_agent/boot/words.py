@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from tidemark_agent.errors import InfrastructureError
 
 NONCE_WORD = "tidemark.boot="
+# In the log of a kernel that hands over to the next: how it dies from here on is not the next one's doing.
+LEAVING = "tidemark-agent leaves this kernel"
 # x86 kernels keep 2048 bytes including the final NUL, and cut off the rest without a word.
 _LONGEST = 2047
 # BOOT_IMAGE and initrd are what the boot loader adds; the rest we set ourselves.

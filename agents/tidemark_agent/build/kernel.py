@@ -24,6 +24,8 @@ from tidemark_agent.log import Log
 _IMAGES = {"x86_64": ("bzImage", "arch/x86/boot/bzImage")}
 _FRAGMENT = "tidemark.fragment"
 _STAMP = "tidemark.stamp"
+# That of a kernel with everything in it has less than one MiB.
+_LARGEST_CONFIG = 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,8 @@ class KernelBuilder:
             maker.merge_fragment(_FRAGMENT)
             maker.make("olddefconfig")
         take_file(objects, ".config", config)
+        if config.stat().st_size > _LARGEST_CONFIG:
+            raise KernelError(f".config takes more than {_LARGEST_CONFIG // 1024**2} MiB")
         lost = lost_symbols(self.job.fragment, config.read_text(encoding="utf-8", errors="replace"))
         if lost:
             raise KernelError(f"config symbols not kept: {', '.join(lost[:20])}")

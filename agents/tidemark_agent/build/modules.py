@@ -29,6 +29,8 @@ _LARGEST_TOTAL: Final = 2 * 1024**3
 # What the service takes of one file.
 _LARGEST_ARCHIVE: Final = 512 * 1024**2
 _MOST_FILES: Final = 50_000
+# A kernel with everything in it exports some ten thousand names, which is a few MiB.
+_LARGEST_SYMBOLS: Final = 64 * 1024**2
 # A source that can do with or without a function of the kernel asks `#ifdef TIDEMARK_HAS_FOLIO_COPY`.
 _ASKED: Final = re.compile(rb"\bTIDEMARK_HAS_([A-Z0-9_]+)\b")
 
@@ -85,6 +87,9 @@ class ModuleArchive:
         """The names that this kernel has for modules."""
         copy = self.scratch / "module-symvers"
         take_file(self.maker.objects, "Module.symvers", copy)
+        # It is the build's own work, and may be as large as a build's files may get.
+        if copy.stat().st_size > _LARGEST_SYMBOLS:
+            raise KernelError(f"Module.symvers takes more than {_LARGEST_SYMBOLS // 1024**2} MiB")
         lines = copy.read_text(encoding="utf-8", errors="replace").splitlines()
         return frozenset(words[1] for line in lines if len(words := line.split("\t")) > 1)
 
@@ -127,7 +132,10 @@ def _make_anew(folder: Path) -> None:
     if folder.is_symlink() or folder.is_file():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
+    try:
+        folder.mkdir()
+    except FileExistsError as error:
+        raise KernelError(f"the build left {folder.name}, which cannot be removed") from error
 
 
 def _plain_files(root: Path, below: str) -> Iterator[str]:

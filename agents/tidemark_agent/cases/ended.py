@@ -13,3 +13,7 @@ class CaseEndedError(AgentError):
         self.outcome = outcome
         self.reason = reason
         self.evidence = evidence
+
+
+class StuckError(CaseEndedError):
+    """A process of the case was killed and is still there, so nothing more can be measured until the next boot."""

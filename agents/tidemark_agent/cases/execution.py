@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.cases.ended import CaseEndedError
+from tidemark_agent.cases.ended import CaseEndedError, StuckError
 from tidemark_agent.cases.numbers import parse_cpus
 from tidemark_agent.cases.output import LONGEST_REASON, error_text
 from tidemark_agent.cases.room import file_sizes, size_of
@@ -121,6 +121,9 @@ class Executor:
         with output.open("rb") as file:
             text = clean_text(file.read(_LARGEST_OUTPUT))
         done = Execution(text, finished, _read_report(report), oom_kills(self.root) - before)
+        if finished.is_stuck:
+            reason = f"{Path(argv[0]).name} cannot be killed: it hangs in the kernel"
+            raise StuckError("timeout" if finished.timed_out else "failed", reason, done.evidence)
         _require_good_end(argv[0], done, limits)
         return done
 

@@ -74,7 +74,9 @@ def listed_cases(config: AgentConfig | None) -> Iterator[Listed]:
 
 def why_not(benchmark: Benchmark, case: Case, core: CoreKind, surroundings: Surroundings, scratch: Path) -> str:
     """Why the case cannot be run here, as far as it can be told without running it; "" if nothing speaks against it."""
-    problem = unmet(case.needs, core, surroundings.root) or disk_problem(int(case.needs.get("disk_mb", 0)), scratch)
+    # Cases work below the state directory, which may be on another disk than temporary files.
+    disk = surroundings.state if surroundings.state.is_dir() else scratch
+    problem = unmet(case.needs, core, surroundings.root) or disk_problem(int(case.needs.get("disk_mb", 0)), disk)
     if problem:
         return problem
     program = benchmark.program

@@ -18,6 +18,7 @@ from tidemark_agent.cases.ended import CaseEndedError
 from tidemark_agent.cases.model import Surroundings
 from tidemark_agent.cases.numbers import count_of, parse_cpus
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.process import clean_environment
 
 _PLACE = re.compile(r"\{([a-z]+)(?::([^{}]+))?\}")
 _CHUNK = 1 << 20
@@ -109,6 +110,17 @@ def _helpers(case: Case, surroundings: Surroundings) -> dict[str, Path]:
             raise CaseEndedError("skipped", f"needs {name}: [programs] in agent.toml says where it is, with its sha256")
         found[name] = place
     return found
+
+
+def path_to_helpers(case: Case, ready: Ready, surroundings: Surroundings, folder: Path) -> dict[str, str]:
+    """The environment in which the case finds by name what agent.toml names: what is recorded is what runs."""
+    chosen = [name for name in case.needs.get("programs", []) if name in surroundings.programs and name in ready.files]
+    if not chosen:
+        return {}
+    folder.mkdir()
+    for name in chosen:
+        (folder / name).symlink_to(ready.files[name])
+    return {"PATH": f"{folder}:{clean_environment()['PATH']}"}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The directories that a case works in, below the agent's state: `cases/scratch-...` and `cases/kept/...`.
 
 Scratch is new for each case and gone after it. What is kept belongs to one benchmark in one boot (an unpacked source
-tree, say); what another boot or a killed agent left is removed when it is met.
+tree, say). What another boot left is removed when it is met, and what an agent left that was killed in this one a day
+later: a session with a power cut in each boot would fill the disk else.
 """
 
 import contextlib
@@ -18,12 +19,12 @@ _BLOCK_BYTES = 512
 
 
 @contextlib.contextmanager
-def scratch_directory(state: Path) -> Iterator[Path]:
+def scratch_directory(state: Path, root: Path) -> Iterator[Path]:
     """A new empty directory, removed with all that is in it at the end."""
-    base = state / "cases"
+    base, ours = state / "cases", f"scratch-{_boot(root)}-"
     base.mkdir(parents=True, exist_ok=True)
-    _forget_old(base)
-    path = Path(tempfile.mkdtemp(prefix="scratch-", dir=base))
+    _forget_old(base, ours)
+    path = Path(tempfile.mkdtemp(prefix=ours, dir=base))
     try:
         yield path
     finally:
@@ -32,7 +33,7 @@ def scratch_directory(state: Path) -> Iterator[Path]:
 
 def kept_directory(state: Path, name: str, root: Path) -> Path:
     """The directory that `name` keeps while this boot lasts; those of other boots are removed."""
-    boot = (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
+    boot = _boot(root)
     base = state / "cases" / "kept"
     path = base / f"{name}-{boot}"
     path.mkdir(parents=True, exist_ok=True)
@@ -61,8 +62,14 @@ def _files(directories: Iterable[Path]) -> Iterator[os.stat_result]:
                     yield Path(folder, name).lstat()
 
 
-def _forget_old(base: Path) -> None:
+def _boot(root: Path) -> str:
+    return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
+
+
+def _forget_old(base: Path, ours: str) -> None:
+    """In this boot another agent may be running a case by hand; in an earlier one nobody is any more."""
     for path in base.glob("scratch-*"):
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime < time.time() - _FORGOTTEN_SECONDS:
+            is_old = path.stat().st_mtime < time.time() - _FORGOTTEN_SECONDS
+            if is_old or not path.name.startswith(ours):
                 shutil.rmtree(path, ignore_errors=True)

@@ -9,11 +9,11 @@ from typing import Any
 
 from tidemark_agent.assignment import PlannedCase
 from tidemark_agent.benchmarks import Benchmark, find_benchmark
-from tidemark_agent.cases.ended import CaseEndedError
+from tidemark_agent.cases.ended import CaseEndedError, StuckError
 from tidemark_agent.cases.execution import EVIDENCE_BYTES, Executor
 from tidemark_agent.cases.model import CaseResult, Surroundings
 from tidemark_agent.cases.needs import disk_problem, unmet
-from tidemark_agent.cases.programs import Hashes, Places, Ready, make_ready
+from tidemark_agent.cases.programs import Hashes, Places, Ready, make_ready, path_to_helpers
 from tidemark_agent.cases.room import kept_directory, scratch_directory
 from tidemark_agent.cases.runs import Runs
 from tidemark_agent.errors import AgentError, InfrastructureError, StoppedError, file_trouble
@@ -36,6 +36,7 @@ class CaseRunner:
         self._surroundings = surroundings
         self._benchmarks = benchmarks
         self._hashes = Hashes()
+        self._stuck = ""
 
     def run(self, case: PlannedCase, core_type: CoreKind, settle: Settle | None = None) -> CaseResult:
         """Run all of the case on `core_type`; whatever goes wrong is in the result, except StoppedError.
@@ -43,16 +44,21 @@ class CaseRunner:
         `settle` makes the settings that the case asks for, while its program runs: not before it is known that the case
         can be run at all, for pools of huge pages take the memory that its needs are about.
         """
+        if self._stuck:
+            # It may hold locks, or spin on a CPU that is measured on.
+            return _result(case, core_type, "infrastructure", f"not measured after {self._stuck}")
         try:
             return self._measured(case, core_type, settle or _settle_nothing)
         except StoppedError:
             raise
+        except StuckError as ended:
+            self._stuck = f"{case.benchmark}/{case.case}: {ended.reason}"
+            return _result(case, core_type, ended.outcome, ended.reason, ended.evidence)
         except CaseEndedError as ended:
             return _result(case, core_type, ended.outcome, ended.reason, ended.evidence)
-        except OSError as error:
-            return _result(case, core_type, "infrastructure", file_trouble(error))
-        except AgentError as error:
-            return _result(case, core_type, "infrastructure", str(error))
+        except (AgentError, OSError) as error:
+            reason = file_trouble(error) if isinstance(error, OSError) else str(error)
+            return _result(case, core_type, "infrastructure", reason)
         except Exception as error:
             self._surroundings.log.exception("case-broke", benchmark=case.benchmark, case=case.case)
             return _result(case, core_type, "infrastructure", f"the agent failed: {error!r}")
@@ -62,7 +68,7 @@ class CaseRunner:
         problem = unmet(benchmark.needs_of(planned.case), core, self._surroundings.root)
         if problem:
             raise CaseEndedError("skipped", problem)
-        with scratch_directory(self._surroundings.state) as scratch:
+        with scratch_directory(self._surroundings.state, self._surroundings.root) as scratch:
             return self._run_in(scratch, benchmark, planned, core, settle)
 
     def _run_in(
@@ -86,7 +92,10 @@ class CaseRunner:
             cpus=core.cpus,
             root=surroundings.root,
             stop=surroundings.stop,
-            environment={key: places.fill(value) for key, value in case.environment.items()},
+            environment={
+                **path_to_helpers(case, ready, surroundings, scratch / "helpers"),
+                **{key: places.fill(value) for key, value in case.environment.items()},
+            },
             directory=ready.directory,
         )
         runs = Runs(
@@ -135,6 +144,11 @@ def wanted_benchmark(planned: PlannedCase, benchmarks: Traversable | None = None
         )
     if planned.case not in benchmark.cases:
         raise InfrastructureError(f"benchmark {planned.benchmark} has no case {planned.case}")
+    if unknown := sorted(set(planned.metrics) - set(benchmark.metrics)):
+        raise InfrastructureError(f"benchmark {planned.benchmark} has no metric {unknown[0]}")
+    if not planned.metrics or not 0 <= planned.warmup < planned.runs:
+        # Nothing would be missing in nothing, and count as measured.
+        raise InfrastructureError(f"the plan wants no value of {planned.benchmark}/{planned.case}")
     return benchmark
 
 

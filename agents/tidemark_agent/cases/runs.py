@@ -9,7 +9,7 @@ from typing import Any
 from tidemark_agent.assignment import PlannedCase
 from tidemark_agent.benchmarks import Benchmark
 from tidemark_agent.cases.counters import below_perf, read_counters
-from tidemark_agent.cases.ended import CaseEndedError
+from tidemark_agent.cases.ended import CaseEndedError, StuckError
 from tidemark_agent.cases.execution import Execution, Executor, Limits
 from tidemark_agent.cases.model import Surroundings
 from tidemark_agent.cases.output import count_problem
@@ -63,6 +63,8 @@ class Runs:
         try:
             self._execute(below_perf(perf, self.counted, output), time.monotonic() + self.planned.timeout_seconds)
             counted, missing = read_counters(output.read_text(encoding="utf-8", errors="replace"))
+        except StuckError:
+            raise
         except (CaseEndedError, InfrastructureError, OSError) as error:
             self.surroundings.log.warning("no-counters", case=self.planned.case, reason=str(error)[:_LONGEST_REASON])
             return {}
@@ -76,6 +78,8 @@ class Runs:
         )
         try:
             return self.executor.execute(argv, limits)
+        except StuckError:
+            raise
         except CaseEndedError as ended:
             if ended.outcome == "timeout":
                 reason = f"ran longer than {self.planned.timeout_seconds} s"

@@ -105,6 +105,9 @@ def _decide_current(progress: Progress, running: RunningSystem, boot: PlannedBoo
     if running.build_id != progress.job.kernels[boot.arm].build_id:
         return Decision(Step.WRONG, boot)
     booted = progress.booted
-    if booted is None or booted.boot_id != running.boot_id:
+    if booted is None:
         return Decision(Step.ENTER, boot)
+    if booted.boot_id != running.boot_id:
+        # The machine went down while it measured. Should the kernel die of it each time, that must have an end.
+        return Decision(Step.JUDGE, boot)
     return Decision(Step.MEASURE, boot)

@@ -9,7 +9,7 @@ from typing import Any
 from tidemark_agent.assignment import PlannedBoot, read_assignment
 from tidemark_agent.boot.evidence import Evidence
 from tidemark_agent.boot.running import RunningSystem
-from tidemark_agent.errors import InfrastructureError, RefusedError, file_trouble
+from tidemark_agent.errors import AgentError, InfrastructureError, RefusedError, file_trouble
 from tidemark_agent.lab.decide import CURRENT, MOST_SILENT, Decision, Step, decide
 from tidemark_agent.lab.journal import Journal
 from tidemark_agent.lab.ports import Machine, Service, SupersededError
@@ -19,6 +19,7 @@ from tidemark_agent.log import Log
 # A test kernel that cannot start the next one: back to the safe kernel, which can.
 _MOST_RETURNS = 3
 _NOT_FOUND = 404
+_LONGEST_REASON = 500
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,19 @@ class Engine:
 
     def _measure(self, progress: Progress, boot: PlannedBoot, running: RunningSystem) -> None:
         self.service.tell(f"boot {boot.position} ({boot.arm}): measuring")
-        body = self.machine.measure(progress, boot, running)
-        self._record(boot, body)
+        try:
+            body = self.machine.measure(progress, boot, running)
+        except InfrastructureError as error:
+            self._fail(progress, boot, "infrastructure", str(error), boot_id=running.boot_id, build_id=running.build_id)
+        except (AgentError, OSError):
+            raise
+        except Exception as error:
+            # What a kernel under test shows of itself may be anything. The agent must get home from it.
+            self.log.exception("measuring-failed", position=boot.position)
+            reason = f"the agent failed while it measured: {error!r}"[:_LONGEST_REASON]
+            self._fail(progress, boot, "infrastructure", reason, boot_id=running.boot_id, build_id=running.build_id)
+        else:
+            self._record(boot, body)
 
     def _wrong(self, progress: Progress, boot: PlannedBoot, running: RunningSystem) -> None:
         armed = progress.armed
@@ -166,7 +178,8 @@ class Engine:
         """The kernel is gone. A panic on record is its own fault; without any trace it may have been a power cut."""
         armed = progress.armed
         assert armed is not None
-        found = self.machine.evidence(armed.nonce, armed.known)
+        # A boot without a nonce was started by somebody else: no record can be told to be its own.
+        found = self.machine.evidence(armed.nonce, armed.known) if armed.nonce else Evidence()
         if found.panic:
             self._fail(progress, boot, "panic", found.panic, tail=found.tail)
         elif progress.silent < MOST_SILENT:

@@ -113,6 +113,8 @@ class Deadline:
 
     def __exit__(self, *_exc: object) -> None:
         self._timer.cancel()
+        # If its time came just now, all that it does is done when this returns.
+        self._timer.join()
 
     def _end(self) -> None:
         self.is_over = True

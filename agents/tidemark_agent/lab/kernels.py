@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,9 +45,11 @@ class KernelStore:
 
     def fetch(self, kernels: Iterable[KernelImage]) -> None:
         """Bring all that a session needs to this disk: a kernel under test may have no network."""
-        for kernel in kernels:
-            for sha256 in filter(None, (kernel.image, kernel.modules)):
-                self._fetched(sha256)
+        needed = [sha256 for kernel in kernels for sha256 in (kernel.image, kernel.modules) if sha256]
+        for sha256 in needed:
+            self._fetched(sha256)
+        # By a clock that was set back what was just fetched looks oldest.
+        _keep_newest(self._directory("kernels"), _KEPT, needed)
 
     def image(self, kernel: KernelImage) -> Path:
         return self._fetched(kernel.image)
@@ -121,7 +123,6 @@ class KernelStore:
                 raise StoppedError("stopped while a kernel was fetched") from error
             raise InfrastructureError(f"the server does not give {sha256}: {error}") from error
         settle(path, path)
-        _keep_newest(directory, _KEPT)
         return path
 
     def _unpacked(self, kernel: KernelImage) -> Path:
@@ -163,7 +164,8 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _keep_newest(directory: Path, count: int) -> None:
+def _keep_newest(directory: Path, count: int, needed: Collection[str]) -> None:
     files = sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in files[count:]:
-        path.unlink(missing_ok=True)
+        if path.name not in needed:
+            path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from tidemark_agent.lab.decide import CURRENT
 from tidemark_agent.lab.journal import Journal
 from tidemark_agent.lab.kernels import KernelStore
 from tidemark_agent.lab.measure import Measuring
-from tidemark_agent.lab.progress import Progress
+from tidemark_agent.lab.progress import Progress, progress_of
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import Preparation
 
@@ -68,7 +68,7 @@ class LabMachine:
     def kernel_files(self, job: SessionJob, boot: PlannedBoot, nonce: str) -> KernelFiles:
         kernel = job.kernels[boot.arm]
         self.kernels.fetch(job.kernels.values())
-        base = self.config.boot.command_line or self.running().command_line
+        base = self.config.boot.command_line or self._safe_command_line()
         more = job.options.get("command_line", "")
         if not isinstance(more, str):
             raise InfrastructureError(f"the machine's option command_line is {more!r}")
@@ -78,6 +78,10 @@ class LabMachine:
             command_line=command_line(base, words=[self.config.boot.words, more], nonce=nonce),
             initramfs=self.kernels.prepare(kernel),
         )
+
+    def _safe_command_line(self) -> str:
+        """What the safe kernel was started with: a test kernel's own line has this machine's words in it already."""
+        return progress_of(self.journal.entries()).safe_command_line or self.running().command_line
 
     def evidence(self, nonce: str, known: tuple[str, ...]) -> Evidence:
         return collect_evidence(self.root, nonce, known)

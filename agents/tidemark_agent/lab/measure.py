@@ -71,6 +71,7 @@ class Measuring:
         seconds = progress.job.boot_timeout_seconds
         limit = Deadline(seconds, self.stop, self.log)
         # Only a kernel under test hangs. One that was not started for this has no deadline either: it is up for days.
+        trouble = ""
         device = self.config.boot.watchdog if running.is_test_kernel else ""
         with limit if running.is_test_kernel else nullcontext(), Watchdog(device, seconds, self.log):
             try:
@@ -79,12 +80,14 @@ class Measuring:
                 if not limit.is_over:
                     raise
             except InfrastructureError as error:
-                return {**failed_body("infrastructure", str(error), began=began, **proof), "facts": dict(seen.facts)}
+                trouble = str(error) or type(error).__name__
             finally:
                 self.preparation.restore()
         if limit.is_over:
             # Only the cases were to be ended by it, whatever they had come to.
             self.stop.clear()
+        if trouble:
+            return {**failed_body("infrastructure", trouble, began=began, **proof), "facts": dict(seen.facts)}
         return boot_result(
             results=seen.results,
             cases=progress.job.cases,

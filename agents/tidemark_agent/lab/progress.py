@@ -41,6 +41,7 @@ class Progress:
     agent: str = ""
     begun_at: float = 0.0
     safe_build_id: str = ""
+    safe_command_line: str = ""
     assignment: Assignment | None = None
     outcomes: dict[int, dict[str, Any]] = field(default_factory=dict)
     spooled: set[int] = field(default_factory=set)
@@ -86,6 +87,7 @@ def progress_of(entries: Iterable[Mapping[str, Any]]) -> Progress:
 def _begun(progress: Progress, entry: Mapping[str, Any]) -> None:
     progress.key, progress.agent = str(entry["key"]), str(entry["agent"])
     progress.safe_build_id, progress.begun_at = str(entry["build_id"]), float(entry["at"])
+    progress.safe_command_line = str(entry.get("command_line", ""))
 
 
 def _claimed(progress: Progress, entry: Mapping[str, Any]) -> None:

@@ -13,6 +13,8 @@ _NO_MEASUREMENT = "no case gave a measurement"
 # The service takes a MiB; what stands around the samples needs some of it.
 MOST_CONDITION_BYTES = 1024**2 - 16 * 1024
 _LONGEST_NOTE = 500
+# The service takes no result with more.
+MOST_NOTES = 10_000
 
 
 def boot_result(
@@ -43,7 +45,7 @@ def boot_result(
         "facts": dict(facts),
         "console_tail": console_tail,
         "measurements": [values for result in measured for values in _measurements(result)],
-        "notes": notes,
+        "notes": notes[:MOST_NOTES],
         "conditions": conditions_of(results, settings, noise),
     }
 
@@ -90,7 +92,13 @@ def _unreached(
     done = {(r["benchmark"], r["case"], r["core_type"]) for r in results}
     reason = "the boot's time was over before it"
     return [
-        {"benchmark": case.benchmark, "case": case.case, "outcome": "timeout", "reason": reason}
+        {
+            "benchmark": case.benchmark,
+            "case": case.case,
+            "core_type": core.name,
+            "outcome": "timeout",
+            "reason": reason,
+        }
         for core in cores
         for case in cases
         if (case.benchmark, case.case, core.name) not in done

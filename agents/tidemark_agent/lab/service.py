@@ -1,8 +1,8 @@
 """`service`: started at every boot. Goes on with the session that is under way, or begins the installed one."""
 
+import contextlib
 import os
 import signal
-import threading
 import time
 import uuid
 from dataclasses import dataclass
@@ -14,14 +14,22 @@ from tidemark_agent.client import Client
 from tidemark_agent.config import AgentConfig, ConfigError, read_config
 from tidemark_agent.credentials import token_reader
 from tidemark_agent.disk import write_durably
-from tidemark_agent.errors import InfrastructureError, RefusedError, StoppedError, UnreachableError, file_trouble
-from tidemark_agent.lab.engine import Engine
+from tidemark_agent.errors import (
+    InfrastructureError,
+    RefusedError,
+    StoppedError,
+    UnauthorizedError,
+    UnreachableError,
+    file_trouble,
+)
+from tidemark_agent.lab.engine import Engine, failed_body
 from tidemark_agent.lab.installed import forget_key, installed_key
 from tidemark_agent.lab.journal import Journal, JournalError
 from tidemark_agent.lab.kernels import KernelStore
 from tidemark_agent.lab.live import LiveLog
 from tidemark_agent.lab.machine import LabMachine
 from tidemark_agent.lab.progress import Progress, progress_of
+from tidemark_agent.lab.stopping import Stop
 from tidemark_agent.lab.uplink import Uplink
 from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
@@ -35,6 +43,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 3600.0
 # How often a kernel under test without a session is left: should it come back each time, an operator must look.
 _MOST_STRAYS = 3
 _RESTART_SECONDS = 600.0
+_FAILED_INSIDE = "the agent failed in this kernel; its log says how"
 
 
 def run_service(config_file: Path) -> int:
@@ -46,16 +55,31 @@ def run_service(config_file: Path) -> int:
     except ConfigError as error:
         log.failure("configuration", reason=str(error))
         return REFUSED
-    config.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = try_lock(config.state_dir / "lab" / "service.lock", patience=_LOCK_PATIENCE)
-    if lock is None:
-        log.info("already-running")
-        return DONE
-    stop = threading.Event()
+    stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: stop.end())
+    return serve(LabService(config, live, log, stop))
+
+
+def serve(service: "LabService") -> int:
+    """Run it as the only one on this machine; a kernel under test is left whatever goes wrong in it."""
+    state = service.config.state_dir
     try:
-        return _guarded(LabService(config, live, log, stop))
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = try_lock(state / "lab" / "service.lock", patience=_LOCK_PATIENCE)
+    except OSError as error:
+        # A full disk, or one that this kernel could only mount read-only.
+        service.log.failure("disk-failed", reason=file_trouble(error))
+        service.leave_after_failure()
+        return FAILED
+    if lock is None:
+        service.log.info("already-running")
+        return DONE
+    try:
+        status = _guarded(service)
+        if status in {FAILED, REFUSED}:
+            service.leave_after_failure()
+        return status
     finally:
         os.close(lock)
 
@@ -87,7 +111,7 @@ class LabService:
     config: AgentConfig
     live: LiveLog
     log: Log
-    stop: threading.Event
+    stop: Stop
     root: Path = Path("/")
 
     def run(self) -> int:
@@ -100,8 +124,7 @@ class LabService:
         while not self.stop.is_set():
             progress = self._progress(journal)
             if progress.key:
-                self._session(progress, journal, preparation, spool)
-                pause = _FIRST_PAUSE
+                pause = self._session_or_pause(progress, journal, preparation, spool, pause)
             elif running_system(self.root).is_test_kernel:
                 return self._leave_stray()
             elif not self._drained(spool):
@@ -110,6 +133,18 @@ class LabService:
             else:
                 return DONE
         return DONE
+
+    def _session_or_pause(
+        self, progress: Progress, journal: Journal, preparation: Preparation, spool: Spool, pause: float
+    ) -> float:
+        """Carry the session on, or wait for a token that is taken; how long to wait next time."""
+        try:
+            self._session(progress, journal, preparation, spool)
+        except UnauthorizedError as error:
+            self.log.failure("token-not-taken", reason=str(error), again_in=pause)
+            self.stop.wait(pause)
+            return min(pause * 2, _LONGEST_PAUSE)
+        return _FIRST_PAUSE
 
     def _wait_for_key(self, seconds: float) -> None:
         """Wait that long, but not while a new attempt waits, too."""
@@ -131,7 +166,14 @@ class LabService:
         key = progress.key or installed_key(self.config.state_dir)
         running = running_system(self.root)
         if key and not progress.key and not running.is_test_kernel:
-            journal.append("begun", key=key, agent=uuid.uuid4().hex, build_id=running.build_id, boot_id=running.boot_id)
+            journal.append(
+                "begun",
+                key=key,
+                agent=uuid.uuid4().hex,
+                build_id=running.build_id,
+                boot_id=running.boot_id,
+                command_line=running.command_line,
+            )
             progress = progress_of(journal.entries())
         if progress.key:
             forget_key(self.config.state_dir, progress.key)
@@ -168,15 +210,14 @@ class LabService:
             preparation.restore()
             uplink.release()
 
-    @staticmethod
-    def _carry(engine: Engine, uplink: Uplink) -> None:
+    def _carry(self, engine: Engine, uplink: Uplink) -> None:
         """Run the session to its end; a stop that the server asked for ends the session, one by signal the process."""
         while True:
             try:
                 engine.run()
             except StoppedError:
                 lease = uplink.lease
-                if lease is None or not lease.reason:
+                if self.stop.is_final or lease is None or not lease.reason:
                     raise
                 uplink.release()
                 engine.stopped(lease.reason, superseded=lease.superseded)
@@ -195,6 +236,29 @@ class LabService:
         elif progress.assignment is not None:
             uplink.end("failed", reason)
         raise StoppedError(reason)
+
+    def leave_after_failure(self) -> None:
+        """Out of a test kernel, in which nothing goes on: what was under way is judged by the safe one."""
+        try:
+            if self._has_journal() and running_system(self.root).is_test_kernel:
+                with contextlib.suppress(InfrastructureError, OSError):
+                    self._blame_ourselves()
+                self._restart()
+        except (InfrastructureError, OSError) as error:
+            self.log.failure("not-restarted", reason=str(error))
+
+    def _blame_ourselves(self) -> None:
+        """The boot that is under way ends as trouble of ours, or its kernel would be blamed for it in the end."""
+        journal = Journal(self.config.state_dir / "lab")
+        progress = progress_of(journal.entries())
+        boot = progress.next_boot() if progress.assignment is not None and progress.armed is not None else None
+        if boot is not None and progress.closing is None:
+            body = failed_body("infrastructure", _FAILED_INSIDE, began=progress.armed_at)
+            journal.append("outcome", position=boot.position, body=body)
+
+    def _has_journal(self) -> bool:
+        """Without one a test kernel is a stray, and those are left a few times only."""
+        return (self.config.state_dir / "lab" / "session.jsonl").exists()
 
     def _leave_stray(self) -> int:
         """A kernel under test runs, and no session knows of it: go home, but not for ever."""

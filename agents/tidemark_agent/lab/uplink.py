@@ -48,7 +48,7 @@ class Uplink:
 
     def claim(self) -> Mapping[str, Any]:
         # What waits goes first: the service then does not plan those boots again.
-        self._spool.upload(self._client, patience=_CLAIM_PATIENCE)
+        self._spool.upload(self._client, patience=_CLAIM_PATIENCE, all_at_once=True)
         claim = {"version": agent_version(), "host": socket.gethostname()}
         return self._post("claim", claim, patience=_CLAIM_PATIENCE)
 
@@ -70,6 +70,9 @@ class Uplink:
             answer = self._post(f"boots/{position}/start", {}, patience=_START_PATIENCE)
         except (UnreachableError, UnauthorizedError):
             return True
+        except RefusedError as error:
+            # Asking again cannot help, and a machine must not stay in a test kernel because of it.
+            raise SupersededError(str(error)) from error
         return answer.get("continue") is not False
 
     def tell(self, progress: str) -> None:

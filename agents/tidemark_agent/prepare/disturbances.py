@@ -113,7 +113,8 @@ def _stalled(before: _Look, after: _Look) -> Iterator[str]:
 def _hot(before: _Look, after: _Look, files: KernelFiles) -> Iterator[str]:
     if before.throttled is not None and after.throttled is not None and after.throttled > before.throttled:
         yield f"CPUs were throttled for heat {after.throttled - before.throttled} times in the last second"
-    for cooling in slowed_by(files):
+    # Each CPU has such a device, and all of them are slowed alike.
+    for cooling in dict.fromkeys(slowed_by(files)):
         yield f"CPUs are slowed for heat: {cooling}"
     for sensor in temperatures(files):
         if sensor.limit is not None and sensor.degrees >= sensor.limit - _NEAR_DEGREES:

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-# The journal is obeyed by root: it may name files of the kernel and nothing else.
-_FILE = re.compile(r"(?:proc|sys)/.+")
+# The journal is obeyed by root: it may name files of the kernel and nothing else, which proc/1/root/... is not.
+_FILE = re.compile(r"(?:proc/(?:sys|irq)|sys)/.+")
 _FILE_KINDS = {"word", "cpus", "mask", "cpuset", "pool"}
 _OTHER_KINDS = {"swap", "service"}
 
@@ -77,6 +77,8 @@ def _part(raw: Any) -> Part:
         wanted=_text(raw.get("wanted")),
         dependent=raw.get("dependent") is True,
     )
+    if part.kind == "pool" and not part.before.isdecimal():
+        raise NotUnderstoodError(f"{part.target[:80]} cannot have been {part.before[:80]!r}")
     is_file = part.kind in _FILE_KINDS and _FILE.fullmatch(part.target) and ".." not in part.target.split("/")
     if not is_file and part.kind not in _OTHER_KINDS:
         raise NotUnderstoodError(f"{part.kind} {part.target[:80]!r} is nothing that the agent sets")
@@ -90,6 +92,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str) or "\0" in value:
+    # JSON can spell halves of characters, which no file takes.
+    if not isinstance(value, str) or "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
         raise NotUnderstoodError("a text is missing")
     return value

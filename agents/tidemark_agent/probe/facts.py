@@ -104,7 +104,7 @@ def facts_of(tree: Tree, *, detected: str = "", told_by_driver: str = "", clock:
     """Facts about the system of a tree. `detected` is what a program of the system itself said of its hypervisor."""
     cpus = online_cpus(tree)
     first = cpus[0] if cpus else Cpu(0)
-    arch, cmdline, flags = kernel.architecture(tree), text(tree, "proc/cmdline"), common_flags(cpus)
+    arch, cmdline, flags = kernel.architecture(tree), kernel.command_line(tree), common_flags(cpus)
     hints = dict(virtual.hints(tree, arch=arch, flagged=any("hypervisor" in cpu.flags for cpu in cpus)))
     hints |= {"detected": detected} if detected else {}
     hints |= {"driver": told_by_driver} if told_by_driver else {}

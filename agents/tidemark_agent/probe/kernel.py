@@ -19,11 +19,18 @@ _WORDS = {
     "PREEMPT": "full",
 }
 _MOST_MITIGATIONS = 200
+# Words that the boot drivers add for one boot alone: no two boots would have the same command line.
+_OF_ONE_BOOT = "tidemark."
 
 
 def build_id(tree: Tree) -> str:
     """The running kernel's build id in hexadecimal, "" if it shows none."""
     return build_id_of_notes(tree.data("sys/kernel/notes"))
+
+
+def command_line(tree: Tree) -> str:
+    """What the kernel was told, but for the words that tell one boot of ours from another."""
+    return " ".join(word for word in text(tree, "proc/cmdline").split() if not word.startswith(_OF_ONE_BOOT))
 
 
 def version(tree: Tree) -> str:

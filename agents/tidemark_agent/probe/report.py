@@ -2,11 +2,13 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 
 from tidemark_agent.probe.facts import Facts, probe_system
 from tidemark_agent.probe.nodes import Node
 
+_NO_SYSTEM = 2
 _MARGIN = 16
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 # Tables for people name the first few of many alike.
@@ -14,7 +16,10 @@ _MOST_SHOWN = 4
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the facts of the system below `options.root`; `options.json` for all of them."""
+    """Print the facts of the system below `options.root`; `options.json` for all of them. 2 if there is none."""
+    if not (options.root / "proc").is_dir():
+        print(f"tidemark-agent: {options.root} holds no system: there is no proc in it", file=sys.stderr)
+        return _NO_SYSTEM
     facts = probe_system(options.root)
     print(json.dumps(facts.as_json(), indent=2) if options.json else table(facts))
     return 0

@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tidemark_agent.config import DEFAULT_CONFIG, AgentConfig, read_config
-from tidemark_agent.errors import AgentError
+from tidemark_agent.errors import AgentError, InfrastructureError
 from tidemark_agent.log import Log
 from tidemark_agent.printable import one_line
 from tidemark_agent.reproduce.document import DocumentError, Published, read_document
@@ -21,6 +22,8 @@ from tidemark_agent.reproduce.record import Record, read_record, record_of
 from tidemark_agent.reproduce.table import table
 
 _MEASURED, _NOTHING, _UNUSABLE = 0, 1, 2
+# What stands in the service's state directory while a session waits or is under way.
+_OF_A_SESSION = ("session.jsonl", "installed")
 _MOST_RUNS = 10_000
 
 
@@ -79,10 +82,21 @@ def _config(options: argparse.Namespace) -> AgentConfig:
     file = _config_file(options)
     if file:
         config = read_config(file)
+        _require_no_session(config.state_dir)
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         config = AgentConfig(server="", token_file=Path(os.devnull), state_dir=cache / "tidemark-agent")
     return replace(config, state_dir=options.state_dir.resolve()) if options.state_dir else config
+
+
+def _require_no_session(state: Path) -> None:
+    """Two that measure on one machine at a time spoil each other's values, and a session's are published."""
+    for name in _OF_A_SESSION:
+        with suppress(OSError):
+            if (state / "lab" / name).exists():
+                raise InfrastructureError(
+                    f"a session is under way on this machine ({state / 'lab' / name}): try again when it is over"
+                )
 
 
 def _config_file(options: argparse.Namespace) -> Path | None:

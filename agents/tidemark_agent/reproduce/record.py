@@ -86,13 +86,20 @@ def read_record(path: Path) -> Record:
             kernel=one_line(str(data["kernel"]), 60),
             build_id=one_line(str(data["build_id"]), 64),
             values={
-                (str(result["core_type"]), str(metric)): _numbers(values[int(result["warmup"]) :])
+                (str(result["core_type"]), str(metric)): _numbers(values[_warmup(result) :])
                 for result in data["results"]
                 for metric, values in result["values"].items()
             },
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise DocumentError(f"{path} cannot be used: {one_line(repr(error), 200)}") from error
+
+
+def _warmup(result: Mapping[str, Any]) -> int:
+    warmup = int(result["warmup"])
+    if warmup < 0:
+        raise ValueError(f"warmup is {warmup}")
+    return warmup
 
 
 def _numbers(values: list[Any]) -> tuple[float, ...]:

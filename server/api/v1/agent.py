@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import structlog
 from django.db import transaction
@@ -13,11 +14,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, plain_chunks
+from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
 from server.api.v1 import agent_serializers as forms
 from server.builds.services import record_build
-from server.builds.storage import artifact_path, put_artifact
+from server.builds.storage import MAX_BYTES, artifact_path, put_artifact
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
@@ -29,6 +30,9 @@ from server.results.selectors import case_orders
 from server.results.services import record_boot
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# Twice the largest artifact; of somebody without a token, the largest JSON body.
+_MOST_DISCARDED = 2 * MAX_BYTES
+_MOST_OF_STRANGERS = 32 * 1024 * 1024
 
 
 class AgentView(APIView):
@@ -38,6 +42,10 @@ class AgentView(APIView):
     @property
     def default_response_headers(self) -> dict[str, str]:
         return {**super().default_response_headers, "Accept-Encoding": ACCEPTED}
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        discard_rest(request, _MOST_DISCARDED if request.auth else _MOST_OF_STRANGERS)
+        return super().finalize_response(request, response, *args, **kwargs)
 
     def attempt(self, request: Request, key: str) -> Attempt:
         assert isinstance(request.auth, ApiToken)

@@ -13,6 +13,8 @@ from server.lab.boots import BootReport
 from server.results.services import Values
 
 _HEX64 = r"^[0-9a-f]{64}$"
+# A machine without the nodes or programs that cases need skips some hundreds of them, on each of its kinds of cores.
+MOST_NOTES = 10_000
 
 
 class Text(serializers.CharField):
@@ -23,6 +25,17 @@ class Text(serializers.CharField):
 
     def run_validation(self, data: Any = empty) -> Any:
         return super().run_validation(clean_text(data))
+
+
+class Reason(Text):
+    """Text that is cut where others are refused: a result must not be lost because there is much to say about it."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self._longest = longest
+
+    def run_validation(self, data: Any = empty) -> Any:
+        return super().run_validation(data[: self._longest] if isinstance(data, str) else data)
 
 
 def clean_text(value: Any) -> Any:
@@ -55,14 +68,14 @@ class AgentIn(serializers.Serializer[Any]):
 
 
 class HeartbeatIn(AgentIn):
-    progress = Text(max_length=200)
+    progress = Reason(200)
     away_seconds = serializers.IntegerField(min_value=0, max_value=3600, default=0)
     log = Text(max_length=65_536)
 
 
 class EndIn(AgentIn):
     outcome = serializers.ChoiceField(["done", "failed"])
-    reason = Text(max_length=2000)
+    reason = Reason(2000)
 
 
 class ContinueOut(serializers.Serializer[Any]):
@@ -79,7 +92,7 @@ class ArtifactIn(serializers.Serializer[Any]):
 
 class BuildResultIn(AgentIn):
     outcome = serializers.ChoiceField(["built", "failed", "infrastructure"])
-    reason = Text(max_length=4000)
+    reason = Reason(4000)
     seconds = serializers.FloatField(min_value=0)
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     compiler_version = Text(max_length=200)
@@ -135,7 +148,7 @@ class ConditionsField(serializers.DictField):
 
 class BootResultIn(AgentIn):
     outcome = serializers.ChoiceField(["measured", "panic", "no-boot", "timeout", "wrong-kernel", "infrastructure"])
-    reason = Text(max_length=4000)
+    reason = Reason(4000)
     boot_id = serializers.RegexField(r"^[0-9a-f-]{0,36}$", allow_blank=True, default="")
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     started_at = serializers.DateTimeField(allow_null=True, default=None)
@@ -143,7 +156,7 @@ class BootResultIn(AgentIn):
     facts = FactsField(default=dict)
     console_tail = Text(max_length=65_536)
     measurements = ValuesIn(many=True, default=list)
-    notes = serializers.ListField(child=serializers.DictField(), max_length=1000, default=list)
+    notes = serializers.ListField(child=serializers.DictField(), max_length=MOST_NOTES, default=list)
     conditions = ConditionsField(default=dict)
 
     def report(self) -> BootReport:

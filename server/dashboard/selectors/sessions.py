@@ -12,7 +12,7 @@ from server.reports.history import series_history
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A case that gave no measurement in a boot."""
+    """Cases that gave no measurement in a boot, all with the same reason; `case` names the first."""
 
     case: str
     outcome: str
@@ -172,17 +172,18 @@ def _boot(boot: Boot, session: Session) -> BootRow:
 
 
 def _notes(notes: object) -> tuple[Note, ...]:
+    """One for each way in which cases ended: a machine without some node or program skips hundreds, in every boot."""
     if not isinstance(notes, list):
         return ()
-    found = [note for note in notes if isinstance(note, dict)]
-    return tuple(
-        Note(
-            case=f"{note.get('benchmark', '')}/{note.get('case', '')}",
-            outcome=str(note.get("outcome", "")),
-            reason=str(note.get("reason", "")),
-        )
-        for note in found
-    )
+    alike: dict[tuple[str, str], dict[str, None]] = {}
+    for note in (note for note in notes if isinstance(note, dict)):
+        case = f"{note.get('benchmark', '')}/{note.get('case', '')}"
+        alike.setdefault((str(note.get("outcome", "")), str(note.get("reason", ""))), {})[case] = None
+    return tuple(Note(_first(list(cases)), outcome, reason) for (outcome, reason), cases in alike.items())
+
+
+def _first(cases: Sequence[str]) -> str:
+    return cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more"
 
 
 def _attempts(session: Session) -> tuple[AttemptRow, ...]:

@@ -7,6 +7,7 @@ import pytest
 from tidemark_agent.boot.driver import KernelFiles
 from tidemark_agent.boot.kexec import KexecDriver
 from tidemark_agent.boot.reboot import Reboots
+from tidemark_agent.boot.words import LEAVING
 from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.log import Log
@@ -136,3 +137,25 @@ def test_systemd_is_asked_where_it_runs(machine: Machine) -> None:
     machine.driver.reboot()
     machine.driver.leave()
     assert machine.called() == ["systemctl kexec", "systemctl reboot"]
+
+
+def test_reboot_without_memory_to_write_to_presses_the_reset_key(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.write("proc/sysrq-trigger", "")
+
+    def read_only(**_options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tidemark_agent.boot.reboot.tempfile.TemporaryDirectory", read_only)
+    with pytest.raises(OSError, match="Read-only"):
+        machine.driver.reboot()
+    assert (machine.root / "proc/sysrq-trigger").read_text() == "b"
+
+
+def test_kernels_log_tells_that_it_was_left(machine: Machine) -> None:
+    machine.driver.reboot()
+    assert not (machine.root / "dev/kmsg").exists()
+    machine.write("dev/kmsg", "")
+    machine.driver.reboot()
+    assert (machine.root / "dev/kmsg").read_text() == f"<3>{LEAVING}\n"

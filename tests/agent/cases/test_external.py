@@ -130,6 +130,16 @@ def test_needed_program_that_is_nowhere_skips_the_case(bench: Bench) -> None:
     assert bench.run().reason.startswith("needs no-such-compiler, which is neither in agent.toml")
 
 
+def test_needed_program_that_is_recorded_is_the_one_that_is_found_by_its_name(bench: Bench) -> None:
+    here = tool(bench.root / "made-for-this/sort-13", "echo it took 7 us")
+    bench.programs = {"made-up-tool": tool(bench.root / "tool", "sort"), "sort": here}
+    needs = 'needs = { programs = ["sort"] }\n'
+    bench.write(HEAD + EXTERNAL + CASE + COMMAND + needs + METRIC, reader_py=READER)
+    result = bench.run()
+    assert (result.outcome, result.values) == ("measured", {"time": (7.0, 7.0, 7.0)})
+    assert result.programs["sort"] == hashlib.sha256(here.read_bytes()).hexdigest()
+
+
 def test_need_of_a_pinned_file_is_not_met_by_one_that_is_not_pinned(bench: Bench) -> None:
     source = tool(bench.root / "source.tar", "")
     bench.programs = {"made-up-tool": tool(bench.root / "tool", "echo it took 1 us"), "source": source}

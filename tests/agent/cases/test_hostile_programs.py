@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.cases.support import CASE, HEAD, METRIC, Bench, prints
+from tests.agent.cases.support import CASE, CORE, HEAD, METRIC, Bench, prints
 
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -15,6 +15,23 @@ def test_program_that_hangs_is_a_timeout(bench: Bench) -> None:
     bench.write_script("import time\nprint('so far', flush=True)\ntime.sleep(60)\n", CASE + "timeout_seconds = 5\n")
     result = bench.run()
     assert (result.outcome, result.reason, result.evidence) == ("timeout", "ran longer than 5 s", "so far\n")
+
+
+def test_program_that_cannot_be_killed_ends_the_measuring_in_this_boot(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hangs in the kernel may hold locks or a CPU: later values would be of a sick machine."""
+    monkeypatch.setattr("tidemark_agent.process._END_SECONDS", 0.2)
+    # The guard stands above the launcher: stopped, it ends nothing.
+    stop = "import os, signal, time\nstat = open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()\n"
+    source = stop + "os.kill(int(stat[1]), signal.SIGSTOP)\ntime.sleep(60)\n"
+    bench.write_script(source, CASE + "timeout_seconds = 2\n")
+    runner = bench.runner()
+    program = Path(sys.executable).name
+    hung, later = runner.run(bench.planned(), CORE), runner.run(bench.planned(), CORE)
+    assert (hung.outcome, hung.reason) == ("timeout", f"{program} cannot be killed: it hangs in the kernel")
+    assert later.outcome == "infrastructure"
+    assert later.reason == f"not measured after made-up/one: {hung.reason}"
 
 
 def test_runs_share_the_time_of_their_case(bench: Bench) -> None:

@@ -48,6 +48,16 @@ def test_programs_of_the_configuration_are_looked_for(tmp_path: Path, capsys: py
     assert problems["brk1-processes-1"] == f"will-it-scale at {suite} has no brk1_processes"
 
 
+def test_disk_is_looked_at_where_cases_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "disk_problem", lambda _wanted, directory: f"looked at {directory}")
+    config = tmp_path / "agent.toml"
+    config.write_text(f'server = "https://tidemark.example.org"\ntoken_file = "/none"\nstate_dir = "{tmp_path}"\n')
+    items = json.loads(listed(capsys, "--json", "--config", str(config)))
+    assert {item["problem"] for item in items if item["benchmark"] == "mm-basic"} == {f"looked at {tmp_path}"}
+
+
 def test_wrong_configuration_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "agent.toml").write_text("server = 7\n")
     options = argparse.Namespace(config=tmp_path / "agent.toml", json=False)

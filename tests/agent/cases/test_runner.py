@@ -34,6 +34,16 @@ def test_nothing_of_a_case_is_left_on_the_disk(bench: Bench) -> None:
     assert list((bench.state / "cases").glob("scratch-*")) == []
 
 
+def test_what_a_power_cut_left_of_a_case_goes_with_the_next_one(bench: Bench) -> None:
+    """Twenty cuts while a kernel is compiled would leave many gigabytes. A case of this boot may still be running."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
+    for name in ("scratch-ffffffff-abc", f"scratch-{boot}-abc"):
+        (bench.state / "cases" / name / "work").mkdir(parents=True)
+    bench.write_script(prints(1, 2, 3))
+    assert bench.run().outcome == "measured"
+    assert [path.name for path in (bench.state / "cases").glob("scratch-*")] == [f"scratch-{boot}-abc"]
+
+
 def test_case_runs_on_the_cpus_of_its_core_type_with_a_clean_environment(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +123,24 @@ def test_sample_that_cannot_be_read_spoils_no_measurement(bench: Bench) -> None:
     bench.sample = broken
     bench.write_script(prints(1, 2, 3))
     assert bench.run().outcome == "measured"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"metrics": ()}, "the plan wants no value of made-up/one"),
+        ({"runs": 0, "warmup": 0}, "the plan wants no value of made-up/one"),
+        ({"runs": 2, "warmup": 2}, "the plan wants no value of made-up/one"),
+        ({"warmup": -1}, "the plan wants no value of made-up/one"),
+        ({"metrics": ("time", "speed")}, "benchmark made-up has no metric speed"),
+    ],
+)
+def test_plan_that_asks_for_nothing_or_for_what_there_is_not_is_ours(
+    bench: Bench, changes: dict[str, Any], reason: str
+) -> None:
+    bench.write_script(prints(1, 2, 3), CASE + 'command = ["{program}", "{case}"]\n')
+    result = bench.run(bench.planned(**changes))
+    assert (result.outcome, result.reason) == ("infrastructure", reason)
 
 
 def test_places_in_a_command_are_filled_in(bench: Bench, tmp_path: Path) -> None:

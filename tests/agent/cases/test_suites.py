@@ -43,13 +43,21 @@ def _machine_that_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark_agent.cases.runner.unmet", lambda *_: "")
 
 
-def test_will_it_scale_is_told_tasks_and_seconds_and_its_average_is_taken(bench: Bench) -> None:
-    script = f'[ "$*" = "-t 1 -s 5" ] || exit 9\ncat <<EOF\n{WILL_IT_SCALE}EOF'
+def test_will_it_scale_keeps_its_cpus_is_told_tasks_and_seconds_and_its_average_is_taken(bench: Bench) -> None:
+    # -n: it leaves its tasks on the CPUs that it was given.
+    script = f'[ "$*" = "-n -t 1 -s 5" ] || exit 9\ncat <<EOF\n{WILL_IT_SCALE}EOF'
     tool(bench.root / "suite/page_fault1_threads", script)
     result = run(bench, "will-it-scale", "page_fault1-threads-half", will_it_scale=bench.root / "suite")
     assert (result.outcome, result.reason) == ("measured", "")
     assert result.values == {"operations": (301.0, 301.0)}
     assert list(result.programs) == ["will-it-scale/page_fault1_threads"]
+
+
+def test_will_it_scale_that_would_choose_its_cpus_itself_is_skipped(bench: Bench) -> None:
+    says = "page_fault1_threads: invalid option -- 'n'"
+    tool(bench.root / "suite/page_fault1_threads", f'echo "{says}" >&2\necho "Usage: x [options]"\nexit 1')
+    result = run(bench, "will-it-scale", "page_fault1-threads-half", will_it_scale=bench.root / "suite")
+    assert (result.outcome, result.reason) == ("skipped", says)
 
 
 def test_vm_scalability_runs_in_its_own_folder_and_its_tasks_are_added_up(bench: Bench) -> None:

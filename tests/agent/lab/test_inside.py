@@ -4,6 +4,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 from tidemark_agent.assignment import PlannedCase
 from tidemark_agent.cases.model import CaseResult
 from tidemark_agent.errors import InfrastructureError
@@ -122,3 +123,16 @@ def test_live_log_travels_in_pieces_and_comes_back_when_it_did_not_arrive() -> N
     assert live.take() + live.take() == "a" * 20_000
     live.write("b" * 100_000)
     assert sum(len(live.take()) for _ in range(10)) == 64 * 1024
+
+
+def test_deadline_sets_nothing_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, logging = threading.Event(), threading.Event()
+
+    def slow(_log: Log, _event: str, **_fields: object) -> None:
+        logging.set()
+        time.sleep(0.2)
+
+    monkeypatch.setattr(Log, "failure", slow)
+    with Deadline(0.0, stop, LOG):
+        assert logging.wait(5)
+    assert stop.is_set()

@@ -1,6 +1,7 @@
 """Kernels on the machine's disk."""
 
 import hashlib
+import os
 import threading
 from pathlib import Path
 
@@ -103,3 +104,16 @@ def test_image_that_does_not_tell_its_release_is_refused(tmp_path: Path, content
     (tmp_path / "image").write_bytes(content)
     with pytest.raises(InfrastructureError, match="release is not known"):
         release_of_image(tmp_path / "image")
+
+
+def test_clock_that_was_set_back_does_not_throw_out_what_was_just_fetched(tmp_path: Path) -> None:
+    for number in range(12):
+        store(tmp_path, Artifacts(b"%d" % number)).fetch([KernelImage(sha(b"%d" % number), "ab")])
+    place = tmp_path / "state/lab/kernels"
+    assert len(list(place.iterdir())) == 8
+    for path in place.iterdir():
+        os.utime(path, (4e9, 4e9))
+    base, patched = KernelImage(sha(b"base"), "ab"), KernelImage(sha(b"patched"), "cd")
+    kernels = store(tmp_path, Artifacts(b"base", b"patched"))
+    kernels.fetch([base, patched])
+    assert [(place / kernel.image).is_file() for kernel in (base, patched)] == [True, True]

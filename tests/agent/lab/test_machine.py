@@ -87,3 +87,15 @@ def test_reboot_is_waited_for_but_not_for_ever(tmp_path: Path, monkeypatch: pyte
     stop.set()
     with pytest.raises(StoppedError):
         machine.wait_for_end()
+
+
+def test_kernel_started_from_a_test_kernel_gets_no_word_twice(tmp_path: Path) -> None:
+    machine = lab_machine(tmp_path, words="panic=10 mitigations=off")
+    machine.journal.append(
+        "begun", key="k", agent="a", build_id="5afe", boot_id="b", command_line="root=/dev/vda1 quiet"
+    )
+    (tmp_path / "root/proc/cmdline").write_text(
+        "root=/dev/vda1 quiet panic=10 mitigations=off hugepages=8 tidemark.boot=old\n"
+    )
+    files = machine.kernel_files(job(command_line="hugepages=8"), PlannedBoot(0, "base"), "new")
+    assert files.command_line == "root=/dev/vda1 quiet panic=10 mitigations=off hugepages=8 tidemark.boot=new"

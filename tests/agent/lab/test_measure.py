@@ -136,3 +136,14 @@ def test_stop_from_outside_is_no_result(tmp_path: Path, monkeypatch: pytest.Monk
         run(tmp_path, prepared, stop=stop)
     assert prepared.restored == 1
     assert [entry["event"] for entry in Journal(tmp_path / "lab").entries()][-1] == "case-begun"
+
+
+def test_deadline_that_passes_while_the_machine_cannot_be_prepared_stops_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_agent.lab.inside.time.clock_gettime", lambda _clock: 100.0)
+    stop, prepared = threading.Event(), Prepared("the machine was not quiet")
+    monkeypatch.setattr(prepared, "replay", lambda: (str(stop.wait(10)),))
+    body = run(tmp_path, prepared, seconds=100.0, stop=stop)
+    assert (body["outcome"], body["reason"]) == ("infrastructure", "the machine was not quiet")
+    assert not stop.is_set()

@@ -7,7 +7,7 @@ from typing import Any
 from tidemark_agent.assignment import PlannedCase
 from tidemark_agent.cases.model import CaseResult
 from tidemark_agent.lab.engine import moment
-from tidemark_agent.lab.result import MOST_CONDITION_BYTES, boot_result, conditions_of
+from tidemark_agent.lab.result import MOST_CONDITION_BYTES, MOST_NOTES, boot_result, conditions_of
 from tidemark_agent.probe import CoreKind
 
 CORES = (CoreKind("cortex-a76", "4-7"), CoreKind("cortex-a55", "0-3"))
@@ -75,6 +75,7 @@ def test_boot_out_of_time_keeps_what_it_has_and_names_the_rest() -> None:
         ("c0", "timeout"),
         ("c1", "timeout"),
     ]
+    assert {note["core_type"] for note in made["notes"]} == {core.name for core in CORES}
     assert body(out_of_time=True)["outcome"] == "timeout"
 
 
@@ -118,3 +119,8 @@ def test_clock_outside_of_all_calendars_does_not_break_the_result() -> None:
     assert moment(0.0).startswith("1970-01-01T00:00:00")
     assert len(moment(1e30)) > 10
     assert len(moment(float("nan"))) > 10
+
+
+def test_result_has_no_more_notes_than_the_service_takes() -> None:
+    made = body(*(result(f"c{number}", "skipped") for number in range(MOST_NOTES + 9)))
+    assert (made["outcome"], len(made["notes"])) == ("infrastructure", MOST_NOTES)

@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from tidemark_agent.lab import service, uplink
 from tidemark_agent.lab.installed import forget_key, install_key, installed_key
 from tidemark_agent.lab.journal import Journal
 from tidemark_agent.lab.live import LiveLog
-from tidemark_agent.lab.service import DONE, FAILED, REFUSED, LabService, run_service
+from tidemark_agent.lab.progress import progress_of
+from tidemark_agent.lab.service import DONE, FAILED, REFUSED, LabService, run_service, serve
+from tidemark_agent.lab.stopping import Stop
 from tidemark_agent.log import Log
 from tidemark_agent.spool import Spool
 
@@ -42,8 +45,11 @@ class Site:
         path.write_text(content)
 
     def run(self) -> int:
+        return self.service().run()
+
+    def service(self) -> LabService:
         live = LiveLog()
-        return LabService(self.config, live, Log(live), threading.Event(), self.root).run()
+        return LabService(self.config, live, Log(live), Stop(), self.root)
 
     def restarted(self) -> int:
         return len(self.restarts.read_text().splitlines()) if self.restarts.exists() else 0
@@ -56,6 +62,7 @@ class Site:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "_RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(service, "_LOCK_PATIENCE", 0.1)
     monkeypatch.setattr(service, "_DRAIN_PATIENCE", 0.1)
     for name in ("_CLAIM_PATIENCE", "_LAST_PATIENCE", "_START_PATIENCE"):
         monkeypatch.setattr(uplink, name, 0.1)
@@ -188,3 +195,76 @@ def test_key_that_came_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
     assert installed_key(tmp_path) == "session-1-1"
     (tmp_path / "lab/installed").write_bytes(b"\xff")
     assert installed_key(tmp_path) == ""
+
+
+def test_agent_that_cannot_take_its_lock_leaves_a_test_kernel(tmp_path: Path) -> None:
+    site = Site(tmp_path, "http://127.0.0.1:9", "ro tidemark.boot=abc")
+    Journal(site.config.state_dir / "lab").append("begun", key=KEY, agent="a", build_id="5afe", boot_id="b")
+    (site.config.state_dir / "lab/service.lock").mkdir()
+    assert (serve(site.service()), site.restarted()) == (FAILED, 1)
+    site.write("proc/cmdline", "ro\n")
+    assert (serve(site.service()), site.restarted()) == (FAILED, 1)
+
+
+def test_agent_that_crashes_leaves_a_test_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(tmp_path, "http://127.0.0.1:9", "ro tidemark.boot=abc")
+    journal = Journal(site.config.state_dir / "lab")
+    journal.append("begun", key=KEY, agent="a", build_id="5afe", boot_id="b")
+    journal.append("claimed", assignment=session_document(boots=2))
+    journal.append("armed", position=0, nonce="abc", boot_id="b", known=[])
+
+    def broken(_service: LabService) -> int:
+        raise ValueError("a slip of ours")
+
+    monkeypatch.setattr(LabService, "run", broken)
+    assert (serve(site.service()), site.restarted()) == (FAILED, 1)
+    (outcome,) = progress_of(journal.entries()).outcomes.values()
+    assert (outcome["outcome"], outcome["reason"]) == ("infrastructure", service._FAILED_INSIDE)
+
+
+def test_session_keeps_the_command_line_of_the_safe_kernel(tmp_path: Path) -> None:
+    site = Site(tmp_path, "http://127.0.0.1:9", "root=/dev/vda1 quiet")
+    install_key(site.config.state_dir, KEY)
+    with pytest.raises(UnreachableError):
+        site.run()
+    assert progress_of(Journal(site.config.state_dir / "lab").entries()).safe_command_line == "root=/dev/vda1 quiet"
+
+
+def test_signal_to_end_outlives_the_end_of_a_boot() -> None:
+    stop = Stop()
+    stop.set()
+    stop.clear()
+    assert not stop.is_set()
+    stop.end()
+    stop.clear()
+    assert stop.is_set()
+
+
+def test_service_that_was_told_to_end_does_not_go_on_when_the_server_wants_no_more(tmp_path: Path) -> None:
+    told = Site(tmp_path, "http://127.0.0.1:9").service()
+    told.stop.end()
+
+    def run() -> None:
+        raise StoppedError("told to end")
+
+    lease = SimpleNamespace(reason="the server wants no more", superseded=False)
+    # Nothing else of them may be used: the session is to be left as it is.
+    with pytest.raises(StoppedError, match="told to end"):
+        told._carry(SimpleNamespace(run=run), SimpleNamespace(lease=lease))  # type: ignore[arg-type]  # (stand-ins)
+
+
+def test_token_that_is_not_taken_may_be_renewed_while_the_service_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "_FIRST_PAUSE", 0.05)
+    lab = Lab(assignments={KEY: session_document(boots=2, driver="qemu")})
+    with running_server(lab) as server:
+        site = Site(tmp_path, server)
+        (tmp_path / "token").write_text("tm_000000_revoked")
+        install_key(site.config.state_dir, KEY)
+        renewal = threading.Timer(0.3, (tmp_path / "token").write_text, [TOKEN])
+        renewal.start()
+        assert site.run() == DONE
+        renewal.join()
+    assert lab.ended[KEY]["outcome"] == "failed"
+    assert len(site.ended()) == 1

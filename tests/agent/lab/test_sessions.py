@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidemark_agent.lab.decide import MOST_SILENT
 
-from tests.agent.lab.world import KERNELS, SAFE, World, session_document
+from tests.agent.lab.world import KERNELS, SAFE, FakeMachine, World, session_document
 
 FATES = ("good", "good", "good", "wrong", "silent-early", "panic-early", "silent-late", "panic-late")
 
@@ -157,3 +157,25 @@ def test_disk_without_room_for_results_stops_the_measuring(memory: Path) -> None
     progress = world.run_until_ended()
     assert (world.case_runs, world.boots) == (0, 1)
     assert progress.closing == ("failed", "no disk space left")
+
+
+def test_kernel_that_dies_of_its_cases_under_the_driver_current_does_so_four_times(memory: Path) -> None:
+    world = World(memory, session_document(boots=1, driver="current"), kernel=(KERNELS["base"], ""))
+    world.fate = "silent-late"
+    world.safe = KERNELS["base"]
+    world.run_until_ended()
+    assert (world.stored[0]["outcome"], world.silent_deaths) == ("panic", 4)
+
+
+def test_agent_that_breaks_on_what_a_kernel_shows_gets_home_with_a_result(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_args: object) -> None:
+        raise IndexError("a line of /proc with no words")
+
+    monkeypatch.setattr(FakeMachine, "measure", broken)
+    world = World(memory, session_document(boots=2))
+    world.run_until_ended(most_processes=20)
+    assert world.kernel == (SAFE, "")
+    assert world.stored[0]["outcome"] == "infrastructure"
+    assert "a line of /proc with no words" in world.stored[0]["reason"]

@@ -1,6 +1,8 @@
 """How a session on its own machine talks to the server."""
 
 import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,24 @@ def test_claim_is_repeated_under_the_same_name_after_a_reboot(tmp_path: Path, la
             assert Line(tmp_path, server).uplink.claim()["key"] == KEY
 
 
+def test_results_that_a_proxy_of_an_absent_server_refused_arrive_before_the_next_claim(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    waiting = [f"attempts/{KEY}/boots/{position}" for position in (0, 1)]
+    lab.broken.update(waiting)
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        for path in waiting:
+            line.spool.put(path, {"outcome": "panic", "reason": "r"})
+        assert line.uplink.deliver()
+        assert [item.path for item in line.spool.items()] == waiting
+        lab.broken.clear()
+        lab.calls.clear()
+        line.uplink.claim()
+    assert [path.rpartition("/")[2] for _, path in lab.calls] == ["0", "1", "claim"]
+
+
 def test_unknown_wish_of_an_absent_server_means_go_on(tmp_path: Path) -> None:
     line = Line(tmp_path, "http://127.0.0.1:9")
     assert line.uplink.is_wanted(0)
@@ -132,3 +152,22 @@ def test_answer_to_a_result_may_end_the_session(tmp_path: Path, lab: Lab) -> Non
         line = Line(tmp_path, server)
         line.uplink.store(0, {"outcome": "measured"})
         assert not line.uplink.deliver()
+
+
+def test_first_heartbeat_comes_before_the_lease_of_the_claim_is_over(tmp_path: Path, lab: Lab) -> None:
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        assignment = replace(read_assignment(session_document(boots=2)), lease_seconds=0.6)
+        line.uplink.hold(assignment)
+        deadline = time.monotonic() + 5
+        begun = time.monotonic()
+        while not lab.heartbeats and time.monotonic() < deadline:
+            time.sleep(0.01)
+        line.uplink.release()
+    assert time.monotonic() - begun < 3
+    assert [beat["away_seconds"] for beat in lab.heartbeats] == [900]
+
+
+def test_boot_that_the_server_does_not_know_ends_the_session(tmp_path: Path) -> None:
+    with running_server(Lab()) as server, pytest.raises(SupersededError, match="404"):
+        Line(tmp_path, server).uplink.is_wanted(0)

@@ -86,6 +86,7 @@ class World:
     cannot_arm: set[str] = field(default_factory=set)
     boots: int = 1
     kernel: tuple[str, str] = (SAFE, "")
+    safe: str = SAFE
     fate: str = "good"
     armed: tuple[str, str] | None = None
     records: Evidence = field(default_factory=Evidence)
@@ -106,7 +107,7 @@ class World:
         self.boots += 1
         armed, self.armed = self.armed, None
         if armed is None or not (into_armed or self.keeps):
-            self.kernel = (SAFE, "")
+            self.kernel = (self.safe, "")
             return
         self.fate = next(self.fates, "good")
         if self.fate == "wrong":
@@ -123,7 +124,7 @@ class World:
         else:
             self.silent_deaths += 1
         self.boots += 1
-        self.kernel = (SAFE, "")
+        self.kernel = (self.safe, "")
 
     def cut_power(self) -> None:
         # It may cost a boot its try even while the safe kernel runs: the journal said already that it is armed.

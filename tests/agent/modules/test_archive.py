@@ -119,6 +119,24 @@ def test_link_in_place_of_a_benchmarks_module_fails_the_build(tmp_path: Path) ->
         assert "link in place of" in outcome.reason
 
 
+def test_what_a_build_puts_in_the_way_is_its_own_fault(tmp_path: Path) -> None:
+    hostile = MODULES.replace("modules_install:\n", "modules_install:\n\t@mkfifo $(O)/tidemark-benchmarks\n")
+    with built(tmp_path, hostile) as outcome:
+        assert outcome.outcome == "failed"
+        assert outcome.reason == "the build left tidemark-benchmarks, which cannot be removed"
+
+
+def test_endless_list_of_symbols_fails_the_build_and_is_not_read(tmp_path: Path) -> None:
+    hostile = MODULES.replace("modules_install:\n", "modules_install:\n\t@truncate -s 65M $(O)/Module.symvers\n")
+    with built(tmp_path, hostile) as outcome:
+        assert (outcome.outcome, outcome.reason) == ("failed", "Module.symvers takes more than 64 MiB")
+
+
+def test_endless_configuration_fails_the_build_and_is_not_read(tmp_path: Path) -> None:
+    with built(tmp_path, MODULES + "olddefconfig:\n\t@truncate -s 17M $(O)/.config\n") as outcome:
+        assert (outcome.outcome, outcome.reason) == ("failed", ".config takes more than 16 MiB")
+
+
 def test_sources_are_told_only_of_functions_that_the_kernel_has() -> None:
     folio_copy = next(benchmark for benchmark in BENCHMARKS if benchmark.name == "folio-copy")
     both = kbuild(folio_copy, frozenset({"folio_copy", "folio_mc_copy", "other"}))

@@ -115,6 +115,13 @@ def test_cooling_that_slows_a_cpu_is_a_disturbance_and_a_fan_is_none(machine: Ac
     assert reasons(machine) == ("CPUs are slowed for heat: cpufreq-cpu0 at step 2",)
 
 
+def test_cooling_of_many_cpus_is_one_reason(machine: Activity) -> None:
+    for number in range(300):
+        machine.put(f"sys/class/thermal/cooling_device{number}/type", "Processor")
+        machine.put(f"sys/class/thermal/cooling_device{number}/cur_state", "3")
+    assert reasons(machine) == ("CPUs are slowed for heat: Processor at step 3",)
+
+
 def test_package_manager_is_named_and_the_one_that_only_waits_is_not(machine: Activity) -> None:
     machine.process(801, "unattended-upgr", 5)
     machine.put("proc/801/cmdline", "python3\0/usr/share/unattended-upgrade-shutdown\0--wait-for-signal\0")

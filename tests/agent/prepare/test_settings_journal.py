@@ -83,6 +83,9 @@ def test_journal_without_a_beginning_is_put_aside_and_reported(tmp_path: Path, f
     "part",
     [
         {"kind": "word", "target": "etc/shadow", "before": "x", "wanted": "y"},
+        {"kind": "word", "target": "proc/sys/x", "before": "\ud800", "wanted": "y"},
+        {"kind": "pool", "target": "sys/x/nr_hugepages", "before": "many", "wanted": "1"},
+        {"kind": "word", "target": "proc/1/root/etc/shadow", "before": "x", "wanted": "y"},
         {"kind": "word", "target": "proc/../etc/shadow", "before": "x", "wanted": "y"},
         {"kind": "program", "target": "/bin/sh", "before": "x", "wanted": "y"},
         {"kind": "word", "target": "proc/sys/kernel/x", "before": 7, "wanted": "y"},

@@ -25,6 +25,11 @@ def test_bios_strings_that_nobody_filled_in_are_not_told(probe: Probe) -> None:
     assert facts.board == {"vendor": "ASUS", "product": "System Product Name", "board": "PRIME X570-P"}
 
 
+def test_words_that_name_the_single_boot_are_no_fact(probe: Probe) -> None:
+    line = "tidemark.nonce=1f ro tidemarked=1 quiet  tidemark.boot=4d0c\n"
+    assert probe(amd.zen3() | {"proc/cmdline": line}).cmdline == "ro tidemarked=1 quiet"
+
+
 def test_a_server_tells_its_nodes_and_huge_pages(probe: Probe) -> None:
     facts = probe(amd.zen4())
     assert facts.uarch == "zen4"

@@ -38,6 +38,12 @@ def test_json_holds_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(told["fingerprint_parts"]) == {"cpu", "memory", "firmware", "board"}
 
 
+def test_directory_without_a_system_is_no_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--root", str(tmp_path), "--json"]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"tidemark-agent: {tmp_path} holds no system: there is no proc in it\n")
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (512, "512 B"), (1536, "1.5 KiB"), (32 << 20, "32 MiB"), (3 << 40, "3072 GiB")]
 )

@@ -55,6 +55,20 @@ def test_other_version_of_the_benchmark_is_not_run_unless_asked_for(
     assert "2 runs" in said
 
 
+@pytest.mark.parametrize("name", ["session.jsonl", "installed"])
+def test_nothing_is_measured_beside_a_session_of_this_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab" / name).touch()
+    config = tmp_path / "agent.toml"
+    config.write_text(f'server = "http://127.0.0.1:9"\ntoken_file = "/dev/null"\nstate_dir = "{tmp_path}"\n')
+    assert reproduce(tmp_path, build_document(), "--config", str(config)) == 1
+    assert "a session is under way on this machine" in capsys.readouterr().err
+    (tmp_path / "lab" / name).unlink()
+    assert reproduce(tmp_path, build_document(), "--config", str(config)) == 0
+
+
 @pytest.mark.parametrize(
     ("part", "value", "words"),
     [
@@ -92,6 +106,19 @@ def test_earlier_file_that_is_none_is_refused(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "earlier.json").write_text(content)
     assert reproduce(tmp_path, build_document(), "--against", str(tmp_path / "earlier.json")) == 2
     assert "earlier.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("warmup", -1), ("warmup", float("inf")), ("values", {"time": [10**400] * 6}), ("values", [1])]
+)
+def test_earlier_file_with_numbers_that_are_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str, value: object
+) -> None:
+    record = record_of(read_document(json.dumps(build_document()).encode()), build_here())
+    record["results"][0][part] = value
+    (tmp_path / "earlier.json").write_text(json.dumps(record))
+    assert reproduce(tmp_path, build_document(), "--against", str(tmp_path / "earlier.json")) == 2
+    assert "earlier.json cannot be used" in capsys.readouterr().err
 
 
 def test_unusable_document_ends_with_a_status_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
