@@ -159,7 +159,7 @@ class Worker:
                 self.spool.upload(self.client, patience=_LAST_PATIENCE)
         except UnreachableError as error:
             return f"results wait in the spool: {error}"
-        return ""
+        return self.spool.refusal(f"attempts/{self.key}/")
 
     def _end(self, outcome: str, reason: str, *, patience: float) -> None:
         body = {"outcome": outcome, "reason": reason[:500]}

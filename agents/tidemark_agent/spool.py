@@ -162,6 +162,18 @@ class Spool:
         """Whether a result for a path that begins with `prefix` still waits."""
         return any(item.path.startswith(prefix) for item in self.items())
 
+    def refusal(self, prefix: str) -> str:
+        """Why the server refused a result for a path that begins with `prefix`; "" when it refused none."""
+        for file in sorted(self._refused.glob("*.json")):
+            try:
+                path = str(json.loads(file.read_bytes())["path"])
+                reason = file.with_suffix(".reason").read_text(encoding="utf-8", errors="replace").strip()
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if path.startswith(prefix):
+                return f"the service refused the result for {path}: {reason}"
+        return ""
+
     def _send(self, item: Item, client: Client, patience: float, failures: int) -> dict[str, Any]:
         for sha256 in item.artifacts:
             client.put_artifact(sha256, self._blobs / sha256, patience=patience, failures=failures)

@@ -65,7 +65,7 @@ def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
         "clock": machine.clock,
         "sandbox": settings.BUILD_SANDBOX,
         "options": machine.driver_options,
-        "boot_timeout_seconds": _boot_timeout(machine),
+        "boot_timeout_seconds": _boot_timeout(machine, cases),
         "kernels": {"base": _kernel(session.base_build), "patched": _kernel(session.patched_build)},
         "boots": [
             {"position": boot.position, "arm": boot.arm}
@@ -86,12 +86,18 @@ def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
     }
 
 
-def _boot_timeout(machine: Machine) -> float:
-    """The machine's own option, or what is usual for its driver. An option that is no time is a slip, not a wish."""
+def _boot_timeout(machine: Machine, cases: Sequence[CaseOrder]) -> float:
+    """The machine's own option, or what is usual for its driver. An option that is no time is a slip, not a wish.
+
+    On a machine that measures itself each case has its own time limit: the boot's is what is left when all use theirs
+    up, on each of its core types.
+    """
     chosen = machine.driver_options.get("boot_timeout_seconds")
     if isinstance(chosen, int | float) and not isinstance(chosen, bool) and chosen > 0:
         return chosen
-    return BOOT_TIMEOUT_SECONDS.get(machine.boot_driver, REAL_BOOT_TIMEOUT_SECONDS)
+    if machine.boot_driver in BOOT_TIMEOUT_SECONDS:
+        return BOOT_TIMEOUT_SECONDS[machine.boot_driver]
+    return REAL_BOOT_TIMEOUT_SECONDS + max(1, machine.core_types.count()) * sum(case.timeout_seconds for case in cases)
 
 
 def _kernel(build: Build) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.lab import attempts, rounds
-from server.lab.assignments import assignment
+from server.lab.assignments import CaseOrder, assignment
 from server.lab.dispatch.base import Observed
 from server.lab.models import Attempt, AttemptState, SessionState
 from tests.builders import build_machine, build_series, build_session
@@ -77,6 +77,18 @@ def test_boot_gets_the_time_that_its_machine_needs(driver: str, options: dict[st
         key="session-9-1", number=1, session=session, adapter="local", slots=1, state=AttemptState.QUEUED
     )
     assert assignment(attempt, [])["session"]["boot_timeout_seconds"] == seconds
+
+
+@pytest.mark.parametrize(("driver", "seconds"), [("kexec", 1800 + 2 * (60 + 300)), ("qemu", 180)])
+def test_boot_of_a_lab_machine_has_time_for_all_cases_on_each_core_type(driver: str, seconds: float) -> None:
+    machine = build_machine(boot_driver=driver)
+    machine.core_types.all().delete()
+    for name in ("golden-cove", "gracemont"):
+        machine.core_types.create(name=name, cpus="0")
+    session = build_session(build_series(), machine)
+    attempt = Attempt(key="session-9-1", number=1, session=session, adapter="local", slots=1)
+    orders = [CaseOrder("b", "v", "short", 3, 1, 60, ("time",)), CaseOrder("b", "v", "long", 3, 1, 300, ("time",))]
+    assert assignment(attempt, orders)["session"]["boot_timeout_seconds"] == seconds
 
 
 def test_machine_that_reboots_keeps_its_attempt_as_long_as_its_lease(monkeypatch: pytest.MonkeyPatch) -> None:

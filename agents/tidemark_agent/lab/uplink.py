@@ -102,6 +102,10 @@ class Uplink:
     def end(self, outcome: str, reason: str) -> None:
         try:
             self._spool.upload(self._client, patience=_LAST_PATIENCE)
+            refusal = self._spool.refusal(self._path(""))
+            if refusal:
+                # Else the boot would be measured again and again, and nobody told why.
+                outcome, reason = "failed", reason or refusal
             self._post("end", {"outcome": outcome, "reason": reason[:_LONGEST_REASON]}, patience=_LAST_PATIENCE)
         except (RefusedError, UnreachableError, SupersededError) as error:
             self._log.warning("end-not-heard", reason=str(error))

@@ -171,3 +171,13 @@ def test_first_heartbeat_comes_before_the_lease_of_the_claim_is_over(tmp_path: P
 def test_boot_that_the_server_does_not_know_ends_the_session(tmp_path: Path) -> None:
     with running_server(Lab()) as server, pytest.raises(SupersededError, match="404"):
         Line(tmp_path, server).uplink.is_wanted(0)
+
+
+def test_attempt_whose_result_was_refused_ends_as_failed_with_the_reason(tmp_path: Path, lab: Lab) -> None:
+    with running_server(lab) as server:
+        line = Line(tmp_path, server)
+        line.spool.put(f"attempts/{KEY}/boots/0", {})
+        line.spool._refuse(next(line.spool.items()).file, "400 invalid: notes")
+        line.uplink.end("done", "")
+    assert lab.ended[KEY]["outcome"] == "failed"
+    assert "boots/0: 400 invalid: notes" in lab.ended[KEY]["reason"]
