@@ -8,7 +8,7 @@ from server.builds.models import Build
 from server.detection.models import Comparison
 from server.detection.selectors import CellView, cell_view
 from server.lab.models import Boot, Session
-from server.results.models import Case, Metric
+from server.results.models import Case, Measurement, Metric
 from server.sources.models import Series
 
 
@@ -32,15 +32,18 @@ class PublishedMachine:
 
 @dataclass(frozen=True)
 class PublishedCase:
+    """`version` is that of the benchmark which measured, not of today's."""
+
     series: Series
     case: Case
+    version: str
     metrics: tuple[Metric, ...]
     machines: tuple[PublishedMachine, ...]
     cells: tuple[CellView, ...]
 
 
 def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCase | None:
-    """The case with all its judged cells in this series; None if it was not judged there. Two queries."""
+    """The case with all its judged cells in this series; None if it was not judged there. Three queries."""
     rows = list(
         Comparison.objects.filter(session__series=series, case__benchmark__name=benchmark, case__name=case)
         .select_related(
@@ -62,10 +65,17 @@ def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCas
     return PublishedCase(
         series=series,
         case=rows[0].case,
+        version=_version(list(sessions), rows[0].case),
         metrics=tuple(sorted(metrics.values(), key=lambda metric: metric.name)),
         machines=_machines(list(sessions.values())),
         cells=tuple(cell_view(row) for row in rows),
     )
+
+
+def _version(sessions: Sequence[int], case: Case) -> str:
+    """Of several, the one that was stored last; rows of old do not tell."""
+    stored = Measurement.objects.filter(boot__session__in=sessions, case=case).exclude(version="")
+    return stored.order_by("-pk").values_list("version", flat=True).first() or case.benchmark.version
 
 
 def _machines(sessions: Sequence[Session]) -> tuple[PublishedMachine, ...]:

@@ -80,6 +80,9 @@ class Measurement(models.Model):
     core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="measurements")
     values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
     warmup = models.PositiveIntegerField()
+    version = models.CharField(
+        max_length=64, blank=True, default="", db_default="", help_text="Of the benchmark; empty on rows of old."
+    )
     recorded_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

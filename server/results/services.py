@@ -12,10 +12,11 @@ from server.core.tasks import enqueue
 from server.lab.attempts import is_wanted
 from server.lab.boots import BootReport, close_boot, finish_session, note_machine
 from server.lab.models import Attempt, Boot, BootState, Session
-from server.results.models import Case, Metric
+from server.results.models import Case, Measurement, Metric
 
 log = structlog.get_logger(__name__)
 _VALUES_IN_NOTE = 20
+_COLUMNS = 'case_id, metric_id, core_type_id, "values", warmup, version'
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class _Row:
     core_type_id: int
     values: tuple[float, ...]
     warmup: int
+    version: str
 
 
 def record_boot(
@@ -86,12 +88,15 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
     }
     metrics = {(metric.benchmark_id, metric.name): metric for metric in Metric.objects.all()}
     core_types = {core_type.name: core_type for core_type in session.machine.core_types.all()}
+    begun = _versions_of(session)
     rows, notes = [], []
     for item in measured:
         case = cases.get((item.benchmark, item.version, item.case))
         metric = metrics.get((case.benchmark_id, item.metric)) if case else None
         core_type = core_types.get(item.core_type)
         problem = _problem(item, case=case, metric=metric, known_core_type=core_type is not None)
+        if case is not None and begun.get(case.pk, item.version) != item.version:
+            problem = f"this session measured the case with version {begun[case.pk]} before: boots would not compare"
         if problem or case is None or metric is None or core_type is None:
             kept = [value if math.isfinite(value) else str(value) for value in item.values[:_VALUES_IN_NOTE]]
             notes.append(
@@ -104,8 +109,14 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
                 }
             )
         else:
-            rows.append(_Row(case.pk, metric.pk, core_type.pk, item.values, item.warmup))
+            rows.append(_Row(case.pk, metric.pk, core_type.pk, item.values, item.warmup, item.version))
     return rows, notes
+
+
+def _versions_of(session: Session) -> dict[int, str]:
+    """The benchmark's version that earlier boots of the session have values of, by case."""
+    stored = Measurement.objects.filter(boot__session=session).exclude(version="")
+    return dict(stored.values_list("case_id", "version").distinct())
 
 
 def _problem(item: Values, *, case: Case | None, metric: Metric | None, known_core_type: bool) -> str:
@@ -127,16 +138,17 @@ def _copy(boot: Boot, rows: Iterable[_Row]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE TEMPORARY TABLE IF NOT EXISTS incoming (case_id bigint, metric_id bigint, core_type_id bigint,"
-            ' "values" float8[], warmup integer) ON COMMIT DELETE ROWS'
+            ' "values" float8[], warmup integer, version text) ON COMMIT DELETE ROWS'
         )
         cursor.execute("TRUNCATE incoming")
-        with cursor.copy('COPY incoming (case_id, metric_id, core_type_id, "values", warmup) FROM STDIN') as copy:
+        with cursor.copy(f"COPY incoming ({_COLUMNS}) FROM STDIN") as copy:
             for row in rows:
-                copy.write_row((row.case_id, row.metric_id, row.core_type_id, list(row.values), row.warmup))
+                copy.write_row(
+                    (row.case_id, row.metric_id, row.core_type_id, list(row.values), row.warmup, row.version)
+                )
         cursor.execute(
-            "INSERT INTO results_measurement"
-            ' (boot_id, case_id, metric_id, core_type_id, "values", warmup, recorded_at)'
-            ' SELECT %s, case_id, metric_id, core_type_id, "values", warmup, now() FROM incoming'
+            f"INSERT INTO results_measurement (boot_id, {_COLUMNS}, recorded_at)"  # noqa: S608 (our own names)
+            f" SELECT %s, {_COLUMNS}, now() FROM incoming"
             " ON CONFLICT DO NOTHING",
             [boot.pk],
         )

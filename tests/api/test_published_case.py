@@ -9,9 +9,17 @@ from tidemark_agent.reproduce.document import read_document
 
 from server.detection.models import Comparison, Verdict
 from server.lab.models import Boot, Session
-from server.results.models import Benchmark
+from server.results.models import Benchmark, Measurement
 from server.sources.models import Series
-from tests.builders import build_case, build_comparison, build_machine, build_series, build_session
+from tests.builders import (
+    build_boot,
+    build_case,
+    build_comparison,
+    build_machine,
+    build_measurement,
+    build_series,
+    build_session,
+)
 
 pytestmark = pytest.mark.django_db
 CELL = ("mm-basic", "fault-4k")
@@ -90,6 +98,15 @@ def test_agent_reads_what_the_service_gives(client: Client) -> None:
     assert published.machines[0].flags == {"erms"}
 
 
+def test_document_names_the_version_that_measured_not_today_s(client: Client) -> None:
+    series = judged()
+    boot = build_boot(series.sessions.get(machine__uarch__name="haswell"), 40, "base", measured=True)
+    Measurement.objects.filter(pk=build_measurement(boot, [1.0, 2.0]).pk).update(version="cd" * 32)
+    Benchmark.objects.update(version="ab" * 32)
+    response = client.get(reverse("api-series-case", args=(series.pk, *CELL)))
+    assert response.json()["case"]["version"] == "cd" * 32
+
+
 def test_page_of_the_series_links_to_the_document(client: Client) -> None:
     series = judged()
     page = client.get(reverse("series", args=(series.pk,))).content.decode()
@@ -98,5 +115,5 @@ def test_page_of_the_series_links_to_the_document(client: Client) -> None:
 
 def test_many_machines_cost_no_more_questions(client: Client, django_assert_max_num_queries: Any) -> None:
     series = judged()
-    with django_assert_max_num_queries(3):
+    with django_assert_max_num_queries(4):
         read(client, series)

@@ -7,7 +7,7 @@ import pytest
 from server.lab.boots import BootReport
 from server.lab.hardware import latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
-from server.results.models import Measurement
+from server.results.models import Benchmark, Measurement
 from server.results.services import Values, record_boot
 from tests.builders import build_case, build_metric, build_session
 
@@ -172,3 +172,14 @@ def test_result_that_comes_twice_is_no_news_of_the_machine() -> None:
     machine = Machine.objects.get()
     assert machine.facts["fingerprint"] == "1-b"
     assert [change.reason for change in latest_changes(machine, limit=5)] == ["fingerprint"]
+
+
+def test_boots_of_one_session_are_measured_by_one_version_of_a_benchmark() -> None:
+    session, attempt = running_session()
+    record_boot(attempt=attempt, position=0, report=report(session, 0), measured=[values(9.0, 1.5)])
+    assert Measurement.objects.get().version == "1"
+    Benchmark.objects.update(version="2")
+    record_boot(attempt=attempt, position=1, report=report(session, 1), measured=[values(9.0, 7.0, version="2")])
+    assert Measurement.objects.count() == 1
+    (note,) = session.boots.get(position=1).notes
+    assert note["reason"].startswith("this session measured the case with version 1 before")

@@ -129,7 +129,8 @@ def kbuild(benchmark: Benchmark, exported: frozenset[str]) -> str:
 
 def _make_anew(folder: Path) -> None:
     """An empty directory, whatever was there: what is written into it must not go through a link of the build's."""
-    if folder.is_symlink() or folder.is_file():
+    # Anything else is only unlinked: to look into a pipe, say, would wait for ever.
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     try:

@@ -119,8 +119,16 @@ def test_link_in_place_of_a_benchmarks_module_fails_the_build(tmp_path: Path) ->
         assert "link in place of" in outcome.reason
 
 
-def test_what_a_build_puts_in_the_way_is_its_own_fault(tmp_path: Path) -> None:
+def test_pipe_that_a_build_puts_in_the_way_is_not_waited_for(tmp_path: Path) -> None:
     hostile = MODULES.replace("modules_install:\n", "modules_install:\n\t@mkfifo $(O)/tidemark-benchmarks\n")
+    with built(tmp_path, hostile) as outcome:
+        assert (outcome.outcome, outcome.reason) == ("built", "")
+
+
+def test_folder_that_cannot_be_removed_is_the_builds_own_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Root can remove everything, as the agent of a builder cannot.
+    monkeypatch.setattr("tidemark_agent.build.modules.shutil.rmtree", lambda *_, **__: None)
+    hostile = MODULES.replace("modules_install:\n", "modules_install:\n\t@mkdir $(O)/tidemark-benchmarks\n")
     with built(tmp_path, hostile) as outcome:
         assert outcome.outcome == "failed"
         assert outcome.reason == "the build left tidemark-benchmarks, which cannot be removed"

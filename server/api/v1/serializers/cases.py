@@ -7,7 +7,7 @@ from rest_framework import serializers
 from server.api.v1.serializers.common import RevisionOut
 from server.api.v1.serializers.findings import ComparisonOut
 from server.builds.models import Build
-from server.detection.published import PublishedMachine
+from server.detection.published import PublishedCase, PublishedMachine
 from server.results.models import Case, Metric
 
 FORMAT, VERSION = "tidemark-case", 1
@@ -88,6 +88,12 @@ class SeriesCaseOut(serializers.Serializer[Any]):
 
     def get_version(self, _case: Any) -> int:
         return VERSION
+
+    def to_representation(self, instance: PublishedCase) -> dict[str, Any]:
+        document = dict(super().to_representation(instance))
+        # A benchmark may have changed since; the figures are of the one that was run.
+        document["case"]["version"] = instance.version
+        return document
 
 
 def _text(machine: PublishedMachine, name: str) -> str:
