@@ -63,6 +63,7 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
                 "unit": metric["unit"],
                 "better": metric["better"],
                 "resolution": _resolution(metric),
+                "exact": metric.get("exact", False) is True,
             },
         )
     cases = [case for entry in description["cases"] for case in expand(entry)]

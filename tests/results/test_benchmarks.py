@@ -50,6 +50,13 @@ def test_benchmark_is_loaded_as_the_agent_will_be_told(folder: Path) -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(("line", "exact"), [("", False), ("exact = true\n", True), ("exact = false\n", False)])
+def test_metric_says_whether_it_repeats_to_the_last_digit(folder: Path, line: str, *, exact: bool) -> None:
+    (folder / "benchmark.toml").write_text(TOML + line)
+    assert load_benchmark(folder).metrics.get().exact == exact
+
+
+@pytest.mark.django_db
 def test_machine_measures_only_the_cases_it_is_fit_for(folder: Path) -> None:
     load_benchmark(folder)
     assert [o.case for o in case_orders(build_machine("vm-noisy", cases=["mm-basic/fault-4k"]))] == ["fault-4k"]

@@ -28,7 +28,7 @@ class CaseOut(serializers.ModelSerializer[Case]):
 class MetricOut(serializers.ModelSerializer[Metric]):
     class Meta:
         model = Metric
-        fields = ["name", "title", "unit", "better", "resolution"]
+        fields = ["name", "title", "unit", "better", "resolution", "exact"]
 
 
 class KernelOut(serializers.ModelSerializer[Build]):
