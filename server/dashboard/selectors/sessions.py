@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from server.dashboard.conditions import SettingRow, differing_settings, readable_settings
 from server.dashboard.facts import Fact, differing_facts, readable_facts
 from server.dashboard.selectors.history import History, history
 from server.lab.models import Attempt, Boot, Session
@@ -84,6 +85,8 @@ class SessionFacts:
     attempts: tuple[AttemptRow, ...]
     facts: tuple[Fact, ...]
     differing: tuple[str, ...]
+    settings: tuple[SettingRow, ...]
+    differing_settings: tuple[str, ...]
     history: History
 
     @property
@@ -100,6 +103,7 @@ def session_facts(session_id: int) -> SessionFacts | None:
     boots = list(Boot.objects.filter(session=session).order_by("position"))
     attempts = _attempts(session)
     measured = [boot.facts for boot in boots if boot.facts]
+    conditions = [boot.conditions for boot in boots if boot.state == Boot.State.MEASURED and boot.conditions]
     return SessionFacts(
         id=session.pk,
         series_id=session.series_id,
@@ -119,6 +123,8 @@ def session_facts(session_id: int) -> SessionFacts | None:
         attempts=attempts,
         facts=readable_facts(measured[0] if measured else {}),
         differing=differing_facts(measured),
+        settings=readable_settings(conditions[0] if conditions else {}),
+        differing_settings=differing_settings(conditions),
         history=_history(session, boots, attempts),
     )
 

@@ -1,0 +1,43 @@
+"""How a machine was set while it measured, as rows for people: whatever an agent sent becomes short strings."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+_LONGEST = 300
+# Settings of a machine; those that single cases ask for are in the stored conditions.
+_MOST_ROWS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """One setting of the machine in a boot; `outcome` is set, kept, unavailable or tolerated."""
+
+    name: str
+    wanted: str
+    before: str
+    after: str
+    outcome: str
+    note: str
+
+
+def readable_settings(conditions: object) -> tuple[SettingRow, ...]:
+    return tuple(_rows(conditions))[:_MOST_ROWS]
+
+
+def differing_settings(all_conditions: Sequence[object]) -> tuple[str, ...]:
+    """Names of the settings that not all of these boots had alike."""
+    boots = [{row.name: astuple(row)[3:5] for row in _rows(conditions)} for conditions in all_conditions]
+    names = sorted({name for boot in boots for name in boot})
+    return tuple(name for name in names if any(boot.get(name) != boots[0].get(name) for boot in boots))
+
+
+def _rows(conditions: object) -> Iterator[SettingRow]:
+    settings = conditions.get("settings") if isinstance(conditions, Mapping) else None
+    for setting in settings if isinstance(settings, list) else ():
+        if isinstance(setting, Mapping) and "case" not in setting:
+            yield SettingRow(*(_text(setting, name) for name in SettingRow.__slots__))
+
+
+def _text(setting: Mapping[str, Any], name: str) -> str:
+    return str(setting.get(name, ""))[:_LONGEST]
