@@ -34,8 +34,12 @@ print("clean", flush=True)
 """
 
 
+# Whoever runs the tests in the background of a script hands ignored signals on to all that they start.
+HEARING = "import signal\nfor number in (1, 2, 15): signal.signal(number, signal.SIG_DFL)\n"
+
+
 def start(code: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", code]
+    command = [sys.executable, "-c", HEARING + code]
     return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

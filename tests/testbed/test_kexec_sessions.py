@@ -55,7 +55,7 @@ def assert_all_is_measured(lab: LabSession, machine: TestMachine, folder: Path) 
 
 
 def test_boots_alternate_their_kernels_and_end_in_the_safe_one(
-    address: str, agent_program: Path, tmp_path: Path
+    address: str, agent_program: Path, uploads: list[tuple[int, bool]], tmp_path: Path
 ) -> None:
     lab = plan(address, agent_program, tmp_path, boots_per_side=2)
     with machine_for(lab, tmp_path) as machine:
@@ -64,9 +64,12 @@ def test_boots_alternate_their_kernels_and_end_in_the_safe_one(
     proved = [(boot.arm, boot.build_id) for boot in lab.boots()]
     base, patched = (Boot.Arm.BASE, kernel(BASE).build_id), (Boot.Arm.PATCHED, kernel(PATCHED).build_id)
     assert proved == [base, patched, patched, base]
+    assert uploads == [(position, True) for position in range(4)]
 
 
-def test_twenty_power_cuts_in_eight_boots_lose_nothing(address: str, agent_program: Path, tmp_path: Path) -> None:
+def test_twenty_power_cuts_in_eight_boots_lose_nothing(
+    address: str, agent_program: Path, uploads: list[tuple[int, bool]], tmp_path: Path
+) -> None:
     lab = plan(address, agent_program, tmp_path, boots_per_side=4)
     machine = machine_for(lab, tmp_path)
     choice = random.Random("twenty power cuts")  # noqa: S311 (delays, no secrets)
@@ -76,4 +79,7 @@ def test_twenty_power_cuts_in_eight_boots_lose_nothing(address: str, agent_progr
         assert machine.wait(PATIENCE), story(lab, machine)
     assert len(cuts.made) == CUTS, f"{cuts.made}: {story(lab, machine)}"
     assert len(lab.boots()) == 8
+    # A cut between the service's yes and the spool's forgetting sends a result once more: that one is not stored.
+    assert [position for position, stored in uploads if stored] == list(range(8))
+    assert len(uploads) <= 8 + CUTS
     assert_all_is_measured(lab, machine, tmp_path)
