@@ -25,7 +25,7 @@ def candidate_bases(series: Series) -> list[Base]:
     named = _named_base(series, own + others)
     if not named and not own:
         raise DomainError(
-            "tree-not-fetched", f"tree {series.mailing_list.tree.name} has not been fetched yet", permanent=False
+            "tree-not-fetched", f"tree {series.mailing_list.tree} has not been fetched yet", permanent=False
         )
     return named + [Base(b.head.sha, b, f"head of {b}") for b in own if b.head]
 

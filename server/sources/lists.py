@@ -137,7 +137,7 @@ def _note_result(mailing_list: MailingList, error: str) -> None:
 def claim_due_lists() -> list[MailingList]:
     """Enabled lists whose poll is due; each is given out once per poll time, whoever asks."""
     with transaction.atomic():
-        rows = list(MailingList.objects.select_for_update(skip_locked=True).filter(enabled=True))
+        rows = list(MailingList.objects.select_for_update(skip_locked=True).filter(enabled=True).exclude(url=""))
         due = [row for row in rows if is_due(row, clock.now())]
         MailingList.objects.filter(pk__in=[row.pk for row in due]).update(polled_at=clock.now())
     return due

@@ -1,0 +1,24 @@
+"""What changed: git trees with their revisions, list archives with their messages, and series made of them."""
+
+from server.sources.models.mail import Epoch, MailingList, Message, Thread
+from server.sources.models.policy import MeasureRule, TrustedSender
+from server.sources.models.series import Patch, Series, SeriesState
+from server.sources.models.trees import Branch, HeadMove, Revision, Tag, Tree, WantedRevision
+
+__all__ = [
+    "Branch",
+    "Epoch",
+    "HeadMove",
+    "MailingList",
+    "MeasureRule",
+    "Message",
+    "Patch",
+    "Revision",
+    "Series",
+    "SeriesState",
+    "Tag",
+    "Thread",
+    "Tree",
+    "TrustedSender",
+    "WantedRevision",
+]

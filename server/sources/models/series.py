@@ -1,0 +1,135 @@
+"""Series of patches: what mails made of them, from the first mail to commits in the mirror."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models.functions import Now
+
+from server.core import clock
+from server.core.states import Stateful, state_check
+from server.sources.models.mail import MailingList, Message
+from server.sources.models.trees import Revision, words
+
+
+class SeriesState(models.TextChoices):
+    INCOMPLETE = "incomplete", "waiting for mails"
+    HELD = "held", "waiting for approval"
+    READY = "ready", "complete and trusted"
+    APPLIED = "applied", "applied to its base"
+    REFUSED = "refused", "cannot be applied"
+    SUPERSEDED = "superseded", "replaced by a newer version"
+
+
+class Series(Stateful):
+    """All patches of one version of a posting, from its first mail to its commits in the mirror."""
+
+    State = SeriesState
+
+    NEXT: ClassVar = {
+        SeriesState.INCOMPLETE: frozenset(
+            {
+                SeriesState.HELD,
+                SeriesState.READY,
+                SeriesState.REFUSED,
+                SeriesState.SUPERSEDED,
+            }
+        ),
+        SeriesState.HELD: frozenset({SeriesState.READY, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
+        SeriesState.READY: frozenset({SeriesState.APPLIED, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
+        SeriesState.APPLIED: frozenset({SeriesState.SUPERSEDED}),
+        SeriesState.REFUSED: frozenset({SeriesState.READY, SeriesState.SUPERSEDED}),
+    }
+
+    mailing_list = models.ForeignKey(MailingList, on_delete=models.PROTECT, related_name="series")
+    root_message_id = models.CharField(max_length=500, help_text="The cover letter, or patch 1 where there is none.")
+    subject = models.TextField(help_text="Without the [PATCH ...] mark.")
+    author_name = models.TextField(blank=True)
+    author_address = models.CharField(max_length=320)
+    version = models.PositiveIntegerField(default=1)
+    total = models.PositiveIntegerField(help_text="Patches that the marks announce.")
+    submitted_at = models.DateTimeField()
+    base_commit = models.CharField(max_length=40, blank=True, help_text="What the author says it applies to.")
+    change_id = models.CharField(max_length=200, blank=True, db_index=True)
+    received_at = models.DateTimeField(default=clock.now, db_default=Now(), help_text="When its first mail arrived.")
+    rfc = models.BooleanField(default=False, db_default=False)
+    resend = models.BooleanField(default=False, db_default=False)
+    tags = words(200, "Other words of the [PATCH ...] mark.")
+    prerequisites = words(300, "What the author says it needs: patch-id:..., change-id:..., message-id:....")
+    checked_at = models.DateTimeField(null=True, blank=True, help_text="When its senders were last checked.")
+    base_how = models.TextField(blank=True, db_default="", help_text="What told the base.")
+    base_certain = models.BooleanField(
+        null=True, blank=True, help_text="No: nothing in the mails names the base, it only applies there."
+    )
+    benchmarks = words(100, "What its changed paths ask to be measured, with the default set.")
+    failures = models.PositiveIntegerField(default=0, help_text="How often git failed while it was applied.")
+    cover = models.ForeignKey(Message, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    superseded_by = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="supersedes",
+    )
+    base = models.ForeignKey(
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="series_on_it",
+    )
+    head = models.ForeignKey(
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="series_ending",
+    )
+
+    class Meta:
+        verbose_name_plural = "series"
+        constraints = [
+            state_check(SeriesState, "series_state_known"),
+            models.UniqueConstraint(fields=["mailing_list", "root_message_id", "version"], name="series_once"),
+            models.CheckConstraint(
+                condition=~models.Q(state="applied") | models.Q(base__isnull=False, head__isnull=False),
+                name="applied_series_has_revisions",
+            ),
+        ]
+        ordering = ["-submitted_at", "-id"]
+
+    def __str__(self) -> str:
+        mark = f"v{self.version} " if self.version > 1 else ""
+        return f"{mark}{self.subject}"
+
+
+class Patch(models.Model):
+    """One patch of a series; `revision` is the commit it became."""
+
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="patches")
+    index = models.PositiveIntegerField()
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="patches")
+    subject = models.TextField()
+    author_name = models.TextField(blank=True, db_default="", help_text="From the body where it names one.")
+    author_address = models.CharField(max_length=320, blank=True, db_default="")
+    insertions = models.PositiveIntegerField(default=0, db_default=0)
+    deletions = models.PositiveIntegerField(default=0, db_default=0)
+    paths = words(4096, "Files that it changes, old and new names.")
+    files = models.PositiveIntegerField(default=0, db_default=0)
+    patch_id = models.CharField(
+        max_length=40, blank=True, db_default="", db_index=True, help_text="git patch-id --stable"
+    )
+    revision = models.ForeignKey(
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="patches",
+    )
+
+    class Meta:
+        verbose_name_plural = "patches"
+        constraints = [models.UniqueConstraint(fields=["series", "index"], name="patch_once")]
+        ordering = ["series", "index"]
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.series.total} {self.subject}"
