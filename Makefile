@@ -6,7 +6,8 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent format lock clean clean-cache
+.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases
+.PHONY: fuzz format lock clean clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,6 +44,30 @@ bench: ## figures of the statistics beside their bars and other methods (ARGS=--
 bench-agent: ## what the agent costs while a case runs, beside its limits
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents $(PYTHON) -m bench.agent $(ARGS)
+
+bench-mail: ## speed of reading mails beside its limit (ARGS="--patchwork DIR --b4": and beside others; --memory)
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.mail $(ARGS)
+
+bench-hostile: ## what mails made to cost time or memory cost
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.hostile $(ARGS)
+
+bench-archive: ## a real list archive, watched while it is killed and changed, beside one clean run
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.archive $(ARGS)
+
+bench-trees: ## what polling twenty trees costs, beside its limit
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.trees $(ARGS)
+
+bench-bases: ## how often the base of a series is found in real kernel history, beside its bar
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.bases $(ARGS)
+
+fuzz: ## 200000 spoiled mails, read and stored (ARGS="--seed N": the same ones again)
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.fuzz $(ARGS)
 
 format: ## put Python files and templates in order
 	@scripts/setup.sh --test

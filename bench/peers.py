@@ -38,15 +38,15 @@ class PeerError(Exception):
     """A peer could not be installed or did not finish."""
 
 
-def environment_of(package: str) -> str:
-    """The Python of an environment with that package and scipy; made when it is not there yet."""
+def environment_of(package: str, beside: Sequence[str] = ("scipy",)) -> str:
+    """The Python of an environment with that package and those beside it; made when it is not there yet."""
     folder = CACHE / package.replace("==", "-")
     python = folder / "bin" / "python"
     whole = folder / "whole"
     if not whole.exists():
         print(f"installing {package}", file=sys.stderr, flush=True)
         _call([sys.executable, "-m", "venv", "--clear", str(folder)])
-        _call([str(python), "-m", "pip", "install", "--quiet", package, "scipy"])
+        _call([str(python), "-m", "pip", "install", "--quiet", package, *beside])
         whole.touch()
     return str(python)
 

@@ -53,6 +53,13 @@ def look(pid: int, seen: dict[int, Seen]) -> None:
     seen[pid] = now
 
 
+def memory_mb(pid: int | str, field: str = "VmRSS") -> float:
+    """Resident memory of a process, or another field of its status: VmHWM is the peak. Raises OSError."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    found = dict(line.partition(":")[::2] for line in status.splitlines())
+    return int(found[field].split()[0]) / 1024
+
+
 def _tasks(pid: int) -> list[Path]:
     try:
         return sorted(Path(f"/proc/{pid}/task").iterdir())

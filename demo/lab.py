@@ -7,6 +7,7 @@ from pathlib import Path
 
 from demo.archive import NAME as LIST_NAME
 from demo.postings import LIST_ADDRESS
+from demo.processes import ADDRESS
 
 LAB = Path(__file__).resolve().parent / "lab.toml"
 TREE_NAME = "stable"
@@ -36,6 +37,10 @@ def write_site(folder: Path, *, repository: Path, branches: list[str], list_url:
     # JSON's strings and arrays of strings are TOML's as well.
     parts = [
         LAB.read_text(encoding="utf-8"),
+        "[[sender]]",
+        f"address = {json.dumps(ADDRESS)}",
+        'note = "who posts the demo\'s series"',
+        "",
         "[[tree]]",
         f"name = {json.dumps(TREE_NAME)}",
         f"url = {json.dumps(repository.resolve().as_uri())}",
@@ -47,6 +52,8 @@ def write_site(folder: Path, *, repository: Path, branches: list[str], list_url:
         f"url = {json.dumps(list_url)}",
         f"address = {json.dumps(LIST_ADDRESS)}",
         f"tree = {json.dumps(TREE_NAME)}",
+        # Nobody else writes into the demo's archive.
+        'proof = "archive"',
         # The sink is the only way out, so no person has to release the report.
         "moderated = false",
         "poll_seconds = 2",

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from demo.archive import Archive
 from demo.errors import DemoError
-from demo.processes import ADDRESS
 from demo.sink import HOST, Store
 from scripts.stack import Program
 
@@ -57,7 +56,6 @@ class World:
     def settings(self) -> dict[str, str]:
         return {
             "TIDEMARK_VIRTUAL_VERDICTS": "1",
-            "TIDEMARK_TRUSTED_SENDERS": ADDRESS,
             "TIDEMARK_MAIL_ENABLED": "1",
             "TIDEMARK_MAIL_FROM": "Tidemark <tidemark@tidemark.example>",
             "TIDEMARK_MAIL_SINK": f"{HOST}:{self.ports.sink}",

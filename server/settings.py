@@ -132,8 +132,10 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
 # --- what this site does ------------------------------------------------------
-# From these addresses series run without a person's approval; all others wait in state `held`.
-TRUSTED_SENDERS = frozenset(a.lower() for a in env.list("TIDEMARK_TRUSTED_SENDERS", default=[]))
+# Mail servers whose Authentication-Results count. They must remove those that mails from outside bring along.
+AUTHSERV_IDS = frozenset(name.lower() for name in env.list("TIDEMARK_AUTHSERV_IDS", default=[]))
+# Who is asked for the keys of mail domains: ADDRESS or IPV4:PORT; empty: the name servers of this host.
+DNS_SERVERS = env.list("TIDEMARK_DNS_SERVERS", default=[])
 # A demo or test site judges virtual machines among themselves; elsewhere they are stored and not judged.
 VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
 # Where agents find this service; differs from SITE_URL behind a proxy.
@@ -146,6 +148,8 @@ LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
 LOCAL_AGENT = env.str("TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz"))
 # A patch's Makefile is its author's program: builders run it in a sandbox. "none" is for hosts that are one.
 BUILD_SANDBOX = env.str("TIDEMARK_BUILD_SANDBOX", default="bwrap")
+# How git is shut off while it reads and applies mails of strangers.
+APPLY_SANDBOX = env.str("TIDEMARK_APPLY_SANDBOX", default="bwrap")
 LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)
 # Seconds between two looks of the sweeps that find what a lost message left.
 SWEEP_SECONDS = env.float("TIDEMARK_SWEEP_SECONDS", default=10.0)

@@ -70,6 +70,8 @@ def build_series(
     fields.setdefault("author_address", "ada@example.org")
     fields.setdefault("total", 2)
     fields.setdefault("submitted_at", EPOCH)
+    if state == Series.State.HELD:
+        fields.setdefault("checked_at", EPOCH)
     if state == Series.State.APPLIED and "base" not in fields:
         fields["base"] = build_revision(mailing_list.tree)
         fields["head"] = build_revision(mailing_list.tree, fields["base"])

@@ -210,6 +210,7 @@ def busy_site() -> Series:
         url="https://git.example.org/mm.git",
         polled_at=now - timedelta(minutes=1),
         failing_since=now - timedelta(hours=5),
+        failures=6,
         last_error="fatal: unable to access 'https://git.example.org/mm.git/': Could not resolve host",
     )
     build_tree("arm64", url="https://git.example.org/arm64.git", enabled=False)

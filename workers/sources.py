@@ -1,16 +1,19 @@
-"""Queue `sources`: watching trees and lists, and applying series."""
+"""Queue `sources`: watching trees and lists, making series of mails, checking and applying them."""
 
 import structlog
 from celery import shared_task
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
-from server.sources import lists, trees
+from server.sources import grouping, lists, trees, trust
 from server.sources.application import apply_series
 from server.sources.models import MailingList, Series, Tree
 from server.sources.series import sweep_series
 
 log = structlog.get_logger(__name__)
+
+# Work for some seconds; what is left goes on with the next wake-up, and other tasks get their turn.
+THREADS_AT_ONCE = 200
 
 
 @shared_task(name="sources.poll_trees")
@@ -36,6 +39,27 @@ def read_list(list_id: int) -> None:
     mailing_list = MailingList.objects.filter(pk=list_id, enabled=True).first()
     if mailing_list and lists.read_list(mailing_list=mailing_list).more:
         enqueue("sources.read_list", list_id)
+
+
+@shared_task(name="sources.group_threads")
+def group_threads() -> None:
+    if grouping.group_stale(limit=THREADS_AT_ONCE) == THREADS_AT_ONCE:
+        enqueue("sources.group_threads")
+
+
+@shared_task(name="sources.check_series")
+def check_series(series_id: int) -> None:
+    """Checking may wait for name servers: that is why it is a task of its own."""
+    series = Series.objects.filter(pk=series_id, state=Series.State.HELD).first()
+    if series is None:
+        return
+    try:
+        trust.check_series(series=series)
+    except DomainError as error:
+        if error.permanent:
+            raise
+        # The series stays held; the sweep tries again.
+        log.warning("series_not_checked_yet", trace=series.trace, series=series.pk, reason=error.message)
 
 
 @shared_task(name="sources.apply_series")

@@ -46,6 +46,7 @@ class BuildState(models.TextChoices):
     RUNNING = "running", "being built"
     BUILT = "built", "artifacts stored"
     FAILED = "failed", "does not build"
+    CANCELED = "canceled", "no longer wanted"
 
 
 class Build(Stateful):
@@ -55,10 +56,13 @@ class Build(Stateful):
 
     # A result that waited in an agent's spool can end a build that was planned again meanwhile.
     NEXT: ClassVar = {
-        BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.BUILT, BuildState.FAILED}),
-        BuildState.DISPATCHED: frozenset({BuildState.RUNNING, BuildState.WANTED, BuildState.BUILT, BuildState.FAILED}),
-        BuildState.RUNNING: frozenset({BuildState.BUILT, BuildState.FAILED, BuildState.WANTED}),
+        BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.BUILT, BuildState.FAILED, BuildState.CANCELED}),
+        BuildState.DISPATCHED: frozenset(
+            {BuildState.RUNNING, BuildState.WANTED, BuildState.BUILT, BuildState.FAILED, BuildState.CANCELED}
+        ),
+        BuildState.RUNNING: frozenset({BuildState.BUILT, BuildState.FAILED, BuildState.WANTED, BuildState.CANCELED}),
         BuildState.FAILED: frozenset({BuildState.WANTED}),
+        BuildState.CANCELED: frozenset({BuildState.WANTED, BuildState.BUILT, BuildState.FAILED}),
     }
 
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="builds")

@@ -6,12 +6,13 @@ from typing import Any
 
 import structlog
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
 from server.builds.storage import has_artifact
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.sources.models import Revision
+from server.sources.models import Revision, Series, SeriesState, WantedRevision
 
 log = structlog.get_logger(__name__)
 _LOG_TAIL_CHARACTERS = 65_536
@@ -42,7 +43,8 @@ class BuildResult:
 def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain, trace: str) -> Build:
     """The build of this kernel: the one there is, or a new one. Same source tree hash and recipe, same build.
 
-    One that was given up for reasons of ours is tried again, once for each new cause (`trace`).
+    One that was given up for reasons of ours is tried again, once for each new cause (`trace`); one that was canceled
+    is wanted again.
     """
     with transaction.atomic():
         build, created = Build.objects.get_or_create(
@@ -57,7 +59,29 @@ def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain
             build.record_creation()
         elif build.state == BuildState.FAILED and build.given_up and not _failed_for(build, trace):
             build.advance(BuildState.WANTED, "wanted again", trace=trace, given_up=False)
+        elif build.state == BuildState.CANCELED:
+            build.advance(BuildState.WANTED, "wanted again", trace=trace)
     return build
+
+
+def unwanted_builds() -> QuerySet[Build]:
+    """Builds that wait or run for superseded series alone: no living series and no policy wants their source tree."""
+    own_tree = OuterRef("tree_sha")
+    arms = Q(base__tree_sha=own_tree) | Q(head__tree_sha=own_tree)
+    superseded = Series.objects.filter(arms, state=SeriesState.SUPERSEDED)
+    living = Series.objects.filter(arms, state=SeriesState.APPLIED)
+    chosen = WantedRevision.objects.filter(revision__tree_sha=own_tree)
+    return Build.objects.filter(
+        Exists(superseded),
+        ~Exists(living),
+        ~Exists(chosen),
+        state__in=[BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING],
+    )
+
+
+def cancel_unwanted(reason: str) -> int:
+    """Cancel the builds that only superseded series wanted; returns how many. Who wants one later wants it again."""
+    return sum(build.advance(BuildState.CANCELED, reason) for build in unwanted_builds().order_by("pk"))
 
 
 def recipe_of(config: KernelConfig, toolchain: Toolchain) -> str:

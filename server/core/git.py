@@ -5,11 +5,13 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from server.core.errors import DomainError
+from server.core.processes import Limits, TooMuchOutputError, exchange, pieces
+from server.core.sandbox import Room, enclosed
 
 _CONFIG = Path(__file__).with_name("gitconfig")
 # A site behind a proxy or with its own certificates needs these; nothing else is handed on.
@@ -18,6 +20,8 @@ _HANDED_ON = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
 _TAIL = 2000
+# No caller reads more at once; a remote that names endless refs must not fill the memory.
+_MOST_OUTPUT = 256 * 2**20
 _LOG_FORMAT = "%H%x00%T%x00%P%x00%an <%ae>%x00%ct%x00%s"
 _LOG_FIELDS = 6
 _LATEST = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp())
@@ -74,25 +78,47 @@ def run(
     stdin: bytes = b"",
     timeout: float | None = 60.0,
     extra: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    room: Room | None = None,
 ) -> Completed:
-    """Run git to its end, whatever its exit code; raises GitError only when it cannot start or takes too long."""
+    """Run git to its end, whatever its exit code; GitError when it cannot start, takes too long or says too much.
+
+    With `limits` it may not take more than those. With a `room` it is shut off in the sandbox, for input that strangers
+    wrote; DomainError `sandbox-missing` if there is none.
+    """
+    return run_program("git", *args, cwd=cwd, stdin=stdin, timeout=timeout, extra=extra, limits=limits, room=room)
+
+
+def run_program(
+    program: str,
+    *args: str,
+    cwd: Path,
+    stdin: bytes = b"",
+    timeout: float | None = 60.0,
+    extra: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    room: Room | None = None,
+) -> Completed:
+    """The same for any program, such as a shell that runs git many times in one room."""
+    argv, env = [*(limits.prefix if limits else ()), program, *args], environment(extra, cwd=cwd)
+    if room:
+        # The configuration is read inside as well. Proxies and certificates say where the site's network is.
+        room = replace(room, readable=(*room.readable, _CONFIG))
+        env = {name: value for name, value in env.items() if name == "PATH" or name not in _HANDED_ON}
+        argv = enclosed(argv, room=room, environment=env, cwd=cwd)
+    pipe = subprocess.PIPE
     try:
-        process = subprocess.Popen(
-            ["git", *args],
-            cwd=cwd,
-            env=environment(extra, cwd=cwd),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        process = subprocess.Popen(argv, cwd=cwd, env=env, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as error:
-        raise GitError("git-missing", f"git cannot be started: {error}") from error
+        raise GitError("git-missing", f"{argv[0]} cannot be started: {error}") from error
+    what = f"git {_verb(args)}" if program == "git" else program
     with process, _killed_on_error(process):
         try:
-            out, err = process.communicate(stdin, timeout=timeout)
+            out, err = exchange(process, stdin, timeout=timeout, most_output=_MOST_OUTPUT, tail=4 * _TAIL)
         except subprocess.TimeoutExpired as error:
-            raise GitError("git-timeout", f"git {_verb(args)} took longer than {timeout:g} s") from error
+            raise GitError("git-timeout", f"{what} took longer than {timeout:g} s") from error
+        except TooMuchOutputError as error:
+            raise GitError("git-too-much", f"{what} said more than {_MOST_OUTPUT // 2**20} MB") from error
     return Completed(process.returncode, out, err.decode(errors="replace")[-_TAIL:].replace("\0", ""))
 
 
@@ -113,10 +139,11 @@ def _verb(args: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Repository:
-    """A git directory, with a work tree or bare."""
+    """A git directory, with a work tree or bare. With a `room`, all that `run` and `output` start is shut off in it."""
 
     git_dir: Path
     work_tree: Path | None = None
+    room: Room | None = None
 
     def run(
         self,
@@ -124,11 +151,13 @@ class Repository:
         stdin: bytes = b"",
         timeout: float | None = 60.0,
         extra: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
     ) -> Completed:
         where = [f"--git-dir={self.git_dir}"]
         if self.work_tree:
             where.append(f"--work-tree={self.work_tree}")
-        return run(*where, *args, cwd=self.work_tree or self.git_dir, stdin=stdin, timeout=timeout, extra=extra)
+        cwd = self.work_tree or self.git_dir
+        return run(*where, *args, cwd=cwd, stdin=stdin, timeout=timeout, extra=extra, limits=limits, room=self.room)
 
     def output(self, *args: str, stdin: bytes = b"", timeout: float | None = 60.0) -> bytes:
         """What git printed; GitError if it failed."""
@@ -153,6 +182,27 @@ class Repository:
         found = self.output("log", "--first-parent", "-z", f"--format={_LOG_FORMAT}", *some, *revisions, "--")
         fields = found.decode(errors="replace").split("\0")
         return [_commit(fields[i : i + _LOG_FIELDS]) for i in range(0, len(fields) - _LOG_FIELDS + 1, _LOG_FIELDS)]
+
+    def records(self, *args: str, seconds: float) -> Iterator[str]:
+        """What git prints, piece by piece between NULs, while it runs; it is ended with the iteration.
+
+        GitError `git-timeout` when it has not come to its end after `seconds`.
+        """
+        process = subprocess.Popen(
+            ["git", f"--git-dir={self.git_dir}", *args],
+            cwd=self.git_dir,
+            env=environment(cwd=self.git_dir),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        with process, _killed_on_error(process):
+            try:
+                for piece in pieces(process, seconds=seconds):
+                    yield piece.decode("utf-8", "surrogateescape")
+            except subprocess.TimeoutExpired as error:
+                raise GitError("git-timeout", f"git {_verb(args)} took longer than {seconds:g} s") from error
 
     @contextmanager
     def objects(self) -> Iterator["ObjectReader"]:

@@ -1,15 +1,20 @@
 from django.urls import path
 from django.views.generic import TemplateView
 
-from server.dashboard import health, views
+from server.dashboard import health, series_views, views, watching
 
 urlpatterns = [
     path("", views.home, name="home"),
     path("series/", views.series_list, name="series-list"),
-    path("series/<int:series_id>/", views.series, name="series"),
+    path("series/<int:series_id>/", series_views.series, name="series"),
+    path("series/<int:series_id>/approve/", series_views.approve, name="series-approve"),
     path("sessions/<int:session_id>/", views.session, name="session"),
     path("machines/", views.machines, name="machines"),
     path("machines/<slug:name>/", views.machine, name="machine"),
+    path("status/", watching.status, name="status"),
+    path("trees/<slug:name>/", watching.tree, name="tree"),
+    path("messages/<int:message_id>/", watching.message, name="message"),
+    path("messages/<int:message_id>/raw/", watching.raw_message, name="message-raw"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("robots.txt", TemplateView.as_view(template_name="robots.txt", content_type="text/plain"), name="robots"),

@@ -7,21 +7,24 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.dashboard.selectors import dots, listing, matrix, overview
 from server.dashboard.selectors import machines as lab
-from server.dashboard.selectors import series as serial
 from server.dashboard.selectors import sessions as boots
+from server.dashboard.selectors.watchers import watchers
 from server.detection.selectors import session_cells
 from server.sources.models import Series
+
+_LONGEST_MESSAGE_ID = 500
 
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    rows = lab.machine_rows()
+    watched = watchers()
     context = {
         "now": clock.now(),
         "findings": overview.latest_findings(),
         "in_flight": overview.series_in_flight(),
-        "watchers": overview.watchers(),
-        "machines": rows,
+        "watchers": watched,
+        "alarms": [watcher for watcher in watched if watcher.alarming],
+        "machines": lab.machine_rows(),
         "load": overview.load(),
     }
     return render(request, "dashboard/home.html", context)
@@ -33,6 +36,7 @@ def series_list(request: HttpRequest) -> HttpResponse:
     wanted = listing.SeriesFilter(
         state=_known(request.GET.get("state", ""), Series.State.values),
         mailing_list=_known(request.GET.get("list", ""), names),
+        mail=request.GET.get("mail", "").replace("\0", "")[:_LONGEST_MESSAGE_ID],
     )
     context = {
         "now": clock.now(),
@@ -42,27 +46,6 @@ def series_list(request: HttpRequest) -> HttpResponse:
         "lists": names,
     }
     return render(request, "dashboard/series_list.html", context)
-
-
-@require_safe
-def series(request: HttpRequest, series_id: int) -> HttpResponse:
-    facts = serial.series_facts(series_id)
-    if facts is None:
-        raise Http404(f"There is no series {series_id}.")
-    # Cases that moved stand first in the table, so a long page keeps their charts.
-    cases = list(dict.fromkeys((row.case.benchmark, row.case.case) for row in facts.matrix.rows))
-    charts = dots.charts({row.id: row.boots for row in facts.sessions}, cases[: dots.MOST_CASES])
-    shown = dots.by_case(charts, cases)
-    context = {
-        "now": clock.now(),
-        "series": facts,
-        "cases": shown,
-        # One machine leaves room for several cases in a row.
-        "single": all(len(case.charts) == 1 for case in shown),
-        "undrawn": len(cases[dots.MOST_CASES :]),
-        "chart_data": [chart.data() for chart in charts],
-    }
-    return render(request, "dashboard/series.html", context)
 
 
 @require_safe

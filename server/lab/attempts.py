@@ -11,6 +11,7 @@ from django.db.models import Count, Q, Value
 from django.db.models.functions import Concat, Right
 
 from server.builds.models import Build, BuildState
+from server.builds.services import cancel_unwanted
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
@@ -156,12 +157,25 @@ def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str) -> N
 
 
 def cancel_superseded() -> int:
-    """Cancel waiting sessions of series that a newer version replaced; running ones learn it from a heartbeat."""
+    """Cancel what waits for series that a newer version replaced; returns how many builds and sessions.
+
+    What runs already learns it from its next heartbeat. Builds that others want as well stay.
+    """
     sessions = Session.objects.filter(
         Q(state=SessionState.PLANNED) | Q(state=SessionState.DISPATCHED), series__state=SeriesState.SUPERSEDED
     ).annotate(active=Count("attempts", filter=Q(attempts__state=AttemptState.RUNNING)))
     reason = "a newer version of the series arrived"
-    return sum(end_session(session, SessionState.CANCELED, reason) for session in sessions if not session.active)
+    ended = sum(end_session(session, SessionState.CANCELED, reason) for session in sessions if not session.active)
+    ended += cancel_unwanted(reason)
+    _cancel_unclaimed(reason)
+    return ended
+
+
+def _cancel_unclaimed(reason: str) -> None:
+    """Cancel attempts at canceled work that no agent has claimed; one that comes for it is told that it is over."""
+    over = Q(build__state=BuildState.CANCELED) | Q(session__state=SessionState.CANCELED)
+    for attempt in Attempt.objects.filter(over, state__in=[AttemptState.SUBMITTING, AttemptState.QUEUED]):
+        attempt.advance(AttemptState.CANCELED, reason)
 
 
 def fail_stranded() -> int:

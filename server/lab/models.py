@@ -9,6 +9,7 @@ from django.db.models import Q, Value
 from server.builds.models import Build, KernelConfig, Toolchain
 from server.core.states import Stateful, state_check
 from server.sources.models import Series
+from server.sources.models.trees import words
 
 
 class Microarchitecture(models.Model):
@@ -136,6 +137,11 @@ class Session(Stateful):
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="sessions")
     base_build = models.ForeignKey(Build, on_delete=models.PROTECT, related_name="sessions_as_base")
     patched_build = models.ForeignKey(Build, on_delete=models.PROTECT, related_name="sessions_as_patched")
+    benchmarks = words(
+        100,
+        "What is measured of all that the machine can, as BENCHMARK or BENCHMARK/CASE's beginning; empty, or none of "
+        "it there: everything.",
+    )
 
     class Meta:
         constraints = [

@@ -1,11 +1,12 @@
 """What to build and to boot for a series."""
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from server.builds.models import Build, BuildState
 from server.builds.services import retire_build, want_build
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
-from server.sources.models import Revision, Series, SeriesState
+from server.sources.models import Revision, Series, SeriesState, Tree
 
 # Balanced against drift: each kernel stands as often early as late.
 _INTERLEAVED = (Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE)
@@ -22,13 +23,12 @@ def plan_series(*, series_id: int) -> list[Session]:
     A machine whose kernels cannot be built gets a session that failed with the reason, so that nothing is missing
     without being said. Safe to repeat.
     """
-    series = Series.objects.select_related("base", "head").filter(pk=series_id, state=SeriesState.APPLIED).first()
+    series = Series.objects.select_related("base__tree", "head").filter(pk=series_id, state=SeriesState.APPLIED).first()
     if series is None or series.base is None or series.head is None:
         return []
-    machines = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD).select_related("config", "toolchain")
     pairs = [
         (machine, _build_of(series, machine, series.base), _build_of(series, machine, series.head))
-        for machine in machines
+        for machine in _machines_for(series.base.tree)
     ]
     final = {BuildState.BUILT, BuildState.FAILED}
     if not all(build.state in final for _machine, base, patched in pairs for build in (base, patched)):
@@ -37,6 +37,22 @@ def plan_series(*, series_id: int) -> list[Session]:
         return []
     with transaction.atomic():
         return [_plan_session(series, machine, base, patched) for machine, base, patched in pairs]
+
+
+def _machines_for(tree: Tree) -> QuerySet[Machine]:
+    """Good machines of the microarchitectures that the tree is interested in; of all where the lab has none of them."""
+    enabled = Machine.objects.filter(enabled=True).select_related("config", "toolchain")
+    wanted = enabled.filter(uarch__name__in=tree.uarchs)
+    return (wanted if wanted.exists() else enabled).filter(health=Machine.Health.GOOD)
+
+
+def wanted_benchmarks(series: Series) -> list[str]:
+    """What a session of this series measures: what its paths ask for, with the default set, and what its tree wants.
+
+    Empty, which means everything, for a series about which no rule spoke.
+    """
+    tree = series.base.tree.benchmarks if series.base else []
+    return sorted({*series.benchmarks, *tree}) if series.benchmarks else []
 
 
 def _retire_unequal(pairs: list[tuple[Machine, Build, Build]]) -> bool:
@@ -62,6 +78,7 @@ def _plan_session(series: Series, machine: Machine, base: Build, patched: Build)
         defaults={
             "base_build": base,
             "patched_build": patched,
+            "benchmarks": wanted_benchmarks(series),
             "state": SessionState.PLANNED,
             "trace": series.trace,
         },
@@ -86,9 +103,9 @@ def _plan_session(series: Series, machine: Machine, base: Build, patched: Build)
 
 
 def series_to_plan() -> list[int]:
-    """Ids of applied series that are not judged and lack sessions, oldest first."""
+    """Ids of applied series that are not judged and lack sessions: trees of high priority first, then the oldest."""
     return list(
         Series.objects.filter(state=SeriesState.APPLIED, sessions__isnull=True)
-        .order_by("id")
+        .order_by("-base__tree__priority", "id")
         .values_list("id", flat=True)
     )

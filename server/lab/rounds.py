@@ -58,19 +58,19 @@ def place_work() -> list[Attempt]:
 
 
 def _waiting_builds() -> Iterable[Build]:
-    waiting = Build.objects.filter(state=BuildState.WANTED).order_by("id")
+    waiting = Build.objects.filter(state=BuildState.WANTED).order_by("-revision__tree__priority", "id")
     return [build for build in waiting if _is_due(build, fruitless_attempts(build))]
 
 
 def _waiting_sessions() -> Iterable[Session]:
-    """Planned sessions whose machine is free, one for each machine, oldest first."""
+    """Planned sessions whose machine is free, one for each machine: trees of high priority first, then the oldest."""
     busy = Attempt.objects.filter(state__in=Attempt.ACTIVE, session__isnull=False).values("session__machine")
     waiting = (
         Session.objects.filter(state=SessionState.PLANNED, machine__enabled=True)
         .filter(machine__health=Machine.Health.GOOD)
         .exclude(machine__in=busy)
         .select_related("machine")
-        .order_by("id")
+        .order_by("-series__base__tree__priority", "id")
     )
     first_of_machine: dict[int, Session] = {}
     for session in waiting:

@@ -1,6 +1,7 @@
-"""A site described in one TOML file: trees, lists, configs, toolchains, microarchitectures, machines."""
+"""A site described in one TOML file: trusted senders, trees, lists, configs, toolchains, kinds of CPU, machines."""
 
 import tomllib
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,10 +11,12 @@ from django.db import models, transaction
 from server.builds.models import KernelConfig, Toolchain
 from server.core.errors import DomainError
 from server.lab.models import CoreType, Machine, Microarchitecture
-from server.sources.models import Branch, MailingList, Tree
+from server.sources.loading import read_tree, save_tree
+from server.sources.models import MailingList, Tree
+from server.sources.trust import trust_sender
 
 _Row = TypeVar("_Row", bound=models.Model)
-_SECTIONS = ("tree", "list", "config", "toolchain", "uarch", "machine")
+_SECTIONS = ("sender", "tree", "list", "config", "toolchain", "uarch", "machine")
 
 
 def load_site(path: Path) -> dict[str, int]:
@@ -29,6 +32,7 @@ def load_site(path: Path) -> dict[str, int]:
     if unknown:
         raise DomainError("bad-site", f"{path}: unknown section {min(unknown)}")
     loaders = {
+        "sender": lambda entry: trust_sender(address=entry["address"], note=entry.get("note", "")),
         "tree": _load_tree,
         "list": _load_list,
         "config": lambda entry: _load_config(entry, path.parent),
@@ -42,7 +46,8 @@ def load_site(path: Path) -> dict[str, int]:
                 try:
                     loaders[section](entry)
                 except (KeyError, TypeError, ValueError, OSError, ValidationError, models.ObjectDoesNotExist) as error:
-                    where = f"{path}: [[{section}]] number {number} ({entry.get('name', 'without a name')})"
+                    name = entry.get("name") or entry.get("address") or "without a name"
+                    where = f"{path}: [[{section}]] number {number} ({name})"
                     raise DomainError("bad-site", f"{where}: {_say(error)}") from error
     return {section: len(description.get(section, [])) for section in _SECTIONS}
 
@@ -62,9 +67,7 @@ def _save(model: type[_Row], name: str, **fields: Any) -> _Row:
 
 
 def _load_tree(entry: dict[str, Any]) -> None:
-    tree = _save(Tree, entry["name"], url=entry["url"], poll_seconds=entry.get("poll_seconds", 300))
-    for branch in entry["branches"]:
-        Branch.objects.get_or_create(tree=tree, name=branch)
+    save_tree(read_tree(entry))
 
 
 def _load_list(entry: dict[str, Any]) -> None:
@@ -73,10 +76,22 @@ def _load_list(entry: dict[str, Any]) -> None:
         entry["name"],
         url=entry["url"],
         address=entry["address"],
-        tree=Tree.objects.get(name=entry["tree"]),
+        tree=Tree.objects.get(name=entry["tree"]) if "tree" in entry else None,
+        since=_moment(entry.get("since")),
+        proof=entry.get("proof", MailingList.Proof.DKIM),
         moderated=entry.get("moderated", True),
         poll_seconds=entry.get("poll_seconds", 60),
     )
+
+
+def _moment(value: object) -> datetime | None:
+    """A TOML date or time; without a zone it is UTC."""
+    if value is None or (isinstance(value, datetime) and value.tzinfo):
+        return value
+    if not isinstance(value, date):
+        raise TypeError(f"since: {value!r} is no date")
+    since = value if isinstance(value, datetime) else datetime.combine(value, time())
+    return since.replace(tzinfo=UTC)
 
 
 def _load_config(entry: dict[str, Any], folder: Path) -> None:

@@ -65,6 +65,8 @@ def mails_stage(rows: SeriesRows) -> Stage:
     count = f"{rows.patches} of {series.total} patches"
     if series.state == SeriesState.INCOMPLETE:
         return Stage("mails", "running", f"{count} have arrived", series.created_at)
+    if series.state == SeriesState.HELD and series.checked_at is None:
+        return Stage("mails", "running", f"{count}; its senders are being checked", series.created_at)
     if series.state == SeriesState.HELD:
         detail = series.reason or SeriesState.HELD.label
         return Stage("mails", "waiting", f"{count}; {detail}", series.created_at, held=True)
@@ -79,7 +81,8 @@ def apply_stage(rows: SeriesRows) -> Stage:
     series = rows.series
     started = rows.entered.get(SeriesState.READY)
     if series.base is not None and series.head is not None:
-        detail = f"on {series.base.sha[:12]} ({series.base.subject})"
+        doubt = ", an uncertain base" if series.base_certain is False else ""
+        detail = f"on {series.base.sha[:12]} ({series.base.subject}){doubt}"
         return Stage("apply", "done", detail, started, rows.entered.get(SeriesState.APPLIED, series.state_since))
     if series.state == SeriesState.REFUSED:
         return Stage("apply", "failed", series.reason, started, series.state_since)
@@ -99,6 +102,8 @@ def builds_stage(rows: SeriesRows) -> Stage:
     if not builds:
         return Stage("builds", "waiting", _superseded(rows), builds=items)
     started = min(build.created_at for build in builds)
+    if any(item.state == BuildState.CANCELED for item in items):
+        return Stage("builds", "waiting", _superseded(rows), started, builds=items)
     final = {BuildState.BUILT, BuildState.FAILED}
     built = sum(item.state == BuildState.BUILT for item in items)
     detail = f"{built} of {len(items)} kernels"

@@ -1,7 +1,12 @@
-from django.contrib import admin
+from typing import Any
 
-from server.core.admin import KeptAdmin, ReadOnlyAdmin
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse
+
+from server.core.admin import KeptAdmin, PlainAdmin, ReadOnlyAdmin
 from server.results.models import Benchmark, Case, Measurement, Metric
+from server.results.selectors import unknown_benchmarks
+from server.sources.models import MeasureRule
 
 
 @admin.register(Benchmark)
@@ -37,3 +42,19 @@ class MeasurementAdmin(ReadOnlyAdmin):
     @admin.display(description="boot")
     def boot_number(self, measurement: Measurement) -> str:
         return f"boot {measurement.boot_id}"
+
+
+# Here, because only here it is known which benchmarks there are.
+@admin.register(MeasureRule)
+class MeasureRuleAdmin(PlainAdmin):
+    """May be deleted: nothing refers to a rule, and Django's log keeps who changed what and when."""
+
+    list_display = ["pattern", "benchmarks", "note", "enabled"]
+    list_filter = ["enabled"]
+    search_fields = ["pattern", "benchmarks", "note"]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        asked = {name for rule in MeasureRule.objects.filter(enabled=True) for name in rule.benchmarks}
+        if unknown := unknown_benchmarks(sorted(asked)):
+            self.message_user(request, f"no enabled case answers to {', '.join(unknown)}", messages.WARNING)
+        return super().changelist_view(request, extra_context)

@@ -1,23 +1,47 @@
+"""Pages of the admin for trees, archives and series; that for trusted senders is in admin_policy.py."""
+
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin, each
-from server.sources.models import Branch, Epoch, MailingList, Message, Patch, Revision, Series, Tree
+from server.sources import admin_policy
+from server.sources.models import (
+    Branch,
+    Epoch,
+    HeadMove,
+    MailingList,
+    Message,
+    Patch,
+    Revision,
+    Series,
+    Tag,
+    Thread,
+    ThreadMember,
+    Tree,
+    WantedRevision,
+)
 from server.sources.series import approve_series
+from server.sources.trust import check_again
 
-_WATCHER_FACTS = ["polled_at", "failing_since", "last_error"]
+__all__ = ["admin_policy"]
+
+_WATCHER_FACTS = ["polled_at", "fetched_at", "failing_since", "failures", "last_error"]
+_LONGEST_SHOWN = 200_000
 
 
 class BranchInline(PartsInline):
     model = Branch
-    readonly_fields = ["head", "head_at"]
+    readonly_fields = ["name", "head", "head_at", "deleted_at"]
+    max_num = 0
 
 
 @admin.register(Tree)
 class TreeAdmin(KeptAdmin):
-    list_display = ["name", "url", "enabled", "polled_at", "failing_since"]
-    list_filter = ["enabled"]
+    list_display = ["name", "url", "enabled", "priority", "rebasing", "fetched_at", "failing_since"]
+    list_filter = ["enabled", "rebasing"]
     search_fields = ["name", "url"]
     readonly_fields = _WATCHER_FACTS
     inlines = [BranchInline]
@@ -25,15 +49,20 @@ class TreeAdmin(KeptAdmin):
 
 @admin.register(MailingList)
 class MailingListAdmin(KeptAdmin):
-    list_display = ["name", "url", "enabled", "moderated", "polled_at", "failing_since"]
-    list_filter = ["enabled", "moderated"]
+    list_display = ["name", "url", "enabled", "proof", "moderated", "fetched_at", "failing_since"]
+    list_filter = ["enabled", "proof", "moderated"]
     search_fields = ["name", "url", "address"]
     readonly_fields = _WATCHER_FACTS
+
+    def save_model(self, request: HttpRequest, obj: MailingList, form: Any, change: bool) -> None:  # noqa: FBT001 (as Django calls it)
+        super().save_model(request, obj, form, change)
+        if change and "proof" in form.changed_data:
+            check_again(Series.objects.filter(mailing_list=obj))
 
 
 @admin.register(Epoch)
 class EpochAdmin(ReadOnlyAdmin):
-    list_display = ["mailing_list", "number", "last_commit"]
+    list_display = ["mailing_list", "number", "last_commit", "rewritten_at"]
     list_filter = ["mailing_list"]
     list_select_related = ["mailing_list"]
 
@@ -46,17 +75,68 @@ class RevisionAdmin(ReadOnlyAdmin):
     search_fields = ["sha", "tree_sha", "subject"]
 
 
+@admin.register(HeadMove)
+class HeadMoveAdmin(ReadOnlyAdmin):
+    list_display = ["at", "branch", "kind", "before", "after", "decision"]
+    list_filter = ["kind", "branch__tree"]
+    list_select_related = ["branch__tree", "before", "after"]
+    search_fields = ["branch__name", "before__sha", "after__sha", "decision"]
+
+
+@admin.register(Tag)
+class TagAdmin(ReadOnlyAdmin):
+    list_display = ["name", "tree", "revision", "seen_at"]
+    list_filter = ["tree"]
+    list_select_related = ["tree", "revision"]
+    search_fields = ["name", "revision__sha"]
+
+
+@admin.register(WantedRevision)
+class WantedRevisionAdmin(ReadOnlyAdmin):
+    list_display = ["revision", "tree", "why"]
+    list_filter = ["why", "tree"]
+    list_select_related = ["tree", "revision"]
+    search_fields = ["revision__sha", "revision__subject"]
+
+
+@admin.register(Thread)
+class ThreadAdmin(ReadOnlyAdmin):
+    list_display = ["id", "stale"]
+    list_filter = ["stale"]
+    search_fields = ["=id", "messages__message_id"]
+
+
+@admin.register(ThreadMember)
+class ThreadMemberAdmin(ReadOnlyAdmin):
+    list_display = ["name", "thread"]
+    list_select_related = ["thread"]
+    search_fields = ["name"]
+
+
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
-    list_display = ["message_id", "mailing_list", "kind", "subject", "sender_address", "received_at", "reason"]
-    list_filter = ["kind", "mailing_list"]
+    list_display = [
+        "message_id",
+        "mailing_list",
+        "kind",
+        "subject",
+        "sender_address",
+        "authentic",
+        "received_at",
+        "reason",
+    ]
+    list_filter = ["kind", "authentic", "mailing_list"]
     list_select_related = ["mailing_list"]
     search_fields = ["message_id", "subject", "sender_address"]
     readonly_fields = ["text"]
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
+        """A list of mails does not need the mails."""
+        return super().get_queryset(request).defer("raw")
+
     @admin.display(description="As it arrived")
     def text(self, message: Message) -> str:
-        return bytes(message.raw).decode("utf-8", "backslashreplace")
+        return bytes(message.raw)[:_LONGEST_SHOWN].decode("utf-8", "backslashreplace")
 
 
 class PatchInline(PartsInline):
@@ -68,11 +148,11 @@ class PatchInline(PartsInline):
 class SeriesAdmin(ReadOnlyAdmin):
     list_display = ["id", "subject", "version", "author_address", "mailing_list", "state", "reason", "state_since"]
     list_display_links = ["id", "subject"]
-    list_filter = ["state", "mailing_list"]
+    list_filter = ["state", "base_certain", "mailing_list"]
     list_select_related = ["mailing_list"]
     search_fields = ["subject", "author_address", "root_message_id", "change_id", "=trace"]
     inlines = [PatchInline]
-    actions = ["approve"]
+    actions = ["approve", "check_senders"]
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sources.change_series")
@@ -81,6 +161,10 @@ class SeriesAdmin(ReadOnlyAdmin):
     def approve(self, request: HttpRequest, queryset: QuerySet[Series]) -> None:
         reason = f"approved by {request.user}"
         each(self, request, queryset, lambda series: approve_series(series=series, reason=reason))
+
+    @admin.action(description="Check the senders of held series again", permissions=["approve"])
+    def check_senders(self, request: HttpRequest, queryset: QuerySet[Series]) -> None:
+        self.message_user(request, f"{check_again(queryset)} are checked again")
 
 
 @admin.register(Patch)

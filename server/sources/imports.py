@@ -2,43 +2,72 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from server.core.errors import DomainError
+
 _FROM_LINE = re.compile(rb"From \S+.*\d{4}\s*$")
 _QUOTED = re.compile(rb"^>(>*From )")
+# Mails of 30 MB are stored whole. What is larger than this is no mail, and must not take all memory.
+LARGEST_MAIL = 100 * 2**20
+# A line is read in pieces of this size, as a file without any end of line must not be one.
+_PIECE = 2**20
+_FILES = (".eml", ".mbox")
 
 
 def mails_of(path: Path) -> Iterator[bytes]:
-    """Every mail of a file (mbox or one mail), or of a folder (maildir, or files *.eml)."""
-    if path.is_dir():
-        maildir = [p for name in ("cur", "new") if (path / name).is_dir() for p in (path / name).iterdir()]
-        for file in sorted(maildir or path.glob("*.eml")):
-            yield file.read_bytes()
-        return
-    with path.open("rb") as stream:
-        yield from mails_in(stream)
+    """Every mail of a file (mbox or one mail), or of a folder: a maildir, or files *.eml and *.mbox in it and below.
 
-
-def mails_in(stream: BinaryIO) -> Iterator[bytes]:
-    """Every mail of an mbox (mboxrd quoting), or the one mail that the stream is.
-
-    A new mail starts at a From line after an empty line only: bodies hold such lines too.
+    DomainError where there is no such file, nothing to read in a folder, or a mail that is too large.
     """
-    lines: list[bytes] = []
-    after_blank, mbox = True, False
-    for line in stream:
-        if after_blank and _FROM_LINE.match(line) and (mbox or not lines):
-            mbox = True
-            if lines:
-                yield b"".join(_without_last_blank(lines))
-            lines = []
+    files = _files_in(path) if path.is_dir() else iter([path])
+    for file in files:
+        try:
+            with file.open("rb") as stream:
+                yield from mails_in(stream, str(file))
+        except OSError as error:
+            raise DomainError("no-mail", f"{file}: {error.strerror or error}") from error
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """In a fixed order. A maildir's `tmp` holds mails that are still being written."""
+    boxes = [folder / name for name in ("new", "cur") if (folder / name).is_dir()]
+    found = chain.from_iterable(box.iterdir() for box in boxes) if boxes else folder.rglob("*")
+    files = sorted(file for file in found if file.is_file() and (boxes or file.suffix.lower() in _FILES))
+    if not files and not boxes:
+        raise DomainError("no-mail", f"{folder}: neither a maildir nor files {' or '.join(_FILES)}")
+    return iter(files)
+
+
+def mails_in(stream: BinaryIO, name: str = "standard input") -> Iterator[bytes]:
+    """Every mail of an mbox (mboxrd or mboxo, also with CRLF), or the one mail that the stream is.
+
+    A new mail starts at a From line after an empty line only: bodies hold such lines too. One mail is in memory.
+    """
+    mail = bytearray()
+    started = mbox = False
+    starts_line = after_blank = True
+    while piece := stream.readline(_PIECE):
+        if starts_line and after_blank and _FROM_LINE.match(piece) and (mbox or not started):
+            if started:
+                yield _without_last_blank(mail)
+            mail, mbox, started = bytearray(), True, True
         else:
-            lines.append(_QUOTED.sub(rb"\1", line) if mbox else line)
-        after_blank = not line.strip()
-    if lines:
-        yield b"".join(_without_last_blank(lines) if mbox else lines)
+            mail += _QUOTED.sub(rb"\1", piece) if mbox and starts_line else piece
+            started = True
+        if len(mail) > LARGEST_MAIL:
+            raise DomainError("mail-too-large", f"{name}: holds a mail larger than {LARGEST_MAIL // 2**20} MB")
+        after_blank = starts_line and not piece.strip()
+        starts_line = piece.endswith(b"\n")
+    if started:
+        yield _without_last_blank(mail) if mbox else bytes(mail)
 
 
-def _without_last_blank(lines: list[bytes]) -> list[bytes]:
-    return lines[:-1] if lines[-1].strip() == b"" else lines
+def _without_last_blank(mail: bytearray) -> bytes:
+    """Without the empty line that stands before the next From line."""
+    for end in (b"\n\r\n", b"\n\n"):
+        if mail.endswith(end):
+            return bytes(mail[: len(mail) - len(end) + 1])
+    return bytes(mail)

@@ -1,137 +1,176 @@
-"""Watching list archives: fetch the epochs, then store each new mail in one transaction with the position reached."""
+"""Watching list archives: fetch the epochs, then read on in each where the last transaction ended."""
 
-import re
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
 
 import structlog
-from django.conf import settings
 from django.db import transaction
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.git import ObjectReader, Repository
 from server.core.locks import advisory_lock
-from server.sources.epochs import epoch_urls
-from server.sources.messages import forget_message, store_message
-from server.sources.mirror import bare_repository
+from server.sources.archives import EpochCopy, Step, archive_folder
+from server.sources.archives_reading import EpochReader, MovedError, Tally, wanted_from
+from server.sources.archives_vanished import settle_replaced
+from server.sources.epochs import EpochPlace, find_epochs
+from server.sources.grouping import group_stale
 from server.sources.models import Epoch, MailingList
-from server.sources.trees import FETCH_SECONDS, is_due
+from server.sources.polling import FETCH_SECONDS, is_due, note_failure, note_success
 
 log = structlog.get_logger(__name__)
 
-_PURGED = re.compile(rb"^purged ([0-9a-f]{40})$", re.MULTILINE)
-_HEAD = "refs/tidemark/head"
 # So many mails are a minute of work; a first read goes on with the next wake-up.
-MAILS_AT_ONCE = 2000
+MAILS_AT_ONCE: Final = 2000
 
 
 @dataclass(frozen=True)
 class ReadResult:
-    """How many commits were read, and whether more are waiting."""
+    """How many commits were passed, mails stored, mails deleted and threads grouped.
 
-    commits: int
-    more: bool
+    `more`: commits are waiting. `busy`: another process reads this list. `error`: why it could not be read (to its
+    end), also noted on the list.
+    """
 
-
-class _Moved(Exception):  # noqa: N818 (a signal inside this module, no error)
-    """Another process moved the position of this epoch."""
+    commits: int = 0
+    stored: int = 0
+    deleted: int = 0
+    grouped: int = 0
+    more: bool = False
+    busy: bool = False
+    error: str = ""
 
 
 def read_list(
-    *, mailing_list: MailingList, limit: int | None = MAILS_AT_ONCE, timeout: float | None = FETCH_SECONDS
+    *,
+    mailing_list: MailingList,
+    limit: int | None = MAILS_AT_ONCE,
+    timeout: float = FETCH_SECONDS,
+    stop: Callable[[], bool] = lambda: False,
 ) -> ReadResult:
-    """Fetch the epochs of a list and store what is new, oldest first, at most `limit` mails.
+    """Fetch the epochs of a list and store what is new, oldest first, at most `limit` commits.
 
-    A failure is recorded on the list and not raised. Killed at any point, the next call goes on where the last
-    transaction ended. Does nothing while another process reads the same list.
+    `timeout` is for each fetch, in seconds; `stop` is asked before each mail. A failure is recorded on the list and not
+    raised. Killed at any point, the next call goes on where the last transaction ended. Does nothing while another
+    process reads the same list.
     """
     with advisory_lock(f"sources.list.{mailing_list.pk}") as free:
         if not free:
             log.info("list_read_busy", list=mailing_list.name)
-            return ReadResult(0, more=False)
+            return ReadResult(busy=True)
+        reading = _Round(mailing_list, limit, timeout, stop)
         try:
-            result = _read_epochs(mailing_list, limit, timeout)
+            reading.run()
         except DomainError as error:
-            _note_result(mailing_list, error.message)
-            return ReadResult(0, more=False)
-        _note_result(mailing_list, "")
-        log.info("list_read", list=mailing_list.name, commits=result.commits, more=result.more)
-        return result
+            reading.errors.append(error.message)
+        if not (reading.more and stop()):
+            # At the end, and not before: a series that looks whole keeps its patches, so whole threads should be seen.
+            reading.grouped = group_stale()
+        if reading.errors:
+            note_failure(mailing_list, "; ".join(reading.errors))
+        else:
+            note_success(mailing_list)
+        return reading.result()
 
 
-def _read_epochs(mailing_list: MailingList, limit: int | None, timeout: float | None) -> ReadResult:
-    folder = Path(settings.STATE_DIR) / "lists" / mailing_list.name
-    folder.mkdir(parents=True, exist_ok=True)
-    done = 0
-    for number, url in sorted(epoch_urls(mailing_list.url, cwd=folder).items()):
-        repository = bare_repository(folder / f"{number}.git")
-        repository.output(
-            "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", url, f"+HEAD:{_HEAD}", timeout=timeout
-        )
-        epoch, _ = Epoch.objects.get_or_create(mailing_list=mailing_list, number=number)
-        commits = _new_commits(repository, epoch)
-        left = None if limit is None else limit - done
-        _store_commits(repository, epoch, commits[:left])
-        done += len(commits[:left])
-        if left is not None and len(commits) > left:
-            return ReadResult(done, more=True)
-    return ReadResult(done, more=False)
+@dataclass
+class _Round:
+    """One reading of all epochs, under the lock of the list."""
 
+    mailing_list: MailingList
+    limit: int | None
+    timeout: float
+    stop: Callable[[], bool]
+    tally: Tally = field(default_factory=Tally)
+    errors: list[str] = field(default_factory=list)
+    grouped: int = 0
+    more: bool = False
 
-def _new_commits(repository: Repository, epoch: Epoch) -> list[str]:
-    """Commits after the position, oldest first.
+    def run(self) -> None:
+        known = {epoch.number: epoch for epoch in self.mailing_list.epochs.all()}
+        folder = archive_folder(self.mailing_list.name)
+        places = find_epochs(self.mailing_list.url, known=known.keys(), cwd=folder)
+        for place in places:
+            if self._is_too_old(place, known):
+                continue
+            copy = self._fetched(place, known.get(place.number))
+            if not copy.head():
+                continue
+            epoch, _ = Epoch.objects.get_or_create(mailing_list=self.mailing_list, number=place.number)
+            known[place.number] = epoch
+            if not self._read(epoch, copy):
+                self.more = True
+                return
+        if not self.errors:
+            self._settle(known)
 
-    When the position is no ancestor of the head any more, the archive rewrote its history (a purge or an edit): all of
-    it is read again, and mails that are known are not stored twice.
-    """
-    if epoch.last_commit and not repository.is_ancestor(epoch.last_commit, _HEAD):
-        log.warning("epoch_rewritten", list=epoch.mailing_list.name, epoch=epoch.number)
-        epoch.last_commit = ""
-        epoch.save(update_fields=["last_commit"])
-    new = f"{epoch.last_commit}..{_HEAD}" if epoch.last_commit else _HEAD
-    return repository.output("rev-list", "--reverse", "--first-parent", new, "--").decode().split()
+    def _is_too_old(self, place: EpochPlace, known: dict[int, Epoch]) -> bool:
+        since = self.mailing_list.since
+        return bool(since and place.modified and place.modified < since and place.number not in known)
 
+    def _fetched(self, place: EpochPlace, epoch: Epoch | None) -> EpochCopy:
+        """An epoch that was read before and is broken does not stop the others; one never read must come before them.
 
-def _store_commits(repository: Repository, epoch: Epoch, commits: list[str]) -> None:
-    try:
-        with repository.objects() as reader:
-            for commit in commits:
-                _store_commit(reader, epoch, commit)
-    except _Moved:
-        log.warning("epoch_moved_elsewhere", list=epoch.mailing_list.name, epoch=epoch.number)
+        For a later epoch may delete mails of it. A remote that hangs is not asked for the next one.
+        """
+        copy = EpochCopy.of(self.mailing_list.name, place.number)
+        try:
+            copy.fetch(place, position=epoch.last_commit if epoch else "", timeout=self.timeout)
+        except DomainError as error:
+            if not epoch or not epoch.last_commit or error.code == "git-timeout":
+                raise
+            self.errors.append(error.message)
+        return copy
 
+    def _read(self, epoch: Epoch, copy: EpochCopy) -> bool:
+        """False when it was stopped, or the limit reached, before the end."""
+        reader = EpochReader(epoch, copy, self.tally, self.stop)
+        try:
+            steps = self._waiting(epoch, copy, reader)
+            some = steps if self.limit is None else steps[: max(self.limit - self.tally.commits, 0)]
+            if not reader.read(some):
+                return False
+        except MovedError:
+            log.warning("epoch_moved_elsewhere", list=self.mailing_list.name, epoch=epoch.number)
+            return False
+        return len(some) == len(steps)
 
-@transaction.atomic
-def _store_commit(reader: ObjectReader, epoch: Epoch, commit: str) -> None:
-    """One mail and the new position, or neither."""
-    moved = Epoch.objects.filter(pk=epoch.pk, last_commit=epoch.last_commit).update(last_commit=commit)
-    if moved != 1:
-        raise _Moved
-    mail = reader.read(f"{commit}:m")
-    if mail and mail[1]:
-        store_message(mailing_list=epoch.mailing_list, raw=mail[1], blob=mail[0])
-    elif gone := _removed_blob(reader, commit):
-        forget_message(mailing_list=epoch.mailing_list, blob=gone)
-    epoch.last_commit = commit
+    def _waiting(self, epoch: Epoch, copy: EpochCopy, reader: EpochReader) -> list[Step]:
+        """What is to be read, oldest first.
 
+        When the position is no ancestor of the head any more, the archive rewrote its history (a purge or an edit): all
+        of it is read again. A head that is an ancestor of the position is an archive that was set back, or a mirror
+        that is late: what was read stays.
+        """
+        head, position = copy.head(), epoch.last_commit
+        if position and not copy.holds(position, head):
+            if copy.holds(head, position):
+                log.info("epoch_behind", list=self.mailing_list.name, epoch=epoch.number, head=head)
+                return []
+            log.warning("epoch_rewritten", list=self.mailing_list.name, epoch=epoch.number, old=position, new=head)
+            copy.begin_again(position)
+            position, epoch.last_commit, epoch.rewritten_at = "", "", clock.now()
+            epoch.save(update_fields=["last_commit", "rewritten_at"])
+        steps = copy.steps(head, position) if position != head else []
+        if position or not self.mailing_list.since:
+            return steps
+        first = wanted_from(steps, self.mailing_list.since)
+        if steps and first == len(steps):
+            reader.move(steps[-1].commit)
+        return steps[first:]
 
-def _removed_blob(reader: ObjectReader, commit: str) -> str | None:
-    """Which mail a commit takes away: a deletion keeps it in `d`, a purge names it and leaves `m` empty."""
-    if deleted := reader.read(f"{commit}:d"):
-        return deleted[0]
-    found = reader.read(commit)
-    purged = _PURGED.search(found[1]) if found else None
-    return purged[1].decode() if purged else None
+    def _settle(self, known: dict[int, Epoch]) -> None:
+        """Once all epochs are read to their ends, see what their rewritten histories took away."""
+        copies = {number: EpochCopy.of(self.mailing_list.name, number) for number in known}
+        for number, copy in copies.items():
+            if known[number].rewritten_at and copy.is_read_again:
+                others = [other for other in copies.values() if other is not copy]
+                self.tally.deleted += settle_replaced(known[number], copy, others)
 
-
-def _note_result(mailing_list: MailingList, error: str) -> None:
-    now = clock.now()
-    mailing_list.polled_at, mailing_list.last_error = now, error
-    mailing_list.failing_since = (mailing_list.failing_since or now) if error else None
-    mailing_list.save(update_fields=["polled_at", "last_error", "failing_since"])
-    if error:
-        log.warning("list_read_failed", list=mailing_list.name, error=error)
+    def result(self) -> ReadResult:
+        tally = self.tally
+        errors = "; ".join(self.errors)
+        return ReadResult(tally.commits, tally.stored, tally.deleted, self.grouped, self.more, error=errors)
 
 
 def claim_due_lists() -> list[MailingList]:

@@ -1,14 +1,20 @@
-"""The one bare repository that holds all watched trees and all applied series."""
+"""The one bare repository that holds all watched trees and all applied series, and the names of its refs."""
 
 from pathlib import Path
 
 from django.conf import settings
 
-from server.core.git import Repository, run
+from server.core.git import Commit, GitError, Repository, run
 from server.sources.models import Revision, Tree
 
 SERIES_REFS = "refs/tidemark/series"
 _BASE_REFS = "refs/tidemark/bases"
+OLD_REFS = "refs/tidemark/old"
+# Commits asked of one git log: their ids fit into its command line.
+_AT_ONCE = 1000
+# A subject is a line; one that fills pages is somebody's joke.
+_LONGEST_SUBJECT = 1000
+_LONGEST_AUTHOR = 300
 
 
 def mirror() -> Repository:
@@ -28,12 +34,32 @@ def bare_repository(path: Path) -> Repository:
     return repository
 
 
+def tree_refs(tree: Tree) -> str:
+    return f"refs/tidemark/trees/{tree.name}/"
+
+
 def tree_ref(tree: Tree, branch: str) -> str:
-    return f"refs/tidemark/trees/{tree.name}/{branch}"
+    return f"{tree_refs(tree)}{branch}"
+
+
+def tag_refs(tree: Tree) -> str:
+    return f"refs/tidemark/tags/{tree.name}/"
+
+
+def tag_ref(tree: Tree, tag: str) -> str:
+    return f"{tag_refs(tree)}{tag}"
+
+
+def old_ref(sha: str) -> str:
+    """What holds a commit that a branch or tag was forced away from, or whose branch was deleted."""
+    return f"{OLD_REFS}/{sha}"
 
 
 def series_ref(series_id: int, index: int) -> str:
-    """Where patch `index` of a series lies as a commit: code of its author, whom builders do not trust."""
+    """Where patch `index` of a series lies as a commit: code of its author, whom builders do not trust.
+
+    Index 0 is its base where that holds prerequisites, patches of other series.
+    """
     return f"{SERIES_REFS}/{series_id}/{index}"
 
 
@@ -45,24 +71,37 @@ def base_ref(series_id: int) -> str:
 def record_revisions(*, tree: Tree, shas: list[str]) -> list[Revision]:
     """Rows for commits of the mirror, given oldest first; those that exist are returned as they are."""
     known = Revision.objects.in_bulk(shas, field_name="sha")
-    missing = [sha for sha in shas if sha not in known]
-    if missing:
-        commits = {c.sha: c for c in mirror().commits("--no-walk=unsorted", *missing)}
-        for sha in missing:
-            commit = commits[sha]
-            parent = Revision.objects.filter(sha=commit.parents[0]).first() if commit.parents else None
-            known[sha], _ = Revision.objects.get_or_create(
-                sha=sha,
-                defaults={
-                    "tree": tree,
-                    "tree_sha": commit.tree,
-                    "parent": parent,
-                    "subject": commit.subject.replace("\0", ""),
-                    "author": commit.author[:300],
-                    "committed_at": commit.committed_at,
-                },
-            )
+    missing = list(dict.fromkeys(sha for sha in shas if sha not in known))
+    for start in range(0, len(missing), _AT_ONCE):
+        known |= _new_revisions(tree, missing[start : start + _AT_ONCE])
     return [known[sha] for sha in shas]
+
+
+def _new_revisions(tree: Tree, shas: list[str]) -> dict[str, Revision]:
+    commits = {commit.sha: commit for commit in mirror().commits("--no-walk=unsorted", *shas)}
+    if lost := [sha for sha in shas if sha not in commits]:
+        raise GitError("git-failed", f"git log: nothing about commit {lost[0]}")
+    # Another process may record the same commits: the first one wins, both read what it wrote.
+    Revision.objects.bulk_create([_row(tree, commits[sha]) for sha in shas], ignore_conflicts=True)
+    rows = Revision.objects.in_bulk(shas, field_name="sha")
+    parents = {sha: commits[sha].parents[0] for sha in shas if commits[sha].parents}
+    known = Revision.objects.in_bulk(list(parents.values()), field_name="sha")
+    orphans = [row for sha, row in rows.items() if row.parent_id is None and parents.get(sha) in known]
+    for row in orphans:
+        row.parent = known[parents[row.sha]]
+    Revision.objects.bulk_update(orphans, ["parent"])
+    return rows
+
+
+def _row(tree: Tree, commit: Commit) -> Revision:
+    return Revision(
+        sha=commit.sha,
+        tree=tree,
+        tree_sha=commit.tree,
+        subject=commit.subject.replace("\0", "")[:_LONGEST_SUBJECT],
+        author=commit.author.replace("\0", "")[:_LONGEST_AUTHOR],
+        committed_at=commit.committed_at,
+    )
 
 
 def ref_of(revision: Revision) -> str:
@@ -75,6 +114,18 @@ def ref_of(revision: Revision) -> str:
         return series_ref(patch.series_id, patch.index)
     series = revision.series_on_it.order_by("pk").first()
     if series is not None:
-        return base_ref(series.pk)
-    branch = revision.tree.branches.order_by("pk").first()
-    return tree_ref(revision.tree, branch.name if branch else "HEAD")
+        # With prerequisites below the series, its base is code of their authors.
+        foreign = series_ref(series.pk, 0)
+        return foreign if series.prerequisites and mirror().resolve(foreign) == revision.sha else base_ref(series.pk)
+    branch = revision.tree.branches.filter(head=revision, deleted_at=None).order_by("pk").first()
+    return tree_ref(revision.tree, branch.name) if branch else _holding_ref(revision)
+
+
+def _holding_ref(revision: Revision) -> str:
+    """A branch or tag that holds the commit, else what keeps commits that branches moved away from."""
+    contains = f"--contains={revision.sha}"
+    for where in (tree_refs(revision.tree), tag_refs(revision.tree), OLD_REFS):
+        found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", contains, where).stdout
+        if found:
+            return found.decode().strip()
+    return old_ref(revision.sha)

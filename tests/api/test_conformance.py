@@ -19,14 +19,16 @@ from schemathesis.specs.openapi.checks import (
 from server.detection.models import Verdict
 from server.lab.models import Session
 from server.reports.services import compose_report
+from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
 from server.wsgi import application
-from tests.builders import build_comparison, build_finding, build_measurement, build_series, build_session
+from tests.builders import EPOCH, build_comparison, build_finding, build_measurement, build_series, build_session
 
 pytestmark = pytest.mark.django_db
 _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-_LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list"]
+_LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list", "message_list", "branch_list"]
+_LISTS += ["head_move_list", "wanted_revision_list", "tag_list"]
 _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", "session_samples"]
-_READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail"]
+_READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +47,7 @@ def rows() -> dict[str, Any]:
     """One series that went all the way, and the ids under which each endpoint finds a part of it."""
     series = build_series()
     session = build_session(series, state=Session.State.DONE)
+    _watched(series)
     build_comparison(session, Verdict.REGRESSED)
     for boot in session.boots.all():
         build_measurement(boot, [2000.0, 1000.0, 1001.0])
@@ -58,7 +61,20 @@ def rows() -> dict[str, Any]:
         "machine": session.machine.name,
         "finding": finding.pk,
         "build": session.base_build_id,
+        "tree": session.base_build.revision.tree.name,
+        "message": series.cover_id,
     }
+
+
+def _watched(series: Series) -> None:
+    """A branch of the series' tree with a move, a tag and a chosen revision; an epoch of its list."""
+    assert series.base is not None
+    tree = series.base.tree
+    branch = Branch.objects.create(tree=tree, name="main", head=series.base, head_at=EPOCH)
+    HeadMove.objects.create(branch=branch, kind=HeadMove.Kind.CREATED, after=series.base)
+    Tag.objects.create(tree=tree, name="v6.1", revision=series.base)
+    WantedRevision.objects.create(tree=tree, revision=series.base, why=WantedRevision.Why.TAG, detail="v6.1")
+    Epoch.objects.create(mailing_list=series.mailing_list, number=0, last_commit=series.base.sha)
 
 
 @pytest.fixture

@@ -45,6 +45,10 @@ def paths(series: Series) -> dict[str, str]:
         "session-panic": f"/sessions/{failed_boot}/",
         "machines": "/machines/",
         "machine": "/machines/vm-zen3/",
+        "status": "/status/",
+        "tree": "/trees/mm/",
+        "message": f"/messages/{series.cover_id}/",
+        "series-held": f"/series/{Series.objects.get(state=Series.State.HELD).pk}/",
         "missing": "/series/999999/",
     }
 

@@ -53,7 +53,9 @@ def test_failed_series_leaves_the_home_page_after_some_days(reader: Reader) -> N
 
 def test_failing_watcher_says_since_when_and_why(reader: Reader) -> None:
     now = clock.now()
-    build_tree("mm", polled_at=now, failing_since=now - timedelta(hours=5), last_error="fatal: no route to host")
+    build_tree(
+        "mm", polled_at=now, failing_since=now - timedelta(hours=5), failures=7, last_error="fatal: no route to host"
+    )
     text = reader.read("/")
     assert "failing" in text
     assert "fatal: no route to host" in text

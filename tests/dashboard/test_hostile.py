@@ -1,13 +1,29 @@
 """Text of strangers is shown as text, wherever it stands."""
 
 import pytest
+from django.db.models import CharField, Value
+from django.db.models.functions import Cast, Concat
 
 from server.builds.models import Build
 from server.detection.models import Finding
 from server.lab.models import Boot, Machine, Session
 from server.reports.models import Delivery, Report
 from server.results.models import Metric
-from server.sources.models import MailingList, Patch, Revision, Series, Tree
+from server.sources.models import (
+    Branch,
+    HeadMove,
+    MailingList,
+    MeasureRule,
+    Message,
+    Patch,
+    Revision,
+    Series,
+    Tag,
+    Thread,
+    Tree,
+    WantedRevision,
+)
+from tests.builders import build_message
 from tests.dashboard.conftest import Reader
 from tests.scenarios import busy_site
 
@@ -18,6 +34,33 @@ ATTACK = "<script>alert('{}')</script>\"onload=x</pre><!--"
 
 def attack(name: str) -> str:
     return ATTACK.format(name)
+
+
+def attack_mails() -> None:
+    thread = Thread.objects.create()
+    Message.objects.update(
+        thread=thread,
+        message_id=Concat(Value(attack("mail-id")), Cast("id", CharField())),
+        subject=attack("mail-head"),
+        sender_name=attack("sender"),
+        sender_address=attack("sender-address"),
+        authenticity=attack("proof"),
+        in_reply_to=attack("parent"),
+        raw=attack("raw").encode(),
+    )
+    build_message(thread=thread, kind=Message.Kind.UNUSABLE, reason=attack("mail-reason"), subject="")
+
+
+def attack_tree(series: Series) -> None:
+    assert series.base is not None
+    tree = series.base.tree
+    for kind in HeadMove.Kind.values:
+        branch = Branch.objects.create(tree=tree, name=attack(f"branch-{kind}"), head=series.base)
+        HeadMove.objects.create(branch=branch, kind=kind, after=series.base, decision=attack("decision"))
+    WantedRevision.objects.create(tree=tree, revision=series.base, why="tag", detail=attack("why"))
+    Tag.objects.create(tree=tree, name=attack("git-tag"), revision=series.base)
+    MeasureRule.objects.create(pattern=attack("rule"), benchmarks=[attack("benchmark")], note=attack("rule-note"))
+    Tree.objects.update(branch_patterns=[attack("pattern")], merges_by=[attack("merger")])
 
 
 @pytest.fixture
@@ -31,7 +74,22 @@ def attacked(virtual_verdicts: None) -> Series:
         change_id=attack("change-id"),
         base_commit="</dd><script>x</script>",
     )
-    Patch.objects.update(subject=attack("patch"))
+    Series.objects.filter(pk=series.pk).update(
+        tags=[attack("tag-word")],
+        prerequisites=[attack("prerequisite")],
+        benchmarks=[attack("benchmark")],
+        trailers=[attack("series-trailer")],
+        base_how=attack("base-how"),
+        base_certain=False,
+    )
+    Patch.objects.update(
+        subject=attack("patch"),
+        author_name=attack("patch-author"),
+        paths=[attack("path")],
+        trailers=[attack("trailer")],
+    )
+    attack_mails()
+    attack_tree(series)
     Revision.objects.update(subject=attack("revision"))
     Tree.objects.update(url=attack("tree-url"), last_error=attack("tree-error"))
     MailingList.objects.update(url=f"https://x/{attack('list-url')}", last_error=attack("list-error"))
@@ -58,7 +116,8 @@ def attacked(virtual_verdicts: None) -> Series:
 
 
 def test_nothing_that_strangers_wrote_becomes_markup(reader: Reader, attacked: Series) -> None:
-    paths = ["/", "/series/", "/machines/"]
+    paths = ["/", "/series/", "/machines/", "/status/", "/trees/stable/"]
+    paths += [f"/messages/{pk}/" for pk in Message.objects.values_list("pk", flat=True)[:3]]
     paths += [f"/series/{pk}/" for pk in Series.objects.values_list("pk", flat=True)]
     paths += [f"/sessions/{pk}/" for pk in Session.objects.values_list("pk", flat=True)]
     paths += [f"/machines/{name}/" for name in Machine.objects.values_list("name", flat=True)]
@@ -70,6 +129,9 @@ def test_nothing_that_strangers_wrote_becomes_markup(reader: Reader, attacked: S
         "subject", "author", "address", "change-id", "patch", "revision", "tree-url", "tree-error", "list-url",
         "build-reason", "log", "compiler", "health", "fact", "fact-value", "flag", "option", "option-value",
         "session-reason", "boot-reason", "console", "cmdline", "note", "note-case", "note-reason", "headline", "gap",
+        "tag-word", "prerequisite", "benchmark", "series-trailer", "base-how", "patch-author", "path", "trailer",
+        "mail-id", "mail-head", "sender", "sender-address", "proof", "parent", "raw", "mail-reason", "branch-forced",
+        "decision", "why", "git-tag", "pattern", "merger",
         "mail-subject", "mail-body", "to", "cc", "delivery", "message-id", "unit",
     ):  # fmt: skip
         assert f"alert(&#x27;{name}&#x27;)" in everything, name

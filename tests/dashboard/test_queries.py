@@ -7,8 +7,17 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from server.sources.models import Series
-from tests.builders import build_list, build_machine, build_series, build_session, build_tree
+from server.core import clock
+from server.sources.models import Branch, Epoch, HeadMove, Message, Series, Tag, Thread, Tree, WantedRevision
+from tests.builders import (
+    build_list,
+    build_machine,
+    build_message,
+    build_revision,
+    build_series,
+    build_session,
+    build_tree,
+)
 from tests.scenarios import broken_build, erms_regression, half_measured
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
@@ -47,6 +56,57 @@ def test_list_of_series_needs_the_same_queries_for_one_and_for_many(queries: Cal
     build_series(state=Series.State.HELD)
     assert queries("/series/") == before
     assert before <= 6
+
+
+def test_status_page_needs_the_same_queries_for_one_of_each_and_for_many(queries: Callable[[str], int]) -> None:
+    watched("one")
+    before = queries("/status/")
+    for number in range(4):
+        watched(f"many-{number}")
+    assert queries("/status/") == before
+    assert before <= 14
+
+
+def test_tree_page_needs_the_same_queries_for_few_rows_and_for_many(queries: Callable[[str], int]) -> None:
+    tree = watched("one")
+    before = queries("/trees/one/")
+    for number in range(4):
+        watch_branch(tree, f"branch-{number}")
+    assert queries("/trees/one/") == before
+    assert before <= 11
+
+
+def test_message_page_needs_the_same_queries_for_a_short_thread_and_a_long_one(queries: Callable[[str], int]) -> None:
+    series = build_series()
+    before = queries(f"/messages/{series.cover_id}/")
+    Message.objects.update(thread=Thread.objects.create())
+    for _ in range(4):
+        build_message(thread=Thread.objects.get())
+    assert queries(f"/messages/{series.cover_id}/") == before <= 8
+
+
+def test_series_page_needs_the_same_queries_for_few_patches_and_for_many(queries: Callable[[str], int]) -> None:
+    few, many = (build_series(total=total, state=Series.State.HELD) for total in (1, 6))
+    assert queries(f"/series/{few.pk}/") == queries(f"/series/{many.pk}/") <= 40
+
+
+def watched(name: str) -> Tree:
+    """A tree with a branch, a tag and a choice; a list with an epoch and a mail; a held series."""
+    tree = build_tree(name)
+    watch_branch(tree, "main")
+    mailing_list = build_list(f"list-{name}", tree=tree)
+    Epoch.objects.create(mailing_list=mailing_list, number=0)
+    build_message(mailing_list, reason="not used")
+    build_series(mailing_list, state=Series.State.HELD)
+    return tree
+
+
+def watch_branch(tree: Tree, name: str) -> None:
+    revision = build_revision(tree)
+    branch = Branch.objects.create(tree=tree, name=name, head=revision, head_at=clock.now())
+    HeadMove.objects.create(branch=branch, kind=HeadMove.Kind.FORCED, before=revision, after=revision)
+    WantedRevision.objects.create(tree=tree, revision=revision, why=WantedRevision.Why.HEAD)
+    Tag.objects.create(tree=tree, name=f"tag-{name}", revision=revision)
 
 
 def test_series_page_needs_the_same_queries_for_few_boots_and_for_many(queries: Callable[[str], int]) -> None:

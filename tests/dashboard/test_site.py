@@ -46,7 +46,7 @@ def test_pages_allow_no_inline_style_and_only_scripts_with_a_nonce(client: Clien
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/", "/series/", "/machines/"])
+@pytest.mark.parametrize("path", ["/", "/series/", "/machines/", "/status/"])
 def test_page_has_one_heading_one_main_and_no_inline_style(reader: Reader, path: str) -> None:
     text = reader.read(path)
     assert len(re.findall(r"<h1\b", text)) == 1

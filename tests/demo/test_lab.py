@@ -4,10 +4,11 @@ import pytest
 
 from demo.lab import WALL_MACHINE, planned_machines, write_site
 from demo.outcomes import OUTCOMES
+from demo.processes import ADDRESS
 from server.builds.models import KernelConfig
 from server.lab.models import Machine
 from server.lab.site import load_site
-from server.sources.models import Branch, MailingList, Tree
+from server.sources.models import MailingList, Tree, TrustedSender
 
 pytestmark = pytest.mark.django_db
 # Linux leaves transparent huge pages off below this much memory.
@@ -24,8 +25,10 @@ def test_site_file_is_taken_by_the_service_and_taken_again(tmp_path: Path) -> No
     load(tmp_path)
     load(tmp_path)
     assert Tree.objects.get().url == (tmp_path / "linux").as_uri()
-    assert set(Branch.objects.values_list("name", flat=True)) == {"a", "b"}
+    assert Tree.objects.get().branch_patterns == ["a", "b"]
     assert MailingList.objects.get().moderated is False
+    assert MailingList.objects.get().proof == "archive"
+    assert TrustedSender.objects.get().address == ADDRESS
     assert Machine.objects.count() == 5
 
 

@@ -1,10 +1,10 @@
 import pytest
 
 from server.builds.models import Build, BuildState
-from server.lab.models import BootState, Session, SessionState
+from server.lab.models import BootState, Machine, Session, SessionState
 from server.lab.planner import boot_order, plan_series, series_to_plan
-from server.sources.models import SeriesState
-from tests.builders import build_machine, build_series
+from server.sources.models import SeriesState, Tree
+from tests.builders import build_list, build_machine, build_series, build_tree
 
 pytestmark = pytest.mark.django_db
 
@@ -90,3 +90,45 @@ def test_unapplied_series_is_left_alone() -> None:
     series = build_series(state=SeriesState.HELD)
     plan_series(series_id=series.pk)
     assert Build.objects.count() == 0
+
+
+def test_tree_s_microarchitectures_choose_machines_unless_the_lab_has_none_of_them() -> None:
+    build_machine("vm-a")
+    build_machine("vm-b", "zen3")
+    build_machine("vm-c", "zen5", health=Machine.Health.QUARANTINED)
+    for wanted, machines in ((["zen3"], {"vm-b"}), (["zen3", "zen5"], {"vm-b"}), (["alpha"], {"vm-a", "vm-b"})):
+        series = build_series()
+        assert series.base is not None
+        Tree.objects.filter(pk=series.base.tree_id).update(uarchs=wanted)
+        plan_series(series_id=series.pk)
+        make_all(BuildState.BUILT)
+        plan_series(series_id=series.pk)
+        assert set(series.sessions.values_list("machine__name", flat=True)) == machines
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_tree", "wanted"),
+    [
+        (["mm-basic", "clear-page"], ["move-pages", "mm-basic"], ["clear-page", "mm-basic", "move-pages"]),
+        (["mm-basic"], [], ["mm-basic"]),
+        ([], ["move-pages"], []),
+    ],
+)
+def test_session_keeps_what_it_shall_measure(asked: list[str], of_tree: list[str], wanted: list[str]) -> None:
+    build_machine()
+    series = build_series(benchmarks=asked)
+    Tree.objects.update(benchmarks=of_tree)
+    plan_series(series_id=series.pk)
+    make_all(BuildState.BUILT)
+    plan_series(series_id=series.pk)
+    assert Session.objects.get().benchmarks == wanted
+
+
+def test_trees_of_high_priority_are_planned_first() -> None:
+    late = build_series(build_list("urgent", tree=build_tree("urgent", priority=5)))
+    assert series_to_plan() == [late.pk]
+    build_list("linux-mm")
+    usual = build_series()
+    assert series_to_plan() == [late.pk, usual.pk]
+    Tree.objects.filter(name="stable").update(priority=9)
+    assert series_to_plan() == [usual.pk, late.pk]

@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -5,11 +6,15 @@ import pytest
 from server.core.errors import DomainError
 from server.lab.models import Machine
 from server.lab.site import load_site
-from server.sources.models import MailingList, Tree
+from server.sources.models import MailingList, Tree, TrustedSender
 
 pytestmark = pytest.mark.django_db
 
 SITE = """
+[[sender]]
+address = "ada@example.org"
+note = "Ada"
+
 [[tree]]
 name = "stable"
 url = "file:///srv/linux.git"
@@ -62,8 +67,25 @@ def test_site_is_loaded_and_loading_it_again_changes_nothing(site: Path) -> None
     machine = Machine.objects.get()
     assert machine.driver_options == {"cpu": "Haswell", "memory_mb": 512}
     assert machine.config.fragment == "CONFIG_64BIT=y\n"
-    assert [branch.name for branch in Tree.objects.get().branches.all()] == ["linux-6.1.y"]
-    assert MailingList.objects.get().moderated
+    assert Tree.objects.get().branch_patterns == ["linux-6.1.y"]
+    linux_mm = MailingList.objects.get()
+    assert linux_mm.moderated
+    assert (linux_mm.proof, linux_mm.since) == ("dkim", None)
+    assert [(sender.address, sender.note) for sender in TrustedSender.objects.all()] == [("ada@example.org", "Ada")]
+
+
+def test_list_may_prove_its_senders_begin_late_and_have_no_tree(site: Path) -> None:
+    late = 'tree = "stable"\nproof = "archive"\nsince = 2026-01-05'
+    site.write_text(SITE.replace('tree = "stable"', late).replace('url = "http://127.0.0.1:1/linux-mm"', 'url = ""'))
+    load_site(site)
+    linux_mm = MailingList.objects.get()
+    assert (linux_mm.proof, linux_mm.url) == ("archive", "")
+    assert linux_mm.since == datetime(2026, 1, 5, tzinfo=UTC)
+    site.write_text(SITE.replace('tree = "stable"\n', "since = 2026-01-05T12:00:00+01:00\n"))
+    load_site(site)
+    linux_mm.refresh_from_db()
+    assert linux_mm.tree is None
+    assert linux_mm.since == datetime(2026, 1, 5, 11, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +96,9 @@ def test_site_is_loaded_and_loading_it_again_changes_nothing(site: Path) -> None
         ("", 'address = "linux-mm@example.org"\n', r"\[\[list\]\] number 1 \(linux-mm\): address is missing"),
         ('fragment_file = "gone.config"', 'fragment_file = "lean.config"', "gone.config"),
         ("[[tre]]", "[[tree]]", "unknown section tre"),
+        ('address = "ada"', 'address = "ada@example.org"', r"\[\[sender\]\] number 1 \(ada\)"),
+        ('tree = "stable"\nproof = "none"', 'tree = "stable"', r"\[\[list\]\] number 1 \(linux-mm\): .*none"),
+        ('tree = "stable"\nsince = 7', 'tree = "stable"', "since: 7 is no date"),
         ("[[tree", "[[tree]]", "site.toml"),
     ],
 )

@@ -61,6 +61,13 @@ def test_held_series_waits_for_a_person() -> None:
     assert "sender is not trusted" in progress.reason
 
 
+def test_held_series_whose_senders_are_not_checked_yet_waits_for_nobody() -> None:
+    progress = series_progress(build_series(state=Series.State.HELD, checked_at=None))
+    assert progress.state == "running"
+    assert progress.reason == "mails: 2 of 2 patches; its senders are being checked"
+    assert not progress.current.held
+
+
 def test_series_that_does_not_apply_has_failed_with_its_reason() -> None:
     series = build_series(state=Series.State.READY)
     series.advance(Series.State.REFUSED, "patch 2 does not apply")

@@ -70,6 +70,30 @@ def test_machine_s_list_may_hold_patterns(folder: Path, wanted: str, found: int)
     assert len(case_orders(build_machine("vm-basic", cases=[wanted]))) == found
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ([], {"fault-4k", "copy"}),
+        (["mm-basic"], {"fault-4k", "copy"}),
+        (["mm-basic/fault"], {"fault-4k"}),
+        (["mm-basic/copy", "other"], {"copy"}),
+        (["other", "mm"], {"fault-4k", "copy"}),
+    ],
+)
+def test_session_measures_what_it_was_asked_and_never_nothing(folder: Path, asked: list[str], found: set[str]) -> None:
+    load_benchmark(folder)
+    assert {order.case for order in case_orders(build_machine(), asked)} == found
+
+
+@pytest.mark.django_db
+def test_what_is_asked_stays_within_what_the_machine_is_fit_for(folder: Path) -> None:
+    load_benchmark(folder)
+    machine = build_machine("vm-noisy", cases=["mm-basic/fault-4k"])
+    assert [order.case for order in case_orders(machine, ["mm-basic"])] == ["fault-4k"]
+    assert [order.case for order in case_orders(machine, ["mm-basic/copy"])] == ["fault-4k"]
+
+
 MATRIX = """[[cases]]
 name = "copy-{size}-{from}"
 title = "Copy {size} from node {from}"

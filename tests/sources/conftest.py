@@ -1,17 +1,11 @@
 from pathlib import Path
 
 import pytest
-from pytest_django.fixtures import Settings
 
-from server.sources.models import Branch, MailingList, Tree
+from server.sources.models import MailingList, Tree, TrustedSender
 from server.sources.trees import fetch_tree
 from tests.builders import build_list
-from tests.sources.posting import Upstream, small_tree
-
-
-@pytest.fixture(autouse=True)
-def trusted_ada(settings: Settings) -> None:
-    settings.TRUSTED_SENDERS = frozenset({"ada@example.org"})
+from tests.sources.posting import Archive, Upstream, small_tree
 
 
 @pytest.fixture
@@ -22,9 +16,7 @@ def upstream(tmp_path: Path) -> Upstream:
 @pytest.fixture
 def tree(upstream: Upstream, db: None) -> Tree:
     """A tree whose branch `master` is watched, and not fetched yet."""
-    tree = Tree.objects.create(name="stable", url=str(upstream.path))
-    Branch.objects.create(tree=tree, name="master")
-    return tree
+    return Tree.objects.create(name="stable", url=str(upstream.path), branch_patterns=["master"])
 
 
 @pytest.fixture
@@ -36,4 +28,19 @@ def fetched(tree: Tree) -> Tree:
 
 @pytest.fixture
 def linux_mm(tree: Tree) -> MailingList:
-    return build_list(tree=tree)
+    """A list whose archive proves its senders; Ada's patches may run."""
+    TrustedSender.objects.create(address="ada@example.org")
+    return build_list(tree=tree, proof=MailingList.Proof.ARCHIVE)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path, linux_mm: MailingList) -> Path:
+    """The folder of an archive that the list is read from."""
+    linux_mm.url = str(tmp_path / "linux-mm")
+    linux_mm.save()
+    return tmp_path / "linux-mm"
+
+
+@pytest.fixture
+def archive(inbox: Path) -> Archive:
+    return Archive.create(inbox)

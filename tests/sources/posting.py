@@ -6,6 +6,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from server.sources.grouping import group_stale
+from server.sources.messages import store_message
+from server.sources.models import MailingList, Message, Series
+from server.sources.trust import check_series
+
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],
     "HOME": "/nonexistent",
@@ -168,3 +173,12 @@ index 1111111..2222222 100644
 --
 2.39.5
 """
+
+
+def deliver(mailing_list: MailingList, *mails: bytes) -> list[Message]:
+    """Store these mails, make series of them, and check the senders of those that became whole."""
+    stored = [store_message(mailing_list=mailing_list, raw=raw) for raw in mails]
+    group_stale()
+    for series in Series.objects.filter(state=Series.State.HELD, checked_at=None):
+        check_series(series=series)
+    return [Message.objects.get(pk=message.pk) for message in stored]

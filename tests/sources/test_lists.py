@@ -1,36 +1,17 @@
-import functools
-import threading
-from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+"""Reading list archives on: positions, deletions, and what stops in between."""
+
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from server.core import clock
 from server.sources.lists import claim_due_lists, read_list
 from server.sources.models import Epoch, MailingList, Message
-from tests.sources.posting import Archive, git, mail
-
-
-def letters(count: int, start: int = 0) -> list[bytes]:
-    return [mail(f"Letter {n}", message_id=f"letter-{n}@example.org") for n in range(start, start + count)]
-
-
-@pytest.fixture
-def inbox(tmp_path: Path, linux_mm: MailingList) -> Path:
-    linux_mm.url = str(tmp_path / "linux-mm")
-    linux_mm.save()
-    return tmp_path / "linux-mm"
-
-
-@pytest.fixture
-def archive(inbox: Path) -> Archive:
-    return Archive.create(inbox)
-
-
-def subjects() -> list[str]:
-    return list(Message.objects.order_by("pk").values_list("subject", flat=True))
+from tests.sources.letters import content, killed, letters, subjects
+from tests.sources.posting import NOON, Archive, mail
 
 
 def test_mails_are_read_oldest_first_and_once(linux_mm: MailingList, archive: Archive) -> None:
@@ -71,36 +52,36 @@ def test_deletion_takes_the_content_and_keeps_the_row(linux_mm: MailingList, arc
     assert bytes(kept.raw) == second
 
 
-def test_rewritten_history_is_read_again_without_doubles(linux_mm: MailingList, archive: Archive) -> None:
-    mails = letters(4)
-    archive.add(*mails)
-    read_list(mailing_list=linux_mm)
-    archive.rewrite(mails[0], mails[2], mails[3], *letters(1, start=4))
-    assert read_list(mailing_list=linux_mm).commits == 4
-    assert subjects() == [f"Letter {n}" for n in range(5)]
-    assert read_list(mailing_list=linux_mm).commits == 0
-
-
-def test_purged_mail_loses_its_content(linux_mm: MailingList, archive: Archive) -> None:
+def test_deleted_mail_that_is_taken_again_is_back(linux_mm: MailingList, archive: Archive) -> None:
     first, second = letters(2)
     archive.add(first, second)
+    archive.delete(first)
     read_list(mailing_list=linux_mm)
-    gone = Message.objects.get(message_id="letter-0@example.org")
-    archive.rewrite()
-    archive.purge(gone.blob)
-    archive.add(second)
+    assert content("letter-0@example.org") == [b""]
+    archive.add(first)
     read_list(mailing_list=linux_mm)
-    gone.refresh_from_db()
-    assert (gone.kind, bytes(gone.raw)) == (Message.Kind.DELETED, b"")
-    assert Message.objects.count() == 2
+    assert content("letter-0@example.org") == [first]
 
 
-def test_edited_mail_is_a_new_message(linux_mm: MailingList, archive: Archive) -> None:
+def test_mails_from_before_the_beginning_are_not_read(linux_mm: MailingList, archive: Archive) -> None:
+    archive.add(*letters(4))
+    linux_mm.since = datetime.fromtimestamp(NOON + 3, tz=UTC)
+    read_list(mailing_list=linux_mm)
+    assert subjects() == ["Letter 2", "Letter 3"]
+    linux_mm.since = datetime.fromtimestamp(NOON + 5000, tz=UTC)
+    archive.add(*letters(1, start=4))
+    read_list(mailing_list=linux_mm)
+    assert subjects() == ["Letter 2", "Letter 3", "Letter 4"]
+
+
+def test_message_knows_when_the_archive_took_it(linux_mm: MailingList, archive: Archive) -> None:
     archive.add(*letters(1))
+    archive.count = 10**9
+    archive.add(*letters(1, start=1))
     read_list(mailing_list=linux_mm)
-    archive.rewrite(letters(1)[0].replace(b"Text.", b"Edited."))
-    read_list(mailing_list=linux_mm)
-    assert Message.objects.filter(message_id="letter-0@example.org").count() == 2
+    sensible, impossible = Message.objects.order_by("pk")
+    assert sensible.received_at == datetime.fromtimestamp(NOON + 1, tz=UTC)
+    assert impossible.received_at <= clock.now()
 
 
 def test_hostile_mails_do_not_stop_the_list(linux_mm: MailingList, archive: Archive) -> None:
@@ -114,42 +95,58 @@ def test_position_moves_with_each_mail(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that dies in the middle of a mail has neither that mail nor its position."""
-    from server.sources import lists
-    from server.sources.messages import store_message as real
+    from server.sources import archives_reading
+    from server.sources.messages import ReadMail, Stored, keep_parsed
 
     archive.add(*letters(3))
 
-    def dies_at_second(**arguments: object) -> Message:
-        message = real(**arguments)  # type: ignore[arg-type]
-        if message.subject == "Letter 1":
+    def dies_at_second(*, mailing_list: MailingList, mail: ReadMail) -> Stored:
+        stored = keep_parsed(mailing_list=mailing_list, mail=mail)
+        if stored.message.subject == "Letter 1":
             raise KeyboardInterrupt
-        return message
+        return stored
 
-    monkeypatch.setattr(lists, "store_message", dies_at_second)
-    with pytest.raises(KeyboardInterrupt):
-        read_list(mailing_list=linux_mm)
+    with monkeypatch.context() as broken:
+        broken.setattr(archives_reading, "keep_parsed", dies_at_second)
+        killed(linux_mm)
     assert subjects() == ["Letter 0"]
-    monkeypatch.setattr(lists, "store_message", real)
     assert read_list(mailing_list=linux_mm).commits == 2
     assert subjects() == ["Letter 0", "Letter 1", "Letter 2"]
 
 
-def test_unreachable_list_is_recorded_and_recovers(linux_mm: MailingList, inbox: Path) -> None:
-    assert read_list(mailing_list=linux_mm).commits == 0
-    assert "no epochs in" in linux_mm.last_error
-    assert linux_mm.failing_since is not None
-    Archive.create(inbox).add(*letters(1))
-    assert read_list(mailing_list=linux_mm).commits == 1
-    recovered = MailingList.objects.get()
-    assert recovered.failing_since is None
-    assert recovered.last_error == ""
+def test_reading_that_is_asked_to_stop_finishes_the_mail_at_hand(linux_mm: MailingList, archive: Archive) -> None:
+    archive.add(*letters(3))
+    answers = iter([False])
+    assert read_list(mailing_list=linux_mm, stop=lambda: next(answers, True)).more
+    assert subjects() == ["Letter 0"]
+    assert not read_list(mailing_list=linux_mm).more
+    assert len(subjects()) == 3
 
 
-def test_empty_archive_is_an_error_that_passes(linux_mm: MailingList, archive: Archive) -> None:
+def test_position_that_another_process_moved_is_left_alone(
+    linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from server.sources import archives_reading
+    from server.sources.messages import keep_parsed
+
+    archive.add(*letters(3))
+
+    def other_process(**arguments: Any) -> object:
+        Epoch.objects.update(last_commit="f" * 40)
+        return keep_parsed(**arguments)
+
+    monkeypatch.setattr(archives_reading, "keep_parsed", other_process)
+    assert read_list(mailing_list=linux_mm).more
+    assert Epoch.objects.get().last_commit == "f" * 40
+
+
+def test_empty_epoch_is_no_failure(linux_mm: MailingList, archive: Archive, inbox: Path) -> None:
     read_list(mailing_list=linux_mm)
-    assert linux_mm.last_error != ""
+    assert linux_mm.last_error == ""
     archive.add(*letters(1))
+    Archive.create(inbox, number=1)
     assert read_list(mailing_list=linux_mm).commits == 1
+    assert linux_mm.last_error == ""
 
 
 def test_due_list_is_given_out_once(linux_mm: MailingList) -> None:
@@ -157,73 +154,22 @@ def test_due_list_is_given_out_once(linux_mm: MailingList) -> None:
     assert claim_due_lists() == []
 
 
-def test_command_reads_everything(linux_mm: MailingList, archive: Archive, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reads_everything_and_says_what(
+    linux_mm: MailingList, archive: Archive, capsys: pytest.CaptureFixture[str]
+) -> None:
     archive.add(*letters(2))
-    call_command("read_list", linux_mm.name)
-    assert "2 commits read" in capsys.readouterr().out
+    archive.delete(letters(1)[0])
+    call_command("watch_list", linux_mm.name, "--once")
+    out = capsys.readouterr().out
+    assert out.startswith("linux-mm: 3 commits read, 2 mails stored, 1 deleted, ")
+    assert out.count("\n") == 1
+
+
+def test_command_names_list_address_and_reason(linux_mm: MailingList, inbox: Path) -> None:
     with pytest.raises(CommandError, match="there is no list nothing"):
-        call_command("read_list", "nothing")
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def web(tmp_path: Path) -> Iterator[str]:
-    """Serves tmp_path over HTTP: git's dumb protocol, as a static mirror of an archive does."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def write_manifest(inbox: Path, content: bytes) -> None:
-    import gzip
-
-    (inbox / "manifest.js.gz").write_bytes(gzip.compress(content))
-
-
-def test_manifest_names_the_epochs_over_http(linux_mm: MailingList, archive: Archive, inbox: Path, web: str) -> None:
-    archive.add(*letters(2))
-    git(archive.path, "update-server-info")
-    write_manifest(inbox, b'{"/linux-mm/git/0.git": {"description": "x"}, "/other/git/7.git": {}, "/linux-mm": {}}')
-    linux_mm.url = f"{web}/linux-mm"
-    assert read_list(mailing_list=linux_mm).commits == 2
-    assert linux_mm.last_error == ""
-
-
-def test_archive_without_manifest_is_probed(linux_mm: MailingList, archive: Archive, web: str) -> None:
-    archive.add(*letters(1))
-    git(archive.path, "update-server-info")
-    linux_mm.url = f"{web}/linux-mm/"
-    assert read_list(mailing_list=linux_mm).commits == 1
-
-
-@pytest.mark.parametrize("content", [b"not json", b"[1, 2"])
-def test_broken_manifest_is_an_error_of_the_list(
-    linux_mm: MailingList, inbox: Path, archive: Archive, web: str, content: bytes
-) -> None:
-    write_manifest(inbox, content)
-    linux_mm.url = f"{web}/linux-mm"
-    read_list(mailing_list=linux_mm)
-    assert "no manifest" in linux_mm.last_error
-
-
-def test_manifest_that_is_no_gzip_and_dead_server_are_errors_of_the_list(
-    linux_mm: MailingList, inbox: Path, archive: Archive, web: str
-) -> None:
-    (inbox / "manifest.js.gz").write_bytes(b"plain")
-    linux_mm.url = f"{web}/linux-mm"
-    read_list(mailing_list=linux_mm)
-    assert "no manifest" in linux_mm.last_error
-    linux_mm.url = "http://127.0.0.1:1/linux-mm"
-    read_list(mailing_list=linux_mm)
-    assert "127.0.0.1:1" in linux_mm.last_error
+        call_command("watch_list", "nothing", "--once")
+    with pytest.raises(CommandError, match=f"list linux-mm at {inbox} could not be read: .*no epochs"):
+        call_command("watch_list", "linux-mm", "--once")
 
 
 def test_hostile_headers_do_not_stop_the_list(linux_mm: MailingList, archive: Archive) -> None:
@@ -231,51 +177,5 @@ def test_hostile_headers_do_not_stop_the_list(linux_mm: MailingList, archive: Ar
     archive.add(*hostile, *letters(1))
     assert read_list(mailing_list=linux_mm).commits == 3
     reasons = Message.objects.filter(kind="unusable").values_list("reason", flat=True)
-    assert [reason.split(" is ")[0] for reason in reasons] == [
-        f"cannot be parsed: HeaderTooLongError: header {name}" for name in ("From", "Subject")
-    ]
+    assert [reason.split(" is ")[0] for reason in reasons] == [f"header {name}" for name in ("From", "Subject")]
     assert Message.objects.count() == 3
-
-
-class _Elsewhere(BaseHTTPRequestHandler):
-    """Answers manifest.js.gz with a redirect, or with more than anybody needs."""
-
-    location = ""
-
-    def do_GET(self) -> None:
-        if self.location:
-            self.send_response(302)
-            self.send_header("Location", self.location)
-            self.end_headers()
-            return
-        self.send_response(200)
-        self.end_headers()
-        with suppress(OSError):
-            for _ in range(64):
-                self.wfile.write(b"x" * 2**20)
-
-    def log_message(self, *_args: object) -> None:
-        pass
-
-
-@pytest.mark.parametrize(
-    ("location", "reason"),
-    [
-        ("http://localhost:1/manifest.js.gz", "redirects to another host, localhost"),
-        ("/manifest.js.gz", "redirects too often"),
-        ("", "larger than 8 MB"),
-    ],
-)
-def test_manifest_is_read_from_its_own_host_and_no_further_than_needed(
-    linux_mm: MailingList, location: str, reason: str
-) -> None:
-    handler = type("Handler", (_Elsewhere,), {"location": location})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    linux_mm.url = f"http://127.0.0.1:{server.server_port}/linux-mm"
-    read_list(mailing_list=linux_mm)
-    server.shutdown()
-    thread.join()
-    server.server_close()
-    assert reason in linux_mm.last_error

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.sources import application, lists
+from server.core.errors import DomainError
+from server.sources import application_steps, lists
+from server.sources.grouping import group_stale
 from server.sources.messages import store_message
 from server.sources.models import MailingList, Message, Series, Tree
-from tests.sources.posting import Archive, Upstream, mail, two_patches
+from tests.sources.posting import DIFF, Archive, Upstream, deliver, mail, two_patches
 from workers import sources
 
 Sent = list[tuple[str, tuple[int | str, ...]]]
@@ -54,6 +56,7 @@ def test_mail_becomes_commits_by_following_the_wake_ups(
     run: dict[str, Callable[..., None]] = {
         "fetch_tree": sources.fetch_tree,
         "read_list": sources.read_list,
+        "check_series": sources.check_series,
         "apply_series": sources.apply,
     }
     sources.poll_lists()
@@ -75,8 +78,7 @@ def test_mail_becomes_commits_by_following_the_wake_ups(
 def test_temporary_failure_leaves_the_series_to_the_sweep(
     linux_mm: MailingList, upstream: Upstream, sent_tasks: Sent
 ) -> None:
-    for raw in upstream.mails(two_patches(upstream)):
-        store_message(mailing_list=linux_mm, raw=raw)
+    deliver(linux_mm, *upstream.mails(two_patches(upstream)))
     series = Series.objects.get()
     sources.apply(series.pk)
     sent_tasks.clear()
@@ -84,26 +86,25 @@ def test_temporary_failure_leaves_the_series_to_the_sweep(
     assert sent_tasks == [("sources.apply_series", (series.pk,))]
 
 
-@pytest.mark.parametrize("step", ["screen_patch", "candidate_bases", "apply_mails", "keep_commits", "_record"])
+@pytest.mark.parametrize("step", ["screen_patches", "candidate_bases", "apply_mails", "keep_commits", "_record_rows"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_worker_killed_at_any_step_changes_nothing_in_the_end(
     linux_mm: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, step: str, moment: str
 ) -> None:
-    sources.fetch_tree(linux_mm.tree_id)
-    for raw in upstream.mails(two_patches(upstream)):
-        store_message(mailing_list=linux_mm, raw=raw)
+    sources.fetch_tree(linux_mm.tree_id or 0)
+    deliver(linux_mm, *upstream.mails(two_patches(upstream)))
     series = Series.objects.get()
-    real = getattr(application, step)
+    real = getattr(application_steps, step)
 
     def dies(*args: object, **kwargs: object) -> None:
         if moment == "after":
             real(*args, **kwargs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(application, step, dies)
+    monkeypatch.setattr(application_steps, step, dies)
     with pytest.raises(KeyboardInterrupt):
         sources.apply(series.pk)
-    monkeypatch.setattr(application, step, real)
+    monkeypatch.setattr(application_steps, step, real)
     sources.apply(series.pk)
     series.refresh_from_db()
     assert series.state == Series.State.APPLIED
@@ -119,7 +120,42 @@ def test_scratch_space_is_empty_afterwards(
     tree: Tree, linux_mm: MailingList, upstream: Upstream, settings: Settings
 ) -> None:
     sources.fetch_tree(tree.pk)
-    for raw in upstream.mails(two_patches(upstream)):
-        store_message(mailing_list=linux_mm, raw=raw)
+    deliver(linux_mm, *upstream.mails(two_patches(upstream)))
     sources.apply(Series.objects.get().pk)
     assert list((Path(settings.STATE_DIR) / "scratch").iterdir()) == []
+
+
+def test_threads_are_grouped_in_portions_that_wake_the_next(
+    linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch, sent_tasks: Sent
+) -> None:
+    monkeypatch.setattr(sources, "THREADS_AT_ONCE", 2)
+    for number in range(3):
+        store_message(mailing_list=linux_mm, raw=mail(f"[PATCH] mm: {number}", DIFF, message_id=f"{number}@x"))
+    sources.group_threads()
+    assert sent_tasks[-1] == ("sources.group_threads", ())
+    assert Series.objects.count() == 2
+    sources.group_threads()
+    assert Series.objects.count() == 3
+    assert [name for name, _ in sent_tasks].count("sources.group_threads") == 1
+
+
+def test_senders_that_cannot_be_checked_now_are_left_to_the_sweep(
+    linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch, sent_tasks: Sent
+) -> None:
+    store_message(mailing_list=linux_mm, raw=mail("[PATCH] mm: One", DIFF))
+    group_stale()
+    series = Series.objects.get()
+
+    def away(**_kwargs: object) -> None:
+        raise DomainError("dns-away", "no name server answers", permanent=False)
+
+    monkeypatch.setattr("server.sources.trust.check_series", away)
+    sources.check_series(series.pk)
+    sources.check_series(series.pk + 1)
+    sent_tasks.clear()
+    sources.sweep()
+    assert sent_tasks == [("sources.check_series", (series.pk,))]
+    monkeypatch.undo()
+    sources.check_series(series.pk)
+    series.refresh_from_db()
+    assert series.state == Series.State.READY

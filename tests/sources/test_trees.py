@@ -1,12 +1,9 @@
-from datetime import timedelta
-
 import pytest
 from django.core.management import CommandError, call_command
 
-from server.core import clock
 from server.sources.mirror import mirror, tree_ref
 from server.sources.models import Branch, Revision, Tree
-from server.sources.trees import claim_due_trees, fetch_tree, is_due
+from server.sources.trees import claim_due_trees, fetch_tree
 from tests.sources.posting import Upstream, two_patches
 
 
@@ -77,29 +74,42 @@ def test_unreachable_tree_is_recorded_and_recovers(tree: Tree, upstream: Upstrea
     assert "not-there" in tree.last_error
     fetch_tree(tree=tree)
     assert tree.failing_since == failing_since
+    assert tree.failures == 2
+    assert tree.fetched_at is None
     tree.url = str(upstream.path)
     tree.save()
     fetch_tree(tree=tree)
     recovered = Tree.objects.get()
+    assert recovered.failures == 0
     assert recovered.failing_since is None
     assert recovered.last_error == ""
 
 
 def test_missing_branch_is_named_and_the_others_are_fetched(tree: Tree) -> None:
-    Branch.objects.create(tree=tree, name="for-next")
+    tree.branch_patterns = ["master", "for-next"]
     assert len(fetch_tree(tree=tree)) == 1
     assert tree.last_error == "no such branch: for-next"
+    assert tree.failing_since
+    assert tree.fetched_at
+    assert tree.failures == 0
 
 
-def test_pause_grows_with_the_time_of_failing() -> None:
-    now = clock.now()
-    tree = Tree(name="x", poll_seconds=60, polled_at=now - timedelta(seconds=61))
-    assert is_due(tree, now)
-    tree.failing_since = now - timedelta(minutes=20)
-    assert not is_due(tree, now)
-    assert is_due(tree, now + timedelta(minutes=19))
-    tree.failing_since = now - timedelta(days=3)
-    assert is_due(tree, now + timedelta(hours=1))
+def test_tree_without_patterns_watches_the_branches_that_have_rows(tree: Tree) -> None:
+    Tree.objects.update(branch_patterns=[])
+    tree.refresh_from_db()
+    Branch.objects.create(tree=tree, name="master")
+    assert len(fetch_tree(tree=tree)) == 1
+    assert tree.last_error == ""
+
+
+def test_glob_takes_branches_as_they_come(tree: Tree, upstream: Upstream) -> None:
+    tree.branch_patterns = ["linux-6.*.y", "master"]
+    upstream.git("branch", "linux-6.1.y")
+    upstream.git("branch", "linux-5.15.y")
+    fetch_tree(tree=tree)
+    upstream.git("branch", "linux-6.12.y")
+    fetch_tree(tree=tree)
+    assert list(tree.branches.values_list("name", flat=True)) == ["linux-6.1.y", "linux-6.12.y", "master"]
 
 
 def test_due_tree_is_given_out_once(tree: Tree) -> None:

@@ -61,8 +61,9 @@ class ClaimView(AgentView):
         form.is_valid(raise_exception=True)
         attempt = self.attempt(request, key)
         claim_attempt(attempt=attempt, agent=form.validated_data["agent"])
-        machine = attempt.session.machine if attempt.session else None
-        return Response(assignment(attempt, case_orders(machine)))
+        session = attempt.session
+        orders = case_orders(session.machine, session.benchmarks) if session else case_orders()
+        return Response(assignment(attempt, orders))
 
 
 class HeartbeatView(AgentView):

@@ -52,9 +52,15 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
 
     def get_queryset(self) -> QuerySet[Series]:
         sessions = with_seen_virtual(Session.objects.select_related("machine__uarch")).order_by("id")
-        patches = Patch.objects.select_related("message", "revision").defer("message__raw").order_by("index")
+        patches = (
+            Patch.objects.select_related("message", "revision")
+            .defer("message__raw", "message__references")
+            .order_by("index")
+        )
         return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(
-            Prefetch("sessions", sessions), Prefetch("patches", patches)
+            Prefetch("sessions", sessions),
+            Prefetch("patches", patches),
+            Prefetch("supersedes", Series.objects.order_by("-version", "-id")),
         )
 
     @describe("series_detail", SeriesDetailOut)

@@ -2,7 +2,7 @@ from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from server.api.v1 import findings, lab, places, series
+from server.api.v1 import findings, lab, messages, places, series
 
 # Swagger UI sets styles from its script.
 docs = csp_update({"style-src": ["'unsafe-inline'"]})(
@@ -25,6 +25,13 @@ urlpatterns = [
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
     path("builds/<int:pk>/", lab.BuildView.as_view(), name="api-build-detail"),
     path("trees/", places.TreeListView.as_view(), name="api-tree-list"),
+    path("trees/<slug:name>/", places.TreeView.as_view(), name="api-tree-detail"),
+    path("branches/", places.BranchListView.as_view(), name="api-branch-list"),
+    path("head-moves/", places.HeadMoveListView.as_view(), name="api-head-move-list"),
+    path("wanted-revisions/", places.WantedRevisionListView.as_view(), name="api-wanted-revision-list"),
+    path("tags/", places.TagListView.as_view(), name="api-tag-list"),
+    path("messages/", messages.MessageListView.as_view(), name="api-message-list"),
+    path("messages/<int:pk>/", messages.MessageView.as_view(), name="api-message-detail"),
     path("lists/", places.MailingListListView.as_view(), name="api-list-list"),
     path("schema/", SpectacularJSONAPIView.as_view(authentication_classes=()), name="api-schema"),
     path("docs/", docs, name="api-docs"),

@@ -2,9 +2,15 @@
 
 from urllib.parse import quote, urlsplit
 
+from server.core.addresses import without_credentials
+
 
 def archive_link(inbox_url: str, message_id: str) -> str:
     """Where the archive shows this mail, or nothing when the inbox has no address that a browser may open."""
-    if urlsplit(inbox_url).scheme not in ("http", "https"):
+    try:
+        scheme = urlsplit(inbox_url).scheme
+    except ValueError:
         return ""
-    return f"{inbox_url.rstrip('/')}/{quote(message_id, safe='@')}/"
+    if scheme not in ("http", "https"):
+        return ""
+    return f"{without_credentials(inbox_url).rstrip('/')}/{quote(message_id, safe='@')}/"

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.core.paginator import Page, Paginator
-
+from server.dashboard.selectors.paging import Paged, paged
+from server.dashboard.selectors.posting import marks_of
 from server.dashboard.selectors.verdicts import FindingBrief, briefs_by_series
+from server.dashboard.selectors.versions import label_of
 from server.sources.models import MailingList, Series
-
-PER_PAGE = 50
+from server.sources.series_json import holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class SeriesRow:
     state_label: str
     state_since: datetime
     reason: str
+    marks: tuple[str, ...]
+    uncertain: bool
     finding: FindingBrief | None
 
 
@@ -32,34 +34,23 @@ class SeriesRow:
 class SeriesFilter:
     state: str = ""
     mailing_list: str = ""
+    mail: str = ""
+
+    @property
+    def narrows(self) -> bool:
+        return bool(self.state or self.mailing_list or self.mail)
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesPage:
-    rows: tuple[SeriesRow, ...]
-    number: int
-    pages: int
-    total: int
-    previous: int | None
-    next: int | None
-
-
-def series_page(wanted: SeriesFilter, number: str) -> SeriesPage:
-    """One page of all series, newest first; a page number that makes no sense gives the nearest page."""
-    query = Series.objects.all()
+def series_page(wanted: SeriesFilter, number: str) -> Paged[SeriesRow]:
+    """One page of all series, newest first."""
+    query = Series.objects.select_related("mailing_list")
     if wanted.state:
         query = query.filter(state=wanted.state)
     if wanted.mailing_list:
         query = query.filter(mailing_list__name=wanted.mailing_list)
-    page: Page[Series] = Paginator(query.select_related("mailing_list"), PER_PAGE).get_page(number)
-    return SeriesPage(
-        rows=series_rows(list(page.object_list)),
-        number=page.number,
-        pages=page.paginator.num_pages,
-        total=page.paginator.count,
-        previous=page.previous_page_number() if page.has_previous() else None,
-        next=page.next_page_number() if page.has_next() else None,
-    )
+    if wanted.mail:
+        query = query.filter(pk__in=holding(wanted.mail).values("pk"))
+    return paged(query, number, series_rows)
 
 
 def list_names() -> tuple[str, ...]:
@@ -79,9 +70,11 @@ def series_rows(found: Sequence[Series]) -> tuple[SeriesRow, ...]:
             mailing_list=row.mailing_list.name,
             submitted_at=row.submitted_at,
             state=row.state,
-            state_label=Series.State(row.state).label,
+            state_label=label_of(row),
             state_since=row.state_since,
             reason=row.reason,
+            marks=marks_of(row),
+            uncertain=row.base_certain is False,
             finding=briefs.get(row.pk),
         )
         for row in found

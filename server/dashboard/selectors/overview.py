@@ -1,9 +1,9 @@
-"""The home page: what was found, what is under way, and whether the watchers and machines live."""
+"""The home page: what was found, what is under way, and what waits."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.db.models import Count, Q
 
@@ -14,25 +14,10 @@ from server.dashboard.selectors.listing import SeriesRow, series_rows
 from server.lab.models import Boot, Session
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_progress_many
-from server.sources.models import MailingList, Series, Tree
+from server.sources.models import Series
 
 _SHOWN = 20
 _FAILURE_STAYS = timedelta(days=7)
-# A watcher that missed this many polls is late, even if its last one went well: silence must not look like health.
-_MISSED_POLLS = 5
-_SLACK = timedelta(seconds=60)
-
-
-@dataclass(frozen=True, slots=True)
-class Watcher:
-    kind: str
-    name: str
-    url: str
-    enabled: bool
-    polled_at: datetime | None
-    failing_since: datetime | None
-    error: str
-    late: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +56,6 @@ def series_in_flight() -> tuple[FlightRow, ...]:
         if progress.state != "failed" or row.state_since >= recently
     )
     return tuple(rows)[:_SHOWN]
-
-
-def watchers() -> tuple[Watcher, ...]:
-    now = clock.now()
-    trees = (_watcher("tree", tree, now) for tree in Tree.objects.all())
-    lists = (_watcher("list", row, now) for row in MailingList.objects.all())
-    return (*trees, *lists)
-
-
-def _watcher(kind: str, row: Tree | MailingList, now: datetime) -> Watcher:
-    allowed = timedelta(seconds=row.poll_seconds * _MISSED_POLLS) + _SLACK
-    return Watcher(
-        kind=kind,
-        name=row.name,
-        url=row.url,
-        enabled=row.enabled,
-        polled_at=row.polled_at,
-        failing_since=row.failing_since,
-        error=row.last_error,
-        late=row.enabled and (row.polled_at is None or now - row.polled_at > allowed),
-    )
 
 
 def load() -> tuple[Load, ...]:

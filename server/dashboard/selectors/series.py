@@ -13,29 +13,15 @@ from server.dashboard.selectors.history import History, history
 from server.dashboard.selectors.links import archive_link
 from server.dashboard.selectors.machines import SessionRow, session_rows
 from server.dashboard.selectors.matrix import Matrix, verdict_matrix
+from server.dashboard.selectors.posting import Posting, posting_of
 from server.dashboard.selectors.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.dashboard.selectors.versions import label_of
 from server.detection.models import Finding
 from server.detection.selectors import comparison_table
 from server.reports.history import series_history
 from server.reports.models import Delivery, Report
 from server.reports.progress import SeriesProgress, series_progress
-from server.sources.models import Patch, Revision, Series
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    sha: str
-    subject: str
-    tree: str
-
-
-@dataclass(frozen=True, slots=True)
-class PatchRow:
-    index: int
-    subject: str
-    message_id: str
-    link: str
-    sha: str
+from server.sources.models import Series
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +71,6 @@ class Mail:
 
 
 @dataclass(frozen=True, slots=True)
-class OtherVersion:
-    id: int
-    version: int
-    subject: str
-
-
-@dataclass(frozen=True, slots=True)
 class SeriesFacts:
     id: int
     subject: str
@@ -108,13 +87,7 @@ class SeriesFacts:
     state_since: datetime
     reason: str
     trace: str
-    wanted_base: str
-    change_id: str
-    base: Commit | None
-    head: Commit | None
-    newer: OtherVersion | None
-    older: tuple[OtherVersion, ...]
-    patches: tuple[PatchRow, ...]
+    posting: Posting
     builds: tuple[BuildRow, ...]
     sessions: tuple[SessionRow, ...]
     finding: FindingBrief | None
@@ -144,7 +117,6 @@ def series_facts(series_id: int) -> SeriesFacts | None:
     if series is None:
         return None
     finding = Finding.objects.filter(series=series).prefetch_related(with_verdicts()).first()
-    inbox = series.mailing_list.url
     return SeriesFacts(
         id=series.pk,
         subject=series.subject,
@@ -154,20 +126,14 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         author_address=series.author_address,
         mailing_list=series.mailing_list.name,
         message_id=series.root_message_id,
-        link=archive_link(inbox, series.root_message_id),
+        link=archive_link(series.mailing_list.url, series.root_message_id),
         submitted_at=series.submitted_at,
         state=series.state,
-        state_label=Series.State(series.state).label,
+        state_label=label_of(series),
         state_since=series.state_since,
         reason=series.reason,
         trace=series.trace,
-        wanted_base=series.base_commit,
-        change_id=series.change_id,
-        base=_commit(series.base),
-        head=_commit(series.head),
-        newer=_version(series.superseded_by) if series.superseded_by else None,
-        older=tuple(_version(row) for row in Series.objects.filter(superseded_by=series)),
-        patches=_patches(series, inbox),
+        posting=posting_of(series),
         builds=_builds(series),
         sessions=session_rows(Q(series=series)),
         finding=finding_brief(finding) if finding else None,
@@ -176,28 +142,6 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         matrix=verdict_matrix(comparison_table(series)),
         progress=series_progress(series),
         history=history(series_history(series), fold=True),
-    )
-
-
-def _commit(revision: Revision | None) -> Commit | None:
-    return Commit(revision.sha, revision.subject, revision.tree.name) if revision else None
-
-
-def _version(series: Series) -> OtherVersion:
-    return OtherVersion(series.pk, series.version, series.subject)
-
-
-def _patches(series: Series, inbox: str) -> tuple[PatchRow, ...]:
-    rows = Patch.objects.filter(series=series).select_related("message", "revision").order_by("index")
-    return tuple(
-        PatchRow(
-            index=row.index,
-            subject=row.subject,
-            message_id=row.message.message_id,
-            link=archive_link(inbox, row.message.message_id),
-            sha=row.revision.sha if row.revision else "",
-        )
-        for row in rows
     )
 
 

@@ -1,102 +1,97 @@
-"""Headers as people meant them, out of whatever bytes a program wrote."""
+"""The header block of a mail or of one of its parts: split into the headers that the service reads."""
 
-import codecs
-import email.message
-import email.policy
 import re
-from email.errors import HeaderParseError
-from email.header import decode_header
-from email.utils import parseaddr
+from dataclasses import dataclass, field
 
-_MAX_ID = 500
-_MAX_IDS = 200
-_MAX_ADDRESS = 320
-# The standard library takes time that grows with the square of these headers, and people never need so much.
-_LONGEST = {"from": 4_000, "subject": 8_000, "content-type": 4_000, "content-disposition": 4_000}
-_LONGEST_OF_OTHERS = 100_000
-# Made for names of hosts; decoding takes time that grows with the square of the text.
-_HOST_NAME_CODECS = frozenset({"punycode", "idna"})
-_ID = re.compile(r"<\s*([^<>\s]+)\s*>")
-_ADDRESS = re.compile(r"[^\s<>@,;:\"()\[\]]+@[^\s<>@,;:\"()\[\]]+")
-
-
-class HeaderTooLongError(ValueError):
-    """A header that only an attacker or a broken program writes."""
+# People never need so much, and what reads these headers is slow with long texts.
+_LONGEST = {b"from": 4_000, b"subject": 8_000, b"content-type": 4_000, b"content-disposition": 4_000}
+# Of others so much is read: the first addresses, and the nearest ancestors, which stand last.
+_READ_OF_OTHERS = 100_000
+# Mails have one or two of each; a program that repeats one thousands of times is broken.
+_MOST_OF_A_KIND = 50
+_READ = frozenset(
+    {
+        *(b"message-id", b"in-reply-to", b"references", b"from", b"subject", b"date", b"to", b"cc", b"reply-to"),
+        *(b"x-original-from", b"list-id", b"auto-submitted", b"x-tidemark"),
+        *(b"content-type", b"content-disposition", b"content-transfer-encoding"),
+    }
+)
+_HEADER_LINES = re.compile(rb"(?>[!-9;-~]++:[^\n]*+(?:\n|\Z))*+")
 
 
-class ShortHeaders(email.policy.Compat32):
-    """Reads a mail and all its parts; raises HeaderTooLongError before a long header can cost time."""
-
-    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
-        name, value = super().header_source_parse(sourcelines)
-        longest = _LONGEST.get(name.lower(), _LONGEST_OF_OTHERS)
-        if len(value) > longest:
-            raise HeaderTooLongError(f"header {name[:80]} is longer than {longest} characters")
-        return name, value
+class UnreadableMailError(ValueError):
+    """A mail that only an attacker or a broken program writes; the message says what is wrong with it."""
 
 
-def plain(text: str) -> str:
-    """`text` as the database can hold it: valid Unicode without NUL."""
-    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8")
+@dataclass(frozen=True)
+class Headers:
+    """Values by lower-case name, unfolded, as they stand. `too_long` says which header was left out, "" if none."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    too_long: str = ""
+
+    def first(self, name: str) -> str:
+        found = self.values.get(name)
+        return found[0] if found else ""
+
+    def every(self, name: str) -> list[str]:
+        return self.values.get(name, [])
 
 
-def raw_header(mail: email.message.Message, name: str) -> str:
-    """The first header `name` as it stands, "" if there is none; bytes that are not UTF-8 are read as Latin-1."""
-    for key, value in mail.raw_items():
-        if key.lower() == name:
-            content = str(value).encode("utf-8", "surrogateescape")
-            try:
-                return content.decode("utf-8")
-            except UnicodeDecodeError:
-                return content.decode("latin-1")
-    return ""
+def split_headers(raw: bytes) -> tuple[Headers, int]:
+    """The headers at the start of `raw`, and where the body begins: after an empty line, or at a line that is none."""
+    end, body = _blank_line(raw)
+    lines = raw[:end].replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
+    # The first line of an mbox entry is no header, but the others follow it.
+    first = lines.find(b"\n") + 1 if lines.startswith((b"From ", b">From ")) else 0
+    found = _HEADER_LINES.match(lines, first)
+    if found and found.end() < len(lines):
+        body = _start_of_line(raw, lines.count(b"\n", 0, found.end()))
+    values, too_long = _values(lines[first : found.end() if found else first])
+    return Headers(values, too_long), body
 
 
-def decoded(value: str) -> str:
-    """`value` with its encoded words (RFC 2047) read; one that cannot be read stays as it is."""
+def _values(lines: bytes) -> tuple[dict[str, list[str]], str]:
+    values: dict[str, list[str]] = {}
+    too_long = ""
+    for line in lines.split(b"\n"):
+        name, _, value = line.partition(b":")
+        key = name.lower()
+        if key in _READ:
+            found = values.setdefault(key.decode(), [])
+            longest = _LONGEST.get(key)
+            if longest and len(value) > longest:
+                too_long = too_long or f"header {name.decode()} is longer than {longest} characters"
+            elif len(found) < _MOST_OF_A_KIND:
+                found.append(_text(value[-_READ_OF_OTHERS:] if key == b"references" else value[:_READ_OF_OTHERS]))
+    return values, too_long
+
+
+def _blank_line(raw: bytes) -> tuple[int, int]:
+    """Where the headers end, and where what follows the empty line after them begins."""
+    if raw.startswith((b"\n", b"\r\n")):
+        return 0, raw.index(b"\n") + 1
+    plain = raw.find(b"\n\n")
+    dos = raw.find(b"\n\r\n", 0, plain if plain >= 0 else len(raw))
+    if dos >= 0:
+        return dos, dos + 3
+    return (plain, plain + 2) if plain >= 0 else (len(raw), len(raw))
+
+
+def _start_of_line(raw: bytes, number: int) -> int:
+    """Where the unfolded line `number` of `raw` begins."""
+    at = 0
+    for _ in range(number):
+        at = raw.index(b"\n", at) + 1
+        while raw[at : at + 1] in (b" ", b"\t"):
+            at = raw.index(b"\n", at) + 1
+    return at
+
+
+def _text(value: bytes) -> str:
+    """Bytes that are not UTF-8 are read as Latin-1."""
+    value = value.strip()
     try:
-        parts = decode_header(value)
-    except (HeaderParseError, ValueError):
-        return plain(value)
-    return plain("".join(_part(content, charset) for content, charset in parts))
-
-
-def _part(content: bytes | str, charset: str | None) -> str:
-    if isinstance(content, str):
-        return content
-    if charset is None:
-        # How the standard library hands out the words between encoded ones.
-        return content.decode("raw-unicode-escape", errors="replace")
-    return text_of(content, charset)
-
-
-def text_of(content: bytes, charset: str) -> str:
-    """`content` in `charset`; UTF-8 where that is unknown. What does not fit is shown with marks."""
-    try:
-        if codecs.lookup(charset).name not in _HOST_NAME_CODECS:
-            return content.decode(charset, errors="replace")
-    except (LookupError, ValueError):
-        pass
-    # Diffs are ASCII nearly everywhere.
-    return content.decode("utf-8", errors="replace")
-
-
-def message_ids(value: str) -> tuple[str, ...]:
-    """All ids of a header in its order; those too long to store are left out."""
-    found = [plain(i) for i in _ID.findall(value)]
-    if not found and len(words := value.split()) == 1:
-        found = [plain(words[0].strip("<>"))]
-    usable = [i for i in found if 0 < len(i) <= _MAX_ID]
-    # The newest ancestors stand last.
-    return tuple(dict.fromkeys(usable[-_MAX_IDS:]))
-
-
-def addresses_of(value: str) -> tuple[str, str]:
-    """Name and address of the first sender; the address is "" when there is none."""
-    one_line = " ".join(value.split())
-    # The address is read before the name is decoded, or an encoded comma or bracket could change it.
-    name, address = parseaddr(one_line)
-    if not _ADDRESS.fullmatch(address):
-        found = _ADDRESS.search(one_line)
-        address = found[0] if found else ""
-    return " ".join(decoded(name).split()), plain(address) if len(address) <= _MAX_ADDRESS else ""
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

@@ -1,35 +1,34 @@
 """From the bytes of a mail to what the service needs to know of it. Mails are hostile; nothing here raises."""
 
-import email.message
-import re
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
-from typing import Literal
+from datetime import datetime
 
-from server.sources.mail.headers import ShortHeaders, addresses_of, decoded, message_ids, plain, raw_header, text_of
+from server.sources.mail.diffs import NO_DIFF, Diff, may_hold_diff, read_diff
+from server.sources.mail.headers import Headers, UnreadableMailError, split_headers
+from server.sources.mail.kinds import Kind, kind_of
+from server.sources.mail.mime import text_parts
+from server.sources.mail.needs import needs_of
+from server.sources.mail.people import author_of
 from server.sources.mail.subjects import Marks, parse_subject
+from server.sources.mail.trailers import trailers_of_patch, trailers_of_reply
+from server.sources.mail.words import OLDEST, addresses, date, decoded, list_ids, message_ids, person, plain
 
-Kind = Literal["cover", "patch", "other", "unusable"]
-
-# Patches are far smaller. Reading deeply nested parts takes up to a minute for so much.
+# Patches are far smaller.
 MAX_BYTES = 4 * 1024 * 1024
-_OLDEST = datetime(1990, 1, 1, tzinfo=UTC)
-_POLICY = ShortHeaders()
-_CLOCK_SKEW = timedelta(days=1)
-_TEXT_TYPES = frozenset({"text/plain", "text/x-patch", "text/x-diff", "application/x-patch", "application/x-diff"})
-_PATCH_NAMES = (".patch", ".diff")
-_DIFF = re.compile(r"^(?:diff --git \S|--- \S[^\n]*\n\+\+\+ \S[^\n]*\n@@+ ?-\d)", re.MULTILINE)
-_BASE_COMMIT = re.compile(r"^base-commit:[ \t]*([0-9a-f]{40})[ \t]*$", re.MULTILINE)
-_CHANGE_ID = re.compile(r"^change-id:[ \t]*(\S{1,200})[ \t]*$", re.MULTILINE)
-_BODY_FROM = re.compile(r"\s*^From:[ \t]*(\S[^\n]{0,1000})$", re.MULTILINE)
-# What the standard library raises on mails that only an attacker or a broken program writes.
-_HOSTILE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, AssertionError)
+# So much of a larger mail is read to know what it is: its headers.
+_HEAD_BYTES = 64 * 1024
+# What the standard library raises on texts that only an attacker or a broken program writes.
+_HOSTILE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, AssertionError, OverflowError)
 
 
 @dataclass(frozen=True)
 class ParsedMail:
-    """`sender` is the From header; `author` is the in-body From of a patch where there is one."""
+    """What a mail says.
+
+    `sender` is the From header, `author` the in-body From of a patch where there is one. `recipients` are the addresses
+    of To and Cc, `list_ids` those of List-Id, all lower case. `prerequisites` are "patch-id:HEX", "change-id:ID" and
+    "message-id:ID". `trailers` are those of the commit message for a patch, of what the sender wrote for other mails.
+    """
 
     message_id: str
     kind: Kind
@@ -40,41 +39,56 @@ class ParsedMail:
     sender_address: str = ""
     author_name: str = ""
     author_address: str = ""
-    sent_at: datetime = _OLDEST
+    sent_at: datetime = OLDEST
     in_reply_to: str = ""
     references: tuple[str, ...] = ()
     body: str = ""
     automatic: bool = False
     base_commit: str = ""
     change_id: str = ""
+    recipients: tuple[str, ...] = ()
+    list_ids: tuple[str, ...] = ()
+    prerequisites: tuple[str, ...] = ()
+    trailers: tuple[str, ...] = ()
+    diff: Diff = NO_DIFF
 
     @property
     def has_diff(self) -> bool:
-        return bool(_DIFF.search(self.body))
+        return bool(self.diff)
+
+    @property
+    def may_be_cover(self) -> bool:
+        """Whether this may be a cover letter that is not marked as one: patches that answer it decide."""
+        starts = not (self.in_reply_to or self.references) or self.marks.patch
+        return self.kind == "other" and starts and not (self.marks.reply or self.automatic or self.diff)
 
 
 def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
-    """Read one mail. `blob` names it where it brings no usable Message-ID; an impossible date becomes `received_at`."""
+    """Read one mail. `blob` names it where it brings no usable Message-ID; an impossible date becomes `received_at`.
+
+    Of a mail larger than MAX_BYTES only the headers are read: it is "unusable", but its place in its thread is known.
+    """
     nothing = ParsedMail(f"{blob}@no-message-id.invalid", "unusable", "", Marks(""), sent_at=received_at)
-    if len(raw) > MAX_BYTES:
-        return replace(nothing, reason=f"larger than {MAX_BYTES // 2**20} MB")
+    known = nothing
     try:
-        return _classified(_read(raw, nothing, received_at))
+        headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
+        known = _with_headers(nothing, headers, received_at)
+        if len(raw) > MAX_BYTES:
+            raise UnreadableMailError(f"larger than {MAX_BYTES // 2**20} MB")
+        if headers.too_long:
+            raise UnreadableMailError(headers.too_long)
+        return _with_text(known, headers, raw[start:])
+    except UnreadableMailError as error:
+        return replace(known, reason=plain(str(error)))
     except _HOSTILE as error:
-        return replace(nothing, reason=plain(f"cannot be parsed: {type(error).__name__}: {error}"[:500]))
+        return replace(known, reason=plain(f"cannot be parsed: {type(error).__name__}: {error}"[:500]))
 
 
-def _read(raw: bytes, nothing: ParsedMail, received_at: datetime) -> ParsedMail:
-    mail = email.message_from_bytes(raw, policy=_POLICY)
-    own_ids = message_ids(raw_header(mail, "message-id"))
-    parents = message_ids(raw_header(mail, "in-reply-to"))
-    name, address = addresses_of(raw_header(mail, "from"))
-    subject = " ".join(decoded(raw_header(mail, "subject")).split())
-    body = _body(mail)
-    found = _BODY_FROM.match(body)
-    author = addresses_of(found[1]) if found else ("", "")
-    submitted = raw_header(mail, "auto-submitted").strip().lower()
-    base, change = _BASE_COMMIT.search(body), _CHANGE_ID.search(body)
+def _with_headers(nothing: ParsedMail, headers: Headers, received_at: datetime) -> ParsedMail:
+    own_ids = message_ids(headers.every("message-id")[:1])
+    parents = message_ids(headers.every("in-reply-to")[:1])
+    name, address = person(headers.first("from"))
+    subject = decoded(headers.first("subject"))
     return replace(
         nothing,
         message_id=own_ids[0] if own_ids else nothing.message_id,
@@ -83,74 +97,42 @@ def _read(raw: bytes, nothing: ParsedMail, received_at: datetime) -> ParsedMail:
         subject=subject,
         sender_name=name,
         sender_address=address,
-        author_name=author[0] if author[1] else name,
-        author_address=author[1] or address,
-        sent_at=_date(raw_header(mail, "date"), received_at),
+        author_name=name,
+        author_address=address,
+        sent_at=date(headers.first("date"), received_at),
         in_reply_to=parents[0] if parents else "",
-        references=message_ids(raw_header(mail, "references")),
-        body=body,
-        automatic=submitted not in {"", "no"} or bool(raw_header(mail, "x-tidemark")),
-        base_commit=base[1] if base else "",
-        change_id=change[1] if change else "",
+        references=message_ids(headers.every("references")),
+        automatic=headers.first("auto-submitted").lower() not in {"", "no"} or bool(headers.first("x-tidemark")),
+        recipients=addresses([*headers.every("to"), *headers.every("cc")]),
+        list_ids=list_ids(headers.every("list-id")),
     )
 
 
-def _classified(mail: ParsedMail) -> ParsedMail:
-    kind, reason = _kind(mail)
-    return replace(mail, kind=kind, reason=reason or mail.reason)
-
-
-def _kind(mail: ParsedMail) -> tuple[Kind, str]:
-    marks = mail.marks
-    has_diff = mail.has_diff
-    if marks.reply or not (marks.patch or has_diff):
-        return "other", ""
-    if mail.automatic:
-        return "other", "sent by a program: never a patch"
-    if not mail.sender_address:
-        return "unusable", "no usable From address"
-    if not marks.patch and (mail.in_reply_to or mail.references or "pull" in " ".join(marks.tags).lower()):
-        # People show code in a discussion; only a mark or a mail of its own makes it a proposal.
-        return "other", "holds a diff, but nothing marks it as a patch"
-    return _kind_by_counter(marks, has_diff=has_diff)
-
-
-def _kind_by_counter(marks: Marks, *, has_diff: bool) -> tuple[Kind, str]:
-    if marks.index == 0 and marks.total:
-        return "cover", "a cover letter that holds a diff: the diff is not applied" if has_diff else ""
-    if not has_diff:
-        return "other", "marked as a patch, but holds no diff"
-    if marks.index and marks.total is not None and marks.index > marks.total:
-        return "other", f"patch {marks.index} of {marks.total}"
-    return "patch", ""
-
-
-def _date(value: str, received_at: datetime) -> datetime:
-    try:
-        sent = parsedate_to_datetime(plain(value))
-        if sent.tzinfo is None:
-            sent = sent.replace(tzinfo=UTC)
-        plausible = _OLDEST <= sent <= received_at + _CLOCK_SKEW
-    except (*_HOSTILE, OverflowError):
-        return received_at
-    return sent if plausible else received_at
-
-
-def _body(mail: email.message.Message) -> str:
-    parts = [_text(part) for part in mail.walk() if _is_text(part)]
-    return "\n".join(parts)
-
-
-def _is_text(part: email.message.Message) -> bool:
-    if part.is_multipart():
-        return False
-    name = part.get_filename()
-    return part.get_content_type() in _TEXT_TYPES or (isinstance(name, str) and name.lower().endswith(_PATCH_NAMES))
-
-
-def _text(part: email.message.Message) -> str:
-    content = part.get_payload(decode=True)
-    if not isinstance(content, bytes):
-        return ""
-    charset = str(part.get_param("charset") or "utf-8")
-    return plain(text_of(content, charset).replace("\r\n", "\n"))
+def _with_text(known: ParsedMail, headers: Headers, content: bytes) -> ParsedMail:
+    parts = text_parts(headers, content)
+    body = "\n".join(part.text for part in parts)
+    diff = read_diff(body)
+    sender = (known.sender_name, known.sender_address)
+    kind, reason = kind_of(known.marks, body, has_diff=bool(diff))
+    if kind in {"patch", "cover"} and known.automatic:
+        kind, reason = "other", "sent by a program: never a patch"
+    elif kind in {"patch", "cover"} and not known.sender_address:
+        kind, reason = "unusable", "no usable From address"
+    is_patch = kind == "patch"
+    # An attached patch brings its author along.
+    beginning = next((p.text for p in parts if is_patch and may_hold_diff(p.text)), body)
+    author = author_of(beginning, sender, headers)
+    needs = needs_of(body)
+    return replace(
+        known,
+        kind=kind,
+        reason=reason or known.reason,
+        author_name=author[0],
+        author_address=author[1],
+        body=body,
+        base_commit=needs.base_commit,
+        change_id=needs.change_id,
+        prerequisites=needs.prerequisites,
+        trailers=trailers_of_patch(body) if is_patch else trailers_of_reply(body, sender),
+        diff=diff,
+    )

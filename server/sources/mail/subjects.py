@@ -1,13 +1,27 @@
 """What a subject line says: `[PATCH v3 2/8 mm-unstable] mm: Do this` and its many relatives."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+# Longer brackets are text, not marks.
+_LONGEST_MARK = 200
+# How mailers of several languages begin an answer or a forwarded mail.
+_REPLY = re.compile(
+    r"\s*(?:re|aw|sv|vs|antw|fwd?|wg|tr|rv|ref|enc|odp|ynt|答复|回复|转发)"
+    r"(?:\[\d{1,3}\]|\(\d{1,3}\)|\^\d{1,3})?\s?[:\uff1a]",
+    re.IGNORECASE,
+)
+# Some forget the colon, but only at the very start is it sure.
+_BARE_REPLY = re.compile(r"\s*re\s", re.IGNORECASE)
+_BETWEEN_WORDS = re.compile(r"[\s,:;\[\]]+")
 # Numbers with more digits are no versions or counters, whatever brackets they stand in.
-_BRACKETS = re.compile(r"\s*\[([^\[\]]{0,200})\]")
-_REPLY = re.compile(r"\s*(?:re|aw|sv|vs|antw|fwd?)(?:\[\d{1,3}\])?\s*:", re.IGNORECASE)
-_VERSION = re.compile(r"(?:patch|rfc)?-?v(\d{1,3})(?:\.\d{1,2})?", re.IGNORECASE)
+_VERSION = re.compile(r"(?:patch|rfc)?[-_]?v(\d{1,3})(?:\.\d{1,2})?", re.IGNORECASE)
 _COUNTER = re.compile(r"(\d{1,4})/(\d{1,4})")
+# Mercurial writes `1 of 2`; people forget blanks: `PATCH1/8`, `v2PATCH 1/4`.
+_OF = re.compile(r"\b(\d{1,4})\sof\s(\d{1,4})\b", re.IGNORECASE)
+_GLUED = re.compile(r"(?<=patch)(?=\d)|(?<=patch)(?=v\d)|(?<=\d)(?=patch)", re.IGNORECASE)
+_TITLE_VERSION = re.compile(r"\s?\(v(\d{1,3})\)$", re.IGNORECASE)
+_RESENT = frozenset({"resend", "resent", "re-send", "repost"})
 
 
 @dataclass(frozen=True)
@@ -26,37 +40,84 @@ class Marks:
 
 
 def parse_subject(subject: str) -> Marks:
-    tokens: list[str] = []
-    reply = False
-    rest = subject
+    words = _Words()
+    bare = _BARE_REPLY.match(subject)
+    reply, at = bool(bare), bare.end() if bare else 0
     while True:
-        if found := _REPLY.match(rest):
-            reply = True
-        elif found := _BRACKETS.match(rest):
-            tokens += re.split(r"[\s,:;]+", found[1])
+        if found := _REPLY.match(subject, at):
+            reply, at = True, found.end()
+        elif end := _end_of_mark(subject, at):
+            words.take_mark(subject[at:end])
+            at = end
         else:
             break
-        rest = rest[found.end() :]
-    return _marks(" ".join(rest.split()), [t for t in tokens if t], reply=reply)
+    title = " ".join(subject[at:].split())
+    if at:
+        title = title.removeprefix(":").lstrip()
+    return words.marks(title, reply=reply)
 
 
-def _marks(title: str, tokens: list[str], *, reply: bool) -> Marks:
-    patch = rfc = resend = False
-    version, index, total = 1, None, None
-    tags: list[str] = []
-    for token in tokens:
-        word = token.lower().strip("-_")
-        if found := _COUNTER.fullmatch(token):
-            index, total = int(found[1]), int(found[2])
-        elif found := _VERSION.fullmatch(token):
-            version = max(int(found[1]), 1)
-            patch |= word.startswith("patch")
-        elif word.startswith("patch"):
-            patch = True
-        elif word == "resend":
-            resend = True
-        elif word != "rfc":
-            tags.append(token)
-        rfc |= word.startswith("rfc")
-    announced = patch or rfc or index is not None
-    return Marks(title, announced, reply, rfc, resend, version, index, total, tuple(tags))
+def normalised(title: str) -> str:
+    """A title as it is the same in all versions of a series."""
+    return _TITLE_VERSION.sub("", " ".join(title.lower().split()))
+
+
+def _end_of_mark(subject: str, at: int) -> int:
+    """Where the brackets that begin at `at`, after blanks, end; 0 where there are none. Brackets may hold brackets."""
+    while subject[at : at + 1].isspace():
+        at += 1
+    if subject[at : at + 1] != "[":
+        return 0
+    depth = 0
+    for place, character in enumerate(subject[at : at + _LONGEST_MARK + 2], start=at):
+        depth += (character == "[") - (character == "]")
+        if not depth:
+            return place + 1
+    return 0
+
+
+@dataclass
+class _Words:
+    """What the words of all marks say."""
+
+    patch: bool = False
+    rfc: bool = False
+    resend: bool = False
+    version: int = 0
+    index: int | None = None
+    total: int | None = None
+    tags: list[str] = field(default_factory=list)
+
+    def take_mark(self, mark: str) -> None:
+        spaced = _GLUED.sub(" ", _OF.sub(r"\1/\2", mark))
+        for word in filter(None, _BETWEEN_WORDS.split(spaced)):
+            self._take(word)
+
+    def _take(self, word: str) -> None:
+        bare = word.lower().strip("-_")
+        if counter := _COUNTER.fullmatch(word):
+            self.index, self.total = int(counter[1]), int(counter[2])
+        elif version := _VERSION.fullmatch(word):
+            self.version = max(int(version[1]), 1)
+            self.patch |= bare.startswith("patch")
+        elif bare.startswith("patch"):
+            self.patch = True
+        elif bare in _RESENT:
+            self.resend = True
+        elif bare != "rfc":
+            self.tags.append(word)
+        self.rfc |= bare.startswith("rfc")
+
+    def marks(self, title: str, *, reply: bool) -> Marks:
+        in_title = None if self.version else _TITLE_VERSION.search(title)
+        return Marks(
+            title=title,
+            patch=self.patch or self.rfc or self.index is not None,
+            reply=reply,
+            rfc=self.rfc,
+            resend=self.resend,
+            version=max(int(in_title[1]), 1) if in_title else max(self.version, 1),
+            index=self.index,
+            total=self.total,
+            tags=tuple(self.tags),
+        )

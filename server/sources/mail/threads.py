@@ -1,137 +1,58 @@
-"""Which mails are one version of one posting. Pure: the answer does not depend on the order of arrival.
+"""Which mails are one version of one posting. Pure: the answer does not depend on the order of arrival."""
 
-Links are tried from the surest to the weakest: a parent of the same version, then the same thread and sender, then, for
-mails that were sent without threading, the same sender and marks within minutes. A link that would put two mails on one
-place is not made, so what is left over becomes a version of its own.
-"""
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from itertools import combinations
+from server.sources.mail.covers import with_parents_version, with_unmarked_covers
+from server.sources.mail.linking import SENT_TOGETHER, Group, link, threads_of
+from server.sources.mail.postings import REROLL_QUIET, Posting, Version, posting_of
+from server.sources.mail.rerolls import with_carried_patches
+from server.sources.mail.unnumbered import with_unnumbered_patches
 
-SENT_TOGETHER = timedelta(minutes=10)
+__all__ = ["REROLL_QUIET", "SENT_TOGETHER", "Posting", "Version", "posting_of", "versions_of"]
 
-
-@dataclass(frozen=True)
-class Posting:
-    """A patch (index 1 and up) or cover letter (index 0). `ancestors` are Message-IDs, nearest first."""
-
-    key: int
-    message_id: str
-    ancestors: tuple[str, ...]
-    sender: str
-    sent_at: datetime
-    version: int
-    index: int
-    total: int
-    numbered: bool = True
+# Mailers and archives keep far fewer References; longer ways are made to cost time.
+_HIGHEST = 100
 
 
-@dataclass(frozen=True)
-class Version:
-    version: int
-    total: int
-    cover: Posting | None
-    patches: tuple[Posting, ...]
+def versions_of(postings: Iterable[Posting], parents: Mapping[str, str] | None = None) -> tuple[Version, ...]:
+    """Group the `postings` of a thread, or of several. `parents` may tell what each mail answers, discussion included.
 
-    @property
-    def root(self) -> Posting:
-        return self.cover or self.patches[0]
-
-    @property
-    def complete(self) -> bool:
-        return len(self.patches) == self.total
-
-    @property
-    def postings(self) -> tuple[Posting, ...]:
-        return (self.cover, *self.patches) if self.cover else self.patches
-
-
-@dataclass(eq=False)
-class _Group:
-    places: dict[int, Posting] = field(default_factory=dict)
-
-    def takes(self, other: "_Group") -> bool:
-        return self is not other and not self.places.keys() & other.places.keys()
+    Each is among the `postings` of exactly one version, but for naked cover letters that no patch answers: these are in
+    none. Versions come in the order in which they were sent. Takes time in proportion to the number of postings and of
+    their ancestors.
+    """
+    ordered = [_with_ancestors(p, parents) if parents else p for p in sorted(postings, key=_when)]
+    marked = with_parents_version([p for p in ordered if not p.naked])
+    threads = threads_of(ordered)
+    groups = link([p for p in marked if p.numbered], threads).all()
+    groups += [Group({p.index: p}) for p in marked if not p.numbered]
+    groups.sort(key=lambda g: min(_when(p) for p in g.places.values()))
+    groups = with_unnumbered_patches(groups, threads)
+    groups = with_unmarked_covers(groups, [p for p in reversed(ordered) if p.naked])
+    versions = [_version(g) for g in groups]
+    return with_carried_patches(sorted(versions, key=lambda v: min(map(_when, v.postings))))
 
 
-def versions_of(postings: Iterable[Posting]) -> tuple[Version, ...]:
-    """Group `postings`; each is in exactly one version, versions come in the order in which they were sent."""
-    ordered = _with_covers_version(sorted(postings, key=lambda p: (p.sent_at, p.index, p.message_id, p.key)))
-    groups = {p.key: _Group({p.index: p}) for p in ordered}
-    numbered = [p for p in ordered if p.numbered]
-    for child, parent in _links(numbered):
-        _join(groups, child, parent)
-    found = {id(g): g for g in groups.values()}.values()
-    return tuple(_version(g) for g in sorted(found, key=lambda g: min(p.sent_at for p in g.places.values())))
+def _with_ancestors(posting: Posting, parents: Mapping[str, str]) -> Posting:
+    """`posting` with the ancestors that its References left out: some mailers write only the nearest."""
+    known = dict.fromkeys(posting.ancestors)
+    above = next(iter(posting.ancestors), "")
+    for _ in range(_HIGHEST):
+        above = parents.get(above, "")
+        if not above or above in known or above == posting.message_id:
+            break
+        known[above] = None
+    return replace(posting, ancestors=tuple(known)) if len(known) > len(posting.ancestors) else posting
 
 
-def _with_covers_version(postings: list[Posting]) -> list[Posting]:
-    """Some mark the version on the cover letter only: its direct answers by the same hand are of that version."""
-    covers: dict[tuple[str, str, int], set[int]] = {}
-    for cover in postings:
-        if cover.numbered and cover.index == 0:
-            covers.setdefault((cover.message_id, cover.sender, cover.total), set()).add(cover.version)
-    found = []
-    for posting in postings:
-        versions = covers.get((next(iter(posting.ancestors), ""), posting.sender, posting.total), set())
-        unmarked = posting.numbered and posting.index > 0 and posting.version == 1
-        # Cover letters of two versions can have one Message-ID: then the mark alone decides.
-        takes_it = unmarked and len(versions) == 1
-        found.append(replace(posting, version=next(iter(versions))) if takes_it else posting)
-    return found
+def _when(posting: Posting) -> tuple[datetime, int, str, int]:
+    return posting.sent_at, posting.index, posting.message_id, posting.key
 
 
-def _join(groups: dict[int, _Group], one: Posting, other: Posting) -> None:
-    kept, gone = groups[other.key], groups[one.key]
-    if not kept.takes(gone):
-        return
-    kept.places.update(gone.places)
-    for posting in gone.places.values():
-        groups[posting.key] = kept
-
-
-def _links(postings: list[Posting]) -> Iterator[tuple[Posting, Posting]]:
-    """Pairs to join, surest first."""
-    parents = {(p.message_id, p.version, p.total): p for p in reversed(postings)}
-    direct = [(p, parent) for p in postings if p.index > 0 and (parent := _parent(p, parents))]
-    yield from (pair for pair in direct if pair[0].sender == pair[1].sender)
-    buckets: dict[tuple[str, int, int], list[Posting]] = {}
-    for posting in postings:
-        buckets.setdefault((posting.sender, posting.version, posting.total), []).append(posting)
-    for bucket in buckets.values():
-        yield from ((b, a) for a, b in combinations(bucket, 2) if _same_parent(a, b))
-    for bucket in buckets.values():
-        yield from ((b, a) for a, b in combinations(bucket, 2) if _same_thread(a, b))
-    parents_of_some = {a for p in postings for a in p.ancestors}
-    for bucket in buckets.values():
-        # A mail that is threaded says by that where it belongs; time must not put it elsewhere.
-        alone = [p for p in bucket if not p.ancestors and p.message_id not in parents_of_some]
-        yield from ((b, a) for a, b in combinations(alone, 2) if abs(a.sent_at - b.sent_at) <= SENT_TOGETHER)
-    # Somebody else's patch counts only where the poster's own is missing.
-    yield from direct
-
-
-def _parent(posting: Posting, parents: dict[tuple[str, int, int], Posting]) -> Posting | None:
-    """The nearest ancestor of the same version, a cover letter before a patch."""
-    known = [p for a in posting.ancestors if (p := parents.get((a, posting.version, posting.total)))]
-    return next((p for p in known if p.index == 0), next(iter(known), None))
-
-
-def _same_parent(a: Posting, b: Posting) -> bool:
-    return bool(a.ancestors and b.ancestors) and a.ancestors[0] == b.ancestors[0]
-
-
-def _same_thread(a: Posting, b: Posting) -> bool:
-    """A cover letter in the thread of an older version is an ancestor of its patches, or it is not theirs."""
-    if a.index == 0 or b.index == 0:
-        return False
-    mine, theirs = {a.message_id, *a.ancestors}, {b.message_id, *b.ancestors}
-    return bool(mine & theirs)
-
-
-def _version(group: _Group) -> Version:
+def _version(group: Group) -> Version:
     patches = tuple(group.places[i] for i in sorted(group.places) if i > 0)
-    first = next(iter(group.places.values()))
-    return Version(first.version, first.total, group.places.get(0), patches)
+    cover = group.places.get(0)
+    first = patches[0] if patches else group.places[0]
+    return Version(first.version, first.total, cover, patches)

@@ -1,6 +1,6 @@
 """What changed: git trees with their revisions, list archives with their messages, and series made of them."""
 
-from server.sources.models.mail import Epoch, MailingList, Message, Thread
+from server.sources.models.mail import Epoch, MailingList, Message, Thread, ThreadMember
 from server.sources.models.policy import MeasureRule, TrustedSender
 from server.sources.models.series import Patch, Series, SeriesState
 from server.sources.models.trees import Branch, HeadMove, Revision, Tag, Tree, WantedRevision
@@ -18,6 +18,7 @@ __all__ = [
     "SeriesState",
     "Tag",
     "Thread",
+    "ThreadMember",
     "Tree",
     "TrustedSender",
     "WantedRevision",

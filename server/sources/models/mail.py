@@ -1,11 +1,11 @@
 """List archives and the mails that came from them."""
 
 from django.contrib.postgres.fields import ArrayField
-from django.contrib.postgres.indexes import GinIndex
 from django.db import models
+from django.db.models.functions import Upper
 
 from server.core import clock
-from server.sources.models.trees import Tree, Watched
+from server.sources.models.trees import Tree, Watched, words
 
 
 class MailingList(Watched):
@@ -79,6 +79,22 @@ class Thread(models.Model):
         return f"thread {self.pk}"
 
 
+class ThreadMember(models.Model):
+    """A Message-ID that a thread owns: of a mail that is stored, or that a stored mail names as its parent.
+
+    Patches sent without threading share a name that is no Message-ID: it has spaces, and stands for sender and time.
+    """
+
+    name = models.CharField(max_length=500, primary_key=True)
+    thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="members")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return f"<{self.name}> in {self.thread}"
+
+
 class Message(models.Model):
     """One mail as it arrived. Kept whole, whatever it is; `kind` and `reason` say what was made of it."""
 
@@ -94,6 +110,7 @@ class Message(models.Model):
     blob = models.CharField(max_length=40, help_text="Object id in the archive's epoch.")
     raw = models.BinaryField()
     kind = models.CharField(max_length=10, choices=Kind.choices)
+    kind_before = models.CharField(max_length=10, blank=True, db_default="", help_text="What a deleted mail was.")
     reason = models.TextField(blank=True, help_text="Why it could not be used.")
     subject = models.TextField(blank=True)
     sender_name = models.TextField(blank=True)
@@ -109,6 +126,7 @@ class Message(models.Model):
     authenticity = models.TextField(blank=True, db_default="", help_text="What proved the sender, or why nothing did.")
     in_reply_to = models.CharField(max_length=500, blank=True, db_index=True)
     references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
+    trailers = words(1000, "Reviewed-by and others: of the commit message of a patch, of unquoted text else.")
 
     class Meta:
         constraints = [
@@ -119,8 +137,13 @@ class Message(models.Model):
             ),
         ]
         indexes = [
-            GinIndex(fields=["references"], name="message_references"),
             models.Index(fields=["sent_at"], name="message_sent_at"),
+            # Deletions and rewritten histories ask for mails by their blob.
+            models.Index(fields=["mailing_list", "blob"], name="message_blob"),
+            # What pages and scripts ask for, newest first: the mails of a list, of a person, and those with a reason.
+            models.Index(fields=["mailing_list", "-id"], name="message_of_list"),
+            models.Index(Upper("sender_address"), models.F("id").desc(), name="message_of_sender"),
+            models.Index(fields=["-id"], condition=~models.Q(reason=""), name="message_with_reason"),
         ]
         ordering = ["id"]
 

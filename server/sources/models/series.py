@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models.functions import Now
+from django.db.models.functions import Now, Upper
 
 from server.core import clock
 from server.core.states import Stateful, state_check
@@ -55,12 +55,14 @@ class Series(Stateful):
     resend = models.BooleanField(default=False, db_default=False)
     tags = words(200, "Other words of the [PATCH ...] mark.")
     prerequisites = words(300, "What the author says it needs: patch-id:..., change-id:..., message-id:....")
+    trailers = words(1000, "Of its patches, and of replies to them and to the cover letter, each once.")
     checked_at = models.DateTimeField(null=True, blank=True, help_text="When its senders were last checked.")
     base_how = models.TextField(blank=True, db_default="", help_text="What told the base.")
     base_certain = models.BooleanField(
         null=True, blank=True, help_text="No: nothing in the mails names the base, it only applies there."
     )
     benchmarks = words(100, "What its changed paths ask to be measured, with the default set.")
+    tried_at = models.DateTimeField(null=True, blank=True, help_text="When it was last tried to apply it.")
     failures = models.PositiveIntegerField(default=0, help_text="How often git failed while it was applied.")
     cover = models.ForeignKey(Message, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     superseded_by = models.ForeignKey(
@@ -95,6 +97,15 @@ class Series(Stateful):
                 name="applied_series_has_revisions",
             ),
         ]
+        indexes = [
+            # Other versions of a series are asked for by author; pages and commands ask by Message-ID.
+            models.Index(Upper("author_address"), name="series_author"),
+            models.Index(fields=["root_message_id"], name="series_root"),
+            # What the sweep looks for, a few among very many.
+            models.Index(
+                fields=["state"], condition=models.Q(state__in=["incomplete", "held", "ready"]), name="series_waiting"
+            ),
+        ]
         ordering = ["-submitted_at", "-id"]
 
     def __str__(self) -> str:
@@ -115,6 +126,7 @@ class Patch(models.Model):
     deletions = models.PositiveIntegerField(default=0, db_default=0)
     paths = words(4096, "Files that it changes, old and new names.")
     files = models.PositiveIntegerField(default=0, db_default=0)
+    trailers = words(1000, "Its own, and those of replies to it or to the cover letter.")
     patch_id = models.CharField(
         max_length=40, blank=True, db_default="", db_index=True, help_text="git patch-id --stable"
     )

@@ -34,6 +34,11 @@ class VirtualOut(serializers.Serializer[Any]):
         return not self.get_virtual(row)
 
 
+class AuthorOut(serializers.Serializer[Any]):
+    name = serializers.CharField(source="author_name")
+    address = serializers.CharField(source="author_address")
+
+
 class RevisionOut(serializers.ModelSerializer[Revision]):
     tree = serializers.CharField(source="tree.name")
 

@@ -1,16 +1,19 @@
-"""Series with their progress, trees and lists."""
+"""Series with their progress."""
 
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from server.api.v1.serializers.common import RevisionOut, SessionBriefOut
+from server.api.v1.serializers.common import AuthorOut, RevisionOut, SessionBriefOut
 from server.api.v1.serializers.findings import FindingOut
+from server.api.v1.serializers.posting import PatchOut, SenderOut, TransitionOut, VersionOut
+from server.core.models import Transition
 from server.reports.models import Report
 from server.reports.progress import ProgressState
 from server.reports.stages import StageName, StageState
-from server.sources.models import Branch, MailingList, Patch, Series, Tree
+from server.sources.models import Series
+from server.sources.proved_senders import sender_rows
 
 
 def _choices(words: Any) -> list[str]:
@@ -76,6 +79,12 @@ class SeriesOut(serializers.ModelSerializer[Series]):
             "version",
             "total",
             "submitted_at",
+            "received_at",
+            "rfc",
+            "resend",
+            "tags",
+            "change_id",
+            "base_certain",
             "state",
             "reason",
             "state_since",
@@ -91,20 +100,6 @@ class SeriesOut(serializers.ModelSerializer[Series]):
     def get_finding(self, series: Series) -> Any:
         finding = self.context["findings"].get(series.pk)
         return FindingOut(finding).data if finding else None
-
-
-class PatchOut(serializers.ModelSerializer[Patch]):
-    message_id = serializers.CharField(source="message.message_id")
-    commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
-
-    class Meta:
-        model = Patch
-        fields = ["index", "subject", "message_id", "commit"]
-
-
-class AuthorOut(serializers.Serializer[Any]):
-    name = serializers.CharField(source="author_name")
-    address = serializers.CharField(source="author_address")
 
 
 class ReportOut(serializers.ModelSerializer[Report]):
@@ -123,17 +118,28 @@ class SeriesDetailOut(SeriesOut):
     head = RevisionOut(allow_null=True)
     patches = PatchOut(many=True)
     sessions = SessionBriefOut(many=True)
+    senders = serializers.SerializerMethodField()
+    supersedes = VersionOut(many=True)
+    transitions = serializers.SerializerMethodField()
     report = serializers.SerializerMethodField()
 
     class Meta(SeriesOut.Meta):
         fields = [
             *SeriesOut.Meta.fields,
             "author",
-            "change_id",
+            "senders",
+            "checked_at",
             "superseded_by",
+            "supersedes",
             "trace",
+            "transitions",
+            "base_commit",
+            "prerequisites",
             "base",
+            "base_how",
             "head",
+            "benchmarks",
+            "trailers",
             "patches",
             "sessions",
             "report",
@@ -142,6 +148,15 @@ class SeriesDetailOut(SeriesOut):
     @extend_schema_field(FullProgressOut)
     def get_progress(self, series: Series) -> Any:
         return FullProgressOut(self.context["progress"][series.pk]).data
+
+    @extend_schema_field(SenderOut(many=True))
+    def get_senders(self, series: Series) -> Any:
+        return SenderOut(sender_rows(series), many=True).data
+
+    @extend_schema_field(TransitionOut(many=True))
+    def get_transitions(self, series: Series) -> Any:
+        steps = Transition.objects.filter(subject="series", subject_id=series.pk).order_by("id")
+        return TransitionOut(steps, many=True).data
 
     @extend_schema_field(ReportOut(allow_null=True))
     def get_report(self, series: Series) -> Any:
@@ -163,42 +178,3 @@ class StepOut(serializers.Serializer[Any]):
 class HistoryOut(serializers.Serializer[Any]):
     series = serializers.IntegerField()
     steps = StepOut(many=True)
-
-
-class BranchOut(serializers.ModelSerializer[Branch]):
-    head = serializers.CharField(source="head.sha", default=None, allow_null=True)
-
-    class Meta:
-        model = Branch
-        fields = ["name", "head", "head_at"]
-
-
-class TreeOut(serializers.ModelSerializer[Tree]):
-    url = serializers.SerializerMethodField()
-    branches = BranchOut(many=True)
-
-    class Meta:
-        model = Tree
-        fields = ["name", "url", "enabled", "polled_at", "failing_since", "branches"]
-
-    def get_url(self, tree: Tree) -> str:
-        return without_password(tree.url)
-
-
-class ListOut(serializers.ModelSerializer[MailingList]):
-    url = serializers.SerializerMethodField()
-    tree = serializers.CharField(source="tree.name")
-
-    class Meta:
-        model = MailingList
-        fields = ["name", "url", "address", "tree", "enabled", "moderated", "polled_at", "failing_since"]
-
-    def get_url(self, mailing_list: MailingList) -> str:
-        return without_password(mailing_list.url)
-
-
-def without_password(url: str) -> str:
-    """An address as strangers may see it."""
-    scheme, mark, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"

@@ -1,30 +1,62 @@
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error, InterfaceError
 
 from server.core.errors import DomainError
+from server.core.tasks import enqueue
+from server.sources.grouping import group_stale
+from server.sources.importing import Counts, import_mails
 from server.sources.imports import mails_in, mails_of
 from server.sources.lists import find_list
-from server.sources.messages import store_message
+from server.sources.models import MailingList
+
+_PIPE = "-"
 
 
 class Command(BaseCommand):
-    help = "Store mails of an mbox, a maildir, a folder of .eml files, one mail, or standard input (-)."
+    help = (
+        "Store mails of an mbox, a maildir, a folder of .eml and .mbox files, one mail, or standard input (-). "
+        f"Ends with {os.EX_TEMPFAIL} while the database is away, so that a mail server keeps the mail and tries again."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("list")
-        parser.add_argument("source")
+        parser.add_argument("source", help="a file, a folder, or - for standard input")
+        parser.add_argument("--list", help="which list takes the mails; else the one that each was sent to")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        source = options["source"]
-        count = 0
+        source, counts = options["source"], Counts()
         try:
-            mailing_list = find_list(options["list"])
-            for raw in mails_in(sys.stdin.buffer) if source == "-" else mails_of(Path(source)):
-                store_message(mailing_list=mailing_list, raw=raw)
-                count += 1
-        except (DomainError, OSError) as error:
-            raise CommandError(str(error)) from error
-        self.stdout.write(f"{count} mails stored")
+            mailing_list = find_list(options["list"]) if options["list"] else None
+            self._import(source, mailing_list, counts)
+        except DomainError as error:
+            raise CommandError(_told(error.message, counts), returncode=_code(error, source)) from error
+        except (Error, InterfaceError) as error:
+            said = f"the database does not take mails: {str(error).splitlines()[0]}"
+            raise CommandError(_told(said, counts), returncode=os.EX_TEMPFAIL) from error
+        self.stdout.write(f"{counts}")
+
+    def _import(self, source: str, mailing_list: MailingList | None, counts: Counts) -> None:
+        if source == _PIPE:
+            import_mails(mails_in(sys.stdin.buffer), mailing_list, counts)
+            if not counts.stored + counts.known:
+                raise DomainError("no-mail", "standard input: holds no mail")
+            # The mail server waits: a worker makes the series.
+            enqueue("sources.group_threads")
+        else:
+            import_mails(mails_of(Path(source)), mailing_list, counts)
+            group_stale()
+
+
+def _told(why: str, counts: Counts) -> str:
+    return f"{why} ({counts} before)" if counts.stored or counts.known else why
+
+
+def _code(error: DomainError, source: str) -> int:
+    """A mail server gives a mail back to its sender for any code but the one that asks it to wait."""
+    if source != _PIPE:
+        return 1
+    return os.EX_DATAERR if error.code in {"mail-too-large", "no-mail"} else os.EX_TEMPFAIL

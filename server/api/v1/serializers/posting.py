@@ -1,0 +1,66 @@
+"""Parts of a series: its patches, senders, states and other versions."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from server.api.v1.serializers.common import AuthorOut
+from server.core.models import Transition
+from server.sources.models import Patch, Series
+
+
+class DiffstatOut(serializers.Serializer[Any]):
+    files = serializers.IntegerField()
+    insertions = serializers.IntegerField(help_text="lines")
+    deletions = serializers.IntegerField()
+
+
+class PatchOut(serializers.ModelSerializer[Patch]):
+    message_id = serializers.CharField(source="message.message_id")
+    message = serializers.IntegerField(source="message_id", help_text="Its mail, in `messages/`.")
+    author = AuthorOut(source="*")
+    commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
+    diffstat = DiffstatOut(source="*")
+
+    class Meta:
+        model = Patch
+        fields = [
+            "index",
+            "subject",
+            "message_id",
+            "message",
+            "author",
+            "diffstat",
+            "paths",
+            "trailers",
+            "patch_id",
+            "commit",
+        ]
+
+
+class SenderOut(serializers.Serializer[Any]):
+    """One address that sent mails of the series."""
+
+    address = serializers.CharField()
+    name = serializers.CharField()
+    mails = serializers.IntegerField()
+    proved = serializers.BooleanField(allow_null=True, help_text="null: not checked yet")
+    proofs = serializers.ListField(
+        child=serializers.CharField(), help_text="What proved the sender, or why nothing did."
+    )
+
+
+class TransitionOut(serializers.ModelSerializer[Transition]):
+    state = serializers.CharField(source="after")
+
+    class Meta:
+        model = Transition
+        fields = ["state", "reason", "at"]
+
+
+class VersionOut(serializers.ModelSerializer[Series]):
+    message_id = serializers.CharField(source="root_message_id")
+
+    class Meta:
+        model = Series
+        fields = ["id", "version", "message_id", "state"]

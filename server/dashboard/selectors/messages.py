@@ -1,0 +1,108 @@
+"""The page of one mail: what it says of itself, what was made of it, and the mails around it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.functions import Length, Substr
+
+from server.dashboard.selectors.links import archive_link
+from server.dashboard.selectors.mails import MailRow, mail_rows
+from server.dashboard.selectors.versions import OtherVersion, version_of
+from server.sources.lookup import series_of
+from server.sources.models import Message
+
+# A page shows the beginning of a mail; the whole is a download.
+EXCERPT = 64 * 1024
+_MOST_AROUND = 100
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFacts:
+    """`before` is what a deleted mail was taken for. `proved` is None while nobody has checked the sender.
+
+    `excerpt` is the beginning of the mail as text, `size` the bytes of all of it.
+    """
+
+    id: int
+    mailing_list: str
+    message_id: str
+    in_reply_to: str
+    subject: str
+    sender_name: str
+    sender_address: str
+    sent_at: datetime | None
+    received_at: datetime
+    kind: str
+    kind_label: str
+    before: str
+    reason: str
+    proved: bool | None
+    proof: str
+    link: str
+    size: int
+    excerpt: str
+    series: tuple[OtherVersion, ...]
+    copies: tuple[MailRow, ...]
+    thread: tuple[MailRow, ...]
+    thread_size: int
+
+    @property
+    def deleted(self) -> bool:
+        return self.kind == Message.Kind.DELETED
+
+    @property
+    def cut(self) -> bool:
+        return self.size > EXCERPT
+
+
+def message_facts(message_id: int) -> MessageFacts | None:
+    """`message_id` is the number of the row."""
+    parts = {"size": Length("raw"), "beginning": Substr("raw", 1, EXCERPT)}
+    query: Any = Message.objects.select_related("mailing_list").defer("raw").annotate(**parts)
+    row = query.filter(pk=message_id).first()
+    if row is None:
+        return None
+    around = _around(row)
+    return MessageFacts(
+        id=row.pk,
+        mailing_list=row.mailing_list.name,
+        message_id=row.message_id,
+        in_reply_to=row.in_reply_to,
+        subject=row.subject,
+        sender_name=row.sender_name,
+        sender_address=row.sender_address,
+        sent_at=row.sent_at,
+        received_at=row.received_at,
+        kind=row.kind,
+        kind_label=Message.Kind(row.kind).label,
+        before=Message.Kind(row.kind_before).label if row.kind_before in Message.Kind.values else "",
+        reason=row.reason,
+        proved=row.authentic,
+        proof=row.authenticity,
+        link=archive_link(row.mailing_list.url, row.message_id),
+        size=row.size,
+        excerpt=as_text(bytes(row.beginning)),
+        series=tuple(version_of(series) for series in series_of(row)[:_MOST_AROUND]),
+        copies=mail_rows(
+            Message.objects.filter(message_id=row.message_id).exclude(pk=row.pk).order_by("id")[:_MOST_AROUND]
+        ),
+        thread=mail_rows(around.order_by("sent_at", "id")[:_MOST_AROUND]),
+        thread_size=around.count(),
+    )
+
+
+def _around(row: Message) -> "QuerySet[Message]":
+    """The thread of a mail, itself included; a mail that is not threaded yet is alone."""
+    return Message.objects.filter(thread=row.thread_id) if row.thread_id else Message.objects.filter(pk=row.pk)
+
+
+def as_text(raw: bytes) -> str:
+    """Bytes of any kind as text for people: what is no UTF-8 stands as its numbers, NUL as a sign."""
+    return raw.decode("utf-8", "backslashreplace").replace("\r\n", "\n").replace("\0", "␀")
+
+
+def raw_message(message_id: int) -> Message | None:
+    """The row with all that the mail holds."""
+    return Message.objects.filter(pk=message_id).first()

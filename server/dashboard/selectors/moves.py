@@ -1,0 +1,115 @@
+"""Branches, their moves and what was chosen of them, as rows of a table."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from server.sources.models import Branch, HeadMove, Revision, Tag, WantedRevision
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    sha: str
+    subject: str
+    tree: str
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRow:
+    """Where a branch stands, with the kind and decision of its last move; both are empty before the first one."""
+
+    name: str
+    head: Commit | None
+    head_at: datetime | None
+    deleted_at: datetime | None
+    moved: str
+    moved_label: str
+    decision: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveRow:
+    tree: str
+    branch: str
+    kind: str
+    label: str
+    before: Commit | None
+    after: Commit | None
+    decision: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WantedRow:
+    commit: Commit
+    why: str
+    detail: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TagRow:
+    name: str
+    commit: Commit
+    at: datetime
+
+
+def commit(revision: Revision | None) -> Commit | None:
+    """For a revision read with its tree."""
+    return _commit(revision) if revision else None
+
+
+def branch_rows(branches: Sequence[Branch]) -> tuple[BranchRow, ...]:
+    """For branches read with head and tree; one query more, for their last moves."""
+    query = HeadMove.objects.filter(branch__in=[branch.pk for branch in branches])
+    last = {move.branch_id: move for move in query.order_by("branch_id", "-id").distinct("branch_id")}
+    return tuple(_branch(branch, last.get(branch.pk)) for branch in branches)
+
+
+def _branch(branch: Branch, move: HeadMove | None) -> BranchRow:
+    return BranchRow(
+        name=branch.name,
+        head=Commit(branch.head.sha, branch.head.subject, branch.tree.name) if branch.head else None,
+        head_at=branch.head_at,
+        deleted_at=branch.deleted_at,
+        moved=move.kind if move else "",
+        moved_label=HeadMove.Kind(move.kind).label if move else "",
+        decision=move.decision if move else "",
+    )
+
+
+def move_rows(moves: Iterable[HeadMove]) -> tuple[MoveRow, ...]:
+    """For moves read with `MOVE_PARTS`."""
+    return tuple(
+        MoveRow(
+            tree=move.branch.tree.name,
+            branch=move.branch.name,
+            kind=move.kind,
+            label=HeadMove.Kind(move.kind).label,
+            before=commit(move.before),
+            after=commit(move.after),
+            decision=move.decision,
+            at=move.at,
+        )
+        for move in moves
+    )
+
+
+MOVE_PARTS = ("branch__tree", "before__tree", "after__tree")
+
+
+def wanted_rows(wanted: Iterable[WantedRevision]) -> tuple[WantedRow, ...]:
+    """For rows read with `revision__tree`."""
+    return tuple(
+        WantedRow(_commit(row.revision), WantedRevision.Why(row.why).label, row.detail, row.created_at)
+        for row in wanted
+    )
+
+
+def tag_rows(tags: Iterable[Tag]) -> tuple[TagRow, ...]:
+    """For tags read with `revision__tree`."""
+    return tuple(TagRow(tag.name, _commit(tag.revision), tag.seen_at) for tag in tags)
+
+
+def _commit(revision: Revision) -> Commit:
+    return Commit(revision.sha, revision.subject, revision.tree.name)

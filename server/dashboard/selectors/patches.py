@@ -1,0 +1,75 @@
+"""The patches of a series as rows of a table, with what each changes."""
+
+from dataclasses import dataclass
+
+from django.db.models import Count, Sum
+
+from server.dashboard.selectors.links import archive_link
+from server.sources.models import Message, Patch, Series
+
+# Longer series are counted and summed up; the API has all of them.
+MOST_PATCHES = 200
+_MOST_PATHS = 200
+MOST_TRAILERS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PatchRow:
+    """`message` is the number of its mail's row, `unlisted` counts the paths beyond those in `paths`."""
+
+    index: int
+    subject: str
+    message: int
+    message_id: str
+    link: str
+    deleted: bool
+    sha: str
+    author: str
+    files: int
+    insertions: int
+    deletions: int
+    paths: tuple[str, ...]
+    unlisted: int
+    trailers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """The first patches of a series; `count` and the sums are over all of them."""
+
+    rows: tuple[PatchRow, ...]
+    count: int
+    insertions: int
+    deletions: int
+
+    @property
+    def hidden(self) -> int:
+        return self.count - len(self.rows)
+
+
+def patches_of(series: Series) -> Patches:
+    """Two queries, however many patches; `series` was read with its list."""
+    sums = {"count": Count("id"), "insertions": Sum("insertions", default=0), "deletions": Sum("deletions", default=0)}
+    whole = Patch.objects.filter(series=series).order_by().aggregate(**sums)
+    query = Patch.objects.filter(series=series).select_related("message", "revision").order_by("index")
+    rows = list(query.defer("message__raw", "message__references")[:MOST_PATCHES])
+    return Patches(tuple(_row(patch, series.mailing_list.url) for patch in rows), **whole)
+
+
+def _row(patch: Patch, inbox: str) -> PatchRow:
+    return PatchRow(
+        index=patch.index,
+        subject=patch.subject,
+        message=patch.message_id,
+        message_id=patch.message.message_id,
+        link=archive_link(inbox, patch.message.message_id),
+        deleted=patch.message.kind == Message.Kind.DELETED,
+        sha=patch.revision.sha if patch.revision else "",
+        author=patch.author_name or patch.author_address,
+        files=patch.files,
+        insertions=patch.insertions,
+        deletions=patch.deletions,
+        paths=tuple(patch.paths[:_MOST_PATHS]),
+        unlisted=len(patch.paths[_MOST_PATHS:]),
+        trailers=tuple(patch.trailers[:MOST_TRAILERS]),
+    )

@@ -1,0 +1,72 @@
+"""What the mails of a series say, who sent them, and what the service made of that."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from server.dashboard.selectors.approval import Approval, approval_of
+from server.dashboard.selectors.measured import Measured, measured_of
+from server.dashboard.selectors.moves import Commit, commit
+from server.dashboard.selectors.patches import MOST_TRAILERS, Patches, patches_of
+from server.dashboard.selectors.unused import Unused, unused_mails
+from server.dashboard.selectors.versions import OtherVersion, newer_and_older
+from server.sources.models import Series
+from server.sources.proved_senders import SenderRow, sender_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """`certain` is False where nothing in the mails names the base, None for series of before that was noted."""
+
+    commit: Commit
+    how: str
+    certain: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Posting:
+    received_at: datetime
+    checked_at: datetime | None
+    marks: tuple[str, ...]
+    wanted_base: str
+    change_id: str
+    prerequisites: tuple[str, ...]
+    base: Base | None
+    head: Commit | None
+    measured: Measured
+    newer: OtherVersion | None
+    older: tuple[OtherVersion, ...]
+    patches: Patches
+    trailers: tuple[str, ...]
+    senders: tuple[SenderRow, ...]
+    unused: Unused
+    approval: Approval | None
+
+
+def posting_of(series: Series) -> Posting:
+    """`series` was read with its list, base, head and newer version."""
+    newer, older = newer_and_older(series)
+    base = commit(series.base)
+    patches = patches_of(series)
+    return Posting(
+        received_at=series.received_at,
+        checked_at=series.checked_at,
+        marks=marks_of(series),
+        wanted_base=series.base_commit,
+        change_id=series.change_id,
+        prerequisites=tuple(series.prerequisites),
+        base=Base(base, series.base_how, series.base_certain) if base else None,
+        head=commit(series.head),
+        measured=measured_of(series),
+        newer=newer,
+        older=older,
+        patches=patches,
+        trailers=tuple(series.trailers[:MOST_TRAILERS]),
+        senders=sender_rows(series),
+        unused=unused_mails(series),
+        approval=approval_of(series, patches.count),
+    )
+
+
+def marks_of(series: Series) -> tuple[str, ...]:
+    """The words of the [PATCH ...] mark that are no number."""
+    return (*(["RFC"] if series.rfc else []), *(["RESEND"] if series.resend else []), *series.tags)

@@ -1,0 +1,48 @@
+"""Pages about what is watched: the status of the site, one tree, one mail."""
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from server.core import clock
+from server.dashboard.selectors import messages, trees
+from server.dashboard.selectors import status as site
+from server.sources.models import Message
+
+_GONE = 410
+
+
+@require_safe
+def status(request: HttpRequest) -> HttpResponse:
+    return render(request, "dashboard/status.html", {"now": clock.now(), "status": site.status()})
+
+
+@require_safe
+def tree(request: HttpRequest, name: str) -> HttpResponse:
+    facts = trees.tree_facts(name, request.GET.dict())
+    if facts is None:
+        raise Http404(f"There is no tree {name}.")
+    return render(request, "dashboard/tree.html", {"now": clock.now(), "tree": facts})
+
+
+@require_safe
+def message(request: HttpRequest, message_id: int) -> HttpResponse:
+    facts = messages.message_facts(message_id)
+    if facts is None:
+        raise Http404(f"There is no message {message_id}.")
+    return render(request, "dashboard/message.html", {"now": clock.now(), "message": facts})
+
+
+@require_safe
+def raw_message(_request: HttpRequest, message_id: int) -> HttpResponse:
+    """A mail as it arrived, byte for byte. It is text to save: no browser may take it for a page."""
+    row = messages.raw_message(message_id)
+    if row is None:
+        raise Http404(f"There is no message {message_id}.")
+    if row.kind == Message.Kind.DELETED:
+        return HttpResponse(f"{row.reason}\n", content_type="text/plain; charset=utf-8", status=_GONE)
+    response = HttpResponse(bytes(row.raw), content_type="text/plain")
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Disposition"] = f'attachment; filename="message-{row.pk}.txt"'
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return response

@@ -1,0 +1,181 @@
+"""What a diff changes, read line by line as git reads it: git's own diffs and plain ones (diff -u, CVS, Subversion)."""
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from server.sources.mail import hunks
+from server.sources.mail.paths import git_names, marked_names, unquoted
+
+_GIT = "diff --git "
+_STARTS = (_GIT, "--- ")
+_INDEX = re.compile(r"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?\s*$")
+# Lines that git writes between `diff --git` and the hunks.
+_MODES = ("old mode ", "new mode ", "deleted file mode ", "new file mode ")
+_OLD_NAMES = ("rename from ", "copy from ")
+_NEW_NAMES = ("rename to ", "copy to ")
+_SCORES = ("similarity index ", "dissimilarity index ")
+_BINARY = ("GIT binary patch", "Binary files ")
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """One file of a diff. A path is None where there is no file: `old_path` of a new one, `new_path` of a deleted one.
+
+    Blobs are the abbreviated hex ids of git's index line, modes its octal digits; "" where the diff does not say.
+    """
+
+    old_path: str | None
+    new_path: str | None
+    old_blob: str = ""
+    new_blob: str = ""
+    old_mode: str = ""
+    new_mode: str = ""
+    insertions: int = 0
+    deletions: int = 0
+    binary: bool = False
+
+
+@dataclass(frozen=True)
+class Diff:
+    """All changed files in the order of the mail; false when there is none."""
+
+    files: tuple[FileChange, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.files)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Old and new names of the files, sorted, each once."""
+        return tuple(sorted({p for f in self.files for p in (f.old_path, f.new_path) if p}))
+
+    @cached_property
+    def insertions(self) -> int:
+        return sum(f.insertions for f in self.files)
+
+    @cached_property
+    def deletions(self) -> int:
+        return sum(f.deletions for f in self.files)
+
+
+NO_DIFF = Diff()
+
+
+def read_diff(text: str) -> Diff:
+    """All that `text` changes; never raises, and takes time in proportion to the text, whatever its hunks claim."""
+    if not may_hold_diff(text):
+        return NO_DIFF
+    found = _Reader(text.split("\n")).files()
+    return Diff(tuple(found)) if found else NO_DIFF
+
+
+def may_hold_diff(text: str) -> bool:
+    """A quick look: false where there is surely no diff."""
+    return text.startswith(_STARTS) or "\n--- " in text or "\ndiff --git " in text
+
+
+@dataclass
+class _Draft:
+    """A file while its lines are read. `real`: more than its first line was there; `open`: git's header goes on."""
+
+    old_path: str | None
+    new_path: str | None
+    open: bool
+    real: bool
+    named: bool = False
+    renamed: bool = False
+    modes: dict[str, str] = field(default_factory=dict)
+    blobs: tuple[str, str] = ("", "")
+    insertions: int = 0
+    deletions: int = 0
+    binary: bool = False
+
+    def finished(self) -> FileChange:
+        modes = self.modes
+        return FileChange(
+            old_path=None if "new file" in modes else self.old_path or None,
+            new_path=None if "deleted file" in modes else self.new_path or None,
+            old_blob=self.blobs[0],
+            new_blob=self.blobs[1],
+            old_mode=modes.get("old") or modes.get("deleted file") or modes.get("both", ""),
+            new_mode=modes.get("new") or modes.get("new file") or modes.get("both", ""),
+            insertions=self.insertions,
+            deletions=self.deletions,
+            binary=self.binary,
+        )
+
+
+class _Reader:
+    """Walks over the lines once: `at` only grows."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+        self.at = 0
+
+    def files(self) -> list[FileChange]:
+        found: list[_Draft] = []
+        lines, end = self.lines, len(self.lines)
+        while self.at < end:
+            line = lines[self.at]
+            mark = line[:1]
+            if mark == "d" and line.startswith(_GIT):
+                old, new = git_names(line[len(_GIT) :].strip())
+                found.append(_Draft(old, new, open=True, real=False))
+            elif mark == "-" and self._names_follow(line):
+                if not (found and found[-1].open):
+                    found.append(_Draft(None, None, open=False, real=True))
+                _take_names(found[-1], line, lines[self.at + 1])
+                self.at += 1
+            elif mark == "@" and found and found[-1].real and (found[-1].named or found[-1].open):
+                self._take_hunk(found[-1])
+                continue
+            elif found and found[-1].open:
+                _take_header(found[-1], line)
+            self.at += 1
+        return [draft.finished() for draft in found if draft.real]
+
+    def _names_follow(self, line: str) -> bool:
+        """Three lines make it a header: text of a mail may well begin with dashes."""
+        following = self.lines[self.at + 1 : self.at + 3]
+        return (
+            line.startswith("--- ")
+            and len(following) == 2  # noqa: PLR2004 (the name of the new file, and a hunk)
+            and following[0].startswith("+++ ")
+            and hunks.is_header(following[1])
+        )
+
+    def _take_hunk(self, draft: _Draft) -> None:
+        hunk = hunks.read(self.lines, self.at)
+        draft.insertions += hunk.insertions
+        draft.deletions += hunk.deletions
+        draft.open, draft.named = False, True
+        self.at = hunk.end
+
+
+def _take_names(draft: _Draft, old_line: str, new_line: str) -> None:
+    # These lines say more than `diff --git`, where blanks can make it unclear, but less than git's lines on renames.
+    if not draft.renamed:
+        draft.old_path, draft.new_path = marked_names(old_line[4:], new_line[4:])
+    draft.open, draft.real, draft.named = False, True, True
+
+
+def _take_header(draft: _Draft, line: str) -> None:
+    """Read one of git's lines between the first one and the hunks; any other line ends them."""
+    if line.startswith(_MODES):
+        kind, _, mode = line.rpartition(" mode ")
+        draft.modes[kind] = mode.strip()[:6]
+    elif found := _INDEX.match(line):
+        draft.blobs = (found[1], found[2])
+        if found[3]:
+            draft.modes["both"] = found[3]
+    elif line.startswith(_OLD_NAMES):
+        draft.old_path, draft.renamed = unquoted(line.partition(" from ")[2]), True
+    elif line.startswith(_NEW_NAMES):
+        draft.new_path, draft.renamed = unquoted(line.partition(" to ")[2]), True
+    elif line.startswith(_BINARY):
+        draft.binary, draft.open = True, False
+    elif not line.startswith(_SCORES):
+        draft.open = False
+        return
+    draft.real = True

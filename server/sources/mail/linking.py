@@ -1,0 +1,153 @@
+"""Joining postings to versions, link by link from the surest to the weakest, in time that hardly exceeds their number.
+
+A link that would put two mails on one place of a version is not made, so what is left over becomes one of its own.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from server.sources.mail.postings import Posting
+
+SENT_TOGETHER = timedelta(minutes=10)
+# Groups that a posting is tried with before it begins one of its own; people repost a series a few times at most.
+_TRIES = 16
+
+
+@dataclass(eq=False)
+class Group:
+    """The postings of one version by their places: 0 is the cover letter."""
+
+    places: dict[int, Posting] = field(default_factory=dict)
+
+
+class Groups:
+    """All groups of a thread; at first each posting is its own."""
+
+    def __init__(self, postings: Iterable[Posting]) -> None:
+        self.of = {p.key: Group({p.index: p}) for p in postings}
+
+    def join(self, one: Posting, other: Posting) -> bool:
+        """Make one group of those of `one` and `other`; no where both fill the same place."""
+        small, large = sorted((self.of[one.key], self.of[other.key]), key=lambda g: len(g.places))
+        if small is large:
+            return True
+        if any(place in large.places for place in small.places):
+            return False
+        large.places.update(small.places)
+        for posting in small.places.values():
+            self.of[posting.key] = large
+        return True
+
+    def all(self) -> list[Group]:
+        return list({id(g): g for g in self.of.values()}.values())
+
+
+class _Shelf:
+    """Groups that a posting may belong to equally well: the first one with room takes it."""
+
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
+        self.members: list[Posting] = []
+        # Per place: all groups before this one have it filled. They never lose it.
+        self.filled: dict[int, int] = {}
+
+    def put(self, posting: Posting) -> None:
+        start = self.filled.get(posting.index, 0)
+        own = self.groups.of[posting.key]
+        while start < len(self.members):
+            group = self.groups.of[self.members[start].key]
+            if group is own or posting.index not in group.places:
+                break
+            start += 1
+        self.filled[posting.index] = start
+        for member in self.members[start : start + _TRIES]:
+            if self.groups.join(posting, member):
+                return
+        self.members.append(posting)
+
+
+def link(postings: list[Posting], threads: dict[str, str]) -> Groups:
+    """Group numbered `postings`, which stand in the order in which they were sent. `threads` as of threads_of."""
+    groups = Groups(postings)
+    direct = list(_direct(postings))
+    for child, parent in direct:
+        if child.sender == parent.sender:
+            groups.join(child, parent)
+    _shelve(groups, ((_bucket(p, p.ancestors[0]), p) for p in postings if p.ancestors))
+    # A cover letter in the thread of an older version is an ancestor of its patches, or it is not theirs.
+    _shelve(groups, ((_bucket(p, threads[p.message_id]), p) for p in postings if p.index > 0))
+    _join_by_time(groups, postings)
+    # Somebody else's patch counts only where the poster's own is missing.
+    for child, parent in direct:
+        groups.join(child, parent)
+    return groups
+
+
+def _bucket(posting: Posting, place: str) -> Hashable:
+    return posting.sender, posting.version, posting.total, place
+
+
+def _shelve(groups: Groups, keyed: Iterable[tuple[Hashable, Posting]]) -> None:
+    shelves: dict[Hashable, _Shelf] = {}
+    for key, posting in keyed:
+        shelves.setdefault(key, _Shelf(groups)).put(posting)
+
+
+def _direct(postings: list[Posting]) -> Iterator[tuple[Posting, Posting]]:
+    """Each patch with the nearest ancestor of the same version that has another place in it."""
+    known = {(p.message_id, p.version, p.total): p for p in reversed(postings)}
+    for posting in postings:
+        if posting.index == 0:
+            continue
+        for ancestor in posting.ancestors:
+            parent = known.get((ancestor, posting.version, posting.total))
+            if parent and parent.index != posting.index:
+                yield posting, parent
+                break
+
+
+def threads_of(postings: list[Posting]) -> dict[str, str]:
+    """For the Message-ID of each posting an id that all mails of its thread share."""
+    threads = Threads()
+    for posting in postings:
+        for ancestor in posting.ancestors:
+            threads.join(posting.message_id, ancestor)
+    return {p.message_id: threads.of(p.message_id) for p in postings}
+
+
+class Threads:
+    """Message-IDs that name each other, whatever the order in which that is learnt (union-find)."""
+
+    def __init__(self) -> None:
+        self.above: dict[str, str] = {}
+
+    def of(self, message_id: str) -> str:
+        root = message_id
+        while (above := self.above.get(root, root)) != root:
+            # Halving the way as it is walked keeps all ways short, cycles of references included.
+            self.above[root] = self.above.get(above, above)
+            root = above
+        return root
+
+    def join(self, one: str, other: str) -> None:
+        mine, theirs = sorted((self.of(one), self.of(other)))
+        self.above[theirs] = mine
+
+
+def _join_by_time(groups: Groups, postings: list[Posting]) -> None:
+    """Mails that were sent without threading; one that is threaded says by that where it belongs."""
+    parents = {a for p in postings for a in p.ancestors}
+    newest: dict[Hashable, list[Posting]] = {}
+    for posting in postings:
+        if posting.ancestors or posting.message_id in parents:
+            continue
+        members = newest.setdefault(_bucket(posting, ""), [])
+        for number in range(len(members) - 1, max(-1, len(members) - 1 - _TRIES), -1):
+            near = posting.sent_at - members[number].sent_at <= SENT_TOGETHER
+            if near and groups.join(posting, members[number]):
+                members.append(posting)
+                del members[number]
+                break
+        else:
+            members.append(posting)

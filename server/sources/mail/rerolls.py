@@ -1,0 +1,59 @@
+"""Partial re-rolls: a new version of a few patches, in answer to the old ones, that leaves the others as they are."""
+
+from dataclasses import replace
+
+from server.sources.mail.postings import Posting, Version
+
+# Of each mail of a thread so many copies are made at most: who answers one patch of a thousand a thousand times would
+# else make a million.
+_COPIES = 20
+
+
+def with_carried_patches(versions: list[Version]) -> tuple[Version, ...]:
+    """Fill up the partial re-rolls in `versions`, which stand in the order in which they were sent.
+
+    The rule: an incomplete version without a cover letter is a re-roll when each of its patches, of all patches and
+    covers that it answers, answers most nearly the one with its own number and total, by the same sender, and these all
+    are of one version, not newer by its mark. Its other patches are carried over; it may be a re-roll itself.
+
+    So `[PATCH v2 3/5]` in answer to v1 3/5 is one, and a second `[PATCH 3/5]` in answer to the first: a new posting of
+    the same version number. A patch that answers another number is none: the rest of its version may be missing.
+    """
+    first_of: dict[str, Posting] = {}
+    for posting in sorted((p for v in versions for p in v.postings), key=lambda p: (p.sent_at, p.key)):
+        first_of.setdefault(posting.message_id, posting)
+    holder: dict[int, int] = {p.key: number for number, v in enumerate(versions) for p in v.postings}
+    found = list(versions)
+    left = _COPIES * len(holder)
+    for number, version in enumerate(versions):
+        old = _rerolled(version, first_of, holder)
+        # Only what was sent before: so no version can be built on itself.
+        if old is not None and old < number and left >= len(found[old].patches):
+            found[number] = _filled(version, found[old])
+            left -= len(found[number].carried)
+    return tuple(found)
+
+
+def _rerolled(version: Version, first_of: dict[str, Posting], holder: dict[int, int]) -> int | None:
+    """The number of the version that `version` is a partial re-roll of."""
+    if version.complete or version.cover:
+        return None
+    answered = [_answered(patch, first_of) for patch in version.patches]
+    older = {holder[p.key] for p in answered if p}
+    return older.pop() if all(answered) and len(older) == 1 else None
+
+
+def _answered(patch: Posting, first_of: dict[str, Posting]) -> Posting | None:
+    nearest = next((p for a in patch.ancestors if (p := first_of.get(a))), None)
+    if not nearest or nearest.version > patch.version:
+        return None
+    same = (nearest.index, nearest.total, nearest.sender) == (patch.index, patch.total, patch.sender)
+    return nearest if same else None
+
+
+def _filled(version: Version, old: Version) -> Version:
+    own = {p.index for p in version.patches}
+    carried = tuple(p for p in old.patches if p.index not in own)
+    patches = tuple(sorted([*version.patches, *carried], key=lambda p: p.index))
+    replaced = tuple(p for p in old.patches if p.index in own)
+    return replace(version, patches=patches, carried=carried, replaced=replaced)

@@ -1,0 +1,72 @@
+"""When a watched source is asked again, and what is noted of each try. The same for trees and lists."""
+
+import zlib
+from datetime import datetime, timedelta
+
+import structlog
+
+from server.core import clock
+from server.core.addresses import without_credentials
+from server.sources.models import MailingList, Tree
+
+log = structlog.get_logger(__name__)
+
+# Below Celery's soft limit, so that a slow fetch ends as an error on the source and not as a killed worker.
+FETCH_SECONDS = 200.0
+_LONGEST_PAUSE = timedelta(hours=1)
+# Doubled so often, a pause of a second is longer than the longest.
+_MOST_DOUBLINGS = 12
+# A server that comes back must not be met by everyone who waited for it at the same moment.
+_SPREAD = 0.25
+
+Source = Tree | MailingList
+
+
+def is_due(source: Source, now: datetime) -> bool:
+    return source.polled_at is None or now >= next_try(source)
+
+
+def next_try(source: Source) -> datetime:
+    """A poll's pause after the last try; one that fails waits twice as long each time, an hour at most."""
+    pause = timedelta(seconds=source.poll_seconds)
+    if source.failures:
+        longer = min(pause * 2 ** min(source.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE)
+        pause = max(pause, longer * (1 - _SPREAD * _chance(source)))
+    return (source.polled_at or clock.now()) + pause
+
+
+def _chance(source: Source) -> float:
+    """Between 0 and 1, another one for each source and failure, but the same each time it is asked for."""
+    return zlib.crc32(f"{type(source).__name__} {source.pk} {source.failures}".encode()) / 2**32
+
+
+def note_success(source: Source, complaint: str = "") -> None:
+    """The source was read. A `complaint`, such as a branch that is not there, is shown, but slows nothing down."""
+    now = clock.now()
+    source.polled_at = source.fetched_at = now
+    source.failures = 0
+    _note(source, complaint)
+
+
+def note_failure(source: Source, error: str) -> None:
+    """The source could not be read: the alarm is shown and the pause grows."""
+    source.polled_at = clock.now()
+    source.failures += 1
+    _note(source, error)
+    log.warning(
+        "source_failed",
+        kind=type(source).__name__,
+        name=source.name,
+        error=source.last_error,
+        failures=source.failures,
+        failing_since=str(source.failing_since),
+    )
+
+
+def _note(source: Source, error: str) -> None:
+    # git quotes addresses in its errors, with the password if there is one.
+    source.last_error = without_credentials(error).replace("\0", "")
+    source.failing_since = (source.failing_since or clock.now()) if error else None
+    fields = ("polled_at", "fetched_at", "failures", "last_error", "failing_since")
+    # An update, not a save: a person may have deleted the source in the meantime.
+    type(source).objects.filter(pk=source.pk).update(**{field: getattr(source, field) for field in fields})

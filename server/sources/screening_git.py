@@ -1,0 +1,71 @@
+"""What git itself reads in patch mails: all mails of a series in one run in the sandbox, nothing is applied."""
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from server.core.git import GitError, run_program
+from server.core.sandbox import Room
+
+# One shell for all mails: making the room costs more than git needs for a mail.
+_SCRIPT = """\
+for mail in *.mail; do
+    n=${mail%.mail}
+    git mailinfo --no-scissors --encoding=UTF-8 $n.message $n.diff <$mail >$n.info 2>$n.error; a=$?
+    git apply --numstat -z $n.diff >$n.new 2>>$n.error; b=$?
+    git apply --numstat -z -R $n.diff >$n.old 2>>$n.error; c=$?
+    echo $a $b $c >$n.status
+done
+"""
+_MOST_BYTES = 16 * 1024**2
+_MOST_WORDS = 500
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`counts` are git's lines ADDED TAB REMOVED TAB PATH, of new and old names; `error` is empty if all went well."""
+
+    diff: bytes
+    counts: tuple[bytes, ...]
+    error: str
+
+
+def read_mails(mails: dict[int, bytes], *, folder: Path, seconds: float) -> dict[int, Reading]:
+    """Read each mail as git am would, in the empty `folder`; git may take `seconds` for all of them."""
+    if not mails:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, content in mails.items():
+        (folder / f"{number}.mail").write_bytes(content)
+    try:
+        run_program("sh", "-c", _SCRIPT, cwd=folder, timeout=seconds, room=Room(writable=folder))
+    except GitError as error:
+        if error.code != "git-timeout":
+            raise
+        raise GitError(error.code, f"git took longer than {seconds:.0f} s to read the {len(mails)} mails") from error
+    return {number: _reading(folder, number) for number in mails}
+
+
+def _reading(folder: Path, number: int) -> Reading:
+    def part(kind: str) -> bytes:
+        return read_strange(folder / f"{number}.{kind}")
+
+    status = part("status").split()
+    said = part("error").decode(errors="replace").replace("\0", "").strip()[:_MOST_WORDS]
+    error = "" if status == [b"0", b"0", b"0"] else said or "git was ended while it read this mail"
+    counts = [line for kind in ("new", "old") for line in part(kind).split(b"\0") if line]
+    return Reading(part("diff"), tuple(counts), error)
+
+
+def read_strange(path: Path) -> bytes:
+    """The beginning of a file that strangers' input may have written; empty if it is none, or a link elsewhere."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        return b""
+    with os.fdopen(handle, "rb") as file:
+        return file.read(_MOST_BYTES)

@@ -1,0 +1,38 @@
+"""The bytes that git gets for one patch: the mail as it came, or written anew from what our own parser read."""
+
+import re
+from email.utils import format_datetime
+
+from server.sources.mail.parser import parse_mail
+from server.sources.models import Message
+
+_DATE = re.compile(rb"^date:[^\n]*\n(?:[ \t][^\n]*\n)*", re.MULTILINE | re.IGNORECASE)
+_ENVELOPE = re.compile(rb"\A>?From [^\n]*\n")
+_BREAKS = re.compile(r"[\0\r\n]+")
+# Beside line ends, what would end a quoted name or an address.
+_UNSAFE = re.compile(r"[\0\r\n\\\"<>]+")
+
+
+def mail_as_sent(message: Message) -> bytes:
+    """The mail with the date that the service believes: with one that git cannot read, git am would fail."""
+    raw = _ENVELOPE.sub(b"", bytes(message.raw).replace(b"\r\n", b"\n"))
+    headers, blank, body = raw.partition(b"\n\n")
+    return _date_line(message) + _DATE.sub(b"", headers + b"\n").removesuffix(b"\n") + blank + body
+
+
+def mail_anew(message: Message) -> bytes:
+    """Sender, date, subject and text as our parser reads them, for mails in a form that git does not read.
+
+    Such are diffs in attachments of odd types, or beside HTML, and lines that end in CR inside base64.
+    """
+    mail = parse_mail(bytes(message.raw), blob=message.blob, received_at=message.received_at)
+    headers = (
+        f'From: "{_UNSAFE.sub(" ", mail.sender_name)}" <{_UNSAFE.sub("", message.sender_address)}>\n'
+        f"Subject: {_BREAKS.sub(' ', mail.subject)}\n"
+        "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\n"
+    )
+    return _date_line(message) + (headers + mail.body).encode("utf-8", "replace")
+
+
+def _date_line(message: Message) -> bytes:
+    return f"Date: {format_datetime(message.sent_at or message.received_at)}\n".encode()

@@ -1,0 +1,109 @@
+"""A person with the right approves a held series on its page; nobody else can."""
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from server.core.models import Transition
+from server.sources.models import Series
+from tests.builders import build_series
+from tests.dashboard.conftest import Reader
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def held() -> Series:
+    return build_series(state=Series.State.HELD, reason="bob@example.org is not proved")
+
+
+@pytest.fixture
+def person() -> User:
+    return User.objects.create_user("ada", is_staff=True)
+
+
+@pytest.fixture
+def approver(person: User) -> User:
+    person.user_permissions.add(Permission.objects.get(codename="change_series"))
+    return person
+
+
+def page_of(series: Series) -> str:
+    return f"/series/{series.pk}/"
+
+
+def state_of(series: Series) -> str:
+    series.refresh_from_db()
+    return series.state
+
+
+def test_stranger_sees_who_may_approve_and_where_to_log_in(reader: Reader, held: Series, approver: User) -> None:
+    text = " ".join(reader.read(page_of(held)).split())
+    assert "1 person has it at this site." in text
+    assert f'href="/admin/login/?next=/series/{held.pk}/"' in text
+    assert 'name="reason"' not in text
+    assert "ada" not in text.split('id="approval"')[1].split("</section>")[0].replace("Ada Author", "")
+
+
+def test_stranger_who_posts_is_sent_to_the_login(client: Client, held: Series) -> None:
+    response = client.post(f"{page_of(held)}approve/", {"reason": "let me"})
+    assert response.status_code == 302
+    assert response["Location"].startswith("/admin/login/?next=/series/")
+    assert state_of(held) == Series.State.HELD
+
+
+def test_person_without_the_right_is_refused(client: Client, held: Series, person: User) -> None:
+    client.force_login(person)
+    assert 'name="reason"' not in client.get(page_of(held)).content.decode()
+    assert client.post(f"{page_of(held)}approve/", {"reason": "let me"}).status_code == 403
+    assert state_of(held) == Series.State.HELD
+
+
+def test_approval_lets_it_run_and_stays_in_its_history(client: Client, held: Series, approver: User) -> None:
+    client.force_login(approver)
+    assert 'name="reason"' in client.get(page_of(held)).content.decode()
+    response = client.post(f"{page_of(held)}approve/", {"reason": "read it, harmless"}, follow=True)
+    assert response.redirect_chain == [(page_of(held), 302)]
+    assert state_of(held) == Series.State.READY
+    last = Transition.objects.filter(subject="series", subject_id=held.pk).latest("id")
+    assert last.reason == "approved by ada: read it, harmless"
+    assert "approved by ada: read it, harmless" in response.content.decode()
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, "a\0b"])
+def test_approval_without_a_proper_reason_changes_nothing(
+    client: Client, held: Series, approver: User, reason: str
+) -> None:
+    client.force_login(approver)
+    response = client.post(f"{page_of(held)}approve/", {"reason": reason})
+    assert response.status_code == 400
+    assert b'role="alert"' in response.content
+    assert state_of(held) == Series.State.HELD
+
+
+def test_form_of_another_site_is_refused(held: Series, approver: User) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(approver)
+    assert client.post(f"{page_of(held)}approve/", {"reason": "forged"}).status_code == 403
+    assert state_of(held) == Series.State.HELD
+
+
+def test_second_approval_says_that_it_is_not_held(client: Client, held: Series, approver: User) -> None:
+    client.force_login(approver)
+    client.post(f"{page_of(held)}approve/", {"reason": "fine"})
+    response = client.post(f"{page_of(held)}approve/", {"reason": "fine"})
+    assert response.status_code == 409
+    assert "not held" in response.content.decode()
+
+
+def test_refused_series_can_be_tried_again(client: Client, approver: User) -> None:
+    refused = build_series(state=Series.State.REFUSED, reason="patch 2 does not apply")
+    client.force_login(approver)
+    assert "Try it again" in client.get(page_of(refused)).content.decode()
+    client.post(f"{page_of(refused)}approve/", {"reason": "the base was fetched"})
+    assert state_of(refused) == Series.State.READY
+
+
+def test_series_that_waits_for_nobody_has_no_approval(reader: Reader) -> None:
+    assert 'id="approval"' not in reader.read(page_of(build_series()))
+    assert 'id="approval"' not in reader.read(page_of(build_series(state=Series.State.INCOMPLETE)))

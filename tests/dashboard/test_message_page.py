@@ -1,0 +1,71 @@
+"""The page of one mail, and its download."""
+
+import pytest
+from django.test import Client
+
+from server.sources.models import Message, Thread
+from tests.builders import build_list, build_message, build_series
+from tests.dashboard.conftest import Reader
+
+pytestmark = pytest.mark.django_db
+HOSTILE = b"From: x\r\nContent-Type: text/html\r\n\r\n<script>alert(1)</script>\0\xff\xfe</pre>"
+
+
+@pytest.mark.parametrize("path", ["/messages/1/", "/messages/1/raw/", "/messages/99999999999999999999/"])
+def test_unknown_mail_is_not_found(reader: Reader, path: str) -> None:
+    assert "404" in reader.read(path, status=404)
+
+
+def test_mail_of_a_series_says_what_was_made_of_it(reader: Reader) -> None:
+    series = build_series(subject="mm: Rework")
+    Message.objects.update(authentic=True, authenticity="DKIM of example.org")
+    patch = series.patches.first()
+    assert patch is not None
+    text = reader.read(f"/messages/{patch.message_id}/")
+    for fact in ("mm: Rework", f"/series/{series.pk}/", "proved", "DKIM of example.org", patch.message.message_id):
+        assert fact in text
+
+
+def test_mail_that_was_not_used_says_why(reader: Reader) -> None:
+    mail = build_message(kind=Message.Kind.UNUSABLE, reason="no mail: the headers end nowhere", subject="")
+    text = reader.read(f"/messages/{mail.pk}/")
+    assert "no mail: the headers end nowhere" in text
+    assert "Mail without a subject" in text
+
+
+def test_mail_links_its_thread_and_its_copies(reader: Reader) -> None:
+    thread = Thread.objects.create()
+    mail = build_message(thread=thread)
+    reply = build_message(thread=thread, subject="Re: something", kind=Message.Kind.OTHER)
+    copy = build_message(build_list("lkml"), message_id=mail.message_id)
+    text = reader.read(f"/messages/{mail.pk}/")
+    assert f'href="/messages/{reply.pk}/"' in text.split('id="thread"')[1]
+    assert f'href="/messages/{copy.pk}/"' in text.split('id="copies"')[1]
+
+
+def test_mail_is_shown_as_text_and_never_as_a_page(reader: Reader, client: Client) -> None:
+    mail = build_message(raw=HOSTILE)
+    text = reader.read(f"/messages/{mail.pk}/")
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;␀\\xff\\xfe&lt;/pre&gt;" in text
+    response = client.get(f"/messages/{mail.pk}/raw/")
+    assert response.content == HOSTILE
+    assert response["Content-Type"] == "text/plain"
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert response["Content-Disposition"] == f'attachment; filename="message-{mail.pk}.txt"'
+    assert "sandbox" in response["Content-Security-Policy"]
+
+
+def test_page_of_a_very_long_mail_shows_its_beginning(reader: Reader) -> None:
+    mail = build_message(raw=b"begin\n" + b"x" * 300_000 + b"\nend\n")
+    text = reader.read(f"/messages/{mail.pk}/")
+    assert len(text) < 100_000
+    assert "only the beginning is shown" in text
+
+
+def test_deleted_mail_says_so_and_has_no_download(reader: Reader) -> None:
+    mail = build_message(kind=Message.Kind.DELETED, raw=b"", reason="deleted from the archive")
+    text = reader.read(f"/messages/{mail.pk}/")
+    assert "Its content was removed here as well" in text
+    assert "Download" not in text
+    assert reader.read(f"/messages/{mail.pk}/raw/", status=410) == "deleted from the archive\n"

@@ -1,0 +1,79 @@
+"""Keys from a real name server on this host."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import dns.flags
+import dns.message
+import dns.rcode
+import dns.rrset
+import pytest
+from pytest_django.fixtures import Settings
+
+from server.sources import dkim_keys
+from server.sources.dkim_keys import DnsTroubleError, look_up_key, remembering
+from tests.sources.signing import PUBLIC, RECORD
+
+_TEXTS = {
+    "good._domainkey.example.org.": [f'"v=DKIM1; k=rsa; p={PUBLIC[:90]}" "{PUBLIC[90:]}"'],
+    "several._domainkey.example.org.": ['"v=spf1 -all"', '"p=AAAA"'],
+    "long._domainkey.example.org.": [" ".join(f'"p={"A" * 250}"' for _ in range(8))],
+}
+
+
+def answer(question: bytes) -> bytes | None:
+    query = dns.message.from_wire(question)
+    reply = dns.message.make_response(query)
+    name = query.question[0].name.to_text()
+    if name.startswith("silent"):
+        return None
+    if name.startswith("broken"):
+        reply.set_rcode(dns.rcode.SERVFAIL)
+    elif name in _TEXTS:
+        reply.answer.append(dns.rrset.from_text(name, 60, "IN", "TXT", *_TEXTS[name]))
+    elif not name.startswith("empty"):
+        reply.set_rcode(dns.rcode.NXDOMAIN)
+    return reply.to_wire()
+
+
+@pytest.fixture(autouse=True)
+def server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(dkim_keys, "_SECONDS", 0.3)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+        own.bind(("127.0.0.1", 0))
+        settings.DNS_SERVERS = [f"127.0.0.1:{own.getsockname()[1]}"]
+
+        def serve() -> None:
+            while (packet := own.recvfrom(4096))[0] != b"end":
+                if reply := answer(packet[0]):
+                    own.sendto(reply, packet[1])
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        own.sendto(b"end", own.getsockname())
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("selector", "key"),
+    [("good", RECORD), ("several", b"p=AAAA"), ("long", None), ("empty", None), ("none", None), ("a..b", None)],
+)
+def test_name_server_is_asked_for_the_key(selector: str, key: bytes | None) -> None:
+    assert look_up_key(f"{selector}._domainkey.example.org") == key
+
+
+@pytest.mark.parametrize("selector", ["silent", "broken"])
+def test_server_without_an_answer_is_trouble_and_not_asked_twice(selector: str) -> None:
+    asked: list[str] = []
+
+    def lookup(name: str) -> bytes | None:
+        asked.append(name)
+        return look_up_key(name)
+
+    patient = remembering(lookup)
+    for _ in range(3):
+        with pytest.raises(DnsTroubleError, match="no answer from the name servers"):
+            patient(f"{selector}._domainkey.example.org")
+    assert len(asked) == 1

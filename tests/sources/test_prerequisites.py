@@ -1,0 +1,172 @@
+"""Series that need other patches below them: found, proved, in order, waited for, and refused in a circle."""
+
+from datetime import timedelta
+
+import pytest
+
+from server.core import clock
+from server.sources.application import apply_series
+from server.sources.mirror import mirror, ref_of, series_ref
+from server.sources.models import MailingList, Patch, Series, Tree
+from server.sources.trees import fetch_tree
+from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
+from tests.sources.posting import Upstream, git, lines
+
+S = Series.State
+
+
+@pytest.fixture
+def ready(fetched: Tree, linux_mm: MailingList) -> MailingList:
+    return linux_mm
+
+
+def posted(upstream: Upstream, files: dict[str, str], subject: str, *, on: str, stamp: int) -> list[bytes]:
+    """One patch on commit `on`, left as branch `subject`."""
+    upstream.git("checkout", "-q", "-B", subject, on)
+    upstream.commit(files, f"mm: {subject}")
+    mails = upstream.mails("HEAD~1..HEAD", stamp=stamp)
+    upstream.git("checkout", "-q", "master")
+    return mails
+
+
+@pytest.fixture
+def first(upstream: Upstream) -> list[bytes]:
+    return posted(upstream, {"mm/memory.c": lines(line7="first")}, "First", on="master", stamp=1_793_500_001)
+
+
+@pytest.fixture
+def second(upstream: Upstream, first: list[bytes]) -> list[bytes]:
+    """Applies only where `first` is."""
+    changed = {"mm/memory.c": lines(line7="first and second")}
+    return posted(upstream, changed, "Second", on="First", stamp=1_793_500_002)
+
+
+def id_of(raw: bytes) -> str:
+    return raw.partition(b"Message-Id: <")[2].partition(b">")[0].decode()
+
+
+def patch_id(upstream: Upstream, branch: str) -> str:
+    return git(upstream.path, "patch-id", "--stable", stdin=upstream.git("show", branch).encode()).split()[0]
+
+
+def test_prerequisite_lies_below_and_the_series_is_measured_alone(
+    ready: MailingList, upstream: Upstream, first: list[bytes], second: list[bytes]
+) -> None:
+    below = applied(ready, first)
+    series = applied(ready, with_trailer(second, f"prerequisite-message-id: <{id_of(first[0])}>"))
+    assert series.state == S.APPLIED, series.reason
+    assert base_of(series) == commits_of(below)[0]
+    assert series.base_how.endswith("; 1 prerequisite patch below it")
+    assert trees_of(series) == full_am(upstream, "master", [*first, *second])[1:]
+    # Its base is code of the author of the prerequisite, and called so for the builders.
+    assert mirror().resolve(series_ref(series.pk, 0)) == base_of(series)
+    Patch.objects.filter(series=below).update(revision=None)
+    assert series.base is not None
+    assert ref_of(series.base) == series_ref(series.pk, 0)
+
+
+def test_patch_id_and_change_id_name_prerequisites_too(
+    ready: MailingList, upstream: Upstream, first: list[bytes], second: list[bytes]
+) -> None:
+    store(ready, with_trailer(first, "change-id: 20261101-first-abc"))
+    for number, line in enumerate(
+        [f"prerequisite-patch-id: {patch_id(upstream, 'First')}", "prerequisite-change-id: 20261101-first-abc:v1"]
+    ):
+        other = [second[0].replace(b"Message-Id: <", b"Message-Id: <%d" % number)]
+        series = applied(ready, with_trailer(other, line))
+        assert (series.state, series.prerequisites != []) == (S.APPLIED, True), series.reason
+        assert "1 prerequisite patch below it" in series.base_how
+        Series.objects.filter(pk=series.pk).update(state=S.SUPERSEDED)
+
+
+def test_applied_patches_have_the_id_that_git_gives_them(
+    ready: MailingList, upstream: Upstream, first: list[bytes]
+) -> None:
+    series = applied(ready, first)
+    assert series.patches.get().patch_id == patch_id(upstream, "First")
+
+
+def test_prerequisites_of_prerequisites_come_first(
+    ready: MailingList, upstream: Upstream, first: list[bytes], second: list[bytes]
+) -> None:
+    changed = {"mm/memory.c": lines(line7="first, second and third")}
+    third = posted(upstream, changed, "Third", on="Second", stamp=1_793_500_003)
+    store(ready, first)
+    store(ready, with_trailer(second, f"prerequisite-message-id: <{id_of(first[0])}>"))
+    series = applied(ready, with_trailer(third, f"prerequisite-message-id: <{id_of(second[0])}>"))
+    assert series.state == S.APPLIED, series.reason
+    assert trees_of(series) == full_am(upstream, "master", [*first, *second, *third])[2:]
+
+
+def test_prerequisite_that_the_base_holds_already_counts_as_applied(
+    ready: MailingList, upstream: Upstream, first: list[bytes], second: list[bytes]
+) -> None:
+    """Also one that was never posted here."""
+    upstream.git("merge", "-q", "--ff-only", "First")
+    head = upstream.commit({"README": "Further.\n"})
+    fetch_tree(tree=Tree.objects.get())
+    named = f"prerequisite-patch-id: {patch_id(upstream, 'First')}"
+    series = applied(ready, with_trailer(second, named))
+    assert (series.state, base_of(series)) == (S.APPLIED, head), series.reason
+    assert "prerequisite" not in series.base_how
+
+
+def test_series_waits_for_what_is_missing_and_goes_on_when_it_comes(
+    ready: MailingList, first: list[bytes], second: list[bytes]
+) -> None:
+    name = id_of(first[0])
+    series = applied(ready, with_trailer(second, f"prerequisite-message-id: <{name}>"))
+    assert (series.state, series.reason) == (S.READY, f"waits for prerequisite message-id:{name}")
+    store(ready, first)
+    apply_series(series=series)
+    assert series.state == S.READY, "it is not tried at each look"
+    Series.objects.filter(pk=series.pk).update(tried_at=clock.now() - timedelta(minutes=2))
+    Series.objects.exclude(pk=series.pk).update(state_since=clock.now())
+    apply_series(series=series)
+    assert series.state == S.APPLIED, series.reason
+
+
+def test_nothing_new_leaves_a_waiting_series_alone(ready: MailingList, second: list[bytes]) -> None:
+    series = applied(ready, with_trailer(second, "prerequisite-message-id: <nobody@x>"))
+    tried = clock.now() - timedelta(minutes=30)
+    Series.objects.update(tried_at=tried)
+    Tree.objects.get().branches.update(head_at=tried - timedelta(minutes=1))
+    apply_series(series=series)
+    series.refresh_from_db()
+    assert series.tried_at == tried
+
+
+def test_after_two_weeks_nobody_waits_any_more(ready: MailingList, second: list[bytes]) -> None:
+    series = store(ready, with_trailer(second, "prerequisite-message-id: <nobody@x>"))
+    Series.objects.update(state_since=clock.now() - timedelta(days=15))
+    apply_series(series=series)
+    assert series.state == S.REFUSED
+    assert series.reason == "waits for prerequisite message-id:nobody@x; it did not come in 14 days"
+
+
+def test_prerequisite_must_be_allowed_to_run_itself(
+    ready: MailingList, first: list[bytes], second: list[bytes]
+) -> None:
+    name = id_of(first[0])
+    held = store(ready, [first[0].replace(b"From: Ada Author <ada@", b"From: Eve <eve@", 1)])
+    assert held.state == S.HELD
+    series = applied(ready, with_trailer(second, f"prerequisite-message-id: <{name}>"))
+    assert series.state == S.READY
+    assert series.reason == (f"waits for prerequisite message-id:{name}: <{name}> (mm: First) waits for approval")
+
+
+def test_circle_is_refused(ready: MailingList, first: list[bytes], second: list[bytes]) -> None:
+    one, two = id_of(first[0]), id_of(second[0])
+    store(ready, with_trailer(first, f"prerequisite-message-id: <{two}>"))
+    series = applied(ready, with_trailer(second, f"prerequisite-message-id: <{one}>"))
+    assert series.state == S.REFUSED
+    assert series.reason == f"prerequisites go in a circle: <{two}> needs <{one}> needs <{two}>"
+
+
+def test_bad_prerequisite_is_refused_by_its_name(ready: MailingList, first: list[bytes], second: list[bytes]) -> None:
+    bad = first[0].replace(b"mm/memory.c", b".git/config")
+    store(ready, [bad])
+    series = applied(ready, with_trailer(second, f"prerequisite-message-id: <{id_of(bad)}>"))
+    assert series.state == S.REFUSED
+    where = f"prerequisite patch 1/1 of <{id_of(bad)}>"
+    assert series.reason == f"{where} touches .git/config, which is outside the tree"
