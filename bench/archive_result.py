@@ -18,7 +18,7 @@ def rows(before: datetime) -> Iterator[dict[str, object]]:
     """Every message, thread and series, in an order that does not depend on when they were stored."""
     # Nothing of ours can be imported before Django is set up.
     from server.sources.models import Message, Series  # noqa: PLC0415
-    from server.sources.series_json import series_json  # noqa: PLC0415
+    from server.sources.series.as_json import series_json  # noqa: PLC0415
 
     threads: dict[int | None, list[str]] = defaultdict(list)
     for message in Message.objects.order_by("message_id", "blob").iterator(200):

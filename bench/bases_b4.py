@@ -16,10 +16,10 @@ from bench.kit import ROOT
 from bench.mailboxes import CORPUS, mails_of
 from bench.peers import environment_of
 from demo.processes import git, git_environment
-from server.sources.application import apply_series
-from server.sources.grouping import group_stale
-from server.sources.messages import store_message
+from server.sources.applying.application import apply_series
+from server.sources.messages.storing import store_message
 from server.sources.models import Series
+from server.sources.series.grouping import group_stale
 
 _CONFIG = (
     "[b4]\n\tattestation-policy = off\n\tsend-endpoint-web =\n[user]\n\tname = Bench\n\temail = bench@example.org\n"

@@ -14,12 +14,12 @@ from bench.history import STABLE, ensure_history, say
 from bench.kit import ROOT
 from bench.table import table
 from demo.processes import git
-from server.sources.application import apply_series
-from server.sources.grouping import group_stale
-from server.sources.messages import store_message
+from server.sources.applying.application import apply_series
+from server.sources.messages.storing import store_message
 from server.sources.mirror import mirror
 from server.sources.models import MailingList, Series, Tree
-from server.sources.trees import fetch_tree
+from server.sources.series.grouping import group_stale
+from server.sources.trees.fetching import fetch_tree
 
 OUTCOMES = ("right", "equivalent", "guessed, said so", "wrong and silent", "refused")
 _WANTED = 0.95

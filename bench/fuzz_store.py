@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bench.fuzz_guard import Tally, save
 from bench.fuzz_random import mail_of, seeds
-from server.sources.grouping import group_stale
-from server.sources.messages import store_message
+from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread
+from server.sources.series.grouping import group_stale
 
 _ROUND = 200
 _POSTED = (Message.Kind.PATCH, Message.Kind.COVER)

@@ -5,10 +5,13 @@ from celery import shared_task
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
-from server.sources import grouping, lists, trees, trust
-from server.sources.application import apply_series
+from server.sources.applying.application import apply_series
+from server.sources.archives import lists
 from server.sources.models import MailingList, Series, Tree
-from server.sources.series import sweep_series
+from server.sources.series import grouping
+from server.sources.series.services import sweep_series
+from server.sources.trees import fetching as trees
+from server.sources.trust import checking as trust
 
 log = structlog.get_logger(__name__)
 

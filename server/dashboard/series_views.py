@@ -14,7 +14,7 @@ from server.dashboard.selectors import dots
 from server.dashboard.selectors.approval import PERMISSION
 from server.dashboard.selectors.series import series_facts
 from server.sources.models import Series
-from server.sources.series import approve_series
+from server.sources.series.services import approve_series
 
 _CONFLICT = 409
 

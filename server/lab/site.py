@@ -11,9 +11,9 @@ from django.db import models, transaction
 from server.builds.models import KernelConfig, Toolchain
 from server.core.errors import DomainError
 from server.lab.models import CoreType, Machine, Microarchitecture
-from server.sources.loading import read_tree, save_tree
 from server.sources.models import MailingList, Tree
-from server.sources.trust import trust_sender
+from server.sources.trees.loading import read_tree, save_tree
+from server.sources.trust.checking import trust_sender
 
 _Row = TypeVar("_Row", bound=models.Model)
 _SECTIONS = ("sender", "tree", "list", "config", "toolchain", "uarch", "machine")

@@ -23,8 +23,8 @@ from server.sources.models import (
     Tree,
     WantedRevision,
 )
-from server.sources.series import approve_series
-from server.sources.trust import check_again
+from server.sources.series.services import approve_series
+from server.sources.trust.checking import check_again
 
 __all__ = ["admin_policy"]
 

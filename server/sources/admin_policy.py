@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from server.core.admin import PlainAdmin
 from server.sources.models import TrustedSender
-from server.sources.trust import check_again, held_series_of
+from server.sources.trust.checking import check_again, held_series_of
 
 
 @admin.register(TrustedSender)

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
-from server.sources.explaining import COPY
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
+from server.sources.series.explaining import COPY
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
 from tests.dashboard.conftest import Reader
 

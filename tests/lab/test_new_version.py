@@ -7,13 +7,13 @@ import pytest
 from server.builds.models import Build, BuildState
 from server.lab.models import Session, SessionState
 from server.lab.planner import plan_series
-from server.sources.application import apply_series
-from server.sources.grouping import group_stale
+from server.sources.applying.application import apply_series
 from server.sources.measuring import load_default_rules
-from server.sources.messages import store_message
+from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Series, SeriesState, Tree
-from server.sources.trees import fetch_tree
-from server.sources.trust import check_series, trust_sender
+from server.sources.series.grouping import group_stale
+from server.sources.trees.fetching import fetch_tree
+from server.sources.trust.checking import check_series, trust_sender
 from tests.builders import build_list, build_machine
 from tests.sources.posting import Upstream, lines, small_tree, two_patches
 from tests.sources.signing import Names, sign

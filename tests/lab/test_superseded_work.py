@@ -12,7 +12,7 @@ from server.lab import attempts, rounds
 from server.lab.models import Attempt, AttemptState, SessionState
 from server.lab.planner import plan_series
 from server.sources.models import Series, SeriesState, WantedRevision
-from server.sources.superseding import supersede
+from server.sources.series.superseding import supersede
 from tests.builders import build_build, build_machine, build_revision, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
 from workers.lab import sweep

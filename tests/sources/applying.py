@@ -1,6 +1,6 @@
 """Series on their way through `apply_series`, for the tests of its parts."""
 
-from server.sources.application import apply_series
+from server.sources.applying.application import apply_series
 from server.sources.models import MailingList, Series
 from tests.sources.posting import Upstream, deliver, git
 

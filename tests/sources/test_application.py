@@ -11,12 +11,12 @@ from server.core import clock, sandbox
 from server.core.errors import DomainError
 from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
-from server.sources import application_steps
-from server.sources.application import apply_series
-from server.sources.applying_check import linear_commits
+from server.sources.applying import steps as application_steps
+from server.sources.applying.application import apply_series
+from server.sources.applying.check import linear_commits
 from server.sources.mirror import base_ref, mirror, ref_of, series_ref
 from server.sources.models import MailingList, Patch, Revision, Series, Tree
-from server.sources.trees import fetch_tree
+from server.sources.trees.fetching import fetch_tree
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
 from tests.sources.posting import Upstream, lines, two_patches
 

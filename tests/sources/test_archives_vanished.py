@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from server.sources.archives import Step
-from server.sources.archives_vanished import Vanished, vanished
+from server.sources.archives.copies import Step
+from server.sources.archives.vanished import Vanished, vanished
 
 _WHEN = datetime(2026, 11, 1, tzinfo=UTC)
 

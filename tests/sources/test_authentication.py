@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from server.sources.authentication import prove_by_results
-from server.sources.proofs import Proof, UnprovableError, read_mail
+from server.sources.trust.authentication import prove_by_results
+from server.sources.trust.proofs import Proof, UnprovableError, read_mail
 from tests.sources.posting import DIFF, mail
 
 SERVERS = frozenset({"mx.example.net"})

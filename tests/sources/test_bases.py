@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from server.core import clock
-from server.sources.bases_places import Clues, Rank, places_for
+from server.sources.bases.places import Clues, Rank, places_for
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import HeadMove, MailingList, Series, Tree
-from server.sources.trees import fetch_tree
+from server.sources.trees.fetching import fetch_tree
 from tests.builders import build_list
 from tests.sources.applying import applied, base_of, commits_of, with_trailer
 from tests.sources.posting import DIFF, Upstream, lines, mail, small_tree, two_patches

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from server.core.git import Repository
-from server.sources.blobs import PreImages, content_at, pre_images
-from server.sources.blobs_history import merged_match, newest_match
+from server.sources.bases.blobs import PreImages, content_at, pre_images
+from server.sources.bases.blobs_history import merged_match, newest_match
 from server.sources.mail.diffs import Diff, FileChange
 from tests.sources.posting import Upstream
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from server.sources.grouping import group_stale
-from server.sources.imports import mails_of
 from server.sources.mail.collect import series_in
 from server.sources.mail.parser import parse_mail
-from server.sources.messages import store_message
+from server.sources.messages.mailboxes import mails_of
+from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Message, Series
+from server.sources.series.grouping import group_stale
 
 _ROOT = Path(__file__).resolve().parents[2]
 CORPUS = _ROOT.parent / "shared" / "mail-corpus"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from server.sources.imports import mails_of
 from server.sources.mail.collect import Collected, series_in
 from server.sources.mail.parser import ParsedMail, parse_mail
+from server.sources.messages.mailboxes import mails_of
 from tests.sources.corpus_facts import B4, PATCHWORK_DIFFS, PATCHWORK_SERIES, Changed, Followed, Posted
 
 CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "mail-corpus"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from server.sources.dkim_keys import DnsTroubleError
-from server.sources.dkim_proof import prove_by_dkim
-from server.sources.proofs import Proof
+from server.sources.trust.dkim_keys import DnsTroubleError
+from server.sources.trust.dkim_proof import prove_by_dkim
+from server.sources.trust.proofs import Proof
 from tests.sources.posting import DIFF, mail
 from tests.sources.signing import RECORD, Names, sign
 

@@ -11,8 +11,8 @@ import dns.rrset
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.sources import dkim_keys
-from server.sources.dkim_keys import DnsTroubleError, look_up_key, remembering
+from server.sources.trust import dkim_keys
+from server.sources.trust.dkim_keys import DnsTroubleError, look_up_key, remembering
 from tests.sources.signing import PUBLIC, RECORD
 
 _TEXTS = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from server.core.errors import DomainError
-from server.sources import archives_http
-from server.sources.epochs import EpochPlace, find_epochs
+from server.sources.archives import web as archives_http
+from server.sources.archives.epochs import EpochPlace, find_epochs
 from tests.sources.hostile_web import Answer, content, garbage, hang, serving, trickle
 
 

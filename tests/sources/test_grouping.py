@@ -9,13 +9,13 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from server.sources.grouping import group_stale
-from server.sources.grouping_writing import write_versions
-from server.sources.joining import adopt_messages
-from server.sources.messages import forget_message, store_message
+from server.sources.messages.joining import adopt_messages
+from server.sources.messages.storing import forget_message, store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
-from server.sources.series import sweep_series
-from server.sources.series_json import all_series_json
+from server.sources.series.as_json import all_series_json
+from server.sources.series.grouping import group_stale
+from server.sources.series.services import sweep_series
+from server.sources.series.writing import write_versions
 from tests.builders import build_list
 from tests.sources.posting import DIFF, deliver, mail
 
@@ -216,11 +216,11 @@ def test_killed_between_reading_and_writing_is_done_again(
         real(*args)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("server.sources.grouping.write_versions", dies)
+    monkeypatch.setattr("server.sources.series.grouping.write_versions", dies)
     with pytest.raises(KeyboardInterrupt):
         group_stale()
     assert not Series.objects.exists()
-    monkeypatch.setattr("server.sources.grouping.write_versions", real)
+    monkeypatch.setattr("server.sources.series.grouping.write_versions", real)
     sweep_series()
     assert [s["complete"] for s in facts()].count(True) == 3
     assert not Thread.objects.filter(stale=True).exists()
@@ -235,9 +235,9 @@ def test_thread_that_no_rule_foresaw_stops_no_other(linux_mm: MailingList, monke
             Series.objects.create(version=-1, total=1, submitted_at=NOON, mailing_list=linux_mm)
         real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("server.sources.grouping.write_versions", fails)
+    monkeypatch.setattr("server.sources.series.grouping.write_versions", fails)
     assert group_stale(limit=1) == 1
-    monkeypatch.setattr("server.sources.grouping.write_versions", real)
+    monkeypatch.setattr("server.sources.series.grouping.write_versions", real)
     group_stale()
     assert Series.objects.get().root_message_id == "b1-0@x"
     assert reasons()["a1-1@x"].startswith("could not be made part of a series: ")

@@ -12,8 +12,9 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
 from server.core.errors import DomainError
-from server.sources import importing, imports
-from server.sources.imports import mails_in, mails_of
+from server.sources.messages import importing
+from server.sources.messages import mailboxes as imports
+from server.sources.messages.mailboxes import mails_in, mails_of
 from server.sources.models import MailingList, Message, Series
 from tests.builders import build_list
 from tests.sources.posting import DIFF, Upstream, mail, two_patches

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from server.core import clock
-from server.sources.lists import claim_due_lists, read_list
+from server.sources.archives.lists import claim_due_lists, read_list
 from server.sources.models import Epoch, MailingList, Message
 from tests.sources.letters import content, killed, letters, subjects
 from tests.sources.posting import NOON, Archive, mail
@@ -95,8 +95,8 @@ def test_position_moves_with_each_mail(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that dies in the middle of a mail has neither that mail nor its position."""
-    from server.sources import archives_reading
-    from server.sources.messages import ReadMail, Stored, keep_parsed
+    from server.sources.archives import reading as archives_reading
+    from server.sources.messages.storing import ReadMail, Stored, keep_parsed
 
     archive.add(*letters(3))
 
@@ -126,8 +126,8 @@ def test_reading_that_is_asked_to_stop_finishes_the_mail_at_hand(linux_mm: Maili
 def test_position_that_another_process_moved_is_left_alone(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources import archives_reading
-    from server.sources.messages import keep_parsed
+    from server.sources.archives import reading as archives_reading
+    from server.sources.messages.storing import keep_parsed
 
     archive.add(*letters(3))
 

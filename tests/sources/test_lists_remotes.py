@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from server.sources import lists
-from server.sources.epochs import EpochPlace
-from server.sources.lists import read_list
+from server.sources.archives import lists
+from server.sources.archives.epochs import EpochPlace
+from server.sources.archives.lists import read_list
 from server.sources.models import MailingList
 from tests.sources.hostile_web import hang, serving
 from tests.sources.letters import content, letters, subjects
@@ -172,7 +172,7 @@ def test_git_is_not_led_to_another_host(linux_mm: MailingList, archive: Archive,
 def test_hanging_remote_costs_one_timeout_and_keeps_what_is_known(
     linux_mm: MailingList, archive: Archive, inbox: Path, web: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources import archives
+    from server.sources.archives import copies as archives
 
     archive.add(*letters(1))
     Archive.create(inbox, number=1).add(*letters(1, start=1))

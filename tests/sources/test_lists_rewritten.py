@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from server.sources import lists
-from server.sources.lists import read_list
+from server.sources.archives import lists
+from server.sources.archives.lists import read_list
 from server.sources.models import MailingList, Message
 from tests.sources.letters import content, killed, letters, subjects
 from tests.sources.posting import Archive, git
@@ -117,7 +117,7 @@ def test_rewritten_history_brings_no_deleted_mail_back(linux_mm: MailingList, ar
 def test_reader_killed_between_rewriting_and_settling_goes_on(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources import archives_vanished
+    from server.sources.archives import vanished as archives_vanished
 
     mails = letters(4)
     archive.add(*mails)

@@ -4,8 +4,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from server.core.errors import DomainError
-from server.sources.loading import load_trees
 from server.sources.models import Tree
+from server.sources.trees.loading import load_trees
 from tests.house.sources import ROOT
 
 pytestmark = pytest.mark.django_db

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from server.core.git import Repository
-from server.sources.maintainers import maintainers_at, read_maintainers, unmaintained
+from server.sources.trust.maintainers import maintainers_at, read_maintainers, unmaintained
 from tests.sources.posting import Upstream
 
 TEXT = """\

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
-from server.sources.application import apply_series
+from server.sources.applying.application import apply_series
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import MailingList, Patch, Series, Tree
-from server.sources.trees import fetch_tree
+from server.sources.trees.fetching import fetch_tree
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
 from tests.sources.posting import Upstream, git, lines
 

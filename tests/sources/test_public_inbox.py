@@ -13,8 +13,8 @@ from django.conf import settings
 from django.db import connection
 
 from bench.archive_inbox import Inbox
-from server.sources.lists import read_list
-from server.sources.messages import blob_id
+from server.sources.archives.lists import read_list
+from server.sources.messages.storing import blob_id
 from server.sources.models import Epoch, MailingList, Message, Series
 from tests.sources.posting import Upstream, mail, two_patches
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from server.sources import screening
+from server.sources.applying import screening
+from server.sources.applying.screening import PatchRefusedError, ScreenedMail, screen_patches
+from server.sources.applying.screening_git import read_strange
+from server.sources.applying.screening_paths import objection
 from server.sources.models import MailingList, Message, Patch, Series, Tree
-from server.sources.screening import PatchRefusedError, ScreenedMail, screen_patches
-from server.sources.screening_git import read_strange
-from server.sources.screening_paths import objection
-from server.sources.trees import fetch_tree
+from server.sources.trees.fetching import fetch_tree
 from tests.builders import EPOCH
 from tests.sources.applying import applied, full_am, trees_of
 from tests.sources.posting import DIFF, Upstream, mail, small_tree, two_patches

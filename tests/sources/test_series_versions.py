@@ -7,12 +7,12 @@ from email.utils import format_datetime
 import pytest
 from django.utils import timezone
 
-from server.sources.grouping import group_stale
 from server.sources.mail.threads import REROLL_QUIET
-from server.sources.messages import store_message
+from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Message, Series, TrustedSender
-from server.sources.series import approve_series, sweep_series
-from server.sources.superseding import supersede
+from server.sources.series.grouping import group_stale
+from server.sources.series.services import approve_series, sweep_series
+from server.sources.series.superseding import supersede
 from tests.sources.posting import DIFF, deliver, mail
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

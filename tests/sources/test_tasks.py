@@ -8,10 +8,11 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
-from server.sources import application_steps, lists
-from server.sources.grouping import group_stale
-from server.sources.messages import store_message
+from server.sources.applying import steps as application_steps
+from server.sources.archives import lists
+from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Message, Series, Tree
+from server.sources.series.grouping import group_stale
 from tests.sources.posting import DIFF, Archive, Upstream, deliver, mail, two_patches
 from workers import sources
 
@@ -149,7 +150,7 @@ def test_senders_that_cannot_be_checked_now_are_left_to_the_sweep(
     def away(**_kwargs: object) -> None:
         raise DomainError("dns-away", "no name server answers", permanent=False)
 
-    monkeypatch.setattr("server.sources.trust.check_series", away)
+    monkeypatch.setattr("server.sources.trust.checking.check_series", away)
     sources.check_series(series.pk)
     sources.check_series(series.pk + 1)
     sent_tasks.clear()

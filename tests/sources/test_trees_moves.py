@@ -3,11 +3,11 @@
 import pytest
 
 from server.core.git import GitError
-from server.sources import taking
 from server.sources.mirror import mirror, old_ref, ref_of, tag_ref, tree_ref
 from server.sources.models import Branch, HeadMove, Revision, Tag, Tree
-from server.sources.steps import MOST_REVISIONS
-from server.sources.trees import fetch_tree
+from server.sources.trees import taking
+from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.steps import MOST_REVISIONS
 from tests.sources.posting import Upstream, git
 
 

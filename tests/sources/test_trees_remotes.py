@@ -12,13 +12,14 @@ import pytest
 
 from server.core import clock
 from server.core.processes import Limits
-from server.sources import remotes, trees
 from server.sources.mirror import mirror, old_ref
 from server.sources.models import Branch, MailingList, Tree
 from server.sources.polling import is_due, next_try
-from server.sources.remotes import list_remote
 from server.sources.status import failing_sources
-from server.sources.trees import fetch_tree
+from server.sources.trees import fetching as trees
+from server.sources.trees import remotes
+from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.remotes import list_remote
 from tests.sources.posting import Upstream
 from tests.sources.serving import git_daemon
 

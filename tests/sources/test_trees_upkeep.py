@@ -15,7 +15,7 @@ from server.core.git import Repository
 from server.sources import upkeep
 from server.sources.mirror import bare_repository, mirror
 from server.sources.models import Tree
-from server.sources.trees import fetch_tree
+from server.sources.trees.fetching import fetch_tree
 from server.sources.upkeep import tend_all, tend_repository
 from tests.sources.posting import Upstream, git
 

@@ -8,10 +8,10 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.git import Repository
-from server.sources import senders
-from server.sources.dkim_keys import DnsTroubleError
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender
-from server.sources.trust import check_again, check_series, held_series_of, series_to_check, trust_sender
+from server.sources.trust import senders
+from server.sources.trust.checking import check_again, check_series, held_series_of, series_to_check, trust_sender
+from server.sources.trust.dkim_keys import DnsTroubleError
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
 from tests.sources.posting import DIFF, Upstream, mail
 from tests.sources.signing import Names, sign

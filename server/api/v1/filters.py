@@ -9,7 +9,7 @@ from django_filters import rest_framework as filters
 from server.detection.models import Finding
 from server.lab.models import Machine
 from server.sources.models import Series, SeriesState
-from server.sources.series_json import holding
+from server.sources.series.as_json import holding
 
 
 class Filters(filters.FilterSet):  # type: ignore[misc]  # django-filter has no types

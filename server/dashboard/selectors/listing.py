@@ -9,7 +9,7 @@ from server.dashboard.selectors.posting import marks_of
 from server.dashboard.selectors.verdicts import FindingBrief, briefs_by_series
 from server.dashboard.selectors.versions import label_of
 from server.sources.models import MailingList, Series
-from server.sources.series_json import holding
+from server.sources.series.as_json import holding
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from django.db.models.functions import Length, Substr
 from server.dashboard.selectors.links import archive_link
 from server.dashboard.selectors.mails import MailRow, mail_rows
 from server.dashboard.selectors.versions import OtherVersion, version_of
-from server.sources.lookup import series_of
 from server.sources.models import Message
+from server.sources.series.lookup import series_of
 
 # A page shows the beginning of a mail; the whole is a download.
 EXCERPT = 64 * 1024

@@ -10,7 +10,7 @@ from server.dashboard.selectors.patches import MOST_TRAILERS, Patches, patches_o
 from server.dashboard.selectors.unused import Unused, unused_mails
 from server.dashboard.selectors.versions import OtherVersion, newer_and_older
 from server.sources.models import Series
-from server.sources.proved_senders import SenderRow, sender_rows
+from server.sources.trust.proved_senders import SenderRow, sender_rows
 
 
 @dataclass(frozen=True, slots=True)

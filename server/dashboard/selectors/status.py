@@ -12,8 +12,8 @@ from server.core import clock
 from server.dashboard.selectors import moves
 from server.dashboard.selectors.mails import MailRow, mail_rows
 from server.dashboard.selectors.watchers import Watcher, watcher
-from server.sources.explaining import COPY
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
+from server.sources.series.explaining import COPY
 
 # Branches of one tree on the page, those that moved last; the others are on the page of the tree.
 _BRANCHES = 8

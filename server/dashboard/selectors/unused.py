@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from django.db.models import Exists, OuterRef
 
 from server.dashboard.selectors.mails import MailRow, mail_rows
-from server.sources.explaining import COPY
 from server.sources.models import Message, Patch, Series
-from server.sources.proved_senders import mails_of
+from server.sources.series.explaining import COPY
+from server.sources.trust.proved_senders import mails_of
 
 _SHOWN = 30
 

@@ -4,8 +4,8 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from server.sources.lookup import series_of
 from server.sources.models import Message
+from server.sources.series.lookup import series_of
 
 
 class MessageOut(serializers.ModelSerializer[Message]):

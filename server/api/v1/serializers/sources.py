@@ -13,7 +13,7 @@ from server.reports.models import Report
 from server.reports.progress import ProgressState
 from server.reports.stages import StageName, StageState
 from server.sources.models import Series
-from server.sources.proved_senders import sender_rows
+from server.sources.trust.proved_senders import sender_rows
 
 
 def _choices(words: Any) -> list[str]:

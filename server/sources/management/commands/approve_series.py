@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.sources.series import approve_series, find_series
+from server.sources.series.services import approve_series, find_series
 
 
 class Command(BaseCommand):

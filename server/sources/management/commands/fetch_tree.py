@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.sources.trees import fetch_tree, find_tree
+from server.sources.trees.fetching import fetch_tree, find_tree
 
 
 class Command(BaseCommand):

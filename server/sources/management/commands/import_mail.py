@@ -8,11 +8,11 @@ from django.db import Error, InterfaceError
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
-from server.sources.grouping import group_stale
-from server.sources.importing import Counts, import_mails
-from server.sources.imports import mails_in, mails_of
-from server.sources.lists import find_list
+from server.sources.archives.lists import find_list
+from server.sources.messages.importing import Counts, import_mails
+from server.sources.messages.mailboxes import mails_in, mails_of
 from server.sources.models import MailingList
+from server.sources.series.grouping import group_stale
 
 _PIPE = "-"
 

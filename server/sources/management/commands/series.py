@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from server.sources.series_json import all_series_json, holding
+from server.sources.series.as_json import all_series_json, holding
 
 
 class Command(BaseCommand):

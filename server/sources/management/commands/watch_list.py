@@ -10,7 +10,7 @@ from django.db import InterfaceError, OperationalError, connection
 from server.core import clock
 from server.core.addresses import without_credentials
 from server.core.errors import DomainError
-from server.sources.lists import ReadResult, find_list, read_list
+from server.sources.archives.lists import ReadResult, find_list, read_list
 from server.sources.models import MailingList
 from server.sources.polling import next_try
 

@@ -1,0 +1,1 @@
+"""Patches of strangers: screened, then applied by git in a sandbox."""

@@ -1,0 +1,198 @@
+"""`git am` of a whole series on one base, in a throw-away repository that borrows the mirror's objects.
+
+git runs in the sandbox there, and nothing that it left is trusted: its commits come out as a pack, which is unpacked
+and checked in a second repository that no mail ever touched.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from server.core.git import Completed, GitError, Repository
+from server.core.sandbox import Room
+from server.sources.applying.check import clean_repository, linear_commits, make_repository, odd_change
+from server.sources.applying.screening import ScreenedMail
+from server.sources.applying.screening_paths import prefixes, shown
+from server.sources.mirror import mirror
+
+# Fixed, so that applying again makes the same commits; the date is the mail's.
+_COMMITTER = {"GIT_COMMITTER_NAME": "Tidemark", "GIT_COMMITTER_EMAIL": "tidemark@localhost"}
+_AM = ("am", "-3", "--no-scissors", "--no-keep-cr", "--no-gpg-sign", "--committer-date-is-author-date")
+_FROM_LINE = re.compile(rb"^(?=>*From )", re.MULTILINE)
+_FAILED_AT = re.compile(rb"^Patch failed at 0*(\d+)", re.MULTILINE)
+_SHA = re.compile(r"[0-9a-f]{40}")
+_SPARSE = "[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = false\n"
+_LINKS = {"120000": "a symbolic link", "160000": "a submodule"}
+
+
+@dataclass(frozen=True)
+class Applied:
+    """`base` is the commit below the first patch: the base that was asked for, or the last of `prerequisites` on it.
+
+    The commits lie in `repository`, which lasts as long as its scratch folder.
+    """
+
+    base: str
+    commits: tuple[str, ...]
+    prerequisites: tuple[str, ...]
+    repository: Repository
+
+
+@dataclass(frozen=True)
+class NotApplied:
+    reason: str
+
+
+@contextmanager
+def scratch_folder(name: str) -> Iterator[Path]:
+    """An empty folder under STATE_DIR; what a killed predecessor of the same name left is removed first."""
+    folder = Path(settings.STATE_DIR) / "scratch" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def apply_mails(
+    *,
+    mails: Sequence[ScreenedMail],
+    base: str,
+    scratch: Path,
+    seconds: float,
+    prerequisites: Sequence[ScreenedMail] = (),
+) -> Applied | NotApplied:
+    """Apply `prerequisites`, then `mails`, to commit `base` with `git am -3`, as a maintainer would.
+
+    Three-way, scissors lines ignored; subjects lose all leading brackets, git's default. A prerequisite that the base
+    holds already is left out. Only the touched files are checked out (a kernel has 78,000); the index is whole, so that
+    the resulting trees are those of a full checkout. git may take `seconds`.
+    """
+    room = scratch / "room"
+    shutil.rmtree(room, ignore_errors=True)
+    every = [*prerequisites, *mails]
+    repository = _borrowing_repository(room, base, frozenset().union(*(m.paths for m in every)))
+    if reason := _beyond_links(repository, every):
+        return NotApplied(reason)
+    below = base
+    if prerequisites:
+        if reason := _am(repository, prerequisites, seconds):
+            return NotApplied(reason)
+        below = _head(repository)
+    if reason := _am(repository, mails, seconds):
+        return NotApplied(reason)
+    head = _head(repository)
+    pack = repository.output("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=f"{head}\n^{base}\n".encode())
+    return _checked(clean_repository(scratch / "clean", pack), (base, below, head), len(mails))
+
+
+def _borrowing_repository(room: Path, base: str, paths: frozenset[str]) -> Repository:
+    """A repository whose HEAD is `base`, with whole index and only the files `paths` checked out.
+
+    All .gitattributes at the top are, too, for they steer merging.
+    """
+    objects = mirror().git_dir / "objects"
+    git_dir = make_repository(room / "tree" / ".git", head=base, borrow=objects, config=_SPARSE)
+    patterns = [".gitattributes", *(_pattern(p) for p in sorted(paths))]
+    (git_dir / "info").mkdir()
+    (git_dir / "info" / "sparse-checkout").write_bytes("\n".join(patterns).encode("utf-8", "surrogateescape") + b"\n")
+    repository = Repository(git_dir, room / "tree", Room(writable=room, readable=_borrowed(objects)))
+    repository.output("read-tree", "-m", "-u", "HEAD")
+    return repository
+
+
+def _borrowed(objects: Path) -> tuple[Path, ...]:
+    """The mirror's folder of objects, and those from which an operator lets it borrow in turn."""
+    found = [objects]
+    for folder in found:
+        listed = folder / "info" / "alternates"
+        more = [Path(line) for line in listed.read_text().splitlines() if line] if listed.exists() else []
+        found += [path for path in more if path not in found]
+    return tuple(found)
+
+
+def _pattern(path: str) -> str:
+    """`path` anchored and taken literally, in the language of .gitignore."""
+    return "/" + re.sub(r"([\\*?\[\]!# ])", r"\\\1", path)
+
+
+def _beyond_links(repository: Repository, mails: Sequence[ScreenedMail]) -> str:
+    """Which patch would write to, or through, a symbolic link or submodule of the tree; "" if none."""
+    listed = repository.output("ls-files", "--stage", "-z").decode("utf-8", "surrogateescape").split("\0")
+    links = {path: entry[:6] for entry, _, path in (line.partition("\t") for line in listed) if entry[:6] in _LINKS}
+    for mail in mails:
+        for path in sorted(mail.paths):
+            for part in prefixes(path):
+                if part in links:
+                    way = "touches" if part == path else f"touches {shown(path)} through"
+                    return f"{mail.label} {way} {shown(part)}, {_LINKS[links[part]]} of the tree"
+    return ""
+
+
+def _am(repository: Repository, mails: Sequence[ScreenedMail], seconds: float) -> str:
+    """Why git am failed; "" if it did not."""
+    mbox = b"".join(_mbox_entry(m.content) for m in mails)
+    try:
+        done = repository.run(*_AM, "--patch-format=mboxrd", stdin=mbox, timeout=seconds, extra=_COMMITTER)
+    except GitError as error:
+        if error.code != "git-timeout":
+            raise
+        return error.message
+    return _failure(done, mails) if done.code != 0 else ""
+
+
+def _mbox_entry(mail: bytes) -> bytes:
+    """Lines that look like the start of a mail are quoted, or a patch could smuggle in another mail."""
+    quoted = _FROM_LINE.sub(b">", mail)
+    return b"From tidemark Thu Jan  1 00:00:00 1970\n" + quoted.rstrip(b"\n") + b"\n\n"
+
+
+def _failure(done: Completed, mails: Sequence[ScreenedMail]) -> str:
+    """Which patch failed, and git's own words about it."""
+    position = _FAILED_AT.search(done.stdout)
+    number = int(position[1]) if position else 0
+    which = f"{mails[number - 1].label}: " if 0 < number <= len(mails) else ""
+    said = done.stdout.decode(errors="replace") + done.stderr
+    words = [line for line in said.splitlines() if re.match(r"(error|fatal|CONFLICT|Patch failed)", line)]
+    return which + "; ".join(words or [said.strip()])[:1500].replace("\0", "")
+
+
+def _head(repository: Repository) -> str:
+    sha = repository.output("rev-parse", "HEAD").decode(errors="replace").strip()
+    if not _SHA.fullmatch(sha):
+        raise GitError("git-failed", f"git rev-parse HEAD said {sha[:100]}")
+    return sha
+
+
+def _checked(clean: Repository, tips: tuple[str, str, str], total: int) -> Applied | NotApplied:
+    """Count what was made: git am ends well on an empty mailbox and skips a patch that is in already."""
+    base, below, head = tips
+    made = linear_commits(clean, base, head)
+    if below not in [base, *made]:
+        raise GitError("git-failed", f"git am went from {below[:12]} to {head[:12]}, which is not above it")
+    count = made.index(below) + 1 if below != base else 0
+    before, commits = made[:count], made[count:]
+    if len(commits) != total:
+        return NotApplied(
+            f"git am made {len(commits)} commits of {total} patches: the others are already applied there"
+        )
+    if found := odd_change(clean, made):
+        return NotApplied(f"commit {found[0][:12]} touches {found[1]}, a symbolic link or submodule")
+    return Applied(below, tuple(commits), tuple(before), clean)
+
+
+def keep_commits(*, applied: Applied, refs: dict[str, str]) -> None:
+    """Bring the commits into the mirror and set `refs` (name to commit) there, in one step."""
+    # Written by hand: the repository is ours, and new.
+    (applied.repository.git_dir / "refs" / "heads" / "result").write_text(f"{applied.commits[-1]}\n")
+    kept = mirror()
+    source = str(applied.repository.git_dir)
+    kept.output("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", source, "refs/heads/result")
+    lines = "".join(f"update {ref} {sha}\n" for ref, sha in refs.items())
+    kept.output("update-ref", "--stdin", stdin=lines.encode())

@@ -1,0 +1,117 @@
+"""What a series needs below it: other patches that its mails name, found among stored series, in order."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from server.core.errors import DomainError
+from server.core.models import Transition
+from server.sources.applying.patch_ids import fill_patch_ids
+from server.sources.applying.screening import PatchRefusedError
+from server.sources.models import Message, Patch, Series
+
+# A chain of posted series is rarely longer than three; who names more wants something else.
+_DEEPEST = 8
+_MOST_PATCHES = 500
+_RAN = (Series.State.READY, Series.State.APPLIED)
+
+
+class WaitsError(DomainError):
+    """A prerequisite that is not here yet, or may not run yet."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__("prerequisite-missing", f"waits for prerequisite {what}", permanent=False)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """`patches` in the order in which they apply; `missing` are those named by patch id that no stored series holds."""
+
+    patches: tuple[Patch, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def find_needs(series: Series, *, folder: Path) -> Needs:
+    """What `series` needs, and what that needs in turn.
+
+    WaitsError for what is not here or may not run. PatchRefusedError for a circle, and for chains without measure.
+    git works in `folder`.
+    """
+    if not series.prerequisites:
+        return Needs()
+    if any(_bare_id(need) for need in series.prerequisites):
+        fill_patch_ids(folder=folder)
+    walk = _Walk()
+    walk.visit(series, ())
+    return Needs(tuple(walk.patches.values()), tuple(walk.missing))
+
+
+@dataclass
+class _Walk:
+    patches: dict[int, Patch] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+    def visit(self, series: Series, above: tuple[Series, ...]) -> None:
+        chain = (*above, series)
+        if len(chain) > _DEEPEST:
+            raise _refused(f"prerequisites of prerequisites are deeper than {_DEEPEST}")
+        for need in series.prerequisites:
+            found = _patches_for(need, series)
+            if not found and (patch_id := _bare_id(need)):
+                self.missing.append(patch_id)
+            elif not found:
+                raise WaitsError(need)
+            for owner in dict.fromkeys(patch.series for patch in found):
+                self._enter(owner, need, chain)
+            self.patches |= {p.pk: p for p in found if p.pk not in self.patches}
+            if len(self.patches) > _MOST_PATCHES:
+                raise _refused(f"it needs more than {_MOST_PATCHES} other patches")
+
+    def _enter(self, owner: Series, need: str, chain: tuple[Series, ...]) -> None:
+        if owner in chain:
+            names = " needs ".join(f"<{s.root_message_id}>" for s in (*chain[chain.index(owner) :], owner))
+            raise _refused(f"prerequisites go in a circle: {names}")
+        if objection := _objection(owner):
+            raise WaitsError(f"{need}: <{owner.root_message_id}> ({owner}) {objection}")
+        self.visit(owner, chain)
+
+
+def _bare_id(need: str) -> str:
+    return need.removeprefix("patch-id:") if need.startswith("patch-id:") else ""
+
+
+def _patches_for(need: str, asking: Series) -> list[Patch]:
+    """The patches that `need` names, the newest series first where several hold it; a patch id names one patch."""
+    kind, _, name = need.partition(":")
+    if kind == "patch-id":
+        one = Patch.objects.filter(patch_id=name).exclude(series=asking).select_related("series", "message")
+        return sorted(one, key=lambda p: (not _objection(p.series), p.pk), reverse=True)[:1]
+    series = _series_for(kind, name, asking)
+    return list(series.patches.select_related("series", "message").order_by("index")) if series else []
+
+
+def _series_for(kind: str, name: str, asking: Series) -> Series | None:
+    others = Series.objects.exclude(pk=asking.pk) if kind == "change-id" else Series.objects.all()
+    if kind == "change-id":
+        # b4 writes the version after the last colon: ID:v2.
+        change, _, mark = name.rpartition(":v")
+        rows = others.filter(change_id=change, version=int(mark)) if change and mark.isdigit() else others
+        rows = rows if change and mark.isdigit() else rows.filter(change_id=name)
+        return rows.order_by("-version", "-pk").first()
+    mails = Message.objects.filter(message_id=name.strip("<>"))
+    return others.filter(patches__message__in=mails).first() or others.filter(cover__in=mails).first()
+
+
+def _objection(series: Series) -> str:
+    """Why a series may not be applied below another one; "" if it may: it was proved or approved some time."""
+    if series.state in _RAN:
+        return ""
+    if series.state == Series.State.HELD:
+        return "waits for approval"
+    if series.state == Series.State.INCOMPLETE:
+        return "is not complete"
+    steps = Transition.objects.filter(subject=series._meta.model_name, subject_id=series.pk)
+    return "" if steps.filter(after__in=_RAN).exists() else "was never allowed to run"
+
+
+def _refused(message: str) -> PatchRefusedError:
+    return PatchRefusedError("patch-refused", message)

@@ -1,0 +1,1 @@
+"""public-inbox archives: their epochs, copied and read, whatever was deleted or rewritten."""

@@ -1,0 +1,1 @@
+"""Which commit a series is for, and how surely that is known."""

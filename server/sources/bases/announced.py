@@ -1,0 +1,59 @@
+"""The base-commit that the mails name: believed where a watched branch or tag holds it, or a series of ours made it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server.sources.bases.places import Place
+from server.sources.mirror import OLD_REFS, mirror, tag_ref, tree_ref
+from server.sources.models import Branch, HeadMove, Patch, Series, Tag, Tree
+
+_WATCHED = ("refs/tidemark/trees/", "refs/tidemark/tags/", f"{OLD_REFS}/")
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Announced:
+    sha: str
+    tree: Tree
+    label: str
+
+
+def announced_base(sha: str, places: Sequence[Place]) -> Announced | None:
+    """Where commit `sha` is; None when the mirror has it not, or only from somewhere that nobody watches.
+
+    The best place for the series that holds it is named; then other branches, tags, and what branches were forced
+    away from: a rebasing tree drops the bases of yesterday's mails.
+    """
+    if mirror().resolve(sha) is None:
+        return None
+    # One walk for all refs: asking branch by branch would walk through a kernel's history for each that has it not.
+    told = mirror().output("for-each-ref", f"--contains={sha}", "--format=%(refname)", *_WATCHED, timeout=_SECONDS)
+    holding = set(told.decode().split())
+    for place in places:
+        if tree_ref(place.tree, place.label.partition("/")[2]) in holding:
+            return Announced(sha, place.tree, place.label)
+    return _in_refs(sha, holding) or _in_series(sha)
+
+
+def _in_refs(sha: str, holding: set[str]) -> Announced | None:
+    """In a tag, a branch that is gone, or a head that a branch was forced away from."""
+    for branch in Branch.objects.select_related("tree"):
+        if tree_ref(branch.tree, branch.name) in holding:
+            return Announced(sha, branch.tree, str(branch))
+    for tag in Tag.objects.select_related("tree", "revision").order_by("-pk"):
+        if tag_ref(tag.tree, tag.name) in holding:
+            return Announced(sha, tag.tree, str(tag))
+    old = [ref.rpartition("/")[2] for ref in holding if ref.startswith(OLD_REFS)]
+    move = HeadMove.objects.filter(before__sha__in=old).select_related("branch__tree").first()
+    return Announced(sha, move.branch.tree, f"{move.branch} as it was before") if move else None
+
+
+def _in_series(sha: str) -> Announced | None:
+    """A commit that we made of a series: its mails were allowed to run when it was applied."""
+    made = Patch.objects.filter(revision__sha=sha, series__state__in=[Series.State.APPLIED, Series.State.SUPERSEDED])
+    patch = made.select_related("series", "revision__tree").first()
+    if patch is None or patch.revision is None:
+        return None
+    return Announced(
+        sha, patch.revision.tree, f"patch {patch.index}/{patch.series.total} of <{patch.series.root_message_id}>"
+    )

@@ -1,0 +1,1 @@
+"""Mails: every one stored whole and once, and joined to its thread."""

@@ -1,0 +1,129 @@
+"""Which thread a mail belongs to: mails that name each other are one thread, whatever list brought them.
+
+Every Message-ID that a thread has or mentions is a row, so that a mail finds its thread by its own few names, however
+long the thread is. Two threads that a mail connects become one: the smaller one is re-pointed.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from server.core.locks import wait_for_lock
+from server.sources.mail.parser import parse_mail
+from server.sources.mail.subjects import parse_subject
+from server.sources.mail.threads import SENT_TOGETHER
+from server.sources.messages.facts import kept_trailers
+from server.sources.models import Message, Thread, ThreadMember
+
+# Under this lock threads are joined and series are made of them. It is held to the end of a transaction of
+# milliseconds; with one lock for all of it no two readers can wait for each other.
+MAIL_LOCK = "sources.mail"
+POSTED = (Message.Kind.PATCH, Message.Kind.COVER)
+# Small threads are told apart by counting them once.
+_FIRST_COUNT = 100
+_COUNT_STEP = 8
+
+
+@dataclass(frozen=True)
+class Names:
+    """`owned` names become the thread's; `near` ones are only looked up."""
+
+    owned: tuple[str, ...]
+    near: tuple[str, ...] = ()
+
+
+def lock_mail() -> None:
+    """Wait until no other process joins threads or changes series, and keep it so until this transaction ends."""
+    wait_for_lock(MAIL_LOCK)
+
+
+def names_of(message: Message) -> Names:
+    """The names by which a mail, stored or not yet, finds its thread."""
+    ids = tuple(i for i in dict.fromkeys([message.message_id, message.in_reply_to, *message.references]) if i)
+    marks = parse_subject(message.subject)
+    alone = not message.in_reply_to and not message.references
+    if not alone or message.kind not in POSTED or marks.index is None or message.sent_at is None:
+        return Names(ids)
+    shared, *around = _slots(f"{message.sender_address.lower()} v{marks.version} of {marks.total}", message.sent_at)
+    return Names((*ids, shared), tuple(around))
+
+
+def may_be_cover(message: Message) -> bool:
+    """Whether an unmarked text could be somebody's cover letter, as far as its headers tell."""
+    marks = parse_subject(message.subject)
+    return not marks.reply and (marks.patch or not (message.in_reply_to or message.references))
+
+
+def may_change_series(message: Message) -> bool:
+    """An answer changes nothing of a series but its trailers, and a mail that cannot be read changes nothing."""
+    if message.kind == Message.Kind.OTHER:
+        return bool(message.trailers) or may_be_cover(message)
+    return message.kind in POSTED
+
+
+def _slots(what: str, sent_at: datetime) -> tuple[str, str, str]:
+    """A name for the minutes around `sent_at`, then those before and after. The spaces keep them apart from ids."""
+    slot = int(sent_at.timestamp() // SENT_TOGETHER.total_seconds())
+    return f"{what} at {slot}", f"{what} at {slot - 1}", f"{what} at {slot + 1}"
+
+
+def join_thread(names: Names, *, stale: bool) -> int:
+    """The thread of a mail with these names, made or joined at need. The caller holds the lock (`lock_mail`).
+
+    `stale`: the mail may change a series.
+    """
+    rows = ThreadMember.objects.filter(name__in=[*names.owned, *names.near])
+    known = {name: (thread, old) for name, thread, old in rows.values_list("name", "thread_id", "thread__stale")}
+    found = set(known.values())
+    if not found:
+        thread = Thread.objects.create(stale=stale).pk
+    else:
+        thread = _merge({pk for pk, _ in found})
+        # A mail that others named before it came can connect what they say.
+        stale = stale or len(found) > 1 or names.owned[0] in known
+        if stale and found != {(thread, True)}:
+            Thread.objects.filter(pk=thread).update(stale=True)
+    ThreadMember.objects.bulk_create(
+        ThreadMember(name=name, thread_id=thread) for name in names.owned if name not in known
+    )
+    return thread
+
+
+def _merge(threads: set[int]) -> int:
+    kept = _largest(threads)
+    gone = threads - {kept}
+    if not gone:
+        return kept
+    ThreadMember.objects.filter(thread__in=gone).update(thread=kept)
+    Message.objects.filter(thread__in=gone).update(thread=kept)
+    Thread.objects.filter(pk__in=gone).delete()
+    return kept
+
+
+def _largest(threads: set[int]) -> int:
+    """Counting goes on only while two are left, so that it costs no more than re-pointing the smaller one."""
+    left, limit = sorted(threads), _FIRST_COUNT
+    while len(left) > 1:
+        sizes = {pk: ThreadMember.objects.filter(thread=pk)[:limit].count() for pk in left}
+        large = [pk for pk in left if sizes[pk] == limit]
+        left, limit = large or [max(left, key=lambda pk: (sizes[pk], -pk))], limit * _COUNT_STEP
+    return left[0]
+
+
+def adopt_messages(limit: int = 500) -> int:
+    """Give threads to mails that have none, as those stored by older versions; returns to how many."""
+    waiting = Message.objects.filter(thread=None).order_by("pk").values_list("pk", flat=True)
+    return sum(_adopt(pk) for pk in waiting[:limit])
+
+
+@transaction.atomic
+def _adopt(pk: int) -> bool:
+    lock_mail()
+    message = Message.objects.filter(pk=pk, thread=None).first()
+    if message is None:
+        return False
+    message.trailers = kept_trailers(parse_mail(bytes(message.raw), blob=message.blob, received_at=message.received_at))
+    message.thread_id = join_thread(names_of(message), stale=may_change_series(message))
+    message.save(update_fields=["thread", "trailers"])
+    return True

@@ -1,0 +1,1 @@
+"""From threads to series: grouped, settled, superseded, and told as JSON."""

@@ -1,0 +1,56 @@
+"""The columns of a series, as its mails tell them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from server.sources.mail.subjects import parse_subject
+from server.sources.mail.threads import Version
+from server.sources.messages.facts import MailFacts, announced
+from server.sources.models import Series
+from server.sources.series.rows import ThreadRows
+
+
+def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version) -> dict[str, Any]:
+    """All that is the same whatever state the series is in."""
+    root = rows.messages[version.root.key]
+    marks = parse_subject(root.subject)
+    order = ([version.cover] if version.cover else []) + list(version.patches)
+    fields = {
+        "mailing_list_id": root.mailing_list_id,
+        "root_message_id": root.message_id,
+        "subject": marks.title,
+        "author_name": root.sender_name,
+        "author_address": root.sender_address,
+        "version": version.version,
+        "total": version.total,
+        "submitted_at": root.sent_at or root.received_at,
+        "received_at": min(rows.messages[p.key].received_at for p in version.postings),
+        "cover_id": version.cover.key if version.cover else None,
+        "rfc": marks.rfc,
+        "resend": marks.resend,
+        "tags": list(marks.tags),
+        **announced(facts[p.key] for p in order),
+    }
+    return fields | _from_older(rows, version, fields)
+
+
+def _from_older(rows: ThreadRows, version: Version, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Patches that replace some of an older version come without a cover letter: its words count for them, too."""
+    if version.cover or not version.replaced:
+        return {}
+    replaced = {p.key for p in version.replaced}
+    older = next(
+        (row.series for row in rows.series if row.series.version < version.version and replaced & row.mails), None
+    )
+    if older is None:
+        return {}
+    kept = ("base_commit", "change_id", "prerequisites")
+    return {"subject": older.subject} | {name: fields[name] or getattr(older, name) for name in kept}
+
+
+def is_taken(fields: Mapping[str, Any], series: Series | None) -> bool:
+    """Whether a series other than `series` begins with this Message-ID: they are not unique in the world."""
+    unique = {name: fields[name] for name in ("mailing_list_id", "root_message_id", "version")}
+    if series and all(getattr(series, name) == value for name, value in unique.items()):
+        return False
+    return Series.objects.filter(**unique).exists()

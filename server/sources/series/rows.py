@@ -1,0 +1,150 @@
+"""What the database has of one thread: its postings, and the series that were made of them before."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from django.db.models import Q
+
+from server.sources.mail.subjects import parse_subject
+from server.sources.mail.threads import Posting, Version, posting_of, versions_of
+from server.sources.messages.joining import POSTED, may_be_cover
+from server.sources.models import Message, Patch, Series
+from server.sources.series.followups import Followups, answers_in
+
+State = Series.State
+_COLUMNS = (
+    "pk",
+    "mailing_list_id",
+    "message_id",
+    "blob",
+    "kind",
+    "kind_before",
+    "reason",
+    "subject",
+    "sender_name",
+    "sender_address",
+    "sent_at",
+    "received_at",
+    "in_reply_to",
+    "references",
+    "trailers",
+)
+
+
+@dataclass
+class SeriesRow:
+    """A series with its patches by index. `open`: mails may still be added and moved."""
+
+    series: Series
+    patches: dict[int, Patch]
+
+    @property
+    def open(self) -> bool:
+        incomplete = self.series.state == State.INCOMPLETE
+        # One that was replaced before it was whole is still filled, so that the order of arrival does not matter.
+        return incomplete or (self.series.state == State.SUPERSEDED and len(self.patches) < self.series.total)
+
+    @property
+    def mails(self) -> set[int]:
+        found = {patch.message_id for patch in self.patches.values()}
+        return found | {self.series.cover_id} if self.series.cover_id else found
+
+
+@dataclass
+class ThreadRows:
+    """`messages` are all mails that may be part of a series, by key; `copies` are those that stand for another one."""
+
+    messages: dict[int, Message]
+    series: list[SeriesRow]
+    copies: set[int]
+    versions: tuple[Version, ...]
+    followups: Followups
+    settled: set[int] = field(default_factory=set)
+
+    @classmethod
+    def read(cls, thread: int) -> "ThreadRows":
+        messages = {m.pk: m for m in _postings(thread)}
+        series = _series(thread)
+        settled = {pk for row in series if not row.open for pk in row.mails}
+        copies = _copies(messages.values(), settled)
+        parents = _parents(thread)
+        found = versions_of((_posting(m) for m in messages.values() if m.pk not in copies), parents)
+        posted = frozenset(m.message_id for m in messages.values() if _kind(m) in POSTED)
+        followups = Followups(answers_in(thread), parents, posted)
+        return cls(messages, series, copies, found, followups, settled)
+
+    def is_deleted(self, mail: int) -> bool:
+        return self.messages[mail].kind == Message.Kind.DELETED
+
+    def unread(self) -> set[int]:
+        """The mails whose content decides about a series that is not settled, or is not noted on its patches yet."""
+        wanted = {patch.message_id for patch in self.unread_patches()}
+        for version in self.versions:
+            if not any(posting.key in self.settled for posting in version.postings):
+                wanted |= {posting.key for posting in (*version.postings, *version.carried)}
+            elif version.cover and version.cover.key not in self.settled:
+                wanted.add(version.cover.key)
+        return wanted
+
+    def unread_patches(self) -> list[Patch]:
+        """Patches of settled series that an older version of the service stored without author and diffstat."""
+        patches = [patch for row in self.series if not row.open for patch in row.patches.values()]
+        return [p for p in patches if not p.author_address and p.message_id in self.messages]
+
+
+def _postings(thread: int) -> list[Message]:
+    """Patches and cover letters, also deleted ones, and texts that could be a cover letter without a mark."""
+    posted = Q(kind__in=POSTED) | Q(kind=Message.Kind.DELETED, kind_before__in=POSTED)
+    other = Q(kind=Message.Kind.OTHER) | Q(kind=Message.Kind.DELETED, kind_before=Message.Kind.OTHER)
+    rooted = other & (Q(in_reply_to="", references=[]) | Q(subject__contains="[") & ~Q(subject__istartswith="re:"))
+    found = Message.objects.filter(posted | rooted, thread=thread).only(*_COLUMNS).order_by("pk")
+    return [m for m in found if _kind(m) in POSTED or may_be_cover(m)]
+
+
+def _parents(thread: int) -> dict[str, str]:
+    """What each mail of the thread answers, discussion included."""
+    answers = Message.objects.filter(thread=thread).exclude(in_reply_to="").order_by("-pk")
+    return dict(answers.values_list("message_id", "in_reply_to"))
+
+
+def _kind(message: Message) -> str:
+    """What a mail is, or was before it was deleted."""
+    return message.kind_before if message.kind == Message.Kind.DELETED else message.kind
+
+
+def _posting(message: Message) -> Posting:
+    return posting_of(
+        key=message.pk,
+        message_id=message.message_id,
+        in_reply_to=message.in_reply_to,
+        references=message.references,
+        sender=message.sender_address,
+        sent_at=message.sent_at or message.received_at,
+        marks=parse_subject(message.subject),
+        naked=_kind(message) not in POSTED,
+    )
+
+
+def _series(thread: int) -> list[SeriesRow]:
+    """All series that hold a mail of the thread, the oldest row first."""
+    patched = Patch.objects.filter(message__thread=thread)
+    touched = Series.objects.filter(Q(pk__in=patched.values("series")) | Q(cover__thread=thread)).order_by("pk")
+    rows = {series.pk: SeriesRow(series, {}) for series in touched}
+    for patch in Patch.objects.filter(series__in=rows):
+        rows[patch.series_id].patches[patch.index] = patch
+    return list(rows.values())
+
+
+def _copies(messages: Iterable[Message], settled: set[int]) -> set[int]:
+    """Mails that came over several lists: all but the first of those with one Message-ID and subject.
+
+    Footers of lists may differ. The Message-ID alone proves nothing: git gives the same one to an unchanged patch of
+    two versions that were made in one second.
+    """
+    first: dict[tuple[str, str], Message] = {}
+    copies: set[int] = set()
+    # A settled series keeps the copy that it was made of.
+    for message in sorted(messages, key=lambda m: (m.pk not in settled, m.received_at, m.mailing_list_id, m.pk)):
+        if first.setdefault((message.message_id, message.subject), message) is not message:
+            copies.add(message.pk)
+    return copies

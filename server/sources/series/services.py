@@ -1,0 +1,74 @@
+"""Series for those who ask: finding one, letting a held one run, and waking up what a lost message left."""
+
+from django.db import transaction
+from django.db.models import Count, F, Max, Q
+
+from server.core import clock
+from server.core.errors import DomainError
+from server.core.tasks import enqueue
+from server.sources.mail.threads import REROLL_QUIET
+from server.sources.messages.joining import adopt_messages, lock_mail
+from server.sources.models import Series, Thread
+from server.sources.series.grouping import group_stale
+from server.sources.series.settling import deleted_mails
+from server.sources.series.superseding import supersede
+from server.sources.trust.checking import series_to_check
+
+State = Series.State
+# A sweep must be over before the next one but two.
+_THREADS_AT_ONCE = 500
+
+
+@transaction.atomic
+def approve_series(*, series: Series, reason: str) -> None:
+    """A person lets a held series run, or a refused one try again; `reason` names who and why.
+
+    DomainError where it is in another state, is not whole, or has mails that the archive deleted.
+    """
+    # A version that becomes complete at this moment must see this one, or be seen by it.
+    lock_mail()
+    if series.state not in {State.HELD, State.REFUSED}:
+        raise _not_held(series)
+    if series.patches.count() < series.total:
+        raise DomainError("not-held", f"series {series.pk} is not whole")
+    if gone := deleted_mails(series):
+        raise DomainError("mail-deleted", f"series {series.pk} cannot run: the archive deleted <{gone[0]}>")
+    if not series.advance(State.READY, reason, failures=0):
+        series.refresh_from_db()
+        raise _not_held(series)
+    supersede(series)
+    if series.state == State.READY:
+        enqueue("sources.apply_series", series.pk)
+
+
+def _not_held(series: Series) -> DomainError:
+    return DomainError("not-held", f"series {series.pk} is {State(series.state).label}, not held")
+
+
+def find_series(message_id: str) -> Series:
+    """The newest series that holds the mail `message_id` (with or without its angle brackets)."""
+    message_id = message_id.strip().strip("<>")
+    mails = Q(root_message_id=message_id) | Q(patches__message__message_id=message_id)
+    series = Series.objects.filter(mails).order_by("-pk").first()
+    if series is None:
+        raise DomainError("unknown-series", f"no series holds <{message_id}>")
+    return series
+
+
+def sweep_series() -> None:
+    """Go on where a process was killed or a message was lost: threads, senders not checked, series not applied."""
+    adopt_messages()
+    _wake_quiet()
+    group_stale(limit=_THREADS_AT_ONCE)
+    for pk in series_to_check():
+        enqueue("sources.check_series", pk)
+    for pk in Series.objects.filter(state=State.READY).values_list("pk", flat=True):
+        enqueue("sources.apply_series", pk)
+
+
+def _wake_quiet() -> None:
+    """Series that were whole, but whose next mails could still have been on their way, are looked at again."""
+    counted = Series.objects.filter(state=State.INCOMPLETE).annotate(there=Count("patches"))
+    whole = counted.annotate(last=Max("patches__message__sent_at")).filter(there__gte=F("total"))
+    quiet = whole.filter(last__lte=clock.now() - REROLL_QUIET)
+    Thread.objects.filter(messages__patches__series__in=quiet.values("pk"), stale=False).update(stale=True)

@@ -1,0 +1,172 @@
+"""Writing the series of one thread: rows are matched with the versions that its mails make now, and made to fit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from server.core import clock
+from server.sources.mail.subjects import parse_subject
+from server.sources.mail.threads import Posting, Version
+from server.sources.messages.facts import MailFacts
+from server.sources.models import Patch, Series
+from server.sources.series.explaining import explain_unused
+from server.sources.series.fields import is_taken, series_fields
+from server.sources.series.late_covers import add_late_cover
+from server.sources.series.rows import SeriesRow, ThreadRows
+from server.sources.series.settling import settle_series
+from server.sources.series.superseding import supersede
+
+log = structlog.get_logger(__name__)
+
+State = Series.State
+_AT_A_TIME = 500
+_IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "change_id", "submitted_at"})
+Matched = list[tuple[Version, SeriesRow | None]]
+
+
+def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
+    """Bring all series of a thread up to date; `facts` has all that `rows.unread()` asked for.
+
+    The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes.
+    """
+    open_versions = [v for v in rows.versions if not rows.settled & {p.key for p in v.postings}]
+    matched = _match(open_versions, [row for row in rows.series if row.open])
+    _drop_unmatched(rows, matched)
+    homeless: set[int] = set()
+    for version, row in matched:
+        if not _write(rows, facts, version, row):
+            homeless |= {p.key for p in version.postings}
+    used = rows.settled | {p.key for v, _ in matched for p in v.postings} - homeless
+    closed = [row for row in rows.series if not row.open]
+    for version in rows.versions:
+        if version.cover and version.cover.key not in used and rows.settled & {p.key for p in version.own}:
+            used |= add_late_cover(rows, facts, version, closed)
+    for row in closed:
+        _update_trailers(rows, row)
+    for patch in rows.unread_patches():
+        Patch.objects.filter(pk=patch.pk).update(**facts[patch.message_id].columns)
+    explain_unused(rows, used, homeless)
+
+
+def _match(versions: list[Version], open_rows: list[SeriesRow]) -> Matched:
+    """Each version with the open series that shares most mails with it, of the same number where there is one."""
+    left = {row.series.pk: row for row in open_rows}
+    members = {pk: row.mails for pk, row in left.items()}
+    owner: dict[int, list[int]] = {}
+    for pk, mails in members.items():
+        for mail in mails:
+            owner.setdefault(mail, []).append(pk)
+    found: Matched = []
+    for version in versions:
+        keys = {p.key for p in version.postings}
+        near = {pk for key in keys for pk in owner.get(key, []) if pk in left}
+        ranked = sorted(near, key=lambda pk: (left[pk].series.version != version.version, -len(members[pk] & keys), pk))
+        found.append((version, left.pop(ranked[0]) if ranked else None))
+    return found
+
+
+def _drop_unmatched(rows: ThreadRows, matched: Matched) -> None:
+    """An incomplete series all of whose mails turned out to belong to others never was one."""
+    kept = {row.series.pk for _, row in matched if row}
+    for row in rows.series:
+        if row.series.state == State.INCOMPLETE and row.series.pk not in kept:
+            log.info("series_merged", trace=row.series.trace, series=row.series.pk)
+            row.series.delete()
+    gone = [row for row in rows.series if row.series.pk is None]
+    rows.series = [row for row in rows.series if row not in gone]
+
+
+def _write(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, row: SeriesRow | None) -> bool:
+    """Make or update one series; False if another one begins with the same Message-ID already."""
+    fields = series_fields(rows, facts, version)
+    if is_taken(fields, row.series if row else None):
+        if row and row.series.state == State.INCOMPLETE:
+            row.series.delete()
+        return False
+    reason = _reason(rows, version)
+    if row is None:
+        row = SeriesRow(Series.objects.create(state=State.INCOMPLETE, reason=reason, **fields).record_creation(), {})
+        changed = set(fields)
+    else:
+        if row.series.state == State.INCOMPLETE:
+            fields["reason"] = reason
+        changed = _update(row.series, fields)
+    _write_patches(rows, facts, version, row)
+    _update_trailers(rows, row)
+    if version.complete:
+        _complete(version, row.series)
+    elif changed & _IDENTITY:
+        # What is known of it now may tell that its next version is there already.
+        supersede(row.series)
+    return True
+
+
+def _update(series: Series, fields: Mapping[str, Any]) -> set[str]:
+    """Store what differs; returns the names of the columns."""
+    changed = {name: value for name, value in fields.items() if getattr(series, name) != value}
+    if changed:
+        Series.objects.filter(pk=series.pk, state=series.state).update(**changed)
+    for name, value in changed.items():
+        setattr(series, name, value)
+    return set(changed)
+
+
+def _write_patches(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, row: SeriesRow) -> None:
+    wanted = {posting.index: posting for posting in version.patches}
+    wrong = {i: p for i, p in row.patches.items() if i not in wanted or wanted[i].key != p.message_id}
+    if wrong:
+        Patch.objects.filter(pk__in=[patch.pk for patch in wrong.values()]).delete()
+    for index in wrong:
+        del row.patches[index]
+    new = {i: _patch(rows, facts, row.series, p) for i, p in wanted.items() if i not in row.patches}
+    Patch.objects.bulk_create(new.values(), batch_size=_AT_A_TIME)
+    row.patches |= new
+
+
+def _patch(rows: ThreadRows, facts: Mapping[int, MailFacts], series: Series, posting: Posting) -> Patch:
+    message = rows.messages[posting.key]
+    return Patch(
+        series=series,
+        index=posting.index,
+        message=message,
+        subject=parse_subject(message.subject).title,
+        trailers=rows.followups.of_patch(message, rows.messages.get(series.cover_id or 0)),
+        **facts[posting.key].columns,
+    )
+
+
+def _update_trailers(rows: ThreadRows, row: SeriesRow) -> None:
+    """Answers bring trailers to every series, whatever became of it."""
+    cover = rows.messages.get(row.series.cover_id or 0)
+    changed = []
+    for patch in row.patches.values():
+        message = rows.messages.get(patch.message_id)
+        found = rows.followups.of_patch(message, cover) if message else patch.trailers
+        if found != patch.trailers:
+            patch.trailers = found
+            changed.append(patch)
+    Patch.objects.bulk_update(changed, ["trailers"], batch_size=_AT_A_TIME)
+    ordered = [row.patches[index].trailers for index in sorted(row.patches)]
+    together = rows.followups.of_series(ordered, cover)
+    if together != row.series.trailers:
+        row.series.trailers = together
+        Series.objects.filter(pk=row.series.pk).update(trailers=together)
+
+
+def _reason(rows: ThreadRows, version: Version) -> str:
+    reason = f"{len(version.patches)} of {version.total} patches"
+    deleted = [p for p in (*version.postings, *version.carried) if rows.is_deleted(p.key)]
+    if deleted:
+        reason += f"; the archive deleted <{deleted[0].message_id}>"
+    if version.complete and version.settles_at:
+        reason += f"; others may follow until {version.settles_at:%Y-%m-%d %H:%M} UTC"
+    return reason
+
+
+def _complete(version: Version, series: Series) -> None:
+    if series.state == State.SUPERSEDED:
+        # Now that all of it is known, its next version may turn out to be another one.
+        supersede(series)
+    elif version.settles_at is None or version.settles_at <= clock.now():
+        settle_series(series)

@@ -1,0 +1,1 @@
+"""Who sent a mail, what proves it, and whose patches may run."""

@@ -1,0 +1,218 @@
+"""Trust: whether a series may run without a person's approval.
+
+Everyone who sent a mail of it must be trusted, and every mail proved to be from its sender. All else stays held, with
+what is missing in the reason.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from server.core import clock
+from server.core.locks import advisory_lock
+from server.core.tasks import enqueue
+from server.sources.messages.joining import lock_mail
+from server.sources.models import MailingList, Message, Series, TrustedSender
+from server.sources.series.superseding import supersede
+from server.sources.trust.authentication import prove_by_results
+from server.sources.trust.dkim_keys import Lookup, look_up_key, remembering
+from server.sources.trust.dkim_proof import prove_by_dkim
+from server.sources.trust.proofs import Proof, UnprovableError, read_mail
+from server.sources.trust.senders import Maintainers, trusted_addresses
+
+log = structlog.get_logger(__name__)
+State = Series.State
+
+# Shorter than the time limit of the task: what is left is proved the next time.
+_SECONDS = 150.0
+# Name servers that do not answer are asked again after a minute, then after as long as it has been tried already, but
+# four times a day at least, and for three days.
+_FIRST_PAUSE = timedelta(minutes=1)
+_LONGEST_PAUSE = timedelta(hours=6)
+_LONGEST_TRIAL = timedelta(days=3)
+# A sender who becomes trusted does not start what nobody waits for any more.
+_WORTH_CHECKING = timedelta(days=7)
+_LONGEST_REASON = 4000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of all senders together, for people to read."""
+
+    trusted: bool
+    reason: str
+
+
+def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
+    """Prove the senders of a held series and let it run if all of them are trusted; else its reason says why not.
+
+    Asks name servers, so it must not run inside a transaction. Killed anywhere and repeated, it goes on.
+    """
+    with advisory_lock(f"sources.trust.{series.pk}") as free:
+        series.refresh_from_db()
+        if not free or series.state != State.HELD:
+            return
+        mails = _mails_of(series)
+        _prove(series, mails, remembering(lookup))
+        verdict = judge(series, mails)
+        _settle(series, mails, verdict)
+        log.info("series_checked", trace=series.trace, series=series.pk, trusted=verdict.trusted, reason=verdict.reason)
+
+
+def _mails_of(series: Series) -> list[Message]:
+    """The cover letter and all patches, without their texts: thousands of large ones would not fit into memory."""
+    rows = Message.objects.filter(pk__in=_mail_ids(series))
+    return list(rows.select_related("mailing_list").defer("raw", "references").order_by("pk"))
+
+
+def _mail_ids(series: Series) -> set[int]:
+    cover = {series.cover_id} if series.cover_id else set()
+    return cover | set(series.patches.values_list("message_id", flat=True))
+
+
+def _prove(series: Series, mails: list[Message], lookup: Lookup) -> None:
+    """Note on each mail whether its sender is proved; those that are settled already are not looked at again."""
+    end = time.monotonic() + _SECONDS
+    patient = clock.now() - series.state_since < _LONGEST_TRIAL
+    for mail in mails:
+        if mail.authentic is not None or time.monotonic() > end:
+            continue
+        proof = prove_mail(mail, lookup)
+        if proof.proved is None and not patient:
+            proof = Proof(proved=False, how=f"{proof.how}, for {_LONGEST_TRIAL.days} days")
+        mail.authentic, mail.authenticity = proof.proved, proof.how[:_LONGEST_REASON].replace("\0", "")
+        mail.save(update_fields=["authentic", "authenticity"])
+
+
+def prove_mail(mail: Message, lookup: Lookup) -> Proof:
+    """Whether `mail` is from its sender: its archive is trusted to know, or a server, or a signature says so."""
+    if mail.mailing_list.proof == MailingList.Proof.ARCHIVE:
+        return Proof(proved=True, how=f"the archive {mail.mailing_list} proves its senders")
+    # Not mail.raw: the row would keep the text.
+    raw = bytes(Message.objects.values_list("raw", flat=True).get(pk=mail.pk))
+    sender = mail.sender_address
+    if not raw:
+        return Proof(proved=False, how="its text was deleted")
+    noted = ""
+    if settings.AUTHSERV_IDS:
+        try:
+            proof = prove_by_results(read_mail(raw), sender=sender, servers=settings.AUTHSERV_IDS)
+        except UnprovableError as error:
+            return Proof(proved=False, how=str(error))
+        if proof.proved:
+            return proof
+        noted = f"; {proof.how}" if proof.how else ""
+    proof = prove_by_dkim(raw, sender=sender, received_at=mail.received_at, lookup=lookup)
+    return proof if proof.proved else Proof(proved=proof.proved, how=proof.how + noted)
+
+
+# --- judging -------------------------------------------------------------------------
+
+
+def judge(series: Series, mails: list[Message]) -> Verdict:
+    """Every sender of `mails` with what speaks for it and what is missing. Reads rows and MAINTAINERS only."""
+    senders: dict[str, list[Message]] = {}
+    for mail in mails:
+        senders.setdefault(mail.sender_address.lower(), []).append(mail)
+    listed = trusted_addresses(senders)
+    maintainers = Maintainers(series)
+    good, bad = [], []
+    for sender, own in sorted(senders.items()):
+        doubt = "" if sender in listed else maintainers.doubt(sender)
+        if doubt:
+            bad.append(f"{sender} is not a trusted sender: not on the list, {doubt}")
+        bad.extend(_unproved(sender, own))
+        role = "on the list of trusted senders" if sender in listed else "maintainer of all that is changed"
+        good.append(f"{sender} is {role}, {_how(own)}")
+    if not mails:
+        bad.append("it has no mails")
+    waiting = any(mail.authentic is None for mail in mails)
+    end = "the check is repeated" if waiting else "a person must approve"
+    return Verdict(not bad, ("; ".join(good) if not bad else f"{'; '.join(bad)}: {end}")[:_LONGEST_REASON])
+
+
+def _unproved(sender: str, mails: list[Message]) -> Iterator[str]:
+    """One text for each reason, with how many mails it concerns."""
+    reasons: dict[str, int] = {}
+    for mail in mails:
+        if not mail.authentic:
+            reason = mail.authenticity or "not checked yet"
+            reasons[reason] = reasons.get(reason, 0) + 1
+    for reason, count in reasons.items():
+        yield f"{count} of {len(mails)} mails of {sender} not proved: {reason}"
+
+
+def _how(mails: list[Message]) -> str:
+    return ", ".join(dict.fromkeys(mail.authenticity for mail in mails))
+
+
+def _settle(series: Series, mails: list[Message], verdict: Verdict) -> None:
+    """Write the verdict down, unless the series has got another mail meanwhile: then it is checked again."""
+    now = clock.now()
+    with transaction.atomic():
+        # A version that becomes complete at this moment must see this one, or be seen by it.
+        lock_mail()
+        series.refresh_from_db()
+        if series.state != State.HELD or _mail_ids(series) != {mail.pk for mail in mails}:
+            return
+        if not verdict.trusted:
+            series.reason, series.checked_at = verdict.reason, now
+            series.save(update_fields=["reason", "checked_at"])
+        elif series.advance(State.READY, verdict.reason, checked_at=now):
+            enqueue("sources.apply_series", series.pk)
+        # What is proved to be of one author may replace more than what anybody could have written.
+        supersede(series)
+
+
+# --- checking again ------------------------------------------------------------------
+
+
+def series_to_check() -> list[int]:
+    """Ids of held series that were never checked, or whose senders name servers left open long enough ago."""
+    held = Series.objects.filter(state=State.HELD)
+    new = list(held.filter(checked_at=None).order_by("pk").values_list("pk", flat=True))
+    unclear = Q(patches__message__authentic=None) | Q(cover__isnull=False, cover__authentic=None)
+    open_ones = held.filter(unclear, checked_at__isnull=False).distinct().order_by("pk")
+    now = clock.now()
+    return new + [
+        pk
+        for pk, checked, since in open_ones.values_list("pk", "checked_at", "state_since")
+        if checked and now - checked >= min(max(_FIRST_PAUSE, checked - since), _LONGEST_PAUSE)
+    ]
+
+
+def check_again(held: QuerySet[Series]) -> int:
+    """Check the senders of held series anew: what proves or trusts them has changed. Returns how many."""
+    found = list(held.filter(state=State.HELD).values_list("pk", flat=True))
+    mails = Message.objects.filter(Q(patches__series__in=found) | Q(pk__in=held.filter(pk__in=found).values("cover")))
+    with transaction.atomic():
+        Message.objects.filter(pk__in=mails.values("pk"), authentic=False).update(authentic=None)
+        Series.objects.filter(pk__in=found, state=State.HELD).update(checked_at=None)
+        for pk in found:
+            enqueue("sources.check_series", pk)
+    return len(found)
+
+
+def trust_sender(*, address: str, note: str = "") -> TrustedSender:
+    """Put `address` on the list of trusted senders, or change its note; what it sent lately is checked again."""
+    known = TrustedSender.objects.filter(address__iexact=address).first()
+    sender = known or TrustedSender(address=address)
+    sender.note = note
+    sender.full_clean()
+    sender.save()
+    if known is None:
+        check_again(held_series_of(address))
+    return sender
+
+
+def held_series_of(address: str) -> QuerySet[Series]:
+    """Held series with a mail from `address` that came lately enough that somebody waits for them."""
+    sent = Q(patches__message__sender_address__iexact=address) | Q(cover__sender_address__iexact=address)
+    recent = Series.objects.filter(state=State.HELD, received_at__gte=clock.now() - _WORTH_CHECKING)
+    return Series.objects.filter(pk__in=recent.filter(sent).values("pk"))
