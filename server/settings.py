@@ -55,6 +55,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "server.core.middleware.LogContextMiddleware",
+    "server.core.visible_text.VisibleTextMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -132,7 +133,8 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
 # --- what this site does ------------------------------------------------------
-# Mail servers whose Authentication-Results count. They must remove those that mails from outside bring along.
+# Mail servers whose Authentication-Results count: SERVER, or LIST=SERVER for mails of one list. They must remove those
+# that mails from outside bring along.
 AUTHSERV_IDS = frozenset(name.lower() for name in env.list("TIDEMARK_AUTHSERV_IDS", default=[]))
 # Who is asked for the keys of mail domains: ADDRESS or IPV4:PORT; empty: the name servers of this host.
 DNS_SERVERS = env.list("TIDEMARK_DNS_SERVERS", default=[])
@@ -227,6 +229,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "ArtifactKind": "server.builds.models.Artifact.Kind",
         "FindingKind": "server.detection.models.Finding.Kind",
+        "HeadMoveKind": "server.sources.models.HeadMove.Kind",
+        "MessageKind": "server.sources.models.Message.Kind",
         "ProgressState": "server.api.v1.serializers.sources.PROGRESS_STATES",
     },
 }

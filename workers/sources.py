@@ -7,7 +7,7 @@ from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.sources.applying.application import apply_series
 from server.sources.archives import lists
-from server.sources.models import MailingList, Series, Tree
+from server.sources.models import MailingList, Message, Series, Tree
 from server.sources.series import grouping
 from server.sources.series.services import sweep_series
 from server.sources.trees import fetching as trees
@@ -63,6 +63,13 @@ def check_series(series_id: int) -> None:
             raise
         # The series stays held; the sweep tries again.
         log.warning("series_not_checked_yet", trace=series.trace, series=series.pk, reason=error.message)
+
+
+@shared_task(name="sources.prove_cover")
+def prove_cover(message_id: int) -> None:
+    cover = Message.objects.filter(pk=message_id, kind=Message.Kind.COVER).first()
+    if cover is not None:
+        trust.prove_cover(cover=cover)
 
 
 @shared_task(name="sources.apply_series")

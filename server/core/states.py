@@ -61,6 +61,26 @@ class Stateful(models.Model):
             _record(self, before, to, reason)
         return True
 
+    def note(self, reason: str, **fields: Any) -> bool:
+        """Stay in the state this object was read in, for another reason, setting `fields` too.
+
+        Only a reason that is new becomes a line of the history. Returns False, and changes nothing, if another process
+        moved the row first.
+        """
+        manager = type(self)._default_manager
+        with transaction.atomic():
+            known = manager.select_for_update(of=("self",)).filter(pk=self.pk, state=self.state).values_list("reason")
+            old = known.first()
+            if old is None:
+                return False
+            manager.filter(pk=self.pk).update(reason=reason, **fields)
+            self.reason = reason
+            for name, value in fields.items():
+                setattr(self, name, value)
+            if old[0] != reason:
+                _record(self, self.state, self.state, reason)
+        return True
+
 
 def _record(row: Stateful, before: str, after: str, reason: str) -> None:
     subject = str(row._meta.model_name)

@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from server.core.addresses import without_credentials
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin, each
 from server.sources import admin_policy
 from server.sources.models import (
@@ -40,19 +41,27 @@ class BranchInline(PartsInline):
 
 @admin.register(Tree)
 class TreeAdmin(KeptAdmin):
-    list_display = ["name", "url", "enabled", "priority", "rebasing", "fetched_at", "failing_since"]
+    list_display = ["name", "address", "enabled", "priority", "rebasing", "fetched_at", "failing_since"]
     list_filter = ["enabled", "rebasing"]
     search_fields = ["name", "url"]
     readonly_fields = _WATCHER_FACTS
     inlines = [BranchInline]
 
+    @admin.display(description="URL", ordering="url")
+    def address(self, tree: Tree) -> str:
+        return without_credentials(tree.url)
+
 
 @admin.register(MailingList)
 class MailingListAdmin(KeptAdmin):
-    list_display = ["name", "url", "enabled", "proof", "moderated", "fetched_at", "failing_since"]
+    list_display = ["name", "inbox", "enabled", "proof", "moderated", "fetched_at", "failing_since"]
     list_filter = ["enabled", "proof", "moderated"]
     search_fields = ["name", "url", "address"]
     readonly_fields = _WATCHER_FACTS
+
+    @admin.display(description="URL", ordering="url")
+    def inbox(self, mailing_list: MailingList) -> str:
+        return without_credentials(mailing_list.url)
 
     def save_model(self, request: HttpRequest, obj: MailingList, form: Any, change: bool) -> None:  # noqa: FBT001 (as Django calls it)
         super().save_model(request, obj, form, change)

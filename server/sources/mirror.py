@@ -1,6 +1,7 @@
 """The one bare repository that holds all watched trees and all applied series, and the names of its refs."""
 
 from pathlib import Path
+from uuid import uuid4
 
 from django.conf import settings
 
@@ -15,6 +16,17 @@ _AT_ONCE = 1000
 # A subject is a line; one that fills pages is somebody's joke.
 _LONGEST_SUBJECT = 1000
 _LONGEST_AUTHOR = 300
+# Upkeep, not git, decides when objects go; builders may ask for any commit by its id.
+_CONFIG = """\
+[core]
+\trepositoryformatversion = 0
+\tfilemode = true
+\tbare = true
+[gc]
+\tauto = 0
+[uploadpack]
+\tallowAnySHA1InWant = true
+"""
 
 
 def mirror() -> Repository:
@@ -27,10 +39,11 @@ def bare_repository(path: Path) -> Repository:
     repository = Repository(path)
     if not ((path / "HEAD").exists() and (path / "config").exists()):
         path.mkdir(parents=True, exist_ok=True)
+        # Before git makes HEAD, so that one that was cut off here is never taken for whole.
+        written = path / f"config.{uuid4().hex}"
+        written.write_text(_CONFIG)
+        written.replace(path / "config")
         run("init", "--quiet", "--bare", "--template=", str(path), cwd=path)
-        # Upkeep, not git, decides when objects go; builders may ask for any commit by its id.
-        repository.output("config", "gc.auto", "0")
-        repository.output("config", "uploadpack.allowAnySHA1InWant", "true")
     return repository
 
 

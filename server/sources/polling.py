@@ -1,9 +1,12 @@
 """When a watched source is asked again, and what is noted of each try. The same for trees and lists."""
 
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import structlog
+from django.db import Error
 
 from server.core import clock
 from server.core.addresses import without_credentials
@@ -18,21 +21,30 @@ _LONGEST_PAUSE = timedelta(hours=1)
 _MOST_DOUBLINGS = 12
 # A server that comes back must not be met by everyone who waited for it at the same moment.
 _SPREAD = 0.25
+# Hosts of one service may differ so much. A last try further in the future was noted while a clock was wrong.
+_SKEW = timedelta(minutes=1)
+_LONGEST_REASON = 500
 
 Source = Tree | MailingList
 
 
 def is_due(source: Source, now: datetime) -> bool:
-    return source.polled_at is None or now >= next_try(source)
+    if source.polled_at is None or source.polled_at > now + _SKEW:
+        return True
+    return now >= next_try(source)
 
 
 def next_try(source: Source) -> datetime:
-    """A poll's pause after the last try; one that fails waits twice as long each time, an hour at most."""
+    return (source.polled_at or clock.now()) + pause_of(source)
+
+
+def pause_of(source: Source) -> timedelta:
+    """That of its polls; one that fails waits twice as long each time, an hour at most."""
     pause = timedelta(seconds=source.poll_seconds)
     if source.failures:
         longer = min(pause * 2 ** min(source.failures, _MOST_DOUBLINGS), _LONGEST_PAUSE)
         pause = max(pause, longer * (1 - _SPREAD * _chance(source)))
-    return (source.polled_at or clock.now()) + pause
+    return pause
 
 
 def _chance(source: Source) -> float:
@@ -61,6 +73,19 @@ def note_failure(source: Source, error: str) -> None:
         failures=source.failures,
         failing_since=str(source.failing_since),
     )
+
+
+@contextmanager
+def unforeseen_noted(source: Source) -> Iterator[None]:
+    """An error that nobody foresaw is raised, but noted first: else no alarm tells of it, and no pause grows."""
+    try:
+        yield
+    except Exception as error:
+        try:
+            note_failure(source, f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+        except Error:
+            log.warning("failure_not_noted", kind=type(source).__name__, name=source.name)
+        raise
 
 
 def _note(source: Source, error: str) -> None:

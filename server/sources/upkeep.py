@@ -11,6 +11,7 @@ from django.conf import settings
 
 from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
+from server.sources.archives.copies import UNCLEAN
 from server.sources.mirror import bare_repository
 
 log = structlog.get_logger(__name__)
@@ -26,6 +27,9 @@ _LITTER_AGE = 24 * 3600.0
 _LOCK_AGE = 15 * 60.0
 # Rolling up packs of all of the kernel takes minutes, once in months. What does not fit goes on in an hour.
 _SECONDS = 1200.0
+# A fetch may just be bringing objects that no ref holds yet: only those that were older than a day go.
+_PRUNE = "--prune=1.day.ago"
+_UNCLEAN_AGE = 25 * 3600.0
 _TEMPORARY = re.compile(r"(tmp_|\.tmp-|tmp-|incoming-)")
 _KEEPER = b"fetch-pack "
 
@@ -38,14 +42,19 @@ def tend_all() -> None:
     for path in [state / "mirror.git", *sorted((state / "lists").glob("*/*.git"))]:
         left = end - time.monotonic()
         if (path / "HEAD").exists() and left > 1:
-            tend_repository(bare_repository(path), seconds=left)
+            try:
+                tend_repository(bare_repository(path), seconds=left)
+            except OSError as error:
+                # A file that nobody may delete is no reason to neglect the others.
+                log.warning("repository_not_tended", path=str(path), error=str(error))
 
 
 def tend_repository(repository: Repository, *, seconds: float = _SECONDS) -> list[str]:
     """Do what is due; returns what was done, nothing when nothing was to do. One process at a time does it.
 
     Harmless to fetches and readers beside it and when killed: git puts a new pack in place before it deletes those
-    whose objects it holds, and nothing is ever pruned. A step that fails or takes too long is tried again next time.
+    whose objects it holds. Nothing is ever pruned but what an archive has purged. A step that fails or takes too long
+    is tried again next time.
     """
     with advisory_lock(f"sources.tend.{repository.git_dir}") as free:
         if not free:
@@ -69,7 +78,13 @@ def _due(git_dir: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Steps as they fall due, each looked for after the one before was done."""
     objects = git_dir / "objects"
     loose = len(list((objects / "17").glob("*")))
-    if len(_packs(objects)) > _MANY_PACKS or loose > _MANY_LOOSE_IN_ONE:
+    unclean = git_dir / UNCLEAN
+    if unclean.exists():
+        # Packed with others, what was purged would look young.
+        if _age(unclean, time.time()) > _UNCLEAN_AGE:
+            yield "let go of purged mails", ("gc", "--quiet", _PRUNE)
+            unclean.unlink(missing_ok=True)
+    elif len(_packs(objects)) > _MANY_PACKS or loose > _MANY_LOOSE_IN_ONE:
         # Geometric: the small packs become one, the large ones stay as they are until they are outgrown.
         yield "packed objects", ("repack", "--geometric=2", "-d", "--quiet")
     if sum(1 for path in (git_dir / "refs").rglob("*") if path.is_file()) > _MANY_LOOSE_REFS:
@@ -100,7 +115,7 @@ def _litter(git_dir: Path) -> Iterator[Path]:
     """Files that killed processes left: half-written packs and objects, marks that keep a pack, locks of refs."""
     now = time.time()
     objects = git_dir / "objects"
-    for path in [*objects.glob("*"), *objects.glob("*/*")]:
+    for path in [*objects.glob("*"), *objects.glob("*/*"), *objects.glob("info/commit-graphs/*")]:
         temporary = _TEMPORARY.match(path.name) or (path.suffix == ".keep" and _is_left_by_fetch(path))
         if temporary and _age(path, now) > _LITTER_AGE:
             yield path

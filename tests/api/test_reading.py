@@ -235,6 +235,29 @@ def test_wrong_filter_is_a_problem_that_names_the_parameter(client: Client) -> N
     assert list(response.json()["errors"]) == ["state"]
 
 
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        ("api-series-list", {"base_certain": "ture"}),
+        ("api-message-list", {"explained": "2"}),
+        ("api-branch-list", {"deleted": "none"}),
+        ("api-machine-list", {"virtual": "no, never"}),
+        ("api-message-list", {"thread": "1.5"}),
+        ("api-finding-list", {"series": "1e3"}),
+    ],
+)
+def test_misspelt_filter_does_not_answer_with_all_rows(client: Client, name: str, query: dict[str, str]) -> None:
+    response = client.get(reverse(name), query)
+    assert response.status_code == 400
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert list(response.json()["errors"]) == list(query)
+
+
+@pytest.mark.parametrize("word", ["true", "True", "1", "false", "0", ""])
+def test_filter_takes_the_usual_words_for_yes_and_no(client: Client, word: str) -> None:
+    assert client.get(reverse("api-series-list"), {"base_certain": word}).status_code == 200
+
+
 def test_reading_changes_nothing(client: Client) -> None:
     assert client.post(reverse("api-series-list"), {}).status_code == 405
 

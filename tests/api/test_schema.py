@@ -31,6 +31,11 @@ def test_every_endpoint_is_described(description: dict[str, Any]) -> None:
             assert f"/api/v1/{pattern}" in described, name
 
 
+def test_every_choice_has_a_name_of_its_own(description: dict[str, Any]) -> None:
+    names = description["components"]["schemas"]
+    assert [name for name in names if re.fullmatch(r"\w+[0-9a-f]{3}Enum", name)] == []
+
+
 def test_no_description_speaks_of_how_the_service_is_written(description: dict[str, Any]) -> None:
     assert "serializer" not in str(description).lower()
 

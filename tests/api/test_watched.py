@@ -24,6 +24,7 @@ def read(client: Client, name: str, *args: Any, **query: Any) -> Any:
 def tree() -> Tree:
     """A tree with one branch that was forced an hour ago, a tag and a choice of two days ago."""
     tree = build_tree("mm", url="https://bob:hunter2@git.example.org/mm.git", heads_per_day=3, failures=2)
+    Tree.objects.filter(pk=tree.pk).update(merges_by=["grace@example.org"])
     old, new = build_revision(tree), build_revision(tree)
     branch = Branch.objects.create(tree=tree, name="mm-new", head=new, head_at=clock.now())
     at = clock.now() - timedelta(hours=1)
@@ -78,7 +79,7 @@ def test_tree_tells_its_policy_and_no_password(client: Client, tree: Tree) -> No
     assert b"hunter2" not in response.content
     told = response.json()
     assert told["url"] == "https://git.example.org/mm.git"
-    assert (told["heads_per_day"], told["failures"]) == (3, 2)
+    assert (told["heads_per_day"], told["merges_by"], told["failures"]) == (3, ["grace@example.org"], 2)
     assert [branch["name"] for branch in told["branches"]] == ["mm-new"]
 
 

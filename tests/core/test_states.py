@@ -31,6 +31,31 @@ def test_every_step_leaves_one_line_of_history_with_the_trace() -> None:
 
 
 @pytest.mark.django_db
+def test_a_new_reason_for_the_same_state_is_a_line_of_history_and_an_old_one_is_not() -> None:
+    build = build_build(state=BuildState.WANTED)
+    since = build.state_since
+    assert build.note("waits for a builder")
+    assert build.note("waits for a builder")
+    build.refresh_from_db()
+    assert (build.state, build.reason, build.state_since) == (BuildState.WANTED, "waits for a builder", since)
+    lines = Transition.objects.filter(subject="build", subject_id=build.pk)
+    assert [(line.before, line.after, line.reason) for line in lines] == [
+        ("", "wanted", ""),
+        ("wanted", "wanted", "waits for a builder"),
+    ]
+
+
+@pytest.mark.django_db
+def test_a_reason_noted_after_somebody_else_moved_the_row_changes_nothing() -> None:
+    build = build_build(state=BuildState.WANTED)
+    late = Build.objects.get(pk=build.pk)
+    build.advance(BuildState.DISPATCHED, "attempt 1")
+    assert not late.note("too late")
+    build.refresh_from_db()
+    assert build.reason == "attempt 1"
+
+
+@pytest.mark.django_db
 def test_step_that_is_not_allowed_is_a_programming_error() -> None:
     build = build_build(state=BuildState.FAILED)
     with pytest.raises(ValueError, match="no way from failed to running"):

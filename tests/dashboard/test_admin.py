@@ -9,7 +9,7 @@ from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.reports.models import Report
 from server.sources.models import Series
-from tests.builders import build_series
+from tests.builders import build_list, build_series, build_tree
 from tests.scenarios import busy_site
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
@@ -64,6 +64,15 @@ def test_sent_report_cannot_be_rejected(admin_client: Client) -> None:
     assert "0 done" in act(admin_client, "/admin/reports/report/", "reject", report.pk)
     report.refresh_from_db()
     assert report.state == Report.State.SENT
+
+
+def test_lists_in_the_admin_show_no_password(admin_client: Client) -> None:
+    build_list(url="https://bob:hunter2@lore.example.org/linux-mm")
+    build_tree("other", url="https://bob:hunter2@git.example.org/other.git")
+    for page, host in (("tree", "git.example.org"), ("mailinglist", "lore.example.org")):
+        text = admin_client.get(f"/admin/sources/{page}/").content.decode()
+        assert host in text
+        assert "hunter2" not in text
 
 
 def test_token_is_revoked_and_its_digest_never_shown(admin_client: Client) -> None:

@@ -44,6 +44,13 @@ def test_series_under_way_say_at_which_stage_they_are(reader: Reader) -> None:
     assert "0 of 2 machines, 1 of 8 boots measured" in text
 
 
+def test_series_at_work_are_not_hidden_by_held_ones(reader: Reader) -> None:
+    build_series(subject="mm: Add folio_frob()", state=Series.State.READY, reason="looking for its base")
+    for number in range(21):
+        build_series(subject=f"mm: Wait {number}", state=Series.State.HELD, checked_at=clock.now())
+    assert "folio_frob" in reader.read("/")
+
+
 def test_failed_series_leaves_the_home_page_after_some_days(reader: Reader) -> None:
     series = build_series(subject="mm: Add folio_frob()", state=Series.State.REFUSED, reason="does not apply")
     assert "folio_frob" in reader.read("/")
@@ -59,6 +66,16 @@ def test_failing_watcher_says_since_when_and_why(reader: Reader) -> None:
     text = reader.read("/")
     assert "failing" in text
     assert "fatal: no route to host" in text
+    Tree.objects.update(last_error="fatal: " + "word " * 100)
+    assert "word " * 80 not in reader.read("/")
+    assert "word " * 80 in reader.read("/status/")
+
+
+def test_watcher_that_was_never_polled_is_not_called_slow(reader: Reader) -> None:
+    build_tree("mm")
+    text = reader.read("/")
+    assert "not polled yet" in text
+    assert "longer than its interval" not in text
 
 
 def test_watcher_that_stopped_without_an_error_is_late(reader: Reader) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from server.core import clock
 from server.sources.models import MeasureRule, Message, Patch, Series, Thread
 from tests.builders import build_message, build_revision, build_series, build_tree
 from tests.dashboard.conftest import Reader
@@ -58,6 +59,19 @@ def test_held_series_that_is_not_checked_yet_waits_for_nobody(reader: Reader) ->
     assert "its senders are being checked" in text
     assert "senders not checked yet" in reader.read("/series/")
     assert '<span class="state held">' not in text.split('id="approval"')[0]
+
+
+@pytest.mark.parametrize("state", Series.State.values)
+def test_page_says_state_time_and_reason(reader: Reader, state: str) -> None:
+    series = build_series(state=state, reason="because of the moon", checked_at=clock.now())
+    top = " ".join(reader.read(page_of(series)).split()).split('<ol class="stages">')[0]
+    assert f">{Series.State(state).label}</span> since <time" in top
+    assert top.count("because of the moon") == 1
+
+
+def test_name_cannot_turn_the_address_after_it_round(reader: Reader) -> None:
+    series = build_series(author_name="\u202eada", author_address="gro.lenrek@ada")
+    assert "[U+202E]ada" in reader.read(page_of(series))
 
 
 def test_patch_shows_author_diffstat_paths_and_trailers(reader: Reader) -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from server.core import clock
+from server.core.errors import DomainError
+from server.sources.applying.application import apply_series
+from server.sources.bases import announced
 from server.sources.bases.places import Clues, Rank, places_for
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import HeadMove, MailingList, Series, Tree
 from server.sources.trees.fetching import fetch_tree
 from tests.builders import build_list
-from tests.sources.applying import applied, base_of, commits_of, with_trailer
+from tests.sources.applying import applied, base_of, commits_of, store, with_trailer
 from tests.sources.posting import DIFF, Upstream, lines, mail, small_tree, two_patches
 
 S = Series.State
@@ -70,6 +73,33 @@ def test_base_commit_that_the_branch_was_forced_away_from_is_taken(ready: Mailin
         assert (base_of(series), series.base_certain) == (yesterday, True)
         assert series.base_how.endswith("in stable/master as it was before")
         Series.objects.update(state=S.SUPERSEDED)
+
+
+def test_base_commit_may_be_named_by_the_object_of_its_tag(ready: MailingList, upstream: Upstream) -> None:
+    commits = two_patches(upstream)
+    head = upstream.git("rev-parse", "HEAD")
+    upstream.git("-c", "user.name=x", "-c", "user.email=x@x", "tag", "-a", "-m", "A tag", "v1")
+    Tree.objects.update(tag_patterns=["v*"])
+    fetch_tree(tree=Tree.objects.get())
+    series = applied(ready, with_trailer(upstream.mails(commits), f"base-commit: {upstream.git('rev-parse', 'v1')}"))
+    assert series.state == S.APPLIED, series.reason
+    assert (base_of(series), series.base_certain) == (head, True)
+
+
+def test_mirror_that_is_too_slow_as_yet_does_not_refuse_a_base_commit(
+    ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = upstream.git("rev-parse", "HEAD")
+    series = store(ready, upstream.mails(two_patches(upstream), f"--base={head}"))
+    with monkeypatch.context() as patched:
+        patched.setattr(announced, "_SECONDS", 0.0)
+        for _ in range(4):
+            Series.objects.update(tried_at=clock.now() - timedelta(hours=1))
+            with pytest.raises(DomainError, match=f"which branches hold base-commit {head} is not known yet"):
+                apply_series(series=series)
+    Series.objects.update(tried_at=clock.now() - timedelta(hours=1))
+    apply_series(series=series)
+    assert (series.state, base_of(series), series.base_certain) == (S.APPLIED, head, True)
 
 
 def test_base_commit_that_is_a_patch_of_ours_is_taken_and_stays_foreign_code(

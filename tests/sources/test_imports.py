@@ -122,7 +122,8 @@ def test_pipe_of_a_mail_server_stores_one_mail_once(
     assert sent_tasks[0] == ("sources.group_threads", ())
 
 
-def test_mail_goes_to_the_list_that_it_was_sent_to(linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mail_goes_to_the_list_that_it_was_sent_to(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    linux_mm = build_list()
     other = build_list("linux-arm", address="linux-arm@lists.example.org")
     piped(monkeypatch, mail("by To", message_id="to@x"))
     piped(monkeypatch, mail("by List-Id", message_id="id@x", headers="List-Id: Arm <linux-arm.lists.example.org>\n"))

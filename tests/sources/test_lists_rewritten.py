@@ -114,6 +114,22 @@ def test_rewritten_history_brings_no_deleted_mail_back(linux_mm: MailingList, ar
     assert content("letter-0@example.org") == [b""]
 
 
+def test_mails_that_a_history_lacked_for_a_while_are_back_with_it(linux_mm: MailingList, archive: Archive) -> None:
+    mails = letters(5)
+    archive.add(*mails)
+    archive.delete(mails[1])
+    archive.add(*letters(1, start=5))
+    read_list(mailing_list=linux_mm)
+    archive.rewrite(mails[0], mails[2], *letters(1, start=5))
+    assert read_list(mailing_list=linux_mm).deleted == 2
+    archive.rewrite(*mails)
+    archive.delete(mails[1])
+    archive.add(*letters(1, start=5))
+    read_list(mailing_list=linux_mm)
+    assert all(content(f"letter-{n}@example.org") == [mails[n]] for n in (0, 2, 3, 4))
+    assert content("letter-1@example.org") == [b""]
+
+
 def test_reader_killed_between_rewriting_and_settling_goes_on(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,25 @@ def test_limit_counts_the_heads_of_a_day(tree: Tree, upstream: Upstream, monkeyp
     assert len(wanted(tree)) == 3
 
 
+def test_head_that_the_limit_left_out_is_wanted_when_the_day_is_over_and_it_still_stands(
+    tree: Tree, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.heads_per_day = 1
+    fetch_tree(tree=tree)
+    passed_by = upstream.commit({"README": "passed by\n"})
+    fetch_tree(tree=tree)
+    head = upstream.commit({"README": "left out\n"})
+    for _ in range(2):
+        fetch_tree(tree=tree)
+        assert len(wanted(tree)) == 1
+    later = clock.now() + timedelta(hours=25)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    for _ in range(2):
+        assert fetch_tree(tree=tree) == []
+        assert [sha for sha, _, _ in wanted(tree)][1:] == [head]
+    assert passed_by not in [sha for sha, _, _ in wanted(tree)]
+
+
 def test_newest_head_wins_when_several_come_at_once(tree: Tree, upstream: Upstream) -> None:
     tree.heads_per_day = 1
     tree.branch_patterns = ["*"]

@@ -1,16 +1,22 @@
 """Series that need other patches below them: found, proved, in order, waited for, and refused in a circle."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from server.core import clock
 from server.sources.applying.application import apply_series
+from server.sources.applying.patch_ids import patch_ids
+from server.sources.applying.prerequisites import find_needs
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import MailingList, Patch, Series, Tree
 from server.sources.trees.fetching import fetch_tree
+from tests.builders import build_list, build_series
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
-from tests.sources.posting import Upstream, git, lines
+from tests.sources.posting import DIFF, Upstream, git, lines
 
 S = Series.State
 
@@ -129,7 +135,7 @@ def test_series_waits_for_what_is_missing_and_goes_on_when_it_comes(
 def test_nothing_new_leaves_a_waiting_series_alone(ready: MailingList, second: list[bytes]) -> None:
     series = applied(ready, with_trailer(second, "prerequisite-message-id: <nobody@x>"))
     tried = clock.now() - timedelta(minutes=30)
-    Series.objects.update(tried_at=tried)
+    Series.objects.update(tried_at=tried, state_since=tried)
     Tree.objects.get().branches.update(head_at=tried - timedelta(minutes=1))
     apply_series(series=series)
     series.refresh_from_db()
@@ -170,3 +176,42 @@ def test_bad_prerequisite_is_refused_by_its_name(ready: MailingList, first: list
     assert series.state == S.REFUSED
     where = f"prerequisite patch 1/1 of <{id_of(bad)}>"
     assert series.reason == f"{where} touches .git/config, which is outside the tree"
+
+
+def test_forged_newer_version_does_not_hold_up_what_needs_the_true_one(
+    ready: MailingList, upstream: Upstream, first: list[bytes], second: list[bytes]
+) -> None:
+    named = with_trailer(first, "change-id: 20261101-first-abc")
+    store(ready, named)
+    forged = named[0].replace(b"[PATCH]", b"[PATCH v9]").replace(b"From: Ada Author <ada@", b"From: Eve <eve@", 1)
+    assert store(ready, [forged.replace(b"Message-Id: <", b"Message-Id: <eve")]).state == S.HELD
+    series = applied(ready, with_trailer(second, "prerequisite-change-id: 20261101-first-abc"))
+    assert series.state == S.APPLIED, series.reason
+    assert trees_of(series) == full_am(upstream, "master", [*first, *second])[1:]
+
+
+def test_series_that_name_each_others_patches_one_by_one_are_walked_once(
+    db: None, tmp_path: Path, django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]]
+) -> None:
+    """Each of five series needs all six patches of the one below it: 6^4 ways lead to the last."""
+    mailing_list = build_list()
+    below: list[str] = []
+    for level in range(5):
+        series = build_series(mailing_list, state=S.READY, total=6, prerequisites=below, subject=f"Level {level}")
+        below = []
+        for patch in series.patches.all():
+            patch.patch_id = f"{patch.pk:040x}"
+            patch.save()
+            below.append(f"patch-id:{patch.patch_id}")
+    with django_assert_max_num_queries(150):
+        needs = find_needs(series, folder=tmp_path / "ids")
+    assert [patch.index for patch in needs.patches] == [1, 2, 3, 4, 5, 6] * 4
+    assert [patch.series.subject for patch in needs.patches[::6]] == [f"Level {level}" for level in range(4)]
+
+
+def test_text_of_one_patch_gives_no_patch_id_to_another(tmp_path: Path) -> None:
+    true = patch_ids([DIFF], folder=tmp_path / "alone")
+    eve = DIFF.replace("A large", "An evil")
+    forged = "".join(f"\ncommit {n:040x}\n{eve}" for n in range(1, 5))
+    assert patch_ids([DIFF, DIFF + forged], folder=tmp_path / "ids") == true * 2
+    assert patch_ids([DIFF + forged, DIFF, DIFF], folder=tmp_path / "ids") == true * 3

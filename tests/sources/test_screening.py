@@ -74,6 +74,8 @@ _HUGE = "patch 1/1 claims a hunk of more lines than any file has: a/README b/REA
         (_STOLEN, "patch 1/1 touches .git/config, which is outside the tree"),
         (_SYMLINK, "patch 1/1 touches a symbolic link: a/link b/link"),
         (_SUBMODULE, "patch 1/1 touches a submodule: a/sub b/sub"),
+        (_SYMLINK.replace("120000", " 0120777"), "patch 1/1 touches a symbolic link: a/link b/link"),
+        (_SUBMODULE.replace("160000", "+160000"), "patch 1/1 touches a submodule: a/sub b/sub"),
         (_BINARY, "patch 1/1 changes the binary file logo"),
         (diff("README", header="", hunk="-1,1073741824 +1,1073741824"), _HUGE),
         (diff("README", header="", hunk="-0,0 +1,99999999999999999999999"), _HUGE),
@@ -141,6 +143,39 @@ def test_what_a_stranger_left_is_read_only_if_it_is_a_file(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "pipe")
     found = {name: read_strange(tmp_path / name) for name in ("secret", "link", "pipe", "none", ".")}
     assert found == {"secret": b"secret", "link": b"", "pipe": b"", "none": b"", ".": b""}
+
+
+def test_more_copies_than_a_disk_holds_are_refused(tmp_path: Path) -> None:
+    copy = "diff --git a/README b/copy{0}\nsimilarity index 100%\ncopy from README\ncopy to copy{0}\n"
+    body = "Text.\n---\n" + "".join(copy.format(n) for n in range(60))
+    assert len(screened(tmp_path / "few", mail("[PATCH] x", body))) == 1
+    both = [mail(f"[PATCH {n}/2] x", body) for n in (1, 2)]
+    assert refusal(tmp_path / "screen", *both) == "the series copies more than 100 files"
+
+
+def test_text_that_takes_the_date_away_is_refused(tmp_path: Path) -> None:
+    """Else git would take the time of day, and each try would make other commits."""
+    assert refusal(tmp_path / "screen", mail("[PATCH] x", f"Date: \n\n{DIFF}")) == (
+        "patch 1/1 holds no usable diff: its text begins with a line Date: without a date"
+    )
+
+
+def test_git_am_reads_the_lines_that_were_screened(tmp_path: Path) -> None:
+    """Else git am would take off one CR more, and read a change that screening took for rubbish."""
+    [seen] = screened(tmp_path / "screen", mail("[PATCH] x", DIFF.replace("\n", "\r\r\n")))
+    assert b"\r" not in seen.content
+    assert seen.paths == {"README"}
+
+
+def test_blank_lines_at_the_end_of_a_patch_count(ready: MailingList, upstream: Upstream) -> None:
+    """Programs that cut blanks off leave empty lines of context, and not everybody has a signature."""
+    upstream.commit({"README": "A small tree.\n\n\n\n"})
+    fetch_tree(tree=Tree.objects.get())
+    body = DIFF.partition("@@")[0] + "@@ -1,4 +1,4 @@\n-A small tree.\n+A large tree.\n\n\n\n"
+    raw = mail("[PATCH] README: Grow", body)
+    series = applied(ready, [raw])
+    assert series.state == S.APPLIED, series.reason
+    assert trees_of(series) == full_am(upstream, "master", [raw])
 
 
 # --- forms that git does not read by itself -------------------------------------------

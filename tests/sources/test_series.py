@@ -55,14 +55,16 @@ def test_stranger_waits_for_a_person(linux_mm: MailingList, mails: list[bytes]) 
     series = Series.objects.get()
     assert series.state == Series.State.HELD
     assert "ada@example.org is not a trusted sender" in series.reason
+    with pytest.raises(CommandError, match="say why"):
+        call_command("approve_series", series.root_message_id, "--reason", " ")
     call_command("approve_series", f"<{series.root_message_id}>", "--reason", "known author")
     series.refresh_from_db()
     assert series.state == Series.State.READY
     assert series.reason.endswith("on the command line: known author")
     with pytest.raises(CommandError, match="not held"):
-        call_command("approve_series", series.root_message_id)
+        call_command("approve_series", series.root_message_id, "--reason", "again")
     with pytest.raises(CommandError, match="no series holds"):
-        call_command("approve_series", "nothing@example.org")
+        call_command("approve_series", "nothing@example.org", "--reason", "known author")
 
 
 @pytest.mark.django_db

@@ -103,6 +103,13 @@ def test_series_of_one_mail_is_found_by_any_of_its_mails(
 
 
 @pytest.mark.django_db
+def test_subject_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    build_series(subject="mm: \x1b[2J\x9b31m red")
+    call_command("series")
+    assert "mm: [U+001B][2J[U+009B]31m red" in capsys.readouterr().out
+
+
+@pytest.mark.django_db
 def test_applied_series_names_its_base_and_head() -> None:
     series = build_series(base_how="base-commit of the cover letter", base_certain=True)
     assert series.base is not None

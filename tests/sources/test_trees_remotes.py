@@ -167,7 +167,7 @@ def test_fetch_that_is_too_slow_says_how_to_do_it_by_hand(tree: Tree) -> None:
 def test_full_disk_stops_fetching_before_it_is_full(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remotes, "_ROOM", 2**60)
     fetch_tree(tree=tree)
-    assert "MB of disk are left for the mirror" in tree.last_error
+    assert "MB of disk are left for mirror.git" in tree.last_error
 
 
 def test_pack_above_the_limit_of_size_is_cut_off(

@@ -9,7 +9,7 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.git import Repository
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender
-from server.sources.trust import senders
+from server.sources.trust import checking, senders
 from server.sources.trust.checking import check_again, check_series, held_series_of, series_to_check, trust_sender
 from server.sources.trust.dkim_keys import DnsTroubleError
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
@@ -123,7 +123,11 @@ def test_named_server_s_word_counts_and_others_do_not(settings: Settings) -> Non
     series = posted(raw)
     check(series)
     assert series.state == HELD
-    settings.AUTHSERV_IDS = frozenset({"mx.example.net"})
+    settings.AUTHSERV_IDS = frozenset({"another=mx.example.net"})
+    check_again(Series.objects.all())
+    check(series)
+    assert series.state == HELD
+    settings.AUTHSERV_IDS = frozenset({f"{series.mailing_list.name}=mx.example.net"})
     check_again(Series.objects.all())
     assert check(series).endswith("signed by example.org (DKIM), mx.example.net says")
     assert series.state == READY
@@ -254,3 +258,12 @@ def test_mirror_that_cannot_be_read_trusts_nobody(maintained: Upstream, monkeypa
     series = posted(signed())
     assert "MAINTAINERS cannot be read" in check(series)
     assert series.state == HELD
+
+
+def test_sweep_asks_for_some_checks_at_a_time_and_the_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "_MOST_AT_ONCE", 2)
+    keys = [posted(mail("[PATCH] x", f"{DIFF}{n}\n", message_id=f"{n}@x")).pk for n in range(3)]
+    assert series_to_check() == [keys[2], keys[1]]
+    for key in keys[1:]:
+        check(Series.objects.get(pk=key))
+    assert series_to_check() == [keys[0]]

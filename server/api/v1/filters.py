@@ -3,17 +3,49 @@
 from datetime import MINYEAR, UTC, datetime
 from typing import Any
 
+from django import forms
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django_filters import rest_framework as filters
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 
 from server.detection.models import Finding
 from server.lab.models import Machine
 from server.sources.models import Series, SeriesState
 from server.sources.series.as_json import holding
 
+_ANSWERS = {"": None, "true": True, "1": True, "false": False, "0": False}
+
 
 class Filters(filters.FilterSet):  # type: ignore[misc]  # django-filter has no types
     pass
+
+
+class _YesOrNo(forms.Field):
+    """Django takes every word that it does not know for "not asked": a misspelt one would answer with all rows."""
+
+    def to_python(self, value: object) -> bool | None:
+        word = str(value).strip().lower() if value is not None else ""
+        if word not in _ANSWERS:
+            raise ValidationError(f"Write true or false, not {word[:40]}.")
+        return _ANSWERS[word]
+
+
+class YesOrNoFilter(filters.BooleanFilter):  # type: ignore[misc]  # django-filter has no types
+    field_class = _YesOrNo
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # The usual widget for such a field gives unknown words up before the field sees them.
+        kwargs.setdefault("widget", forms.TextInput)
+        super().__init__(*args, **kwargs)
+
+
+@extend_schema_field(OpenApiTypes.INT)
+class IdFilter(filters.NumberFilter):  # type: ignore[misc]  # django-filter has no types
+    """The id of a row: a whole number. A database would round any other."""
+
+    field_class = forms.IntegerField
 
 
 class SinceFilter(filters.IsoDateTimeFilter):  # type: ignore[misc]  # django-filter has no types
@@ -36,7 +68,7 @@ class SeriesFilter(Filters):
     message_id = filters.CharFilter(method="by_message_id", label="of the first mail or of any patch")
     change_id = filters.CharFilter()
     author = filters.CharFilter(field_name="author_address", lookup_expr="iexact")
-    base_certain = filters.BooleanFilter(label="whether the mails themselves tell the base")
+    base_certain = YesOrNoFilter(label="whether the mails themselves tell the base")
     since = SinceFilter(field_name="received_at")
     finding = filters.ChoiceFilter(field_name="finding__kind", choices=Finding.Kind.choices)
 
@@ -51,7 +83,7 @@ class SeriesFilter(Filters):
 class FindingFilter(Filters):
     kind = filters.ChoiceFilter(choices=Finding.Kind.choices)
     state = filters.ChoiceFilter(choices=Finding.State.choices)
-    series = filters.NumberFilter(field_name="series_id")
+    series = IdFilter(field_name="series_id")
     uarch = filters.CharFilter(field_name="verdicts__uarch__name")
 
     class Meta:
@@ -61,8 +93,8 @@ class FindingFilter(Filters):
 
 class MachineFilter(Filters):
     uarch = filters.CharFilter(field_name="uarch__name")
-    virtual = filters.BooleanFilter()
-    enabled = filters.BooleanFilter()
+    virtual = YesOrNoFilter()
+    enabled = YesOrNoFilter()
 
     class Meta:
         model = Machine

@@ -3,7 +3,7 @@
 from django.db.models import QuerySet
 from django_filters import rest_framework as filters
 
-from server.api.v1.filters import Filters, SinceFilter
+from server.api.v1.filters import Filters, IdFilter, SinceFilter, YesOrNoFilter
 from server.sources.models import Branch, HeadMove, Message, Tag, WantedRevision
 
 
@@ -12,8 +12,8 @@ class MessageFilter(Filters):
     message_id = filters.CharFilter(method="by_message_id", label="with or without its angle brackets")
     author = filters.CharFilter(field_name="sender_address", lookup_expr="iexact")
     kind = filters.ChoiceFilter(choices=Message.Kind.choices)
-    explained = filters.BooleanFilter(method="by_explained", label="whether it has a reason why it was not used")
-    thread = filters.NumberFilter(field_name="thread_id")
+    explained = YesOrNoFilter(method="by_explained", label="whether it has a reason why it was not used")
+    thread = IdFilter(field_name="thread_id")
     since = SinceFilter(field_name="received_at")
 
     class Meta:
@@ -29,7 +29,7 @@ class MessageFilter(Filters):
 
 class BranchFilter(Filters):
     tree = filters.CharFilter(field_name="tree__name")
-    deleted = filters.BooleanFilter(field_name="deleted_at", lookup_expr="isnull", exclude=True)
+    deleted = YesOrNoFilter(field_name="deleted_at", lookup_expr="isnull", exclude=True)
 
     class Meta:
         model = Branch

@@ -44,12 +44,17 @@ def latest_findings() -> tuple[SeriesRow, ...]:
 
 
 def series_in_flight() -> tuple[FlightRow, ...]:
-    """Series without a finding that are not over, the last moved first; those that failed stay for some days."""
+    """Series without a finding that are not over: those at work before those that wait, the last moved first.
+
+    Those that failed stay for some days.
+    """
     recently = clock.now() - _FAILURE_STAYS
-    alive = [Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY, Series.State.APPLIED]
     refused = Q(state=Series.State.REFUSED, state_since__gte=recently)
-    query = Series.objects.filter(Q(state__in=alive, finding=None) | refused).order_by("-state_since", "-id")
-    series = list(query.select_related("mailing_list")[: 2 * _SHOWN])
+    # Hundreds of held series must not hide the one that is being built.
+    at_work = Q(state__in=[Series.State.READY, Series.State.APPLIED], finding=None) | refused
+    waiting = Q(state__in=[Series.State.INCOMPLETE, Series.State.HELD], finding=None)
+    query = Series.objects.order_by("-state_since", "-id").select_related("mailing_list")
+    series = [*query.filter(at_work)[: 2 * _SHOWN], *query.filter(waiting)[:_SHOWN]]
     rows = (
         FlightRow(row, progress.state, progress.current.name, progress.current.detail or progress.reason)
         for row, progress in zip(series_rows(series), series_progress_many(series), strict=True)

@@ -9,7 +9,7 @@ from server.sources.models import Message, Patch, Series
 
 # Longer series are counted and summed up; the API has all of them.
 MOST_PATCHES = 200
-_MOST_PATHS = 200
+_MOST_PATHS = 40
 MOST_TRAILERS = 60
 
 

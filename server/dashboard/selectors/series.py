@@ -103,6 +103,11 @@ class SeriesFacts:
         return self.finding is None and self.virtual == "all" and not settings.VIRTUAL_VERDICTS
 
     @property
+    def reason_warned(self) -> bool:
+        """Whether the warning above the stages has the reason of the state already."""
+        return self.progress.state in {"failed", "held"} and self.reason in self.progress.reason
+
+    @property
     def virtual(self) -> Literal["", "some", "all"]:
         """Whether the page shows virtual results: all of them, or some beside physical ones, which alone are judged."""
         if self.finding is not None and self.finding.virtual:

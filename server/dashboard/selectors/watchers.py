@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.utils.text import Truncator
+
 from server.core import clock
 from server.core.addresses import without_credentials
 from server.sources.models import MailingList, Tree
@@ -57,7 +59,7 @@ def watcher(kind: str, row: Tree | MailingList, now: datetime) -> Watcher:
         fetched_at=row.fetched_at,
         failing_since=row.failing_since,
         failures=row.failures,
-        error=without_credentials(row.last_error)[:_LONGEST_ERROR],
+        error=Truncator(without_credentials(row.last_error)).chars(_LONGEST_ERROR),
         next_try=next_try(row) if row.enabled and row.url else None,
         late=row.enabled and bool(row.url) and silent,
     )

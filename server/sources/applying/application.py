@@ -1,8 +1,9 @@
 """From a ready series to commits in the mirror, or to a reason why not."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import structlog
+from django.db.models import F, Max
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -23,7 +24,14 @@ _FAILURE_PAUSE = timedelta(minutes=2)
 _LONGEST_WAIT = timedelta(days=14)
 _SHORT_PAUSE = timedelta(minutes=1)
 _LONG_PAUSE = timedelta(hours=1)
+# What is not the series' fault, such as a missing sandbox, is looked at again after a tenth of the time it lasts.
+_PART_OF_WAIT = 10
+_LONGEST_PAUSE = timedelta(minutes=10)
+# Wake-ups of one sweep: thousands of series that wait must not keep the queue from those who fetch trees.
+_MOST_AT_ONCE = 100
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _WAITS = "waits for prerequisite"
+_AGAIN = "tried again soon: "
 
 
 def apply_series(*, series: Series) -> None:
@@ -31,18 +39,24 @@ def apply_series(*, series: Series) -> None:
 
     Killed at any point and run again it makes the same commits under the same refs, because committer, dates and the
     order of bases do not depend on the run. Does nothing while it waits for something and nothing new has come.
+    A try counts as failed until its end is known: one that takes the worker with it (time, memory) must not come
+    again for ever.
     """
     with advisory_lock(f"sources.series.{series.pk}") as free:
         series.refresh_from_db()
         if not free or series.state != Series.State.READY or not is_due(series):
             return
         structlog.contextvars.bind_contextvars(trace=series.trace)
-        Series.objects.filter(pk=series.pk).update(tried_at=clock.now())
+        if series.failures >= _MOST_FAILURES:
+            why = f"tried {series.failures} times, and each time the worker was ended before git had done its work"
+            series.advance(Series.State.REFUSED, why)
+            return
+        Series.objects.filter(pk=series.pk).update(tried_at=clock.now(), failures=series.failures + 1)
         try:
             with scratch_folder(f"series-{series.pk}") as scratch:
                 apply_ready(series, scratch)
         except PatchRefusedError as error:
-            series.advance(Series.State.REFUSED, error.message)
+            series.advance(Series.State.REFUSED, error.message, failures=series.failures)
         except WaitsError as error:
             _note_waiting(series, error)
         except DomainError as error:
@@ -52,27 +66,42 @@ def apply_series(*, series: Series) -> None:
             structlog.contextvars.unbind_contextvars("trace")
 
 
-def is_due(series: Series) -> bool:
-    """Whether trying (again) can help: after a pause when git failed, and for a prerequisite when one may have come."""
+def series_to_apply() -> list[int]:
+    """Ids of the series that a sweep should wake up: never tried ones, then those that were tried longest ago."""
+    news = _latest_news()
+    ready = Series.objects.filter(state=Series.State.READY).order_by(F("tried_at").asc(nulls_first=True), "pk")
+    return [series.pk for series in ready if is_due(series, news)][:_MOST_AT_ONCE]
+
+
+def is_due(series: Series, news: datetime | None = None) -> bool:
+    """Whether trying (again) can help: after a pause when it failed, and for a prerequisite when one may have come.
+
+    `news` is when that could have been last, where the caller knows it.
+    """
     if series.tried_at is None:
         return True
     ago = clock.now() - series.tried_at
     if series.reason.startswith(_WAITS):
-        return ago >= _LONG_PAUSE or (ago >= _SHORT_PAUSE and _is_news_since(series))
-    return ago >= _FAILURE_PAUSE * series.failures
+        return ago >= _LONG_PAUSE or (ago >= _SHORT_PAUSE and (news or _latest_news()) > series.tried_at)
+    # A worker that was ended once may have been ended by anything.
+    failures = series.failures if series.reason.startswith(_AGAIN) else series.failures - 1
+    pause = min((clock.now() - series.state_since) / _PART_OF_WAIT, _LONGEST_PAUSE)
+    return ago >= max(pause, _FAILURE_PAUSE * failures)
 
 
-def _is_news_since(series: Series) -> bool:
-    """Another series may be what was waited for, and the head of a branch may hold it."""
-    others = Series.objects.exclude(pk=series.pk).filter(state_since__gte=series.tried_at)
-    return others.exists() or Branch.objects.filter(head_at__gte=series.tried_at).exists()
+def _latest_news() -> datetime:
+    """Any series may be what another one waits for, and the head of a branch may hold it."""
+    series = Series.objects.aggregate(at=Max("state_since"))["at"]
+    branches = Branch.objects.aggregate(at=Max("head_at"))["at"]
+    return max(series or _NEVER, branches or _NEVER)
 
 
 def _note_waiting(series: Series, error: WaitsError) -> None:
     if clock.now() - series.state_since > _LONGEST_WAIT:
-        series.advance(Series.State.REFUSED, f"{error.message}; it did not come in {_LONGEST_WAIT.days} days")
+        why = f"{error.message}; it did not come in {_LONGEST_WAIT.days} days"
+        series.advance(Series.State.REFUSED, why, failures=series.failures)
     else:
-        _note(series, error.message)
+        series.note(error.message, failures=series.failures)
         log.info("series_waits", series=series.pk, reason=error.message)
 
 
@@ -82,8 +111,4 @@ def _note_failure(series: Series, error: DomainError) -> None:
     if failures >= _MOST_FAILURES:
         series.advance(Series.State.REFUSED, f"git failed {failures} times: {error.message}", failures=failures)
     else:
-        _note(series, f"tried again soon: {error.message}", failures=failures)
-
-
-def _note(series: Series, reason: str, **fields: int) -> None:
-    Series.objects.filter(pk=series.pk, state=Series.State.READY).update(reason=reason, **fields)
+        series.note(f"{_AGAIN}{error.message}", failures=failures)

@@ -6,6 +6,7 @@ and checked in a second repository that no mail ever touched.
 
 import re
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from server.core.errors import DomainError
 from server.core.git import Completed, GitError, Repository
 from server.core.sandbox import Room
 from server.sources.applying.check import clean_repository, linear_commits, make_repository, odd_change
@@ -25,6 +27,14 @@ _COMMITTER = {"GIT_COMMITTER_NAME": "Tidemark", "GIT_COMMITTER_EMAIL": "tidemark
 _AM = ("am", "-3", "--no-scissors", "--no-keep-cr", "--no-gpg-sign", "--committer-date-is-author-date")
 _FROM_LINE = re.compile(rb"^(?=>*From )", re.MULTILINE)
 _FAILED_AT = re.compile(rb"^Patch failed at 0*(\d+)", re.MULTILINE)
+# Words of the system, which no patch is to blame for.
+_TROUBLE = re.compile(
+    r"^(?:bwrap|prlimit): .*|^(?:error|fatal|warning): .*: (?:No space left on device|Disk quota exceeded"
+    r"|Cannot allocate memory|Resource temporarily unavailable|Input/output error|Too many open files)$",
+    re.MULTILINE,
+)
+# More than most tries write, and room for the logs that say so.
+_FREE_BYTES = 512 * 1024**2
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SPARSE = "[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = false\n"
 _LINKS = {"120000": "a symbolic link", "160000": "a submodule"}
@@ -50,14 +60,25 @@ class NotApplied:
 
 @contextmanager
 def scratch_folder(name: str) -> Iterator[Path]:
-    """An empty folder under STATE_DIR; what a killed predecessor of the same name left is removed first."""
+    """An empty folder under STATE_DIR; what a killed predecessor of the same name left is removed first.
+
+    DomainError `disk-full`, temporary, where hardly anything could be written to it.
+    """
     folder = Path(settings.STATE_DIR) / "scratch" / name
     shutil.rmtree(folder, ignore_errors=True)
+    _require_disk()
     folder.mkdir(parents=True)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_disk() -> None:
+    """On a full disk git fails in many words, some of which look as if the patch were to blame."""
+    if shutil.disk_usage(settings.STATE_DIR).free < _FREE_BYTES:
+        message = f"patches wait, for less than {_FREE_BYTES >> 20} MB of disk are left for the scratch folder"
+        raise DomainError("disk-full", message, permanent=False)
 
 
 def apply_mails(
@@ -80,12 +101,12 @@ def apply_mails(
     repository = _borrowing_repository(room, base, frozenset().union(*(m.paths for m in every)))
     if reason := _beyond_links(repository, every):
         return NotApplied(reason)
-    below = base
+    below, end = base, time.monotonic() + seconds
     if prerequisites:
         if reason := _am(repository, prerequisites, seconds):
             return NotApplied(reason)
         below = _head(repository)
-    if reason := _am(repository, mails, seconds):
+    if reason := _am(repository, mails, max(end - time.monotonic(), 0.001)):
         return NotApplied(reason)
     head = _head(repository)
     pack = repository.output("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=f"{head}\n^{base}\n".encode())
@@ -136,21 +157,25 @@ def _beyond_links(repository: Repository, mails: Sequence[ScreenedMail]) -> str:
 
 
 def _am(repository: Repository, mails: Sequence[ScreenedMail], seconds: float) -> str:
-    """Why git am failed; "" if it did not."""
+    """Why git am failed; "" if it did not. GitError for what may be the fault of the host, such as `git-timeout`."""
     mbox = b"".join(_mbox_entry(m.content) for m in mails)
-    try:
-        done = repository.run(*_AM, "--patch-format=mboxrd", stdin=mbox, timeout=seconds, extra=_COMMITTER)
-    except GitError as error:
-        if error.code != "git-timeout":
-            raise
-        return error.message
-    return _failure(done, mails) if done.code != 0 else ""
+    done = repository.run(*_AM, "--patch-format=mboxrd", stdin=mbox, timeout=seconds, extra=_COMMITTER)
+    if done.code == 0:
+        return ""
+    # What no patch is to blame for is tried again.
+    _require_disk()
+    if trouble := _TROUBLE.search(done.stderr):
+        raise GitError("git-failed", f"git am: {trouble[0].strip()[:300]}", stderr=done.stderr)
+    return _failure(done, mails)
 
 
 def _mbox_entry(mail: bytes) -> bytes:
-    """Lines that look like the start of a mail are quoted, or a patch could smuggle in another mail."""
+    """Lines that look like the start of a mail are quoted, or a patch could smuggle in another mail.
+
+    Nothing else is changed: git must read here what it read when the mail was screened.
+    """
     quoted = _FROM_LINE.sub(b">", mail)
-    return b"From tidemark Thu Jan  1 00:00:00 1970\n" + quoted.rstrip(b"\n") + b"\n\n"
+    return b"From tidemark Thu Jan  1 00:00:00 1970\n" + quoted + (b"" if quoted.endswith(b"\n") else b"\n")
 
 
 def _failure(done: Completed, mails: Sequence[ScreenedMail]) -> str:

@@ -1,5 +1,6 @@
 """Patch ids: what a patch changes, whatever its line numbers, as `git patch-id --stable` counts it."""
 
+import secrets
 from collections.abc import Collection, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,8 @@ from server.sources.models import Patch, Series
 _LOOK_BACK = timedelta(days=120)
 _MOST_PATCHES = 3000
 _AT_ONCE = 200
+# As long as a commit's id, which git takes the marks for.
+_MARK_BYTES = 20
 # Commits of a base among which a prerequisite may be already, and seconds to read them.
 _RECENT_COMMITS = 500
 _LOG_SECONDS = 30.0
@@ -27,14 +30,16 @@ _LOG = (
 
 def patch_ids(texts: Sequence[str], *, folder: Path) -> list[str]:
     """The id of each text's diff, "" where it holds none. git runs in the sandbox, in `folder`."""
-    parts = [f"commit {n:040x}\n{_diff_of(text)}\n" for n, text in enumerate(texts, start=1)]
+    # Marks that nobody can guess: a text may hold lines that look like the beginning of another commit.
+    marks = [secrets.token_hex(_MARK_BYTES) for _text in texts]
+    parts = [f"commit {mark}\n{_diff_of(text)}\n" for mark, text in zip(marks, texts, strict=True)]
     folder.mkdir(parents=True, exist_ok=True)
     stdin = "".join(parts).encode("utf-8", "surrogateescape")
     done = run("patch-id", "--stable", cwd=folder, stdin=stdin, room=Room(writable=folder))
     if done.code != 0:
         raise GitError("git-failed", f"git patch-id: {done.stderr.strip()[:300]}")
-    found = {int(sha, 16): patch_id for patch_id, sha in map(str.split, done.stdout.decode().splitlines())}
-    return [found.get(n, "") for n in range(1, len(texts) + 1)]
+    found = {mark: patch_id for patch_id, mark in map(str.split, done.stdout.decode().splitlines())}
+    return [found.get(mark, "") for mark in marks]
 
 
 def _diff_of(text: str) -> str:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from django.db.models import Q, QuerySet
+
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.sources.applying.patch_ids import fill_patch_ids
@@ -12,6 +14,8 @@ from server.sources.models import Message, Patch, Series
 # A chain of posted series is rarely longer than three; who names more wants something else.
 _DEEPEST = 8
 _MOST_PATCHES = 500
+# Series that hold the same patch: a patch is sent again some ten times at most.
+_MOST_JUDGED = 50
 _RAN = (Series.State.READY, Series.State.APPLIED)
 
 
@@ -49,8 +53,12 @@ def find_needs(series: Series, *, folder: Path) -> Needs:
 class _Walk:
     patches: dict[int, Patch] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
 
     def visit(self, series: Series, above: tuple[Series, ...]) -> None:
+        # Once is enough, and more would never end where series of many patches name each other's patches one by one.
+        if series.pk in self.done:
+            return
         chain = (*above, series)
         if len(chain) > _DEEPEST:
             raise _refused(f"prerequisites of prerequisites are deeper than {_DEEPEST}")
@@ -65,6 +73,7 @@ class _Walk:
             self.patches |= {p.pk: p for p in found if p.pk not in self.patches}
             if len(self.patches) > _MOST_PATCHES:
                 raise _refused(f"it needs more than {_MOST_PATCHES} other patches")
+        self.done.add(series.pk)
 
     def _enter(self, owner: Series, need: str, chain: tuple[Series, ...]) -> None:
         if owner in chain:
@@ -83,8 +92,10 @@ def _patches_for(need: str, asking: Series) -> list[Patch]:
     """The patches that `need` names, the newest series first where several hold it; a patch id names one patch."""
     kind, _, name = need.partition(":")
     if kind == "patch-id":
-        one = Patch.objects.filter(patch_id=name).exclude(series=asking).select_related("series", "message")
-        return sorted(one, key=lambda p: (not _objection(p.series), p.pk), reverse=True)[:1]
+        holders = Series.objects.exclude(pk=asking.pk).filter(patches__patch_id=name)
+        holder = _first_allowed(holders.order_by("-pk").distinct())
+        some = holder.patches.filter(patch_id=name).order_by("index") if holder else Patch.objects.none()
+        return list(some.select_related("series", "message")[:1])
     series = _series_for(kind, name, asking)
     return list(series.patches.select_related("series", "message").order_by("index")) if series else []
 
@@ -96,9 +107,19 @@ def _series_for(kind: str, name: str, asking: Series) -> Series | None:
         change, _, mark = name.rpartition(":v")
         rows = others.filter(change_id=change, version=int(mark)) if change and mark.isdigit() else others
         rows = rows if change and mark.isdigit() else rows.filter(change_id=name)
-        return rows.order_by("-version", "-pk").first()
+        return _first_allowed(rows.order_by("-version", "-pk"))
     mails = Message.objects.filter(message_id=name.strip("<>"))
-    return others.filter(patches__message__in=mails).first() or others.filter(cover__in=mails).first()
+    rows = others.filter(Q(patches__message__in=mails) | Q(cover__in=mails))
+    return _first_allowed(rows.order_by("-version", "-pk").distinct())
+
+
+def _first_allowed(rows: QuerySet[Series]) -> Series | None:
+    """The first that may be applied below another one, else the first: anyone can post somebody's patch or change-id.
+
+    Else a forged newer version, which waits for approval, would hold up all that needs the true one.
+    """
+    judged = rows.exclude(state__in=[Series.State.HELD, Series.State.INCOMPLETE])[:_MOST_JUDGED]
+    return next((series for series in judged if not _objection(series)), None) or rows.first()
 
 
 def _objection(series: Series) -> str:

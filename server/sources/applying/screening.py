@@ -18,14 +18,20 @@ MAX_BYTES = 2 * 1024 * 1024
 MAX_SERIES_BYTES = 48 * 1024 * 1024
 # Twice what the largest treewide changes of the kernel touch (one line in each file of a kind).
 MAX_FILES = 20_000
+# A line of the mail makes a file of up to 20 MB: copies alone could fill the disk.
+MAX_COPIES = 100
+_COPY = re.compile(rb"^copy from ", re.MULTILINE)
 # No file of a tree has 100 million lines.
 _MOST_DIGITS = 8
 # Lines of a patch's body begin with a blank, + or -, so these can only be headers.
-_ODD_MODE = re.compile(rb"^(?:(?:new|old) mode|(?:new|deleted) file mode|index \S+) (120000|160000)", re.MULTILINE)
+# git reads a mode as any octal number.
+_ODD_MODE = re.compile(
+    rb"^(?:(?:new|old) mode|(?:new|deleted) file mode|index \S+)[ \t]+\+?0*(12|16)[0-7]{4}\b", re.MULTILINE
+)
 _FILE = re.compile(rb"^diff --git ([^\n]*)$", re.MULTILINE)
 _HUGE_HUNK = re.compile(rb"^@@+ [-+0-9, ]{0,200}?\d{%d}" % (_MOST_DIGITS + 1), re.MULTILINE)
 _RETURNS = re.compile(rb"^(?:diff --git |--- |\+\+\+ )[^\n]*\r$", re.MULTILINE)
-_KINDS = {b"120000": "a symbolic link", b"160000": "a submodule"}
+_KINDS = {b"12": "a symbolic link", b"16": "a submodule"}
 
 
 class PatchRefusedError(DomainError):
@@ -67,8 +73,12 @@ def screen_patches(
         if _is_usable(reading):
             mails[n], readings[n] = unread[n], reading
     screened = [_screened(mails[n], readings[n], label) for n, label in enumerate(labels)]
+    for patch, mail in zip(patches, screened, strict=True):
+        _refuse_unseen(patch, mail)
     if sum(len(m.paths) for m in screened) > MAX_FILES:
         raise _refused(f"the series touches more than {MAX_FILES} files")
+    if sum(len(_COPY.findall(readings[n].diff)) for n in mails) > MAX_COPIES:
+        raise _refused(f"the series copies more than {MAX_COPIES} files")
     return screened
 
 
@@ -100,6 +110,16 @@ def _screened(content: bytes, reading: Reading, label: str) -> ScreenedMail:
             raise _refused(f"{label} touches {shown(path)}, {why}")
     text = reading.diff.decode("utf-8", "surrogateescape")
     return ScreenedMail(content, paths, read_diff(text), text, label)
+
+
+def _refuse_unseen(patch: Patch, mail: ScreenedMail) -> None:
+    """What git would change and our own parser did not see was shown to nobody, and its maintainers were not asked."""
+    if not patch.paths:
+        return
+    seen = set(patch.paths)
+    for path in sorted(mail.paths):
+        if path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") not in seen:
+            raise _refused(f"{mail.label} touches {shown(path)} as git reads it, but not as the mail was checked")
 
 
 def _refuse_odd(diff: bytes, label: str) -> None:

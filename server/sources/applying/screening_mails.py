@@ -8,6 +8,7 @@ from server.sources.models import Message
 
 _DATE = re.compile(rb"^date:[^\n]*\n(?:[ \t][^\n]*\n)*", re.MULTILINE | re.IGNORECASE)
 _ENVELOPE = re.compile(rb"\A>?From [^\n]*\n")
+_LINE_END = re.compile(rb"\r+\n")
 _BREAKS = re.compile(r"[\0\r\n]+")
 # Beside line ends, what would end a quoted name or an address.
 _UNSAFE = re.compile(r"[\0\r\n\\\"<>]+")
@@ -15,7 +16,8 @@ _UNSAFE = re.compile(r"[\0\r\n\\\"<>]+")
 
 def mail_as_sent(message: Message) -> bytes:
     """The mail with the date that the service believes: with one that git cannot read, git am would fail."""
-    raw = _ENVELOPE.sub(b"", bytes(message.raw).replace(b"\r\n", b"\n"))
+    # All CRs before a line's end: git am takes one more off than git mailinfo, and both must see the same lines.
+    raw = _ENVELOPE.sub(b"", _LINE_END.sub(b"\n", bytes(message.raw)))
     headers, blank, body = raw.partition(b"\n\n")
     return _date_line(message) + _DATE.sub(b"", headers + b"\n").removesuffix(b"\n") + blank + body
 
@@ -31,7 +33,7 @@ def mail_anew(message: Message) -> bytes:
         f"Subject: {_BREAKS.sub(' ', mail.subject)}\n"
         "MIME-Version: 1.0\nContent-Type: text/plain; charset=UTF-8\nContent-Transfer-Encoding: 8bit\n\n"
     )
-    return _date_line(message) + (headers + mail.body).encode("utf-8", "replace")
+    return _date_line(message) + _LINE_END.sub(b"\n", (headers + mail.body).encode("utf-8", "replace"))
 
 
 def _date_line(message: Message) -> bytes:

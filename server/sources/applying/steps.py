@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 from django.db import transaction
 
+from server.core.git import GitError
 from server.core.tasks import enqueue
 from server.sources.applying.git_am import Applied, NotApplied, apply_mails, keep_commits
 from server.sources.applying.patch_ids import ids_in_history, patch_ids
@@ -60,22 +61,26 @@ class _Attempt:
                 break
         if self.waiting:
             raise self.waiting
-        self.series.advance(Series.State.REFUSED, "does not apply to " + "\nnor to ".join(self.failures))
+        why = "does not apply to " + "\nnor to ".join(self.failures)
+        if self.end <= time.monotonic():
+            # What was not tried may be the right one, and the host may have been busy.
+            raise GitError("git-timeout", why)
+        self.series.advance(Series.State.REFUSED, why, failures=self.series.failures)
 
     def _try(
         self, base: Base, mails: Sequence[ScreenedMail], needs: Needs, needed: Sequence[ScreenedMail]
     ) -> Applied | NotApplied | None:
         """None when no other base needs to be tried."""
-        left = self.end - time.monotonic()
-        if left <= 0:
-            self.failures.append(f"{base.sha[:12]} ({base.how}): not tried, the others took {_SECONDS:g} s")
-            return None
         try:
             below = _still_needed(base, needs, needed)
         except WaitsError as error:
             self.waiting = error
             # What the mails name is where it belongs: another base that happens to fit would be a wrong one.
             return None if base.certain else NotApplied(error.message)
+        left = self.end - time.monotonic()
+        if left <= 0:
+            self.failures.append(f"{base.sha[:12]} ({base.how}): not tried, the others took {_SECONDS:g} s")
+            return None
         outcome = apply_mails(mails=mails, base=base.sha, scratch=self.scratch, seconds=left, prerequisites=below)
         if isinstance(outcome, NotApplied):
             log.info("base_rejected", series=self.series.pk, base=base.sha, how=base.how, reason=outcome.reason)

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +14,9 @@ from django.conf import settings
 from server.core.addresses import without_credentials
 from server.core.git import GitError, ObjectReader, Repository
 from server.core.processes import Limits
-from server.sources.archives.epochs import GIT_HTTP, EpochPlace
+from server.sources.archives.epochs import ASK_LIMITS, GIT_HTTP, EpochPlace
 from server.sources.mirror import bare_repository
+from server.sources.trees.remotes import require_room
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +32,8 @@ _EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 _ASK_SECONDS = 60.0
 # Listing the largest epochs there are (1 GB, some 300 000 mails) takes a few seconds.
 _LIST_SECONDS = 600.0
-_GC_SECONDS = 900.0
+# A file in the copy: there while what was purged may still be in it.
+UNCLEAN = "tidemark-unclean"
 # public-inbox begins a new epoch at about 1 GB.
 _FETCH_LIMITS = Limits(file_bytes=16 * 2**30, memory_bytes=4 * 2**30)
 # git holds a lock file for moments; an older one is what a killed git left.
@@ -79,9 +82,11 @@ class EpochCopy:
             self._git("update-ref", _READ, position)
         if self._is_newest(place):
             return
-        listed = self._git("ls-remote", "--", place.url, "HEAD", timeout=min(timeout, _ASK_SECONDS))
+        patience = min(timeout, _ASK_SECONDS)
+        listed = self._git("ls-remote", "--", place.url, "HEAD", timeout=patience, limits=ASK_LIMITS)
         head = listed.decode(errors="replace").partition("\t")[0].strip()
         if head and head != self.head():
+            require_room(self.repository.git_dir)
             options = ("--quiet", "--no-tags", "--no-write-fetch-head")
             self._git("fetch", *options, "--", place.url, f"+HEAD:{_HEAD}", timeout=timeout, limits=_FETCH_LIMITS)
 
@@ -116,15 +121,18 @@ class EpochCopy:
         """Ends of the histories that were replaced and are not settled."""
         return self._git("for-each-ref", "--format=%(objectname)", _REPLACED).decode().split()
 
-    def end_again(self, position: str) -> None:
+    def end_again(self, position: str, *, seconds: float) -> None:
         """Let go of replaced histories: what only they held leaves the disk, as what was purged should."""
         self._git("update-ref", _READ, position)
+        unclean = self.repository.git_dir / UNCLEAN
+        unclean.touch()
         for commit in self.replaced():
             self._git("update-ref", "-d", f"{_REPLACED}/{commit}")
         try:
-            self._git("gc", "--quiet", "--prune=now", timeout=_GC_SECONDS)
+            self._git("gc", "--quiet", "--prune=now", timeout=seconds)
+            unclean.unlink()
         except GitError as error:
-            # Nothing is wrong with what was read; upkeep packs the copy again.
+            # Nothing is wrong with what was read; upkeep has more time and sees the mark.
             log.warning("epoch_not_cleaned", epoch=str(self.repository.git_dir), error=error.message)
         self._git("update-ref", "-d", _AGAIN)
 
@@ -144,8 +152,10 @@ class EpochCopy:
         """A git that was killed leaves its lock files, and every later one would refuse to work."""
         folder = self.repository.git_dir
         for lock in [*folder.glob("*.lock"), *(folder / "refs").rglob("*.lock")]:
-            if time.time() - lock.stat().st_mtime > _STALE_LOCK_SECONDS:
-                lock.unlink(missing_ok=True)
+            # It may be gone by now: git holds its locks for moments.
+            with suppress(FileNotFoundError):
+                if time.time() - lock.stat().st_mtime > _STALE_LOCK_SECONDS:
+                    lock.unlink()
 
     def _resolve(self, ref: str) -> str:
         return self.repository.resolve(ref) or ""

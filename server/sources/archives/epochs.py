@@ -9,12 +9,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from server.core.git import run
+from server.core.processes import Limits
 from server.sources.archives.web import fetched, unreachable
 
 _TIMEOUT = 20.0
 # The manifest of a whole archive host with hundreds of lists is below 1 MB.
 _LARGEST_MANIFEST = 8 * 1024 * 1024
 _MOST_EPOCHS = 1000
+# git holds all refs that a server names until it has named the last one.
+ASK_LIMITS = Limits(file_bytes=2**20, memory_bytes=512 * 2**20)
 # git itself must not be led to another host; the manifest has told where the archive is.
 GIT_HTTP = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "http.followRedirects", "GIT_CONFIG_VALUE_0": "false"}
 
@@ -114,4 +117,4 @@ def _probed(url: str, known: Collection[int], cwd: Path) -> list[EpochPlace]:
 
 
 def _answers(url: str, cwd: Path) -> bool:
-    return run("ls-remote", "--", url, cwd=cwd, timeout=_TIMEOUT, extra=GIT_HTTP).code == 0
+    return run("ls-remote", "--", url, cwd=cwd, timeout=_TIMEOUT, extra=GIT_HTTP, limits=ASK_LIMITS).code == 0

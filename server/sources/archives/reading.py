@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from django.db import transaction
 
 from server.core import clock
-from server.core.git import ObjectReader
+from server.core.git import GitError, ObjectReader
 from server.sources.archives.copies import EpochCopy, Step, purged_blobs
 from server.sources.archives.vanished import forget
 from server.sources.messages.storing import ReadMail, keep_parsed, read_mail, restore_message
@@ -98,14 +98,18 @@ class EpochReader:
             raise MovedError
         self.epoch.last_commit = commit
 
-    def _mail(self, reader: ObjectReader, step: Step, size: int) -> ReadMail | None:
+    def _mail(self, reader: ObjectReader, step: Step, size: int) -> ReadMail:
         taken_at = _believable(step.taken_at)
         if size > _LARGEST_MAIL:
             mail = read_mail(b"", blob=step.mail, received_at=taken_at)
             reason = f"{size // 2**20} MB, more than any mail has: only the copy of the archive holds it"
             return replace(mail, parsed=replace(mail.parsed, kind="unusable", reason=reason))
         found = reader.read(step.mail)
-        return read_mail(found[1], blob=found[0], received_at=taken_at) if found else None
+        if found is None:
+            # Passed over, it would never be read: the copy is damaged, as by a disk. Fetched again, it is whole.
+            where = f"epoch {self.epoch.number}: {self.copy.repository.git_dir} has lost mail {step.mail}"
+            raise GitError("mail-lost", f"{where} of commit {step.commit}; remove that folder to have it fetched again")
+        return read_mail(found[1], blob=found[0], received_at=taken_at)
 
     def _store(self, mail: ReadMail) -> bool:
         """Whether it is new, or back again."""

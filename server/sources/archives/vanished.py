@@ -12,7 +12,7 @@ import structlog
 
 from server.core.locks import advisory_lock
 from server.sources.archives.copies import EpochCopy, Step
-from server.sources.messages.storing import forget_message
+from server.sources.messages.storing import forget_message, read_mail, restore_message
 from server.sources.models import Epoch, MailingList, Message
 
 log = structlog.get_logger(__name__)
@@ -26,20 +26,22 @@ class Vanished:
     missing: frozenset[str]
 
 
-def settle_replaced(epoch: Epoch, copy: EpochCopy, others: list[EpochCopy]) -> int:
+def settle_replaced(epoch: Epoch, copy: EpochCopy, others: list[EpochCopy], *, clean_seconds: float) -> int:
     """Forget what vanished with the replaced histories of `copy`, once the new one is read to its end.
 
-    `others` are all other epochs of the list, fetched to their ends: a mail may have moved there. Returns how many
-    mails lost their content. Killed anywhere, the next call does the rest.
+    `others` are all other epochs of the list, fetched to their ends: a mail may have moved there. What was purged
+    leaves the disk now, if that takes less than `clean_seconds`, else at upkeep. Returns how many mails lost their
+    content. Killed anywhere, the next call does the rest.
     """
     forgotten = 0
     for commit in copy.replaced():
         if not copy.holds(commit, copy.head()):
             forgotten += _forget_vanished(epoch, copy, others, commit)
+    _restore_returned(epoch.mailing_list, copy, others)
     # Upkeep that packs the copy at this moment could keep what was purged; then the next round lets go of it.
     with advisory_lock(f"sources.tend.{copy.repository.git_dir}") as free:
         if free:
-            copy.end_again(epoch.last_commit)
+            copy.end_again(epoch.last_commit, seconds=clean_seconds)
     return forgotten
 
 
@@ -55,6 +57,24 @@ def _forget_vanished(epoch: Epoch, copy: EpochCopy, others: list[EpochCopy], old
         name = epoch.mailing_list.name
         log.warning("mails_missing_in_archive", list=name, epoch=epoch.number, old=old_head, kept=len(missing))
     return sum(forget(epoch.mailing_list, blob) for blob in sorted(removed))
+
+
+def _restore_returned(mailing_list: MailingList, copy: EpochCopy, others: list[EpochCopy]) -> None:
+    """A history may lack mails for a while, by somebody's mistake: those that are back and not deleted live again."""
+    dead = Message.objects.filter(mailing_list=mailing_list, kind=Message.Kind.DELETED)
+    steps = copy.steps(copy.head()) if copy.head() and dead.exists() else []
+    blobs = set(dead.values_list("blob", flat=True)) & {step.mail for step in steps if step.mail}
+    for other in [copy, *others] if blobs else []:
+        there = steps if other is copy else other.steps(other.head()) if other.head() else []
+        blobs -= {step.deleted for step in there}
+    if not blobs:
+        return
+    log.warning("mails_returned_to_archive", list=mailing_list.name, epoch=copy.number, mails=len(blobs))
+    with copy.repository.objects() as reader:
+        for message in dead.filter(blob__in=blobs):
+            if found := reader.read(message.blob):
+                mail = read_mail(found[1], blob=message.blob, received_at=message.received_at)
+                restore_message(message=message, mail=mail)
 
 
 def forget(mailing_list: MailingList, blob: str) -> bool:

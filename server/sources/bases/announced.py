@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from server.core.errors import DomainError
+from server.core.git import GitError
 from server.sources.bases.places import Place
 from server.sources.mirror import OLD_REFS, mirror, tag_ref, tree_ref
 from server.sources.models import Branch, HeadMove, Patch, Series, Tag, Tree
@@ -24,15 +26,32 @@ def announced_base(sha: str, places: Sequence[Place]) -> Announced | None:
     The best place for the series that holds it is named; then other branches, tags, and what branches were forced
     away from: a rebasing tree drops the bases of yesterday's mails.
     """
-    if mirror().resolve(sha) is None:
+    # Some name the tag's own object instead of the commit.
+    commit = mirror().resolve(sha)
+    if commit is None:
         return None
+    sha = commit
     # One walk for all refs: asking branch by branch would walk through a kernel's history for each that has it not.
-    told = mirror().output("for-each-ref", f"--contains={sha}", "--format=%(refname)", *_WATCHED, timeout=_SECONDS)
-    holding = set(told.decode().split())
+    holding = _refs_holding(sha)
     for place in places:
         if tree_ref(place.tree, place.label.partition("/")[2]) in holding:
             return Announced(sha, place.tree, place.label)
     return _in_refs(sha, holding) or _in_series(sha)
+
+
+def _refs_holding(sha: str) -> set[str]:
+    """Full names of refs.
+
+    DomainError `base-not-searched`, temporary: before its first upkeep a mirror has no commit-graph, and is slow.
+    """
+    asked = ("for-each-ref", f"--contains={sha}", "--format=%(refname)", *_WATCHED)
+    try:
+        return set(mirror().output(*asked, timeout=_SECONDS).decode().split())
+    except GitError as error:
+        if error.code != "git-timeout":
+            raise
+        message = f"which branches hold base-commit {sha} is not known yet: {error.message}"
+        raise DomainError("base-not-searched", message, permanent=False) from error
 
 
 def _in_refs(sha: str, holding: set[str]) -> Announced | None:

@@ -70,8 +70,13 @@ class Version:
 
     @property
     def settles_at(self) -> datetime | None:
-        """For a version that carries patches over: before this time its other patches may still be on their way."""
-        return max(p.sent_at for p in self.own) + REROLL_QUIET if self.carried else None
+        """Before this time its author's own patches may still be on their way; None where that is no question.
+
+        It is one for a version that carries patches over, and for one that holds somebody else's: these take places
+        that nobody else fills, and whoever answers a series fast must not keep its patches out.
+        """
+        foreign = any(p.sender != self.root.sender for p in self.own)
+        return max(p.sent_at for p in self.own) + REROLL_QUIET if self.carried or foreign else None
 
 
 def posting_of(

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from django.db.models import QuerySet
+
 from server.sources.mail.parser import ParsedMail
 from server.sources.messages.storing import Stored, keep_parsed, read_mail
 from server.sources.models import MailingList, Message
@@ -30,11 +32,13 @@ class Counts:
 
 @dataclass
 class Sorter:
-    """Finds the list of a mail; knows the lists as they were when it was made."""
+    """Finds the list of a mail; knows the lists as they were when it was made.
 
-    lists: list[MailingList] = field(
-        default_factory=lambda: list(MailingList.objects.exclude(address="").order_by("pk"))
-    )
+    A list whose archive proves its senders takes no mail because of what the mail says itself: anyone can write its
+    address, and would be believed there to be whoever the mail names.
+    """
+
+    lists: list[MailingList] = field(default_factory=lambda: list(_open_lists().order_by("pk")))
 
     def __post_init__(self) -> None:
         self._by_address = {row.address.lower(): row for row in reversed(self.lists)}
@@ -50,6 +54,10 @@ class Sorter:
         if self._catch_all is None:
             self._catch_all = MailingList.objects.get_or_create(name=CATCH_ALL)[0]
         return self._catch_all
+
+
+def _open_lists() -> QuerySet[MailingList]:
+    return MailingList.objects.exclude(address="").exclude(proof=MailingList.Proof.ARCHIVE)
 
 
 def import_mails(mails: Iterable[bytes], mailing_list: MailingList | None, counts: Counts) -> None:

@@ -65,6 +65,20 @@ def mails_in(stream: BinaryIO, name: str = "standard input") -> Iterator[bytes]:
         yield _without_last_blank(mail) if mbox else bytes(mail)
 
 
+def one_mail_in(stream: BinaryIO, name: str = "standard input") -> Iterator[bytes]:
+    """The one mail that the stream is, as mail servers hand it on: with or without a From line, which is left out.
+
+    They do not quote lines of the body that look like the start of another mail; to split there would let a sender make
+    a second mail with headers that no server has seen.
+    """
+    mail = stream.read(LARGEST_MAIL + 1)
+    if len(mail) > LARGEST_MAIL:
+        raise DomainError("mail-too-large", f"{name}: holds a mail larger than {LARGEST_MAIL // 2**20} MB")
+    start = mail.find(b"\n") + 1 if _FROM_LINE.match(mail[: mail.find(b"\n") + 1]) else 0
+    if mail[start:]:
+        yield mail[start:]
+
+
 def _without_last_blank(mail: bytearray) -> bytes:
     """Without the empty line that stands before the next From line."""
     for end in (b"\n\r\n", b"\n\n"):

@@ -66,7 +66,8 @@ def _document(series: Series, steps: list[Transition], branches: dict[int, str])
         "version": series.version,
         "total": series.total,
         "received": _time(series.received_at),
-        "complete": len(patches) >= series.total,
+        # Who forgot a patch sends `[PATCH 3/2]` after them: it stands for none of the announced ones.
+        "complete": sum(patch.index <= series.total for patch in patches) >= series.total,
         "author": _person(series.author_name, series.author_address),
         "submitted": _time(series.submitted_at),
         "patches": [_patch(patch) for patch in patches],

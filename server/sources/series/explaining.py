@@ -7,9 +7,10 @@ from server.sources.series.rows import ThreadRows
 COPY = "another copy of a mail that is here already"
 TWIN = "another mail with this Message-ID and subject was here first"
 PLACE_TAKEN = "its place in the series is taken by another mail"
+UNPROVED = "came when its series had been checked already, and its sender is not proved"
 ROOT_TAKEN = "another series begins with the same Message-ID"
 NOT_GROUPED = "could not be made part of a series: "
-_OWN = (COPY, TWIN, PLACE_TAKEN, ROOT_TAKEN)
+_OWN = (COPY, TWIN, PLACE_TAKEN, UNPROVED, ROOT_TAKEN)
 
 
 def explain_unused(rows: ThreadRows, used: set[int], homeless: set[int]) -> None:
@@ -26,7 +27,7 @@ def explain_unused(rows: ThreadRows, used: set[int], homeless: set[int]) -> None
         elif message.pk in homeless:
             reason = ROOT_TAKEN
         elif message.pk not in used:
-            reason = PLACE_TAKEN
+            reason = UNPROVED if message.pk in rows.unproved else PLACE_TAKEN
         if reason != message.reason:
             changed.setdefault(reason, []).append(message.pk)
     for reason, keys in changed.items():

@@ -28,6 +28,7 @@ _COLUMNS = (
     "in_reply_to",
     "references",
     "trailers",
+    "authentic",
 )
 
 
@@ -52,7 +53,10 @@ class SeriesRow:
 
 @dataclass
 class ThreadRows:
-    """`messages` are all mails that may be part of a series, by key; `copies` are those that stand for another one."""
+    """`messages` are all mails that may be part of a series, by key; `copies` are those that stand for another one.
+
+    `unproved` are cover letters that came when their series had been checked, and whose senders are not proved.
+    """
 
     messages: dict[int, Message]
     series: list[SeriesRow]
@@ -60,6 +64,7 @@ class ThreadRows:
     versions: tuple[Version, ...]
     followups: Followups
     settled: set[int] = field(default_factory=set)
+    unproved: set[int] = field(default_factory=set)
 
     @classmethod
     def read(cls, thread: int) -> "ThreadRows":

@@ -6,6 +6,7 @@ from django.db.models import Count, F, Max, Q
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
+from server.sources.applying.application import series_to_apply
 from server.sources.mail.threads import REROLL_QUIET
 from server.sources.messages.joining import adopt_messages, lock_mail
 from server.sources.models import Series, Thread
@@ -62,13 +63,14 @@ def sweep_series() -> None:
     group_stale(limit=_THREADS_AT_ONCE)
     for pk in series_to_check():
         enqueue("sources.check_series", pk)
-    for pk in Series.objects.filter(state=State.READY).values_list("pk", flat=True):
+    for pk in series_to_apply():
         enqueue("sources.apply_series", pk)
 
 
 def _wake_quiet() -> None:
     """Series that were whole, but whose next mails could still have been on their way, are looked at again."""
-    counted = Series.objects.filter(state=State.INCOMPLETE).annotate(there=Count("patches"))
+    announced = Count("patches", filter=Q(patches__index__lte=F("total")))
+    counted = Series.objects.filter(state=State.INCOMPLETE).annotate(there=announced)
     whole = counted.annotate(last=Max("patches__message__sent_at")).filter(there__gte=F("total"))
     quiet = whole.filter(last__lte=clock.now() - REROLL_QUIET)
     Thread.objects.filter(messages__patches__series__in=quiet.values("pk"), stale=False).update(stale=True)

@@ -49,8 +49,7 @@ def _link(older: Series) -> None:
     if older.state != State.SUPERSEDED:
         reason = older.reason
     if (older.superseded_by_id, older.reason) != (linked.pk, reason):
-        older.superseded_by, older.reason = linked, reason
-        Series.objects.filter(pk=older.pk).update(superseded_by=linked, reason=reason)
+        older.note(reason, superseded_by=linked)
 
 
 def _place(series: Series) -> tuple[object, ...]:

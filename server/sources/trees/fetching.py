@@ -8,8 +8,9 @@ from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 from server.sources.mirror import mirror
 from server.sources.models import Revision, Tree
-from server.sources.polling import FETCH_SECONDS, is_due, note_failure, note_success
+from server.sources.polling import FETCH_SECONDS, is_due, note_failure, note_success, unforeseen_noted
 from server.sources.trees.news import compare, standing_refs
+from server.sources.trees.policy import catch_up
 from server.sources.trees.refnames import MOST_BRANCHES, MOST_TAGS, select, unmatched
 from server.sources.trees.remotes import LIST_SECONDS, Listing, RefGoneError, list_remote
 from server.sources.trees.taking import take
@@ -23,10 +24,15 @@ def fetch_tree(*, tree: Tree, timeout: float | None = FETCH_SECONDS) -> list[Rev
     A failure is recorded on the tree and not raised: the next poll tries again, after a pause that grows with each
     failure. Does nothing while another process fetches the same tree.
     """
-    with advisory_lock(f"sources.tree.{tree.pk}") as free:
+    return fetch_if_free(tree=tree, timeout=timeout) or []
+
+
+def fetch_if_free(*, tree: Tree, timeout: float | None) -> list[Revision] | None:
+    """The same; None while another process fetches the tree."""
+    with advisory_lock(f"sources.tree.{tree.pk}") as free, unforeseen_noted(tree):
         if not free:
             log.info("tree_fetch_busy", tree=tree.name)
-            return []
+            return None
         try:
             moved, complaints = _poll(tree, timeout)
         except (DomainError, OSError) as error:
@@ -67,7 +73,12 @@ def _look(tree: Tree, timeout: float | None) -> tuple[list[Revision], tuple[str,
     heads = select("branch", listing.heads, patterns, most=MOST_BRANCHES, known=living)
     tags = select("tag", listing.tags, tree.tag_patterns, most=MOST_TAGS, known=standing.tags.keys())
     news = compare(rows, standing, Listing(heads.refs, tags.refs), gone=living - listing.heads.keys())
-    moved, lost = take(repository, tree, rows, standing, news, timeout=timeout) if news else ([], ())
+    moved: list[Revision] = []
+    lost: tuple[str, ...] = ()
+    if news:
+        moved, lost = take(repository, tree, rows, standing, news, timeout=timeout)
+    else:
+        catch_up(tree, rows.values())
     complaints = (*unmatched("branch", listing.heads, patterns), *heads.complaints, *tags.complaints)
     return moved, (*complaints, *lost)
 

@@ -4,10 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
+import structlog
+
 from server.core import clock
-from server.sources.models import Revision, Tag, Tree, WantedRevision
+from server.sources.models import Branch, HeadMove, Revision, Tag, Tree, WantedRevision
+
+log = structlog.get_logger(__name__)
 
 _DAY = timedelta(hours=24)
+# What was wanted while a clock was ahead must not use up the days until then.
+_SKEW = timedelta(minutes=1)
 # Tags of releases come within days of each other; a tag so much older than those known is one that a new pattern lets
 # in, and nobody asked for years of releases.
 _LATE_TAG = timedelta(days=30)
@@ -45,6 +51,23 @@ def decide(tree: Tree, heads: Iterable[NewHead]) -> dict[str, str]:
     return {branch: "; ".join([said, *merges[branch]]) for branch, said in decisions.items()}
 
 
+def catch_up(tree: Tree, branches: Iterable[Branch]) -> None:
+    """Want heads that the limit of a day left out and that still stand, as far as there is room by now.
+
+    Else the last head before a quiet week would never be measured.
+    """
+    if tree.heads_per_day == 0:
+        return
+    heads = {branch.head: branch for branch in branches if branch.head and branch.deleted_at is None}
+    wanted = set(WantedRevision.objects.filter(tree=tree, revision__in=heads).values_list("revision", flat=True))
+    left_out = [head for head in heads if head.pk not in wanted]
+    for head in sorted(left_out, key=lambda head: head.committed_at, reverse=True):
+        # Heads from before there was a policy were never left out by it.
+        if HeadMove.objects.filter(branch=heads[head], after=head).exists():
+            decision = _decide_head(tree, NewHead(heads[head].name, head))
+            log.debug("head_decided_again", branch=str(heads[head]), sha=head.sha, decision=decision)
+
+
 def _want_merges(tree: Tree, head: NewHead) -> list[str]:
     people: dict[str, int] = {}
     for revision, person in head.merges:
@@ -60,9 +83,9 @@ def _decide_head(tree: Tree, head: NewHead) -> str:
     if same := _same_content(tree, head.revision):
         return f"not wanted: same content as {same.revision.sha[:12]}, wanted already"
     if tree.heads_per_day is not None:
-        today = WantedRevision.objects.filter(
-            tree=tree, why=WantedRevision.Why.HEAD, created_at__gt=clock.now() - _DAY
-        ).count()
+        now = clock.now()
+        heads = WantedRevision.objects.filter(tree=tree, why=WantedRevision.Why.HEAD)
+        today = heads.filter(created_at__gt=now - _DAY, created_at__lte=now + _SKEW).count()
         if today >= tree.heads_per_day:
             return _over_limit(today, tree.heads_per_day)
     before = _want(tree, head.revision, WantedRevision.Why.HEAD, head.branch)

@@ -5,6 +5,7 @@ import shutil
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from server.core.git import Completed, GitError, Repository
 from server.core.processes import Limits
@@ -57,9 +58,7 @@ def fetch_refs(repository: Repository, url: str, refs: Iterable[str], *, timeout
 
     Raises RefGoneError when the remote no longer has one of them, GitError when anything else goes wrong.
     """
-    free = shutil.disk_usage(repository.git_dir).free
-    if free < _ROOM:
-        raise GitError("disk-full", f"nothing is fetched: only {free >> 20} MB of disk are left for the mirror")
+    require_room(repository.git_dir)
     done = repository.run(
         *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--stdin", "--", url),
         stdin="".join(f"{ref}\n" for ref in refs).encode(),
@@ -70,6 +69,13 @@ def fetch_refs(repository: Repository, url: str, refs: Iterable[str], *, timeout
     if done.code and "couldn't find remote ref" in done.stderr:
         raise RefGoneError("ref-gone", f"git fetch: {done.stderr.strip()}")
     _check(done, "fetch")
+
+
+def require_room(git_dir: Path) -> None:
+    """GitError unless the disk has room for more than a fetch."""
+    free = shutil.disk_usage(git_dir).free
+    if free < _ROOM:
+        raise GitError("disk-full", f"nothing is fetched: only {free >> 20} MB of disk are left for {git_dir.name}")
 
 
 def _check(done: Completed, verb: str) -> None:

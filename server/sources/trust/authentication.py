@@ -1,6 +1,7 @@
 """What a mail server that the site trusts has noted about a mail: Authentication-Results (RFC 8601)."""
 
 import re
+from collections.abc import Iterable
 
 from server.sources.trust.proofs import Proof, ReadMail, domain_of_sender, speaks_for
 
@@ -8,6 +9,16 @@ _HEADER = "authentication-results"
 _UNSAFE = re.compile(r"[^\w.@+/-]")
 _AROUND_SIGN = re.compile(r" *([=.]) *")
 _METHOD = re.compile(r"dkim(?:/1)?", re.IGNORECASE)
+
+
+def servers_for(mailing_list: str, named: Iterable[str]) -> frozenset[str]:
+    """The servers that count for the mails of one list. `named` are SERVER, for all lists, and LIST=SERVER, lower case.
+
+    A mail of another list need not have come through a server that only one list is behind: what stands there in the
+    server's name, its sender can have written.
+    """
+    split = [name.rpartition("=") for name in named]
+    return frozenset(server for taker, _, server in split if taker in {"", mailing_list.lower()})
 
 
 def prove_by_results(mail: ReadMail, *, sender: str, servers: frozenset[str]) -> Proof:

@@ -18,9 +18,9 @@ from server.core import clock
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
 from server.sources.messages.joining import lock_mail
-from server.sources.models import MailingList, Message, Series, TrustedSender
+from server.sources.models import MailingList, Message, Series, Thread, TrustedSender
 from server.sources.series.superseding import supersede
-from server.sources.trust.authentication import prove_by_results
+from server.sources.trust.authentication import prove_by_results, servers_for
 from server.sources.trust.dkim_keys import Lookup, look_up_key, remembering
 from server.sources.trust.dkim_proof import prove_by_dkim
 from server.sources.trust.proofs import Proof, UnprovableError, read_mail
@@ -39,6 +39,9 @@ _LONGEST_TRIAL = timedelta(days=3)
 # A sender who becomes trusted does not start what nobody waits for any more.
 _WORTH_CHECKING = timedelta(days=7)
 _LONGEST_REASON = 4000
+# A first reading of an archive makes series by the ten thousand: their own tasks wait still, and sending all of them
+# again with every sweep would fill the queue faster than it is worked off.
+_MOST_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,25 @@ def _prove(series: Series, mails: list[Message], lookup: Lookup) -> None:
         proof = prove_mail(mail, lookup)
         if proof.proved is None and not patient:
             proof = Proof(proved=False, how=f"{proof.how}, for {_LONGEST_TRIAL.days} days")
-        mail.authentic, mail.authenticity = proof.proved, proof.how[:_LONGEST_REASON].replace("\0", "")
-        mail.save(update_fields=["authentic", "authenticity"])
+        _note_proof(mail, proof)
+
+
+def _note_proof(mail: Message, proof: Proof) -> None:
+    mail.authentic, mail.authenticity = proof.proved, proof.how[:_LONGEST_REASON].replace("\0", "")
+    mail.save(update_fields=["authentic", "authenticity"])
+
+
+def prove_cover(*, cover: Message, lookup: Lookup = look_up_key) -> None:
+    """Prove the sender of a cover letter that came after its series was checked; if it is, the series takes it.
+
+    Asks name servers, so it must not run inside a transaction.
+    """
+    if cover.authentic is None:
+        _note_proof(cover, prove_mail(cover, lookup))
+    if cover.authentic:
+        with transaction.atomic():
+            Thread.objects.filter(messages=cover.pk).update(stale=True)
+            enqueue("sources.group_threads")
 
 
 def prove_mail(mail: Message, lookup: Lookup) -> Proof:
@@ -100,9 +120,9 @@ def prove_mail(mail: Message, lookup: Lookup) -> Proof:
     if not raw:
         return Proof(proved=False, how="its text was deleted")
     noted = ""
-    if settings.AUTHSERV_IDS:
+    if servers := servers_for(mail.mailing_list.name, settings.AUTHSERV_IDS):
         try:
-            proof = prove_by_results(read_mail(raw), sender=sender, servers=settings.AUTHSERV_IDS)
+            proof = prove_by_results(read_mail(raw), sender=sender, servers=servers)
         except UnprovableError as error:
             return Proof(proved=False, how=str(error))
         if proof.proved:
@@ -162,8 +182,7 @@ def _settle(series: Series, mails: list[Message], verdict: Verdict) -> None:
         if series.state != State.HELD or _mail_ids(series) != {mail.pk for mail in mails}:
             return
         if not verdict.trusted:
-            series.reason, series.checked_at = verdict.reason, now
-            series.save(update_fields=["reason", "checked_at"])
+            series.note(verdict.reason, checked_at=now)
         elif series.advance(State.READY, verdict.reason, checked_at=now):
             enqueue("sources.apply_series", series.pk)
         # What is proved to be of one author may replace more than what anybody could have written.
@@ -174,17 +193,21 @@ def _settle(series: Series, mails: list[Message], verdict: Verdict) -> None:
 
 
 def series_to_check() -> list[int]:
-    """Ids of held series that were never checked, or whose senders name servers left open long enough ago."""
+    """Ids of held series that were never checked, or whose senders name servers left open long enough ago.
+
+    The newest that were never checked come first, and some at a time: somebody waits for them.
+    """
     held = Series.objects.filter(state=State.HELD)
-    new = list(held.filter(checked_at=None).order_by("pk").values_list("pk", flat=True))
+    new = list(held.filter(checked_at=None).order_by("-pk").values_list("pk", flat=True)[:_MOST_AT_ONCE])
     unclear = Q(patches__message__authentic=None) | Q(cover__isnull=False, cover__authentic=None)
     open_ones = held.filter(unclear, checked_at__isnull=False).distinct().order_by("pk")
     now = clock.now()
-    return new + [
+    due = [
         pk
         for pk, checked, since in open_ones.values_list("pk", "checked_at", "state_since")
         if checked and now - checked >= min(max(_FIRST_PAUSE, checked - since), _LONGEST_PAUSE)
     ]
+    return new + due[:_MOST_AT_ONCE]
 
 
 def check_again(held: QuerySet[Series]) -> int:
@@ -192,6 +215,8 @@ def check_again(held: QuerySet[Series]) -> int:
     found = list(held.filter(state=State.HELD).values_list("pk", flat=True))
     mails = Message.objects.filter(Q(patches__series__in=found) | Q(pk__in=held.filter(pk__in=found).values("cover")))
     with transaction.atomic():
+        # Grouping writes series before mails: without its lock each could wait for the other.
+        lock_mail()
         Message.objects.filter(pk__in=mails.values("pk"), authentic=False).update(authentic=None)
         Series.objects.filter(pk__in=found, state=State.HELD).update(checked_at=None)
         for pk in found:

@@ -58,6 +58,7 @@ class TreeDetailOut(TreeOut):
             "uarchs",
             "benchmarks",
             "heads_per_day",
+            "merges_by",
             "subject_tags",
             "addresses",
             "paths",

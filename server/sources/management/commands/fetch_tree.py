@@ -1,9 +1,12 @@
+import time
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.sources.trees.fetching import fetch_tree, find_tree
+from server.sources.trees.fetching import fetch_if_free, find_tree
+
+_BUSY_SECONDS = 0.5
 
 
 class Command(BaseCommand):
@@ -17,7 +20,12 @@ class Command(BaseCommand):
             tree = find_tree(options["name"])
         except DomainError as error:
             raise CommandError(error.message) from error
-        moved = fetch_tree(tree=tree, timeout=None)
+        waiting = False
+        while (moved := fetch_if_free(tree=tree, timeout=None)) is None:
+            if not waiting:
+                self.stderr.write(f"another process fetches {tree.name}; waiting for its end")
+            waiting = True
+            time.sleep(_BUSY_SECONDS)
         if tree.last_error:
             raise CommandError(tree.last_error)
         for head in moved:

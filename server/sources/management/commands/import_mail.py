@@ -1,7 +1,8 @@
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import Error, InterfaceError
@@ -10,11 +11,12 @@ from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.sources.archives.lists import find_list
 from server.sources.messages.importing import Counts, import_mails
-from server.sources.messages.mailboxes import mails_in, mails_of
+from server.sources.messages.mailboxes import mails_in, mails_of, one_mail_in
 from server.sources.models import MailingList
 from server.sources.series.grouping import group_stale
 
 _PIPE = "-"
+Reader = Callable[[BinaryIO], Iterator[bytes]]
 
 
 class Command(BaseCommand):
@@ -25,13 +27,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("source", help="a file, a folder, or - for standard input")
+        parser.add_argument("--one", action="store_true", help="standard input is one mail, as a mail server pipes it")
         parser.add_argument("--list", help="which list takes the mails; else the one that each was sent to")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         source, counts = options["source"], Counts()
         try:
             mailing_list = find_list(options["list"]) if options["list"] else None
-            self._import(source, mailing_list, counts)
+            if options["one"] and source != _PIPE:
+                raise DomainError("one-of-pipe", f"--one is for standard input ({_PIPE}) only")
+            self._import(source, mailing_list, counts, one_mail_in if options["one"] else mails_in)
         except DomainError as error:
             raise CommandError(_told(error.message, counts), returncode=_code(error, source)) from error
         except (Error, InterfaceError) as error:
@@ -39,9 +44,9 @@ class Command(BaseCommand):
             raise CommandError(_told(said, counts), returncode=os.EX_TEMPFAIL) from error
         self.stdout.write(f"{counts}")
 
-    def _import(self, source: str, mailing_list: MailingList | None, counts: Counts) -> None:
+    def _import(self, source: str, mailing_list: MailingList | None, counts: Counts, read_pipe: Reader) -> None:
         if source == _PIPE:
-            import_mails(mails_in(sys.stdin.buffer), mailing_list, counts)
+            import_mails(read_pipe(sys.stdin.buffer), mailing_list, counts)
             if not counts.stored + counts.known:
                 raise DomainError("no-mail", "standard input: holds no mail")
             # The mail server waits: a worker makes the series.

@@ -5,6 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from server.core.visible_text import for_terminal
 from server.sources.series.as_json import all_series_json, holding
 
 
@@ -23,7 +24,7 @@ class Command(BaseCommand):
                 raise CommandError(f"no series holds <{options['message_id'].strip().strip('<>')}>")
         try:
             for document in all_series_json(wanted):
-                self.stdout.write(json.dumps(document) if options["json"] else _line(document))
+                self.stdout.write(json.dumps(document) if options["json"] else for_terminal(_line(document)))
         except BrokenPipeError:
             # Whoever reads has seen enough; Python must not write what is left at its end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

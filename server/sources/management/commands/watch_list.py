@@ -12,7 +12,7 @@ from server.core.addresses import without_credentials
 from server.core.errors import DomainError
 from server.sources.archives.lists import ReadResult, find_list, read_list
 from server.sources.models import MailingList
-from server.sources.polling import next_try
+from server.sources.polling import next_try, pause_of
 
 log = structlog.get_logger(__name__)
 
@@ -48,15 +48,20 @@ class Command(BaseCommand):
             mailing_list = _found(name)
             if mailing_list.enabled:
                 self._read_all(mailing_list)
-            return max((next_try(mailing_list) - clock.now()).total_seconds(), _BUSY_SECONDS)
+            return _pause(mailing_list)
         except CommandError as error:
             # It is noted on the list, and the pause grows.
             self.stderr.write(str(error))
-            return max((next_try(_found(name)) - clock.now()).total_seconds(), _BUSY_SECONDS)
+            return _pause(_found(name))
         except (OperationalError, InterfaceError) as error:
             log.warning("database_away", list=name, error=str(error).splitlines()[0])
             connection.close()
             return 10.0
+        except Exception:
+            # Noted on the list as well; a watcher that ended would be started again at once, whatever the pause.
+            log.exception("round_failed", list=name)
+            connection.close()
+            return _pause(_found(name))
 
     def _read_all(self, mailing_list: MailingList) -> None:
         """Until nothing is left; waits while another process reads the same list."""
@@ -75,6 +80,12 @@ class Command(BaseCommand):
 
     def _read(self, mailing_list: MailingList) -> ReadResult:
         return read_list(mailing_list=mailing_list, limit=None, timeout=_FETCH_SECONDS, stop=self.ending.is_set)
+
+
+def _pause(mailing_list: MailingList) -> float:
+    """Seconds until the next try; a clock that was set back does not make them more than a pause."""
+    left = min(next_try(mailing_list) - clock.now(), pause_of(mailing_list))
+    return max(left.total_seconds(), _BUSY_SECONDS)
 
 
 def _found(name: str) -> MailingList:

@@ -1,0 +1,191 @@
+"""Mails by strangers that try to get into somebody's series, or to be taken for somebody else's."""
+
+import io
+import os
+import sys
+from datetime import timedelta
+from email.utils import format_datetime
+
+import pytest
+import time_machine
+from django.core.management import CommandError, call_command
+
+from server.core import clock
+from server.sources.applying.application import apply_series
+from server.sources.mail.threads import REROLL_QUIET
+from server.sources.messages.storing import store_message
+from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
+from server.sources.series.as_json import series_json
+from server.sources.series.grouping import group_stale
+from server.sources.series.services import approve_series, sweep_series
+from server.sources.trust.authentication import servers_for
+from server.sources.trust.checking import check_series, prove_cover
+from tests.builders import build_list
+from tests.sources.posting import DIFF, deliver, mail
+from tests.sources.signing import Names, sign
+
+State = Series.State
+Sent = list[tuple[str, tuple[int | str, ...]]]
+EVE = "Eve <eve@evil.org>"
+ENVELOPE = b"From ada@example.org  Mon Nov  2 10:00:00 2026\n"
+SMUGGLED = b"\nFrom eve@evil.org  Mon Nov  2 10:00:01 2026\n" + mail("[PATCH] evil", DIFF, message_id="evil@x")
+TWO_PARTS = """\
+--b
+Content-Type: text/plain
+
+Do this.
+---
+diff --git a/README b/README
+--- a/README
++++ b/README
+@@ -1 +1 @@
+-A small tree.
++A large tree.
+--b
+Content-Type: text/html
+
+diff --git a/mm/memory.c b/mm/memory.c
+--- a/mm/memory.c
++++ b/mm/memory.c
+@@ -1,2 +1,2 @@
+-line 1
++line one
+ line 2
+--b--
+"""
+
+
+def part(index: int, *, name: str = "", sender: str = "Ada Author <ada@example.org>") -> bytes:
+    """A mail of a series of two patches, sent now."""
+    return mail(
+        f"[PATCH {index}/2] mm: Step {index}",
+        DIFF if index else "What this is for.\n",
+        message_id=name or f"{index}@x",
+        parent="0@x" if index else "",
+        sender=sender,
+        date=format_datetime(clock.now()),
+    )
+
+
+def patches(series: Series) -> list[str]:
+    return list(series.patches.order_by("index").values_list("message__message_id", flat=True))
+
+
+def test_quick_stranger_does_not_take_the_place_of_a_patch_that_is_on_its_way(linux_mm: MailingList) -> None:
+    deliver(linux_mm, part(0), part(1), part(2, name="evil@y", sender=EVE))
+    series = Series.objects.get()
+    assert series.state == State.INCOMPLETE
+    assert "2 of 2 patches; others may follow until" in series.reason
+    deliver(linux_mm, part(2))
+    series.refresh_from_db()
+    assert (series.state, patches(series)) == (State.READY, ["1@x", "2@x"])
+    assert Message.objects.get(message_id="evil@y").kind == Message.Kind.PATCH
+
+
+def test_series_of_two_people_waits_for_an_hour_and_then_for_a_person(linux_mm: MailingList) -> None:
+    deliver(linux_mm, part(0), part(1), part(2, name="bob@y", sender="Bob <bob@example.net>"))
+    with time_machine.travel(clock.now() + REROLL_QUIET + timedelta(minutes=1), tick=False):
+        sweep_series()
+        deliver(linux_mm)
+    series = Series.objects.get()
+    assert (series.state, patches(series)) == (State.HELD, ["1@x", "bob@y"])
+    assert "bob@example.net is not a trusted sender" in series.reason
+
+
+def test_patch_beyond_the_last_one_stands_for_none_that_is_missing(linux_mm: MailingList) -> None:
+    more = part(2, name="3@x").replace(b"[PATCH 2/2]", b"[PATCH 3/2]")
+    deliver(linux_mm, part(0), part(2), more)
+    series = Series.objects.get()
+    assert (series.state, patches(series)) == (State.INCOMPLETE, ["2@x", "3@x"])
+    assert series_json(series)["complete"] is False
+    deliver(linux_mm, part(1))
+    assert series_json(Series.objects.get())["complete"] is True
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)])
+def test_version_that_only_the_cover_letter_names_is_known_in_any_order(
+    linux_mm: MailingList, order: tuple[int, ...]
+) -> None:
+    mails = [part(0).replace(b"[PATCH 0/2]", b"[PATCH v4 0/2]"), part(1), part(2)]
+    for index in order:
+        deliver(linux_mm, mails[index])
+    series = Series.objects.get()
+    assert (series.version, series.root_message_id, series.state) == (4, "0@x", State.READY)
+
+
+def test_what_git_would_change_and_nobody_was_shown_is_refused(fetched: object, linux_mm: MailingList) -> None:
+    kind = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n'
+    deliver(linux_mm, mail("[PATCH] README: Say more", TWO_PARTS, headers=kind))
+    series = Series.objects.get()
+    assert Patch.objects.get().paths == ["README"]
+    if series.state == State.HELD:
+        approve_series(series=series, reason="by a person who saw README only")
+    apply_series(series=series)
+    series.refresh_from_db()
+    assert series.state == State.REFUSED
+    assert series.reason == "patch 1/1 touches mm/memory.c as git reads it, but not as the mail was checked"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("signed", [False, True])
+def test_late_cover_letter_renames_a_series_that_runs_only_when_it_is_proved(sent_tasks: Sent, *, signed: bool) -> None:
+    TrustedSender.objects.create(address="ada@example.org")
+    public, names = build_list(), Names("example.org")
+    for index in (1, 2):
+        store_message(mailing_list=public, raw=sign(part(index)))
+    group_stale()
+    series = Series.objects.get()
+    check_series(series=series, lookup=names)
+    assert series.state == State.READY
+    cover = store_message(mailing_list=public, raw=sign(part(0)) if signed else part(0))
+    group_stale()
+    assert sent_tasks[-1] == ("sources.prove_cover", (cover.pk,))
+    series.refresh_from_db()
+    cover.refresh_from_db()
+    assert (series.cover, series.subject) == (None, "mm: Step 1")
+    assert cover.reason == "came when its series had been checked already, and its sender is not proved"
+    prove_cover(cover=cover, lookup=names)
+    group_stale()
+    series.refresh_from_db()
+    cover.refresh_from_db()
+    assert (series.subject, cover.reason == "") == (("mm: Step 0", True) if signed else ("mm: Step 1", False))
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, content: bytes, *options: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    call_command("import_mail", "-", *options)
+
+
+def test_address_of_a_list_that_proves_its_senders_is_no_way_in(
+    linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = mail("[PATCH] mm: evil", DIFF, headers="List-Id: <linux-mm.example.org>\n")
+    piped(monkeypatch, forged)
+    assert Message.objects.get().mailing_list.name == "imported"
+    piped(monkeypatch, forged, "--list", linux_mm.name)
+    assert set(Message.objects.values_list("mailing_list__name", flat=True)) == {"imported", linux_mm.name}
+
+
+@pytest.mark.parametrize("envelope", [b"", ENVELOPE])
+def test_mail_server_s_pipe_holds_one_mail_whatever_its_lines_say(
+    linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch, envelope: bytes
+) -> None:
+    whole = mail("Re: Hello", message_id="one@x") + SMUGGLED
+    piped(monkeypatch, envelope + whole, "--one", "--list", linux_mm.name)
+    stored = Message.objects.get()
+    assert (stored.message_id, stored.kind, bytes(stored.raw)) == ("one@x", "other", whole)
+
+
+def test_one_mail_is_asked_of_the_pipe_only_and_must_be_there(monkeypatch: pytest.MonkeyPatch, db: None) -> None:
+    with pytest.raises(CommandError, match="standard input"):
+        call_command("import_mail", "box", "--one")
+    with pytest.raises(CommandError, match="holds no mail") as raised:
+        piped(monkeypatch, ENVELOPE, "--one")
+    assert raised.value.returncode == os.EX_DATAERR
+
+
+def test_server_named_for_one_list_says_nothing_about_another() -> None:
+    named = {"linux-mm=mx.example.net", "mx.example.org"}
+    assert servers_for("linux-mm", named) == {"mx.example.net", "mx.example.org"}
+    assert servers_for("Linux-MM", named) == {"mx.example.net", "mx.example.org"}
+    assert servers_for("netdev", named) == {"mx.example.org"}
