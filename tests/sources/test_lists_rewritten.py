@@ -130,6 +130,21 @@ def test_mails_that_a_history_lacked_for_a_while_are_back_with_it(linux_mm: Mail
     assert content("letter-1@example.org") == [b""]
 
 
+def test_mail_taken_again_after_its_deletion_has_its_content_after_a_rewrite(
+    linux_mm: MailingList, archive: Archive
+) -> None:
+    mails = letters(4)
+    archive.add(*mails)
+    read_list(mailing_list=linux_mm)
+    archive.rewrite(mails[0], mails[1], mails[3])
+    archive.delete(mails[1])
+    archive.delete(mails[3])
+    archive.add(mails[1])
+    read_list(mailing_list=linux_mm)
+    assert content("letter-1@example.org") == [mails[1]]
+    assert content("letter-2@example.org") == content("letter-3@example.org") == [b""]
+
+
 def test_reader_killed_between_rewriting_and_settling_goes_on(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

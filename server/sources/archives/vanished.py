@@ -37,7 +37,7 @@ def settle_replaced(epoch: Epoch, copy: EpochCopy, others: list[EpochCopy], *, c
     for commit in copy.replaced():
         if not copy.holds(commit, copy.head()):
             forgotten += _forget_vanished(epoch, copy, others, commit)
-    _restore_returned(epoch.mailing_list, copy, others)
+    _restore_returned(epoch.mailing_list, sorted([copy, *others], key=lambda one: one.number))
     # Upkeep that packs the copy at this moment could keep what was purged; then the next round lets go of it.
     with advisory_lock(f"sources.tend.{copy.repository.git_dir}") as free:
         if free:
@@ -59,22 +59,34 @@ def _forget_vanished(epoch: Epoch, copy: EpochCopy, others: list[EpochCopy], old
     return sum(forget(epoch.mailing_list, blob) for blob in sorted(removed))
 
 
-def _restore_returned(mailing_list: MailingList, copy: EpochCopy, others: list[EpochCopy]) -> None:
-    """A history may lack mails for a while, by somebody's mistake: those that are back and not deleted live again."""
+def _restore_returned(mailing_list: MailingList, copies: list[EpochCopy]) -> None:
+    """What the archive holds after all has its content again: a history may lack mails for a while by a mistake, and a
+    mail that was deleted may have been taken once more.
+    """
     dead = Message.objects.filter(mailing_list=mailing_list, kind=Message.Kind.DELETED)
-    steps = copy.steps(copy.head()) if copy.head() and dead.exists() else []
-    blobs = set(dead.values_list("blob", flat=True)) & {step.mail for step in steps if step.mail}
-    for other in [copy, *others] if blobs else []:
-        there = steps if other is copy else other.steps(other.head()) if other.head() else []
-        blobs -= {step.deleted for step in there}
-    if not blobs:
-        return
-    log.warning("mails_returned_to_archive", list=mailing_list.name, epoch=copy.number, mails=len(blobs))
-    with copy.repository.objects() as reader:
-        for message in dead.filter(blob__in=blobs):
-            if found := reader.read(message.blob):
-                mail = read_mail(found[1], blob=message.blob, received_at=message.received_at)
-                restore_message(message=message, mail=mail)
+    blobs = set(dead.values_list("blob", flat=True))
+    living = _living(copies) if blobs else {}
+    for copy in copies:
+        back = [blob for blob in blobs if living.get(blob) is copy]
+        if not back:
+            continue
+        log.warning("mails_returned_to_archive", list=mailing_list.name, epoch=copy.number, mails=len(back))
+        with copy.repository.objects() as reader:
+            for message in dead.filter(blob__in=back):
+                if found := reader.read(message.blob):
+                    mail = read_mail(found[1], blob=message.blob, received_at=message.received_at)
+                    restore_message(message=message, mail=mail)
+
+
+def _living(copies: list[EpochCopy]) -> dict[str, EpochCopy]:
+    """The blobs of all mails that were not deleted after they were last taken, with the epoch that took them last."""
+    living: dict[str, EpochCopy] = {}
+    for copy in copies:
+        for step in copy.steps(copy.head()) if copy.head() else []:
+            living.pop(step.deleted, None)
+            if step.mail:
+                living[step.mail] = copy
+    return living
 
 
 def forget(mailing_list: MailingList, blob: str) -> bool:
