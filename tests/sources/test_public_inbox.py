@@ -143,7 +143,8 @@ def test_killed_watchers_leave_what_an_undisturbed_one_would(
     count = 0
     try:
         for number in range(3):
-            count = wait_for_mails(count, log) if count < len(mails) else count
+            # A mail that is purged before anybody read it leaves no row: the two are read before they go.
+            count = wait_for_mails(max(count, 8), log) if count < len(mails) else count
             victim = running.pop(0)
             victim.kill()
             victim.wait()
