@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from server.sources.models import Branch, HeadMove, MailingList, Message, Series
@@ -107,6 +107,15 @@ def test_subject_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -
     build_series(subject="mm: \x1b[2J\x9b31m red")
     call_command("series")
     assert "mm: [U+001B][2J[U+009B]31m red" in capsys.readouterr().out
+
+
+def test_database_that_is_away_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_wanted: object) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr("server.sources.management.commands.series.all_series_json", away)
+    with pytest.raises(CommandError, match="the database cannot be asked: connection refused"):
+        call_command("series")
 
 
 @pytest.mark.django_db

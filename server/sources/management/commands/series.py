@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError
 
 from server.core.visible_text import for_terminal
 from server.sources.series.as_json import all_series_json, holding
@@ -17,6 +18,12 @@ class Command(BaseCommand):
         parser.add_argument("--message-id", help="only series that hold this mail", metavar="ID")
 
     def handle(self, *_args: Any, **options: Any) -> None:
+        try:
+            self._print(options)
+        except OperationalError as error:
+            raise CommandError(f"the database cannot be asked: {error}") from error
+
+    def _print(self, options: dict[str, Any]) -> None:
         wanted = None
         if options["message_id"] is not None:
             wanted = holding(options["message_id"])
