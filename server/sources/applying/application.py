@@ -83,10 +83,11 @@ def is_due(series: Series, news: datetime | None = None) -> bool:
     ago = clock.now() - series.tried_at
     if series.reason.startswith(_WAITS):
         return ago >= _LONG_PAUSE or (ago >= _SHORT_PAUSE and (news or _latest_news()) > series.tried_at)
-    # A worker that was ended once may have been ended by anything.
-    failures = series.failures if series.reason.startswith(_AGAIN) else series.failures - 1
+    if not series.reason.startswith(_AGAIN):
+        # A worker that was ended once may have been ended by anything.
+        return ago >= _FAILURE_PAUSE * (series.failures - 1)
     pause = min((clock.now() - series.state_since) / _PART_OF_WAIT, _LONGEST_PAUSE)
-    return ago >= max(pause, _FAILURE_PAUSE * failures)
+    return ago >= max(pause, _FAILURE_PAUSE * series.failures)
 
 
 def _latest_news() -> datetime:

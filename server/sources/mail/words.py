@@ -73,9 +73,12 @@ def _read_by_library(line: str) -> tuple[str, str]:
 
 
 def _before(line: str, address: str) -> str:
-    """`Author, Ada <ada@example.org>` without its quotes: the name is all that stands before the address."""
+    """`Author, Ada <ada@example.org>` without its quotes: the name is all that stands before the address.
+
+    Words may follow it (`# zen3`); older standard libraries read nothing of such a line.
+    """
     before, bracket, after = line.partition("<")
-    return before.strip(' "') if bracket and address and after == f"{address}>" else ""
+    return before.strip(' "') if bracket and address and f"{after} ".startswith(f"{address}> ") else ""
 
 
 def addresses(values: Iterable[str]) -> tuple[str, ...]:
