@@ -13,9 +13,8 @@ import pytest
 from server.core import clock
 from server.core.processes import Limits
 from server.sources.mirror import mirror, old_ref
-from server.sources.models import Branch, MailingList, Tree
+from server.sources.models import Branch, Tree
 from server.sources.polling import is_due, next_try
-from server.sources.status import failing_sources
 from server.sources.trees import fetching as trees
 from server.sources.trees import remotes
 from server.sources.trees.fetching import fetch_tree
@@ -102,7 +101,7 @@ def test_remote_that_talks_nonsense_harms_only_its_own_tree(
     assert said in bad.last_error
     assert bad.failures == 1
     assert fetch_tree(tree=fetched) == []
-    assert [source.name for source in failing_sources()] == ["bad"]
+    assert [row.name for row in Tree.objects.filter(failing_since__isnull=False)] == ["bad"]
 
 
 def test_endless_refs_are_cut_off_by_a_limit_of_memory(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,10 +202,8 @@ def test_passwords_of_addresses_show_nowhere(tree: Tree, capfd: pytest.CaptureFi
     tree.refresh_from_db()
     fetch_tree(tree=tree)
     assert "127.0.0.1" in tree.last_error
-    (source,) = failing_sources()
-    assert source.url == "http://127.0.0.1:1/x.git"
     captured = capfd.readouterr()
-    assert "s3cret" not in f"{tree.last_error}{source}{captured.out}{captured.err}"
+    assert "s3cret" not in f"{tree.last_error}{captured.out}{captured.err}"
 
 
 def test_pause_doubles_with_each_failure_up_to_an_hour() -> None:
@@ -228,21 +225,3 @@ def test_slow_poll_is_not_hurried_by_failures() -> None:
     now = clock.now()
     tree = Tree(pk=1, name="x", poll_seconds=7200, polled_at=now, failures=3)
     assert next_try(tree) == now + timedelta(hours=2)
-
-
-@pytest.mark.django_db
-def test_failing_sources_are_listed_longest_first_without_those_switched_off() -> None:
-    now = clock.now()
-    fields = {"failing_since": now, "last_error": "http://u:p@x/ is away", "failures": 2, "polled_at": now}
-    Tree.objects.create(name="young", url="http://u:p@x/t", **fields)
-    Tree.objects.create(name="old", url="http://x/t", **fields | {"failing_since": now - timedelta(days=1)})
-    Tree.objects.create(name="off", url="http://x/t", enabled=False, **fields)
-    Tree.objects.create(name="well", url="http://x/t")
-    MailingList.objects.create(name="linux-mm", url="http://u:p@x/l", **fields)
-    found = failing_sources()
-    assert [(s.kind, s.name, s.url) for s in found] == [
-        ("tree", "old", "http://x/t"),
-        ("tree", "young", "http://x/t"),
-        ("list", "linux-mm", "http://x/l"),
-    ]
-    assert all(s.last_error == "http://x/ is away" and s.next_try > now for s in found)
