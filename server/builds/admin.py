@@ -1,7 +1,14 @@
 from django.contrib import admin
 
-from server.builds.models import Artifact, Build, KernelConfig, Toolchain
+from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig, Toolchain
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
+
+
+@admin.register(ConfigFragment)
+class ConfigFragmentAdmin(KeptAdmin):
+    list_display = ["name", "arch"]
+    list_filter = ["arch"]
+    search_fields = ["name", "lines"]
 
 
 @admin.register(KernelConfig)

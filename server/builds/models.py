@@ -2,14 +2,30 @@
 
 from typing import ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Value
 
 from server.core.states import Stateful, state_check
 from server.sources.models import Revision
 
 
+class ConfigFragment(models.Model):
+    """CONFIG_ lines that several configurations share, by name."""
+
+    name = models.SlugField(max_length=60, unique=True)
+    arch = models.CharField(max_length=20, blank=True, help_text="Empty: for every architecture.")
+    lines = models.TextField(help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused.")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class KernelConfig(models.Model):
-    """A named kernel configuration: a make target and a fragment merged over it."""
+    """A named kernel configuration: a make target, and fragments merged over it in their order, its own last."""
 
     name = models.SlugField(max_length=60, unique=True)
     arch = models.CharField(max_length=20)
@@ -18,7 +34,25 @@ class KernelConfig(models.Model):
         default="allnoconfig",
         help_text="make target the fragment is merged over",
     )
-    fragment = models.TextField(help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused.")
+    fragments = ArrayField(
+        models.CharField(max_length=60),
+        default=list,
+        db_default=Value([]),
+        blank=True,
+        help_text="Names of shared fragments, merged in this order.",
+    )
+    fragment = models.TextField(
+        blank=True, help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
+    )
+    perf = models.BooleanField(default=False, db_default=False, help_text="Build perf of the same tree, too.")
+    layout_of = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="layouts",
+        help_text="The configuration of which this is another code layout.",
+    )
 
     class Meta:
         ordering = ["name"]
@@ -30,8 +64,19 @@ class KernelConfig(models.Model):
 class Toolchain(models.Model):
     """A compiler that builders have under this name."""
 
+    class Family(models.TextChoices):
+        GCC = "gcc", "GCC and binutils"
+        CLANG = "clang", "clang and LLVM's tools"
+
     name = models.SlugField(max_length=60, unique=True)
-    compiler = models.CharField(max_length=100, help_text="Program, for make's CC=")
+    compiler = models.CharField(max_length=100, help_text="Program, for make's CC=; with a prefix when it crosses.")
+    family = models.CharField(max_length=10, choices=Family.choices, default=Family.GCC, db_default=Family.GCC)
+    cross = models.JSONField(
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        help_text='Prefix of the programs for each foreign architecture: {"arm64": "aarch64-linux-gnu-"}.',
+    )
 
     class Meta:
         ordering = ["name"]
@@ -47,6 +92,7 @@ class BuildState(models.TextChoices):
     BUILT = "built", "artifacts stored"
     FAILED = "failed", "does not build"
     CANCELED = "canceled", "no longer wanted"
+    EXPIRED = "expired", "built; its files were removed"
 
 
 class Build(Stateful):
@@ -61,6 +107,8 @@ class Build(Stateful):
             {BuildState.RUNNING, BuildState.WANTED, BuildState.BUILT, BuildState.FAILED, BuildState.CANCELED}
         ),
         BuildState.RUNNING: frozenset({BuildState.BUILT, BuildState.FAILED, BuildState.WANTED, BuildState.CANCELED}),
+        BuildState.BUILT: frozenset({BuildState.EXPIRED}),
+        BuildState.EXPIRED: frozenset({BuildState.WANTED}),
         BuildState.FAILED: frozenset({BuildState.WANTED}),
         BuildState.CANCELED: frozenset({BuildState.WANTED, BuildState.BUILT, BuildState.FAILED}),
     }
@@ -78,11 +126,22 @@ class Build(Stateful):
         blank=True,
         help_text="GNU build id of vmlinux, as the kernel shows it",
     )
+    text_hash = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="SHA-256 of vmlinux's text: two kernels with the same one run the same code.",
+    )
     compiler_version = models.CharField(max_length=200, blank=True)
     seconds = models.FloatField(null=True, blank=True)
     given_up = models.BooleanField(
         default=False, help_text="Failed for our reasons, not the kernel's: another series that needs it tries again."
     )
+    first_error = models.TextField(
+        blank=True, default="", db_default="", help_text="Of its log, with its lines around."
+    )
+    used_at = models.DateTimeField(null=True, blank=True, help_text="When it was last wanted or measured.")
     log_tail = models.TextField(blank=True)
 
     class Meta:
@@ -108,12 +167,14 @@ class Artifact(models.Model):
         CONFIG = "config", ".config"
         SYSTEM_MAP = "system-map", "System.map"
         MODULES = "modules", "modules, and those of the benchmarks"
+        PERF = "perf", "perf of the same tree"
         LOG = "log", "build log"
 
     build = models.ForeignKey(Build, on_delete=models.CASCADE, related_name="artifacts")
     kind = models.CharField(max_length=12, choices=Kind.choices)
     sha256 = models.CharField(max_length=64, db_index=True)
     size = models.PositiveBigIntegerField(help_text="bytes")
+    removed_at = models.DateTimeField(null=True, blank=True, help_text="When its file was removed.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["build", "kind"], name="artifact_once")]

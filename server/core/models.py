@@ -12,6 +12,9 @@ class Transition(models.Model):
     before = models.CharField(max_length=20, blank=True)
     after = models.CharField(max_length=20)
     reason = models.TextField(blank=True)
+    actor = models.CharField(
+        max_length=150, blank=True, default="", db_default="", help_text="Who did it; empty: the service itself."
+    )
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -27,7 +30,8 @@ class ApiToken(models.Model):
 
     class Scope(models.TextChoices):
         MACHINE = "machine", "claims and uploads for the machine named in `subject`"
-        BUILDER = "builder", "claims and uploads builds"
+        BUILDER = "builder", "claims and uploads builds for the builder named in `subject`"
+        CONTROL = "control", "claims power cycles for the control host named in `subject`"
 
     name = models.CharField(max_length=100, unique=True)
     prefix = models.CharField(max_length=12, unique=True)
@@ -42,7 +46,7 @@ class ApiToken(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=models.Q(scope__in=["machine", "builder"]),
+                condition=models.Q(scope__in=["machine", "builder", "control"]),
                 name="token_scope_known",
             )
         ]

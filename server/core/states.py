@@ -38,8 +38,8 @@ class Stateful(models.Model):
         _record(self, "", self.state, self.reason)
         return self
 
-    def advance(self, to: str, reason: str = "", **fields: Any) -> bool:
-        """Go from the state this object was read in to `to`, setting `fields` too.
+    def advance(self, to: str, reason: str = "", *, actor: str = "", **fields: Any) -> bool:
+        """Go from the state this object was read in to `to`, setting `fields` too. `actor` is the person who did it.
 
         Returns False, and changes nothing, if another process moved the row first. A step that NEXT does not allow
         is a programming error and raises ValueError.
@@ -58,7 +58,7 @@ class Stateful(models.Model):
             self.state, self.reason, self.state_since = to, reason, since
             for name, value in fields.items():
                 setattr(self, name, value)
-            _record(self, before, to, reason)
+            _record(self, before, to, reason, actor)
         return True
 
     def note(self, reason: str, **fields: Any) -> bool:
@@ -82,7 +82,7 @@ class Stateful(models.Model):
         return True
 
 
-def _record(row: Stateful, before: str, after: str, reason: str) -> None:
+def _record(row: Stateful, before: str, after: str, reason: str, actor: str = "") -> None:
     subject = str(row._meta.model_name)
     Transition.objects.create(
         trace=row.trace,
@@ -91,6 +91,7 @@ def _record(row: Stateful, before: str, after: str, reason: str) -> None:
         before=before,
         after=after,
         reason=reason,
+        actor=actor,
     )
     transaction.on_commit(
         lambda: log.info(
@@ -101,6 +102,7 @@ def _record(row: Stateful, before: str, after: str, reason: str) -> None:
             before=before,
             after=after,
             reason=reason,
+            actor=actor,
         )
     )
 

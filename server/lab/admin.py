@@ -1,7 +1,20 @@
 from django.contrib import admin
 
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
-from server.lab.models import Attempt, Boot, CoreType, Machine, Microarchitecture, Session
+from server.lab.models import (
+    Attempt,
+    Boot,
+    Builder,
+    CoreType,
+    JenkinsController,
+    JenkinsJob,
+    JenkinsNode,
+    JenkinsRun,
+    Machine,
+    Microarchitecture,
+    PowerCycle,
+    Session,
+)
 
 
 @admin.register(Microarchitecture)
@@ -50,3 +63,42 @@ class AttemptAdmin(ReadOnlyAdmin):
     list_filter = ["state", "adapter"]
     search_fields = ["key", "agent", "=trace"]
     ordering = ["-id"]
+
+
+@admin.register(Builder)
+class BuilderAdmin(KeptAdmin):
+    list_display = ["name", "enabled", "state", "health", "capacity", "last_seen_at"]
+    list_filter = ["enabled", "health", "state"]
+    search_fields = ["name"]
+    readonly_fields = ["state", "state_reason", "state_since", "last_seen_at"]
+
+
+@admin.register(PowerCycle)
+class PowerCycleAdmin(ReadOnlyAdmin):
+    list_display = ["id", "machine", "state", "reason", "state_since"]
+    list_filter = ["state", "machine"]
+    list_select_related = ["machine"]
+    search_fields = ["machine__name", "=trace"]
+
+
+@admin.register(JenkinsRun)
+class JenkinsRunAdmin(ReadOnlyAdmin):
+    list_display = ["attempt", "job", "number", "queue_id", "result", "why", "seen_at"]
+    list_filter = ["job", "result"]
+    list_select_related = ["attempt"]
+    search_fields = ["attempt__key"]
+
+
+@admin.register(JenkinsController)
+class JenkinsControllerAdmin(ReadOnlyAdmin):
+    list_display = ["url", "version", "answered_at", "unreachable_since", "alarm"]
+
+
+@admin.register(JenkinsNode)
+class JenkinsNodeAdmin(ReadOnlyAdmin):
+    list_display = ["name", "online", "connected", "temporarily_offline", "offline_reason", "held_for", "seen_at"]
+
+
+@admin.register(JenkinsJob)
+class JenkinsJobAdmin(ReadOnlyAdmin):
+    list_display = ["name", "problem", "checked_at"]

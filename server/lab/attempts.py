@@ -16,7 +16,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
-from server.lab.dispatch.base import Work
+from server.lab.dispatch.base import Kind, Work
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.sources.models import SeriesState
 
@@ -32,8 +32,9 @@ MAX_LOG_CHARACTERS = 64 * 1024
 
 def work_of(attempt: Attempt) -> Work:
     if attempt.session is not None:
-        return Work(attempt.key, ApiToken.Scope.MACHINE, attempt.session.machine.name)
-    return Work(attempt.key, ApiToken.Scope.BUILDER, LOCAL_BUILDER)
+        machine = attempt.session.machine
+        return Work(attempt.key, ApiToken.Scope.MACHINE, machine.name, Kind.SESSION, machine.node_name)
+    return Work(attempt.key, ApiToken.Scope.BUILDER, LOCAL_BUILDER, Kind.BUILD, LOCAL_BUILDER)
 
 
 def lose_attempt(attempt: Attempt, reason: str) -> None:
@@ -143,8 +144,11 @@ def is_wanted(attempt: Attempt) -> bool:
     if session is None:
         return Build.objects.filter(pk=attempt.build_id or 0, state=BuildState.RUNNING).exists()
     session.refresh_from_db(fields=["state"])
-    session.series.refresh_from_db(fields=["state"])
-    return session.state == SessionState.RUNNING and session.series.state != SeriesState.SUPERSEDED
+    if session.series is not None:
+        session.series.refresh_from_db(fields=["state"])
+        if session.series.state == SeriesState.SUPERSEDED:
+            return False
+    return session.state == SessionState.RUNNING
 
 
 def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str) -> None:
@@ -198,7 +202,8 @@ def end_session(session: Session, state: str, reason: str) -> bool:
             return False
         for boot in session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]):
             boot.advance(BootState.FAILED, "not booted: the session ended")
-        enqueue("detection.judge", session.series_id)
+        if session.series_id is not None:
+            enqueue("detection.judge", session.series_id)
     return True
 
 

@@ -103,6 +103,7 @@ def _open_attempt(item: Build | Session, adapter: str, slots: int) -> Attempt | 
             number=number,
             build=item if isinstance(item, Build) else None,
             session=item if isinstance(item, Session) else None,
+            machine=item.machine if isinstance(item, Session) else None,
             adapter=adapter,
             slots=slots,
             state=AttemptState.SUBMITTING,
@@ -131,9 +132,9 @@ def reconcile_attempts() -> None:
     """Hold every active attempt against what the dispatcher sees; work of the dead goes back into the queue."""
     port = dispatcher()
     attempts = active_attempts()
-    observed = port.observe([work_of(attempt) for attempt in attempts])
+    look = port.look([work_of(attempt) for attempt in attempts])
     for attempt in attempts:
-        _reconcile(attempt, observed[attempt.key], port)
+        _reconcile(attempt, look.works[attempt.key].observed, port)
 
 
 def _is_away(attempt: Attempt, now: datetime) -> bool:

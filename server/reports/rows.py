@@ -72,6 +72,7 @@ def _load(series: Sequence[Series]) -> _Bulk:
         "machine__uarch", "machine__config", "machine__toolchain", "base_build", "patched_build"
     )
     for session in sessions.order_by("machine__uarch__name", "machine__name"):
+        assert session.series_id is not None
         bulk.sessions[session.series_id].append(session)
     _load_work(ids, bulk)
     steps = Transition.objects.filter(subject="series", subject_id__in=ids).order_by("id")

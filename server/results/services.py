@@ -75,7 +75,7 @@ def record_boot(
         if boot is not None and boot.state == BootState.MEASURED:
             _copy(boot, rows)
         finish_session(session=session)
-        if session.state in Session.FINAL:
+        if session.state in Session.FINAL and session.series_id is not None:
             enqueue("detection.judge", session.series_id)
     return boot is not None, is_wanted(attempt)
 

@@ -12,7 +12,7 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken, Transition
 from server.core.tokens import find_token, issue_token
 from server.lab import attempts, rounds
-from server.lab.dispatch.base import DispatchError, Observed, Work
+from server.lab.dispatch.base import DispatchError, Look, Observed, Sighting, Work
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.sources.models import Series, SeriesState
 from tests.builders import build_build, build_machine, build_series, build_session
@@ -38,11 +38,15 @@ class RememberingDispatcher:
         self.submitted.append(work.key)
         self.seen[work.key] = Observed.ALIVE
 
-    def observe(self, works: Sequence[Work]) -> Mapping[str, Observed]:
-        return {work.key: self.seen.get(work.key, Observed.ABSENT) for work in works}
+    def look(self, works: Sequence[Work]) -> Look:
+        return Look({work.key: Sighting(self.seen.get(work.key, Observed.ABSENT)) for work in works})
 
-    def cancel(self, work: Work) -> None:
+    def cancel(self, work: Work) -> bool:
         self.canceled.append(work.key)
+        return True
+
+    def hold(self, hosts: Mapping[str, str]) -> frozenset[str]:
+        return frozenset(hosts)
 
 
 @pytest.fixture
@@ -254,7 +258,7 @@ def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher)
     rounds.place_work()
     attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
     assert attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="boot 1 of 4")
-    Series.objects.filter(pk=session.series_id).update(state=SeriesState.SUPERSEDED)
+    Series.objects.filter(pk=session.series_id or 0).update(state=SeriesState.SUPERSEDED)
     assert not attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="")
     attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="done", reason="")
     assert attempts.cancel_superseded() == 1

@@ -45,7 +45,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def seen(port: LocalDispatcher, work: Work) -> Observed:
-    return port.observe([work])[work.key]
+    return port.look([work]).works[work.key].observed
 
 
 WORK = Work("session-1-1", "machine", "vm-haswell")

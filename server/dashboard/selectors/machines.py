@@ -38,7 +38,7 @@ class SessionRow:
     machine: str
     uarch: str
     virtual: bool
-    series_id: int
+    series_id: int | None
     series_subject: str
     state: str
     state_label: str
@@ -110,7 +110,7 @@ def session_rows(where: Q, *, limit: int | None = None) -> tuple[SessionRow, ...
             uarch=row.machine.uarch.name,
             virtual=row.machine.virtual,
             series_id=row.series_id,
-            series_subject=row.series.subject,
+            series_subject=row.series.subject if row.series else "",
             state=row.state,
             state_label=Session.State(row.state).label,
             reason=row.reason,

@@ -68,7 +68,7 @@ class Kernel:
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
     id: int
-    series_id: int
+    series_id: int | None
     series_subject: str
     machine: str
     uarch: str
@@ -107,7 +107,7 @@ def session_facts(session_id: int) -> SessionFacts | None:
     return SessionFacts(
         id=session.pk,
         series_id=session.series_id,
-        series_subject=session.series.subject,
+        series_subject=session.series.subject if session.series else "",
         machine=session.machine.name,
         uarch=session.machine.uarch.name,
         virtual=session.machine.virtual,
@@ -133,7 +133,7 @@ def _history(session: Session, boots: Sequence[Boot], attempts: Sequence[Attempt
     """What of the series' history belongs to this session."""
     own = {("session", session.pk)}
     own |= {("boot", boot.pk) for boot in boots} | {("attempt", attempt.id) for attempt in attempts}
-    steps = series_history(session.series)
+    steps = series_history(session.series) if session.series else ()
     return history((step for step in steps if (step.subject, step.subject_id) in own), fold=False)
 
 

@@ -18,7 +18,7 @@ from django.conf import settings
 from server.core.files import forget_files
 from server.core.models import ApiToken
 from server.core.tokens import find_token, issue_token
-from server.lab.dispatch.base import DispatchError, Observed, Work
+from server.lab.dispatch.base import DispatchError, HostSighting, Look, Observed, Sighting, Work
 
 log = structlog.get_logger(__name__)
 
@@ -58,13 +58,22 @@ class LocalDispatcher:
             raise DispatchError("agent-start", f"cannot start the agent: {error}", permanent=False) from error
         log.info("agent_started", key=work.key)
 
-    def observe(self, works: Sequence[Work]) -> Mapping[str, Observed]:
-        return {work.key: self._observed(work) for work in works}
+    def look(self, works: Sequence[Work]) -> Look:
+        return Look(
+            works={work.key: Sighting(self._observed(work)) for work in works},
+            hosts={work.host: HostSighting(connected=True) for work in works},
+        )
 
-    def cancel(self, work: Work) -> None:
+    def cancel(self, work: Work) -> bool:
         pid = _holder(_lock_file(work))
-        if pid is not None:
-            _kill(pid, signal.SIGKILL)
+        if pid is None:
+            return True
+        _kill(pid, signal.SIGKILL)
+        return False
+
+    def hold(self, hosts: Mapping[str, str]) -> frozenset[str]:
+        """Nobody else gives work to this host's agents."""
+        return frozenset(hosts)
 
     @staticmethod
     def _observed(work: Work) -> Observed:

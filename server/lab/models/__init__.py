@@ -1,0 +1,26 @@
+"""The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
+
+from server.lab.models.attempts import Attempt, AttemptState
+from server.lab.models.hosts import Builder, CoreType, Host, Machine, Microarchitecture
+from server.lab.models.jenkins import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
+from server.lab.models.sessions import Boot, BootState, PowerCycle, PowerCycleState, Session, SessionState
+
+__all__ = [
+    "Attempt",
+    "AttemptState",
+    "Boot",
+    "BootState",
+    "Builder",
+    "CoreType",
+    "Host",
+    "JenkinsController",
+    "JenkinsJob",
+    "JenkinsNode",
+    "JenkinsRun",
+    "Machine",
+    "Microarchitecture",
+    "PowerCycle",
+    "PowerCycleState",
+    "Session",
+    "SessionState",
+]

@@ -1,0 +1,126 @@
+"""Attempts to get work done somewhere."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from server.builds.models import Build
+from server.core.states import Stateful, state_check
+from server.lab.models.hosts import Builder, Machine
+from server.lab.models.sessions import PowerCycle, Session
+
+
+class AttemptState(models.TextChoices):
+    SUBMITTING = "submitting", "being handed to the dispatcher"
+    QUEUED = "queued", "accepted, not claimed yet"
+    RUNNING = "running", "claimed by an agent"
+    CANCELING = "canceling", "being stopped"
+    DONE = "done", "the agent reported its end"
+    LOST = "lost", "ended without a report"
+    CANCELED = "canceled", "canceled"
+
+
+_ACTIVE = Q(state__in=["submitting", "queued", "running", "canceling"])
+
+
+class Attempt(Stateful):
+    """One try to get a build or a session done somewhere. Its key makes submitting it twice harmless."""
+
+    State = AttemptState
+
+    NEXT: ClassVar = {
+        AttemptState.SUBMITTING: frozenset(
+            {
+                AttemptState.QUEUED,
+                AttemptState.RUNNING,
+                AttemptState.CANCELING,
+                AttemptState.LOST,
+                AttemptState.CANCELED,
+            }
+        ),
+        AttemptState.QUEUED: frozenset(
+            {AttemptState.RUNNING, AttemptState.CANCELING, AttemptState.LOST, AttemptState.CANCELED}
+        ),
+        AttemptState.RUNNING: frozenset(
+            {AttemptState.DONE, AttemptState.CANCELING, AttemptState.LOST, AttemptState.CANCELED}
+        ),
+        # The agent may end by itself while it is being stopped.
+        AttemptState.CANCELING: frozenset({AttemptState.DONE, AttemptState.LOST, AttemptState.CANCELED}),
+    }
+    ACTIVE: ClassVar = (
+        AttemptState.SUBMITTING,
+        AttemptState.QUEUED,
+        AttemptState.RUNNING,
+        AttemptState.CANCELING,
+    )
+
+    key = models.CharField(
+        max_length=60, unique=True, help_text="build-ID-NUMBER, session-ID-NUMBER or power-cycle-ID-NUMBER"
+    )
+    number = models.PositiveIntegerField()
+    build = models.ForeignKey(Build, null=True, blank=True, on_delete=models.CASCADE, related_name="attempts")
+    session = models.ForeignKey(
+        Session,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="attempts",
+    )
+    power_cycle = models.ForeignKey(
+        PowerCycle, null=True, blank=True, on_delete=models.CASCADE, related_name="attempts"
+    )
+    builder = models.ForeignKey(
+        Builder, null=True, blank=True, on_delete=models.PROTECT, related_name="attempts", help_text="Of a build."
+    )
+    machine = models.ForeignKey(
+        Machine, null=True, blank=True, on_delete=models.PROTECT, related_name="attempts", help_text="Of a session."
+    )
+    adapter = models.CharField(max_length=20)
+    slots = models.PositiveIntegerField(help_text="How much of the dispatcher's capacity it takes.")
+    agent = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="Random id of the agent process that claimed it.",
+    )
+    deadline_at = models.DateTimeField(null=True, blank=True, help_text="It is stopped when it has not ended by then.")
+    arrived_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a machine that boots itself took the key in."
+    )
+    host = models.CharField(max_length=255, blank=True, default="", db_default="", help_text="As its agent names it.")
+    lease_until = models.DateTimeField(null=True, blank=True)
+    progress = models.CharField(max_length=200, blank=True)
+    log = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The end of what the agent logged, as its heartbeats brought it.",
+    )
+
+    class Meta:
+        constraints = [
+            state_check(AttemptState, "attempt_state_known"),
+            models.CheckConstraint(
+                condition=Q(build__isnull=False, session__isnull=True, power_cycle__isnull=True)
+                | Q(build__isnull=True, session__isnull=False, power_cycle__isnull=True)
+                | Q(build__isnull=True, session__isnull=True, power_cycle__isnull=False),
+                name="attempt_of_one_thing",
+            ),
+            models.UniqueConstraint(
+                fields=["build"],
+                condition=_ACTIVE,
+                name="build_one_active_attempt",
+            ),
+            models.UniqueConstraint(
+                fields=["session"],
+                condition=_ACTIVE,
+                name="session_one_active_attempt",
+            ),
+            models.UniqueConstraint(fields=["power_cycle"], condition=_ACTIVE, name="power_cycle_one_active_attempt"),
+            # One machine, one session at a time, whoever dispatches.
+            models.UniqueConstraint(fields=["machine"], condition=_ACTIVE, name="machine_one_active_attempt"),
+        ]
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return self.key
