@@ -17,7 +17,7 @@ class Kind(enum.StrEnum):
 
 
 class Observed(enum.Enum):
-    """What the outside says about an attempt. Only ABSENT and ENDED let anyone conclude that it is over there."""
+    """What the outside says about an attempt. ENDED alone proves that nothing of it runs any more."""
 
     # Not there, for as long as it takes to be sure; it may be submitted again.
     ABSENT = "absent"
@@ -27,8 +27,9 @@ class Observed(enum.Enum):
     ALIVE = "alive"
     # A machine that boots itself took the key in: its agent goes on alone.
     HANDED_OVER = "handed-over"
-    # Somebody stopped it there.
-    ABORTED = "aborted"
+    # The dispatcher has let go of it: failed, stopped by somebody, agent lost. What it started may live on, as its
+    # lease tells.
+    LEFT = "left"
     ENDED = "ended"
 
 

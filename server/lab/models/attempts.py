@@ -84,6 +84,11 @@ class Attempt(Stateful):
         help_text="Random id of the agent process that claimed it.",
     )
     deadline_at = models.DateTimeField(null=True, blank=True, help_text="It is stopped when it has not ended by then.")
+    losing = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="It is being stopped because of trouble: its work is planned again when it is over.",
+    )
     arrived_at = models.DateTimeField(
         null=True, blank=True, help_text="When a machine that boots itself took the key in."
     )
