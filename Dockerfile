@@ -45,7 +45,7 @@ FROM service AS lab
 USER root
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        bc bison bubblewrap busybox-static ccache flex gcc kmod libc6-dev libelf-dev libssl-dev make \
+        bc bison bubblewrap ccache flex gcc kmod libc6-dev libelf-dev libssl-dev make \
         qemu-system-x86 rsync xz-utils \
     && rm -rf /var/lib/apt/lists/*
 USER tidemark

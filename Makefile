@@ -6,11 +6,11 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases
-.PHONY: fuzz format lock clean clean-cache
+.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-dispatch bench-faults
+.PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: ## install and build what is missing (as root: Debian packages too)
 	@scripts/setup.sh
@@ -65,9 +65,29 @@ bench-bases: ## how often the base of a series is found in real kernel history, 
 	@scripts/setup.sh
 	@nice $(PYTHON) -m bench.bases $(ARGS)
 
+bench-builds: ## what kernels cost to build, cold and patch by patch, for two architectures (ARGS="--warm --no-clang": sooner)
+	@scripts/setup.sh --test
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.builds $(ARGS)
+
+bench-sandbox: ## what builds that try to escape, or to take the host down, come to
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.sandbox $(ARGS)
+
+bench-dispatch: ## what dispatching 500 sessions over 40 machines costs Jenkins and the service, beside its bars
+	@scripts/setup.sh --test
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch $(ARGS)
+
+bench-faults: ## every state of builds and sessions against every fault, again and again (ARGS="--rounds N --seed N")
+	@scripts/setup.sh --test
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch_faults $(ARGS)
+
 fuzz: ## 200000 spoiled mails, read and stored (ARGS="--seed N": the same ones again)
 	@scripts/setup.sh
 	@nice $(PYTHON) -m bench.fuzz $(ARGS)
+
+e2e-jenkins: ## the whole way through a real controller: JENKINS_URL=... JENKINS_USER=... JENKINS_TOKEN_FILE=...
+	@scripts/setup.sh
+	@$(PYTHON) -m scripts.e2e_jenkins $(ARGS)
 
 format: ## put Python files and templates in order
 	@scripts/setup.sh --test

@@ -28,7 +28,6 @@ libelf-dev /usr/include/libelf.h
 libssl-dev /usr/include/openssl/ssl.h
 ccache ccache
 qemu-system-x86 qemu-system-x86_64
-busybox-static
 bubblewrap bwrap
 kmod modprobe
 rsync rsync
@@ -40,14 +39,21 @@ libdbd-sqlite3-perl
 libinline-c-perl
 "
 readonly TEST_PACKAGES="
+busybox-static
 chromium chromium
+clang clang
 cpio cpio
 e2fsprogs mkfs.ext4
 fonts-dejavu-core
+gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
 grub-common grub-mkimage
 grub-pc-bin /usr/lib/grub/i386-pc/boot.img
 kexec-tools kexec
+libc6-dev-arm64-cross /usr/aarch64-linux-gnu/lib/libc.a
+lld ld.lld
+llvm llvm-ar
 openssl openssl
+qemu-system-arm qemu-system-aarch64
 "
 # Without these the service still runs: the servers come from PyPI then, and ccache only saves time.
 readonly SERVERS=" postgresql redis-server "

@@ -9,6 +9,7 @@ from csp.constants import NONCE, SELF
 
 from server.core import logs
 from server.env import secret
+from server.env_artifacts import artifact_storage
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -143,6 +144,18 @@ VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
 # Where agents find this service; differs from SITE_URL behind a proxy.
 AGENT_URL = env.str("TIDEMARK_AGENT_URL", default=SITE_URL).rstrip("/")
 DISPATCHER = env.str("TIDEMARK_DISPATCHER", default="local")
+# The site's Jenkins controller (docs/operations/jenkins.md), used where DISPATCHER is "jenkins".
+JENKINS_URL = env.str("TIDEMARK_JENKINS_URL", default="").rstrip("/")
+JENKINS_USER = env.str("TIDEMARK_JENKINS_USER", default="dispatcher")
+# Read at each use: tokens expire, and the new one must not need a restart.
+JENKINS_TOKEN_FILE = env.str("TIDEMARK_JENKINS_TOKEN_FILE", default="")
+JENKINS_CA_FILE = env.str("TIDEMARK_JENKINS_CA_FILE", default="")
+JENKINS_PREFIX = env.str("TIDEMARK_JENKINS_PREFIX", default="tidemark-")
+# The agent program on the nodes, as the jobs call it.
+JENKINS_AGENT = env.str("TIDEMARK_JENKINS_AGENT", default="/usr/local/bin/tidemark-agent")
+JENKINS_TIMEOUT_SECONDS = env.float("TIDEMARK_JENKINS_TIMEOUT_SECONDS", default=10.0)
+# Node label of the always-on host that switches machines off and on.
+LAB_CONTROL = env.str("TIDEMARK_LAB_CONTROL", default="lab-control")
 # Where builders fetch commits; empty: the mirror's own path, for builders on this host.
 MIRROR_URL = env.str("TIDEMARK_MIRROR_URL", default="")
 # How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
@@ -152,6 +165,19 @@ LOCAL_AGENT = env.str("TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / 
 BUILD_SANDBOX = env.str("TIDEMARK_BUILD_SANDBOX", default="bwrap")
 # How git is shut off while it reads and applies mails of strangers.
 APPLY_SANDBOX = env.str("TIDEMARK_APPLY_SANDBOX", default="bwrap")
+# What one build may take at most: all its processes together, what they write, what it prints, and their time.
+BUILD_TIMEOUT_SECONDS = env.int("TIDEMARK_BUILD_TIMEOUT_SECONDS", default=3600)
+BUILD_MEMORY_MB = env.int("TIDEMARK_BUILD_MEMORY_MB", default=16_384)
+BUILD_PROCESSES = env.int("TIDEMARK_BUILD_PROCESSES", default=4096)
+BUILD_DISK_MB = env.int("TIDEMARK_BUILD_DISK_MB", default=65_536)
+BUILD_LOG_MB = env.int("TIDEMARK_BUILD_LOG_MB", default=64)
+BUILD_CPU_SECONDS = env.int("TIDEMARK_BUILD_CPU_SECONDS", default=3600)
+# Days without use after which files of kernels go (0: never), gigabytes that all may take (0: no limit), days of logs.
+ARTIFACT_DAYS = env.float("TIDEMARK_ARTIFACT_DAYS", default=30.0)
+ARTIFACT_GB = env.float("TIDEMARK_ARTIFACT_GB", default=0.0)
+LOG_DAYS = env.float("TIDEMARK_LOG_DAYS", default=365.0)
+# How a bucket's name stands in its address: "path" suits servers of one's own, "virtual" the large providers.
+ARTIFACT_S3_ADDRESSING = env.str("TIDEMARK_ARTIFACT_S3_ADDRESSING", default="path")
 LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)
 # Seconds between two looks of the sweeps that find what a lost message left.
 SWEEP_SECONDS = env.float("TIDEMARK_SWEEP_SECONDS", default=10.0)
@@ -174,8 +200,9 @@ MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("TIDEMARK_STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
 STATICFILES_DIRS: list[tuple[str, Path]] = [("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist")]
-STORAGES = {
+STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "artifacts": artifact_storage(env),
     "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
 }
 # Pages name files by their hash only. Source maps are for debuggers: compressing them took longer than all the rest.

@@ -7,7 +7,7 @@ from typing import Any
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.builds.services import recipe_of
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
-from server.lab.models import Boot, CoreType, Machine, Microarchitecture, Session
+from server.lab.models import Attempt, Boot, Builder, CoreType, Machine, Microarchitecture, PowerCycle, Session
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
 
@@ -97,7 +97,8 @@ def build_build(revision: Revision | None = None, *, state: str = Build.State.BU
     fields.setdefault("build_id", fake_sha(next(_serial)) if state == Build.State.BUILT else "")
     fields.setdefault("config", build_config())
     fields.setdefault("toolchain", build_toolchain())
-    fields.setdefault("recipe", recipe_of(fields["config"], fields["toolchain"]))
+    if "recipe" not in fields:
+        fields["recipe"] = recipe_of(fields["config"], fields["toolchain"])
     build = Build.objects.create(
         revision=revision, tree_sha=revision.tree_sha, arch="x86_64", state=state, **fields
     ).record_creation()
@@ -144,6 +145,45 @@ def build_session(
     for position in range(2 * boots_per_side):
         build_boot(session, position, arms[position % 4], measured=state == Session.State.DONE)
     return session
+
+
+def build_health_session(machine: Machine, *, state: str = Session.State.PLANNED, **fields: Any) -> Session:
+    """A session that checks its machine: one kernel on both sides, for no series."""
+    kernel = build_build()
+    session = Session.objects.create(
+        purpose=Session.Purpose.HEALTH,
+        machine=machine,
+        state=state,
+        base_build=kernel,
+        patched_build=kernel,
+        **fields,
+    ).record_creation()
+    for position, arm in enumerate([Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE]):
+        build_boot(session, position, arm, measured=state == Session.State.DONE)
+    return session
+
+
+def build_builder(name: str = "builder-1", **fields: Any) -> Builder:
+    fields.setdefault("arches", ["x86_64"])
+    return Builder.objects.get_or_create(name=name, defaults=fields)[0]
+
+
+def build_power_cycle(machine: Machine, *, state: str = PowerCycle.State.WANTED, **fields: Any) -> PowerCycle:
+    fields.setdefault("reason", "it did not come back from a session")
+    return PowerCycle.objects.create(machine=machine, state=state, **fields).record_creation()
+
+
+def build_attempt(work: Build | Session | PowerCycle, *, state: str = Attempt.State.RUNNING, **fields: Any) -> Attempt:
+    """The next attempt at this work, on its machine if it has one."""
+    kind = {Build: "build", Session: "session", PowerCycle: "power-cycle"}[type(work)]
+    number = work.attempts.count() + 1
+    if isinstance(work, Session):
+        fields.setdefault("machine", work.machine)
+    fields.setdefault("adapter", "local")
+    fields[kind.replace("-", "_")] = work
+    return Attempt.objects.create(
+        key=f"{kind}-{work.pk}-{number}", number=number, slots=1, state=state, trace=work.trace, **fields
+    ).record_creation()
 
 
 def build_boot(session: Session, position: int, arm: str, *, measured: bool = False) -> Boot:

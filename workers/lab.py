@@ -1,22 +1,34 @@
+import time
+
 from celery import shared_task
 
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
-from server.lab.attempts import cancel_superseded, fail_stranded
-from server.lab.rounds import place_work, reconcile_attempts
+from server.lab.recovery import sweep as recover
+from server.lab.rounds import run_round
+from server.lab.superseded import cancel_superseded
+
+# A task makes this many rounds at most, so that it ends within seconds; the next message goes on.
+_ROUNDS = 5
+# The controller's limit of requests gives a round's worth of them back in this time.
+_BETWEEN_ROUNDS_SECONDS = 1.0
 
 
 @shared_task(name="lab.dispatch")
 def dispatch() -> None:
-    """One round: hold attempts against the dispatcher, then fill its free capacity. One round at a time."""
+    """Rounds, one at a time in the whole service, until nothing is left over that could begin at once."""
     with advisory_lock("lab.dispatch") as free:
-        if free:
-            reconcile_attempts()
-            place_work()
+        if not free:
+            return
+        for _ in range(_ROUNDS):
+            if not run_round():
+                return
+            time.sleep(_BETWEEN_ROUNDS_SECONDS)
+    enqueue("lab.dispatch")
 
 
 @shared_task(name="lab.sweep")
 def sweep() -> None:
     cancel_superseded()
-    fail_stranded()
+    recover()
     enqueue("lab.dispatch")

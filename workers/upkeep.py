@@ -1,19 +1,38 @@
 """Housekeeping that no room owns."""
 
+import structlog
 from celery import shared_task
 from django.contrib.sessions.models import Session
 
+from server.builds.checking import check_artifacts
+from server.builds.expiry import expire_artifacts
 from server.builds.storage import forget_interrupted_uploads
 from server.core import clock
+from server.core.errors import DomainError
 from server.lab.dispatch.local import forget_old_logs
+from server.lab.needed_builds import builds_in_use
 from server.sources.upkeep import tend_all
+
+log = structlog.get_logger(__name__)
+# Of each hour: a week of them reads every file of a site with some terabytes.
+_CHECK_SECONDS = 120.0
 
 
 # Repositories are given 20 minutes: nobody waits for this task.
 @shared_task(name="upkeep.clean", soft_time_limit=1500, time_limit=1560)
 def clean() -> None:
-    """Forget expired logins, uploads that were cut off, logs of agents that ended long ago; tend the repositories."""
+    """Forget expired logins, logs of agents that ended long ago, files of builds by policy; tend the repositories."""
     Session.objects.filter(expire_date__lt=clock.now()).delete()
-    forget_interrupted_uploads()
     forget_old_logs()
+    _tend_artifacts()
     tend_all()
+
+
+def _tend_artifacts() -> None:
+    try:
+        forget_interrupted_uploads()
+        expire_artifacts(builds_in_use())
+        check_artifacts(seconds=_CHECK_SECONDS)
+    except DomainError as error:
+        # A bucket that is away is no reason to neglect the rest; the next hour goes on.
+        log.warning("artifacts_not_tended", reason=error.message)

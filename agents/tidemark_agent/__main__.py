@@ -1,15 +1,18 @@
 """The command line."""
 
 import argparse
+import os
 import re
 import sys
 from pathlib import Path
 from typing import Any, Protocol
 
+from tidemark_agent import arrival
 from tidemark_agent.cases import listing
-from tidemark_agent.config import DEFAULT_CONFIG, ConfigError, read_config
-from tidemark_agent.lab.installed import install_key
+from tidemark_agent.config import DEFAULT_CONFIG, AgentConfig, ConfigError, read_config
+from tidemark_agent.hello import run_hello
 from tidemark_agent.lab.service import run_service
+from tidemark_agent.place import Place, place_here
 from tidemark_agent.prepare.command import restore_settings
 from tidemark_agent.probe import report
 from tidemark_agent.reproduce import command as reproduce_command
@@ -49,11 +52,11 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run(commands: Commands) -> None:
     run = commands.add_parser("run", help="claim one attempt, do it, end")
     run.add_argument("key", type=_key, help="the attempt, as the dispatcher names it: session-7-1")
-    run.add_argument("--server", required=True, help="address of the service: https://tidemark.example.org")
-    run.add_argument("--token-file", required=True, type=Path, help="file that holds this machine's token")
-    run.add_argument(
-        "--state-dir", required=True, type=Path, help="where checkouts, caches and unsent results are kept"
-    )
+    run.add_argument("--server", help="address of the service: https://tidemark.example.org")
+    run.add_argument("--token-file", type=Path, help="file that holds this host's token")
+    run.add_argument("--state-dir", type=Path, help="where checkouts, caches and unsent results are kept")
+    _add_config(run)
+    _add_place(run)
     run.set_defaults(run=_run)
 
 
@@ -62,17 +65,22 @@ def _add_lab(commands: Commands) -> None:
     install = commands.add_parser("install", help="keep the attempt that `service` is to work on next")
     install.add_argument("key", type=_key, help="the attempt, as the dispatcher names it: session-7-1")
     _add_config(install)
+    _add_place(install)
     install.set_defaults(run=_install)
     service = commands.add_parser("service", help="work on the installed attempt, across reboots; run at each boot")
     _add_config(service)
-    service.set_defaults(run=lambda options: run_service(options.config))
+    service.set_defaults(run=lambda options: run_service(options.config or DEFAULT_CONFIG))
+    hello = commands.add_parser("hello", help="tell the service that this host is there")
+    hello.add_argument("--builder", action="store_true", help="this host boots no kernels: a builder, a control host")
+    _add_config(hello)
+    hello.set_defaults(run=lambda options: run_hello(_config(options), boots=not options.builder))
 
 
 def _add_tools(commands: Commands) -> None:
     """What people call by hand."""
     restore = commands.add_parser("restore", help="put back settings that a killed agent left")
     _add_config(restore)
-    restore.set_defaults(run=lambda options: restore_settings(read_config(options.config).state_dir))
+    restore.set_defaults(run=lambda options: restore_settings(_config(options).state_dir))
     cases = commands.add_parser("cases", help="list what this machine can measure, or why not")
     listing.add_options(cases)
     cases.set_defaults(run=listing.run)
@@ -86,24 +94,54 @@ def _add_tools(commands: Commands) -> None:
     spool = commands.add_parser("spool", help="list results that the server does not have")
     _add_config(spool)
     spool.add_argument("--state-dir", type=Path, help="default: the one of the configuration")
-    spool.set_defaults(
-        run=lambda options: print_spool((options.state_dir or read_config(options.config).state_dir) / "spool")
-    )
+    spool.set_defaults(run=lambda options: print_spool((options.state_dir or _config(options).state_dir) / "spool"))
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG, help="default: %(default)s")
+    parser.add_argument("--config", type=Path, help=f"default: {DEFAULT_CONFIG}")
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", help="Jenkins' job that runs this; default: $JOB_NAME")
+    parser.add_argument("--number", help="number of its build; default: $BUILD_NUMBER")
+    parser.add_argument("--node", help="Jenkins' name for this host; default: $NODE_NAME")
+
+
+def _config(options: argparse.Namespace) -> AgentConfig:
+    return read_config(options.config or DEFAULT_CONFIG)
+
+
+def _place(options: argparse.Namespace) -> Place:
+    return place_here(options.job, options.number, options.node)
 
 
 def _run(options: argparse.Namespace) -> int:
-    state = options.state_dir.resolve()
-    settings = Settings(server=options.server, token_file=options.token_file.resolve(), state=state)
+    """Without a configuration where server, token and state are named: so the local dispatcher starts agents."""
+    named = (options.server, options.token_file, options.state_dir)
+    if all(named) and options.config is None:
+        config = AgentConfig(server=options.server, token_file=options.token_file, state_dir=options.state_dir)
+    else:
+        config = _config(options)
+    # Kept from before there was a configuration.
+    ccache = config.build.ccache or os.environ.get("TIDEMARK_CCACHE_DIR")
+    settings = Settings(
+        server=options.server or config.server,
+        token_file=(options.token_file or config.token_file).resolve(),
+        state=(options.state_dir or config.state_dir).resolve(),
+        ca_file=config.ca_file,
+        ccache=Path(ccache).resolve() if ccache else None,
+        jobs=config.build.jobs,
+        power=config.power,
+        place=_place(options),
+    )
     return run_attempt(options.key, settings)
 
 
 def _install(options: argparse.Namespace) -> int:
-    install_key(read_config(options.config).state_dir, options.key)
-    return 0
+    """Jenkins' agent may call this through sudo, and with a file of its own it could send root's token anywhere."""
+    if options.config is not None and os.environ.get("SUDO_UID", "0") != "0":
+        raise ConfigError(f"through sudo the configuration is {DEFAULT_CONFIG}: --config is not allowed")
+    return arrival.install(options.key, _config(options), _place(options))
 
 
 def _key(text: str) -> str:

@@ -1,9 +1,9 @@
 """What the server wants done, checked once where it comes in."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from tidemark_agent.errors import InfrastructureError
 
@@ -11,11 +11,30 @@ _SAFE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _SHA1 = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REF = re.compile(r"refs/[A-Za-z0-9._/+@-]{1,200}")
+_CROSS_PREFIX = re.compile(r"([a-z0-9][a-z0-9_.]{0,30}-){1,4}")
+_FAMILIES: Final = frozenset({"gcc", "clang"})
+# What services from before other architectures mean.
+DEFAULT_ARCH: Final = "x86_64"
+
+
+@dataclass(frozen=True)
+class BuildLimits:
+    """What one build may take of its builder. The defaults hold where the server names none.
+
+    A distribution's kernel with debug information links in 8 GiB and leaves 30 GiB of objects; make -j64 has some 500
+    processes. `cpu_seconds` is for each single process: none of a compiler's runs for an hour.
+    """
+
+    memory_mb: int = 16 * 1024
+    processes: int = 4096
+    disk_mb: int = 64 * 1024
+    log_mb: int = 64
+    cpu_seconds: int = 3600
 
 
 @dataclass(frozen=True)
 class BuildJob:
-    """One kernel to build."""
+    """One kernel to build. `cross_compile` is the prefix of the compiler's programs, "" for the builder's own."""
 
     git_url: str
     ref: str
@@ -29,6 +48,10 @@ class BuildJob:
     config_name: str
     config_base: str
     fragment: str
+    family: str = "gcc"
+    cross_compile: str = ""
+    perf: bool = False
+    limits: BuildLimits = field(default_factory=BuildLimits)
 
 
 @dataclass(frozen=True)
@@ -61,7 +84,10 @@ class PlannedCase:
 
 @dataclass(frozen=True)
 class SessionJob:
-    """Boots to make on this machine, in their order."""
+    """Boots to make on this machine, in their order.
+
+    `perf` is the hash of the base kernel's perf, which serves both arms; "" if there is none.
+    """
 
     machine: str
     boot_driver: str
@@ -73,6 +99,18 @@ class SessionJob:
     kernels: Mapping[str, KernelImage]
     boots: tuple[PlannedBoot, ...]
     cases: tuple[PlannedCase, ...]
+    arch: str = DEFAULT_ARCH
+    perf: str = ""
+
+
+@dataclass(frozen=True)
+class PowerJob:
+    """A machine to switch off and on; `node` is Jenkins' name for it."""
+
+    machine: str
+    node: str
+    reason: str
+    timeout_seconds: float
 
 
 @dataclass(frozen=True)
@@ -80,18 +118,28 @@ class Assignment:
     key: str
     trace: str
     lease_seconds: float
-    job: BuildJob | SessionJob
+    job: BuildJob | SessionJob | PowerJob
 
 
 def read_assignment(data: Mapping[str, Any]) -> Assignment:
     """The assignment in the server's answer; raises InfrastructureError when it makes no sense."""
     try:
-        job = _build(data["build"]) if data["kind"] == "build" else _session(data["session"])
+        job = _JOBS[data["kind"]](data)
         return Assignment(
             key=str(data["key"]), trace=str(data["trace"]), lease_seconds=float(data["lease_seconds"]), job=job
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InfrastructureError(f"the assignment cannot be understood: {error!r}") from error
+
+
+def _power_cycle(data: Mapping[str, Any]) -> PowerJob:
+    machine = _matching(_SAFE_WORD, data["machine"])
+    return PowerJob(
+        machine=machine,
+        node=_matching(_SAFE_WORD, data.get("node") or machine),
+        reason=str(data.get("reason", "")),
+        timeout_seconds=float(data.get("timeout_seconds") or 0),
+    )
 
 
 def _build(data: Mapping[str, Any]) -> BuildJob:
@@ -109,7 +157,25 @@ def _build(data: Mapping[str, Any]) -> BuildJob:
         config_name=_matching(_SAFE_WORD, config["name"]),
         config_base=_matching(_SAFE_WORD, config["base"]),
         fragment=str(config["fragment"]),
+        family=_family(data.get("family", "gcc")),
+        cross_compile=_matching(_CROSS_PREFIX, cross) if (cross := data.get("cross_compile", "")) else "",
+        perf=bool(data.get("perf", False)),
+        limits=_limits(data.get("limits") or {}),
     )
+
+
+def _family(value: object) -> str:
+    if value not in _FAMILIES:
+        raise ValueError(f"family {value!r}")
+    return str(value)
+
+
+def _limits(data: Mapping[str, Any]) -> BuildLimits:
+    """Those that are named; names that this agent does not know are left to newer ones."""
+    known = {name: int(data[name]) for name in BuildLimits.__dataclass_fields__ if data.get(name) is not None}
+    if wrong := [name for name, value in known.items() if value <= 0]:
+        raise ValueError(f"limit {wrong[0]} is {known[wrong[0]]}")
+    return BuildLimits(**known)
 
 
 def _session(data: Mapping[str, Any]) -> SessionJob:
@@ -131,6 +197,8 @@ def _session(data: Mapping[str, Any]) -> SessionJob:
         kernels=kernels,
         boots=boots,
         cases=tuple(_case(case) for case in data["cases"]),
+        arch=_matching(_SAFE_WORD, data.get("arch", DEFAULT_ARCH)),
+        perf=_matching(_SHA256, data["perf"]) if data.get("perf") else "",
     )
 
 
@@ -174,3 +242,10 @@ def _matching(pattern: re.Pattern[str], value: object) -> str:
     if not pattern.fullmatch(text) or ".." in text:
         raise ValueError(f"{text!r} is not allowed here")
     return text
+
+
+_JOBS: Mapping[str, Callable[[Mapping[str, Any]], BuildJob | SessionJob | PowerJob]] = {
+    "build": lambda data: _build(data["build"]),
+    "session": lambda data: _session(data["session"]),
+    "power-cycle": lambda data: _power_cycle(data["power_cycle"]),
+}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidemark_agent.cases.description import Case, Description, Metric, Program, read_description
+from tidemark_agent.compilers import command_for, host_arch
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.process import capture
 from tidemark_agent.version import bundle_root
@@ -97,20 +98,21 @@ def version_of(files: tuple[tuple[str, bytes], ...]) -> str:
     return total.hexdigest()
 
 
-def compiled_program(benchmark: Benchmark, *, cache: Path, stop: threading.Event) -> bytes:
+def compiled_program(benchmark: Benchmark, *, cache: Path, stop: threading.Event, arch: str = "") -> bytes:
     """The benchmark's program as bytes; see `program_file`."""
-    return program_file(benchmark, cache=cache, stop=stop).read_bytes()
+    return program_file(benchmark, cache=cache, stop=stop, arch=arch).read_bytes()
 
 
-def program_file(benchmark: Benchmark, *, cache: Path, stop: threading.Event) -> Path:
-    """The benchmark's program, compiled once for each version and kept in `cache`."""
-    program = cache / f"{benchmark.name}-{benchmark.version}"
+def program_file(benchmark: Benchmark, *, cache: Path, stop: threading.Event, arch: str = "") -> Path:
+    """The benchmark's program, compiled once for each version and kept in `cache`; `arch` "" is this host's own."""
+    is_foreign = arch not in {"", host_arch()}
+    program = cache / f"{benchmark.name}-{benchmark.version}{f'-{arch}' if is_foreign else ''}"
     if not program.is_file():
         scratch = cache / f"{benchmark.name}-{os.getpid()}.making"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
         try:
-            made = _compile(benchmark, scratch, stop)
+            made = _compile(benchmark, scratch, stop, arch or host_arch())
             made.chmod(0o755)
             _settle(made)
             made.replace(program)
@@ -119,9 +121,10 @@ def program_file(benchmark: Benchmark, *, cache: Path, stop: threading.Event) ->
     return program
 
 
-def _compile(benchmark: Benchmark, scratch: Path, stop: threading.Event) -> Path:
+def _compile(benchmark: Benchmark, scratch: Path, stop: threading.Event, arch: str) -> Path:
     benchmark.write_files(scratch)
-    capture(benchmark.program.command, scratch=scratch, timeout=_COMPILE_SECONDS, stop=stop, directory=scratch)
+    command = command_for(benchmark.program.command, arch)
+    capture(command, scratch=scratch, timeout=_COMPILE_SECONDS, stop=stop, directory=scratch)
     made = scratch / benchmark.program.file
     if not made.is_file():
         raise InfrastructureError(f"compiling {benchmark.name} made no {benchmark.program.file}")

@@ -1,4 +1,4 @@
-"""The configuration file of an agent that lives on the machine it measures: /etc/tidemark/agent.toml."""
+"""The configuration file of an agent, on machines, builders and the control host: /etc/tidemark/agent.toml."""
 
 import re
 import tomllib
@@ -17,6 +17,10 @@ DEFAULT_WORDS = "panic=10 oops=panic"
 # How long the server waits for a machine that is rebooting before it gives the work to another attempt.
 DEFAULT_AWAY_SECONDS = 900
 MOST_AWAY_SECONDS = 3600
+# A management controller answers slowly, and switching off for some seconds is part of it.
+DEFAULT_POWER_SECONDS = 120
+_MOST_POWER_SECONDS = 3600
+_MOST_JOBS = 4096
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -45,8 +49,24 @@ class BootConfig:
 
 
 @dataclass(frozen=True)
+class BuildConfig:
+    """How this builder builds. `jobs` 0 means as many as the service says; `ccache` None: in the state directory."""
+
+    ccache: Path | None = None
+    jobs: int = 0
+
+
+@dataclass(frozen=True)
+class PowerConfig:
+    """How this host switches other machines off and on: a command with {machine} and {node} in it, and its time."""
+
+    command: tuple[str, ...] = ()
+    timeout_seconds: int = DEFAULT_POWER_SECONDS
+
+
+@dataclass(frozen=True)
 class AgentConfig:
-    """What the operator decided about one machine.
+    """What the operator decided about one host.
 
     `counters` asks for extra runs below `perf stat`. `programs` are external ones by name: `perf = "/opt/perf"`, or
     `perf = {path = "/opt/perf", sha256 = "..."}`, whose hash is then in `pins`.
@@ -58,6 +78,8 @@ class AgentConfig:
     ca_file: Path | None = None
     counters: bool = False
     boot: BootConfig = field(default_factory=BootConfig)
+    build: BuildConfig = field(default_factory=BuildConfig)
+    power: PowerConfig = field(default_factory=PowerConfig)
     prepare: PrepareConfig = field(default_factory=PrepareConfig)
     programs: Mapping[str, Path] = field(default_factory=dict)
     pins: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +107,8 @@ def config_of(data: Mapping[str, Any]) -> AgentConfig:
         ca_file=Path(file) if (file := table.text("ca_file", "")) else None,
         counters=table.truth("counters"),
         boot=_boot(table.table("boot")),
+        build=_build(table.table("build")),
+        power=_power(table.table("power")),
         prepare=_prepare(table.table("prepare")),
         programs=programs,
         pins=pins,
@@ -107,6 +131,28 @@ def _boot(table: "_Table") -> BootConfig:
         away_seconds=table.number("away_seconds", DEFAULT_AWAY_SECONDS, largest=MOST_AWAY_SECONDS),
     )
     table.finish()
+    return config
+
+
+def _build(table: "_Table") -> BuildConfig:
+    ccache = table.text("ccache", "")
+    if ccache and not Path(ccache).is_absolute():
+        raise ValueError(f"build.ccache is {ccache!r}, which is no absolute path")
+    config = BuildConfig(ccache=Path(ccache) if ccache else None, jobs=table.number("jobs", 0, largest=_MOST_JOBS))
+    table.finish()
+    return config
+
+
+def _power(table: "_Table") -> PowerConfig:
+    config = PowerConfig(
+        command=table.words("command"),
+        timeout_seconds=table.number("timeout_seconds", DEFAULT_POWER_SECONDS, largest=_MOST_POWER_SECONDS),
+    )
+    table.finish()
+    if not config.timeout_seconds:
+        raise ValueError("power.timeout_seconds must be above 0")
+    if config.command and not Path(config.command[0]).is_absolute():
+        raise ValueError(f"power.command begins with {config.command[0]!r}, which is no absolute path")
     return config
 
 

@@ -1,93 +1,147 @@
-"""Stands between the agent and one command, so that no child outlives the agent.
+"""Stands between the agent and one command: no child outlives the agent, none takes more of the host than it may.
 
-Runs as a process of its own: `python3 -I -S -c SOURCE LIFELINE FILE_LIMIT PROGRAM ARGS...`. LIFELINE is the reading end
-of a pipe whose other end only the agent holds: it closes when the agent dies, however it dies, and closing it is
-also how the agent ends the command. The command runs in a process group of its own, all of which is killed. What has
-left the group becomes the guard's own child when its parent dies (PR_SET_CHILD_SUBREAPER) and is killed then. Should
-the guard itself be killed, the kernel kills the command (PR_SET_PDEATHSIG), though not what that has started. The guard
-has one thread, so calling prctl between fork and exec is safe here, as it would not be in the agent, which has several.
+Runs as a process of its own, started with the sources of this module and of guarding/ on its command line (see
+process.py). The lifeline is the reading end of a pipe whose other end only the agent holds: it closes when the agent
+dies, however it dies, and closing it is also how the agent ends the command. The command runs in a process group of its
+own, all of which is killed. What has left the group becomes the guard's own child when its parent dies
+(PR_SET_CHILD_SUBREAPER) and is killed then. Should the guard itself be killed, the kernel kills the command
+(PR_SET_PDEATHSIG), though not what that has started. The guard has one thread, so calling prctl between fork and exec
+is safe here, as it would not be in the agent, which has several.
 """
 
 import contextlib
 import ctypes
 import os
-import resource
 import select
 import signal
 import sys
-from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+from tidemark_agent.guarding.cgroup import Group, own_group
+from tidemark_agent.guarding.confine import confine, die_with, with_filter
+from tidemark_agent.guarding.orders import Orders
+from tidemark_agent.guarding.output import CappedLog, pump
+from tidemark_agent.guarding.report import Over
+from tidemark_agent.guarding.tree import children_of
+from tidemark_agent.guarding.urgency import run_before_others
+from tidemark_agent.guarding.watch import Watch
+
 _PR_SET_CHILD_SUBREAPER = 36
 _EXEC_FAILED = 127
 
 
-def _exec_command(guard: int, lifeline: int, file_limit: int, argv: list[str]) -> None:
+class _Output:
+    """What the command prints: through a pipe into a log of bounded size, or where the guard's own goes."""
+
+    def __init__(self, limit: int) -> None:
+        self._log = CappedLog(1, limit) if limit else None
+        self.reading, self.writing = os.pipe() if limit else (-1, -1)
+        if limit:
+            os.set_blocking(self.reading, False)
+
+    def become(self) -> None:
+        """In the command: print into the pipe."""
+        if self._log is not None:
+            os.dup2(self.writing, 1)
+            os.dup2(self.writing, 2)
+
+    def started(self) -> None:
+        if self._log is not None:
+            os.close(self.writing)
+
+    def take(self) -> bool:
+        """Store what waits; False when nothing more can come."""
+        return self._log is not None and pump(self.reading, self._log)
+
+    def finish(self) -> None:
+        """All writers are dead: what they have left in the pipe is the end of the log."""
+        if self._log is not None:
+            pump(self.reading, self._log)
+            self._log.close()
+
+
+def _exec_command(guard: int, orders: Orders, output: _Output, group: Group) -> None:
     os.setpgid(0, 0)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != guard:
+    if not die_with(guard):
         os._exit(_EXEC_FAILED)
-    os.close(lifeline)
-    if file_limit:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+    os.close(orders.lifeline)
+    os.close(orders.report)
+    output.become()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     try:
+        group.join()
+        confine(orders)
+        argv = with_filter(orders.argv)
         os.execvp(argv[0], argv)  # noqa: S606 (a list, no shell)
     except OSError as error:
-        print(f"{argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
+        print(f"{orders.argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
     os._exit(_EXEC_FAILED)
 
 
-def _children() -> list[int]:
-    me = str(os.getpid())
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                # PID (NAME) STATE PARENT: the name may have any character in it.
-                about = (entry / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
-            except OSError:
-                continue
-            if about.split()[1] == me:
-                found.append(int(entry.name))
-    return found
-
-
-def _kill_children() -> None:
-    """Kill all that the command has left, generation by generation: the orphans of each become the guard's own."""
-    while True:
-        for pid in _children():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def main(arguments: list[str]) -> int:
-    lifeline, file_limit, argv = int(arguments[0]), int(arguments[1]), arguments[2:]
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # The agent decides: a Ctrl-C that reaches the whole terminal must not kill the command behind its back.
-        signal.signal(number, signal.SIG_IGN)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    guard = os.getpid()
-    child = os.fork()
-    if child == 0:
-        _exec_command(guard, lifeline, file_limit, argv)
+def _attend(child: int, orders: Orders, output: _Output, group: Group) -> Over | None:
+    """Until the command ends by itself, is to be ended, or has taken too much: what, in this last case."""
+    # The kernel does not count the processes of root, by whatever number it is called inside.
+    watch = Watch(orders, is_counted=os.getuid() != 0 or group.counts_processes)
     ended = os.pidfd_open(child)
-    select.select([lifeline, ended], [], [])
+    poll = select.poll()
+    for descriptor in (orders.lifeline, ended, output.reading):
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+    for descriptor in group.descriptors:
+        poll.register(descriptor, select.POLLPRI)
+    pause = watch.pause * 1000 if orders.is_limited else None
+    while True:
+        ready = {descriptor for descriptor, _ in poll.poll(pause)}
+        if output.reading in ready and not output.take():
+            poll.unregister(output.reading)
+        if over := group.look(orders):
+            return over
+        if ready & {orders.lifeline, ended}:
+            return None
+        if over := watch.look():
+            return over
+
+
+def _end(child: int) -> int:
+    """Kill all that is left; how the command itself ended."""
     try:
         os.killpg(child, signal.SIGKILL)
     except ProcessLookupError:
         # The command has not reached setpgid yet, or its group is gone with it.
         os.kill(child, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    _kill_children()
-    return code
+    # Generation by generation: the orphans of each become the guard's own.
+    while True:
+        for pid in children_of(os.getpid()):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return code
 
 
-if __name__ == "__main__":
-    code = main(sys.argv[1:])
-    sys.exit(code if code >= 0 else 128 - code)
+def main(words: list[str]) -> int:
+    """The command's exit status, 128 + N if signal N killed it."""
+    orders = Orders(words)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # The agent decides: a Ctrl-C that reaches the whole terminal must not kill the command behind its back.
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    guard = os.getpid()
+    output = _Output(orders.log)
+    group = own_group(orders)
+    child = os.fork()
+    if child == 0:
+        _exec_command(guard, orders, output, group)
+    if orders.is_limited:
+        run_before_others()
+    output.started()
+    over = _attend(child, orders, output, group)
+    code = _end(child)
+    output.finish()
+    over = over or group.look(orders)
+    group.remove()
+    if over is not None:
+        os.write(orders.report, over.line().encode())
+    return code if code >= 0 else 128 - code

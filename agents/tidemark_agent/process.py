@@ -1,4 +1,4 @@
-"""Running other programs: with a time limit, a stop signal, and no child left behind."""
+"""Running other programs: within limits, with a stop signal, and no child left behind."""
 
 import functools
 import os
@@ -12,25 +12,46 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_agent.errors import InfrastructureError, StoppedError
+from tidemark_agent.limits import MIB, Limits
 from tidemark_agent.version import bundle_root
 
 _PAUSE_SECONDS = 0.1
 # Freeing all of a large machine's memory takes a process this long. One that is still there hangs in the kernel.
 _END_SECONDS = 120.0
 _NOT_FOUND = 127
+# The log of a kernel build with every warning there is has 20 MiB.
+LOG_BYTES = 64 * MIB
+_LONGEST_REPORT = 4096
+# Modules of the guard, those first that others need. Their sources travel on its command line: it runs without the
+# agent's own files, which may be replaced by newer ones while it runs.
+_GUARD_MODULES = (
+    *("guarding.orders", "guarding.report", "guarding.seccomp", "guarding.confine", "guarding.cgroup"),
+    *("guarding.output", "guarding.room", "guarding.tree", "guarding.urgency", "guarding.watch", "guard"),
+)
+_START = """
+import sys, types
+for name, source in ({sources!r}):
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = []
+    exec(compile(source, name, "exec"), module.__dict__)
+sys.exit(module.main(sys.argv[1:]))
+"""
 
 
 @dataclass(frozen=True)
 class Finished:
     """How a program ended; `code` is 128 + N when signal N killed it.
 
-    `is_stuck` says that something of it has not ended at all: it was killed, but hangs in the kernel.
+    `is_stuck` says that something of it has not ended at all: it was killed, but hangs in the kernel. `over` is what it
+    took too much of, for which it was ended, or ""; with `over_is_ours` the host had too little to begin with.
     """
 
     code: int
     timed_out: bool
     seconds: float
     is_stuck: bool = False
+    over: str = ""
+    over_is_ours: bool = False
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -48,6 +69,8 @@ def run(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
     file_limit: int = 0,
+    log_limit: int | None = None,
+    limits: Limits | None = None,
     append: bool = False,
     over: Callable[[], bool] | None = None,
     pause: float = _PAUSE_SECONDS,
@@ -55,38 +78,77 @@ def run(
     """Run `argv` to its end with stdout and stderr into `output`.
 
     It is killed with all it started at the timeout, when `stop` is set (raises StoppedError), when `over` says that
-    nothing more is to come, and when the agent dies. `stop` and `over` are looked at every `pause` seconds; the
-    program's own end is seen at once.
+    nothing more is to come, when it takes more than `limits`, and when the agent dies. `stop` and `over` are looked at
+    every `pause` seconds; the program's own end is seen at once. `output` grows to `log_limit` bytes, of longer ones
+    beginning and end are kept. Where only a `file_limit` is given the program prints into the file itself: nothing
+    then wakes up beside a program that is measured, and its file is limited as all others are.
     """
-    reading, writing = os.pipe()
-    guard = [sys.executable, "-I", "-S", "-c", _guard_source(), str(reading), str(file_limit), *argv]
+    if log_limit is None:
+        log_limit = 0 if file_limit else LOG_BYTES
+    orders = [f"file={file_limit}", f"log={log_limit}", *(limits.words() if limits else ())]
     started = time.monotonic()
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
+    log = os.open(output, flags | (os.O_APPEND if append and not log_limit else 0), 0o666)
     try:
-        with output.open("ab" if append else "wb") as log:
-            child = subprocess.Popen(
-                guard,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=clean_environment() if environment is None else dict(environment),
-                cwd=directory,
-                pass_fds=[reading],
-                start_new_session=True,
-            )
-    except OSError:
-        os.close(writing)
-        raise
+        child, lifeline, report = _start_guard(orders, argv, log, environment, directory)
     finally:
-        os.close(reading)
+        os.close(log)
     try:
         timed_out = _waited_in_vain(child, started + timeout, lambda: stop.is_set() or bool(over and over()), pause)
     finally:
-        os.close(writing)
+        os.close(lifeline)
         is_stuck = not _has_ended(child)
+        kind, _, reason = _read_report(report).partition(" ")
     if stop.is_set():
         raise StoppedError(f"{argv[0]} was ended")
     seconds = time.monotonic() - started
-    return Finished(code=child.returncode, timed_out=timed_out, seconds=seconds, is_stuck=is_stuck)
+    return Finished(
+        code=child.returncode,
+        timed_out=timed_out,
+        seconds=seconds,
+        is_stuck=is_stuck,
+        over=reason,
+        over_is_ours=kind == "ours",
+    )
+
+
+def _start_guard(
+    orders: Sequence[str], argv: Sequence[str], log: int, environment: Mapping[str, str] | None, directory: Path | None
+) -> tuple[subprocess.Popen[bytes], int, int]:
+    """The guard, the end of its lifeline that keeps it going, and the pipe with its report."""
+    lifeline, keep = os.pipe()
+    reading, report = os.pipe()
+    words = [f"lifeline={lifeline}", f"report={report}", *orders, "--", *argv]
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _guard_source(), *words],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=clean_environment() if environment is None else dict(environment),
+            cwd=directory,
+            pass_fds=[lifeline, report],
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(keep)
+        os.close(reading)
+        raise
+    finally:
+        os.close(lifeline)
+        os.close(report)
+    return child, keep, reading
+
+
+def _read_report(report: int) -> str:
+    """What the guard wrote before it ended; nothing of one that hangs."""
+    os.set_blocking(report, False)
+    try:
+        return os.read(report, _LONGEST_REPORT).decode("utf-8", errors="replace")
+    except BlockingIOError:
+        return ""
+    finally:
+        os.close(report)
 
 
 def _has_ended(guard: subprocess.Popen[bytes]) -> bool:
@@ -148,4 +210,9 @@ def capture(
 
 @functools.cache
 def _guard_source() -> str:
-    return (bundle_root() / "tidemark_agent" / "guard.py").read_text(encoding="utf-8")
+    root = bundle_root() / "tidemark_agent"
+    sources = [("tidemark_agent", ""), ("tidemark_agent.guarding", "")]
+    for name in _GUARD_MODULES:
+        source = (root / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8")
+        sources.append((f"tidemark_agent.{name}", source))
+    return _START.format(sources=sources)

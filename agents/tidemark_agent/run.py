@@ -1,18 +1,17 @@
 """`run KEY`: claim the attempt, do its work, hand over the results, end."""
 
-import os
 import signal
-import socket
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import Assignment, BuildJob, read_assignment
+from tidemark_agent.assignment import Assignment, BuildJob, PowerJob, read_assignment
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
 from tidemark_agent.client import Client
+from tidemark_agent.config import PowerConfig
 from tidemark_agent.credentials import token_reader
 from tidemark_agent.errors import (
     AgentError,
@@ -22,9 +21,12 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
+from tidemark_agent.hello import say_hello_aside
 from tidemark_agent.lease import Lease
 from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
+from tidemark_agent.place import Place, place_here
+from tidemark_agent.power import cycle_power
 from tidemark_agent.session import SessionRunner
 from tidemark_agent.spool import Spool
 from tidemark_agent.version import agent_version
@@ -36,15 +38,24 @@ _LAST_PATIENCE = 600.0
 _GOODBYE_PATIENCE = 5.0
 _DRAIN_PAUSE = 10.0
 _CONFLICT = 409
+_STOPPED = "stopped by Jenkins or an operator"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the server is and where the agent keeps its things."""
+    """Where the server is, where the agent keeps its things, and what the operator decided.
+
+    `jobs` 0 means as many as the service says; `ccache` None: below `state`.
+    """
 
     server: str
     token_file: Path
     state: Path
+    ca_file: Path | None = None
+    ccache: Path | None = None
+    jobs: int = 0
+    power: PowerConfig = field(default_factory=PowerConfig)
+    place: Place = field(default_factory=place_here)
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ class Worker:
         """Returns the exit status of the process."""
         # What earlier runs left goes first: the server then does not plan those boots again.
         self.spool.upload(self.client, patience=_CLAIM_PATIENCE, all_at_once=True)
-        claim = {"version": agent_version(), "host": socket.gethostname()}
+        claim = self.settings.place.body()
         try:
             answer = self.client.post(f"attempts/{self.key}/claim", claim, patience=_CLAIM_PATIENCE)
         except RefusedError as error:
@@ -99,6 +110,11 @@ class Worker:
         try:
             if isinstance(assignment.job, BuildJob):
                 return self._build(assignment.job, lease, log)
+            if isinstance(assignment.job, PowerJob):
+                power, state = self.settings.power, self.settings.state
+                said = cycle_power(assignment.job, power, scratch=state, log=log, stop=self.stop)
+                log.info("power-cycled", machine=assignment.job.machine, said=said)
+                return ""
             return SessionRunner(
                 key=self.key,
                 job=assignment.job,
@@ -118,12 +134,11 @@ class Worker:
             return lease.reason or reason
 
     def _build(self, job: BuildJob, lease: Lease, log: Log) -> str:
-        state = self.settings.state
-        ccache = os.environ.get("TIDEMARK_CCACHE_DIR")
+        settings = self.settings
         builder = KernelBuilder(
-            job=job,
-            work=state / "work",
-            ccache=Path(ccache).resolve() if ccache else state / "ccache",
+            job=replace(job, jobs=settings.jobs) if settings.jobs else job,
+            work=settings.state / "work",
+            ccache=settings.ccache or settings.state / "ccache",
             log=log,
             stop=self.stop,
             progress=lambda text: setattr(lease, "progress", text),
@@ -186,7 +201,10 @@ def run_attempt(key: str, settings: Settings) -> int:
     except OSError as error:
         log.failure("token-unreadable", reason=str(error))
         return REFUSED
-    client = Client(server=settings.server, token=token, agent=uuid.uuid4().hex, log=log, stop=stop)
+    client = Client(
+        server=settings.server, token=token, agent=uuid.uuid4().hex, log=log, stop=stop, ca_file=settings.ca_file
+    )
+    say_hello_aside(client, log, key=key, boots=False)
     spool = Spool(settings.state / "spool", owner=settings.token_file, log=log)
     try:
         return Worker(key=key, settings=settings, client=client, spool=spool, log=log, stop=stop).work()
@@ -205,7 +223,9 @@ def build_body(outcome: BuildOutcome, artifacts: list[dict[str, Any]]) -> dict[s
         "reason": outcome.reason,
         "seconds": outcome.seconds,
         "build_id": outcome.build_id,
+        "text_hash": outcome.text_hash,
         "compiler_version": outcome.compiler_version,
+        "first_error": outcome.first_error,
         "log_tail": outcome.log_tail,
         "artifacts": artifacts,
     }
@@ -223,4 +243,4 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 def _end_on_signals(lease: Lease) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: lease.end("the agent was told to terminate"))
+        signal.signal(number, lambda *_: lease.end(_STOPPED))

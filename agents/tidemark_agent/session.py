@@ -13,10 +13,11 @@ from tidemark_agent.assignment import PlannedBoot, PlannedCase, SessionJob
 from tidemark_agent.benchmarks import Benchmark, compiled_program, find_benchmark
 from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.boot.emulated import split_cases
-from tidemark_agent.boot.initramfs import build_initramfs
+from tidemark_agent.boot.initramfs import INIT_SOURCE, build_initramfs
 from tidemark_agent.boot.qemu import QemuDriver
 from tidemark_agent.boot.tsc import COUNTED_KHZ, host_tsc_khz
 from tidemark_agent.client import Client
+from tidemark_agent.compilers import static_program
 from tidemark_agent.errors import InfrastructureError, RefusedError, UnauthorizedError, UnreachableError
 from tidemark_agent.log import Log
 from tidemark_agent.spool import Sent, Spool
@@ -72,6 +73,7 @@ class SessionRunner:
         if self.job.boot_driver != "qemu":
             raise InfrastructureError(f"the boot driver {self.job.boot_driver} needs `service` on the machine itself")
         return QemuDriver(
+            arch=self.job.arch,
             options=self.job.options,
             clock=self.job.clock,
             sandbox=self.job.sandbox,
@@ -102,8 +104,10 @@ class SessionRunner:
         """One value for all boots of this attempt, so that no difference between them comes from here.
 
         Counted instructions have a fixed one. Else it is measured anew: another attempt of the session may differ by
-        the error of the measurement. None lets the kernel find it out.
+        the error of the measurement. None lets the kernel find it out, or says that there is no such counter.
         """
+        if self.job.arch != "x86_64":
+            return None
         if self.job.clock == "instructions":
             return COUNTED_KHZ
         return host_tsc_khz(self._cache("benchmarks"), self.stop)
@@ -117,11 +121,12 @@ class SessionRunner:
         cache = self._cache("benchmarks")
         wanted = {case.benchmark for case in cases}
         programs = {
-            name: compiled_program(benchmark, cache=cache, stop=self.stop)
+            name: compiled_program(benchmark, cache=cache, stop=self.stop, arch=self.job.arch)
             for name, benchmark in self._benchmarks().items()
             if name in wanted
         }
-        archive = build_initramfs(cases, programs)
+        init = static_program(INIT_SOURCE, arch=self.job.arch, cache=cache, stop=self.stop)
+        archive = build_initramfs(cases, programs, init=init)
         path = self._cache("initramfs") / hashlib.sha256(archive).hexdigest()
         if not path.is_file():
             partial = path.with_name(f"{path.name}.{self.key}")

@@ -1,7 +1,10 @@
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig, Toolchain
-from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
+from server.builds.pinning import pin_build
+from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin, each
 
 
 @admin.register(ConfigFragment)
@@ -13,20 +16,21 @@ class ConfigFragmentAdmin(KeptAdmin):
 
 @admin.register(KernelConfig)
 class KernelConfigAdmin(KeptAdmin):
-    list_display = ["name", "arch", "base"]
+    list_display = ["name", "arch", "base", "fragments", "layout_of", "perf"]
+    list_select_related = ["layout_of"]
     list_filter = ["arch"]
     search_fields = ["name", "fragment"]
 
 
 @admin.register(Toolchain)
 class ToolchainAdmin(KeptAdmin):
-    list_display = ["name", "compiler"]
+    list_display = ["name", "family", "compiler", "cross"]
     search_fields = ["name", "compiler"]
 
 
 class ArtifactInline(PartsInline):
     model = Artifact
-    readonly_fields = ["kind", "sha256", "size"]
+    readonly_fields = ["kind", "sha256", "size", "removed_at", "removal", "checked_at"]
 
 
 @admin.register(Build)
@@ -34,13 +38,25 @@ class BuildAdmin(ReadOnlyAdmin):
     list_display = ["id", "revision", "config", "toolchain", "arch", "state", "reason", "state_since"]
     list_filter = ["state", "config", "toolchain"]
     list_select_related = ["revision", "config", "toolchain"]
-    search_fields = ["revision__sha", "tree_sha", "build_id", "=trace"]
+    search_fields = ["revision__sha", "tree_sha", "build_id", "text_hash", "=trace"]
     inlines = [ArtifactInline]
+    actions = ["pin", "unpin"]
+
+    def has_pin_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("builds.change_build")
+
+    @admin.action(description="Pin: its files are never removed for age or room", permissions=["pin"])
+    def pin(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
+        each(self, request, queryset, lambda build: pin_build(build, pinned=True, actor=request.user.get_username()))
+
+    @admin.action(description="Unpin: its files go like all others", permissions=["pin"])
+    def unpin(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
+        each(self, request, queryset, lambda build: pin_build(build, pinned=False, actor=request.user.get_username()))
 
 
 @admin.register(Artifact)
 class ArtifactAdmin(ReadOnlyAdmin):
-    list_display = ["build_number", "kind", "sha256", "size"]
+    list_display = ["build_number", "kind", "sha256", "size", "removed_at", "checked_at"]
     list_filter = ["kind"]
     search_fields = ["sha256"]
 

@@ -3,11 +3,20 @@
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Value
 
+from server.builds.config_lines import read_lines
 from server.core.states import Stateful, state_check
 from server.sources.models import Revision
+
+
+def _check_lines(field: str, text: str) -> None:
+    try:
+        read_lines(text)
+    except ValueError as error:
+        raise ValidationError({field: str(error)}) from error
 
 
 class ConfigFragment(models.Model):
@@ -22,6 +31,9 @@ class ConfigFragment(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        _check_lines("lines", self.lines)
 
 
 class KernelConfig(models.Model):
@@ -60,6 +72,18 @@ class KernelConfig(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        _check_lines("fragment", self.fragment)
+        arches = dict(ConfigFragment.objects.filter(name__in=self.fragments).values_list("name", "arch"))
+        for name in self.fragments:
+            if name not in arches:
+                raise ValidationError({"fragments": f"there is no fragment {name}"})
+            if arches[name] not in {"", self.arch}:
+                raise ValidationError({"fragments": f"fragment {name} is for {arches[name]}, not for {self.arch}"})
+        if self.layout_of is not None and self.layout_of.arch != self.arch:
+            wrong = f"{self.layout_of.name} is for {self.layout_of.arch}, not for {self.arch}"
+            raise ValidationError({"layout_of": wrong})
+
 
 class Toolchain(models.Model):
     """A compiler that builders have under this name."""
@@ -84,6 +108,11 @@ class Toolchain(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        prefixes = self.cross.values() if isinstance(self.cross, dict) else [None]
+        if not all(isinstance(prefix, str) for prefix in prefixes):
+            raise ValidationError({"cross": 'is a table of prefixes: {"arm64": "aarch64-linux-gnu-"}'})
+
 
 class BuildState(models.TextChoices):
     WANTED = "wanted", "waiting for a builder"
@@ -102,15 +131,33 @@ class Build(Stateful):
 
     # A result that waited in an agent's spool can end a build that was planned again meanwhile.
     NEXT: ClassVar = {
-        BuildState.WANTED: frozenset({BuildState.DISPATCHED, BuildState.BUILT, BuildState.FAILED, BuildState.CANCELED}),
-        BuildState.DISPATCHED: frozenset(
-            {BuildState.RUNNING, BuildState.WANTED, BuildState.BUILT, BuildState.FAILED, BuildState.CANCELED}
+        # Built again, a kernel that comes out as another one leaves its row expired (docs/decisions/0016).
+        BuildState.WANTED: frozenset(
+            {
+                BuildState.DISPATCHED,
+                BuildState.BUILT,
+                BuildState.FAILED,
+                BuildState.CANCELED,
+                BuildState.EXPIRED,
+            }
         ),
-        BuildState.RUNNING: frozenset({BuildState.BUILT, BuildState.FAILED, BuildState.WANTED, BuildState.CANCELED}),
+        BuildState.DISPATCHED: frozenset(
+            {
+                BuildState.RUNNING,
+                BuildState.WANTED,
+                BuildState.BUILT,
+                BuildState.FAILED,
+                BuildState.CANCELED,
+                BuildState.EXPIRED,
+            }
+        ),
+        BuildState.RUNNING: frozenset(
+            {BuildState.BUILT, BuildState.FAILED, BuildState.WANTED, BuildState.CANCELED, BuildState.EXPIRED}
+        ),
         BuildState.BUILT: frozenset({BuildState.EXPIRED}),
-        BuildState.EXPIRED: frozenset({BuildState.WANTED}),
+        BuildState.EXPIRED: frozenset({BuildState.WANTED, BuildState.BUILT}),
         BuildState.FAILED: frozenset({BuildState.WANTED}),
-        BuildState.CANCELED: frozenset({BuildState.WANTED, BuildState.BUILT, BuildState.FAILED}),
+        BuildState.CANCELED: frozenset({BuildState.WANTED, BuildState.BUILT, BuildState.FAILED, BuildState.EXPIRED}),
     }
 
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="builds")
@@ -142,6 +189,7 @@ class Build(Stateful):
         blank=True, default="", db_default="", help_text="Of its log, with its lines around."
     )
     used_at = models.DateTimeField(null=True, blank=True, help_text="When it was last wanted or measured.")
+    pinned = models.BooleanField(default=False, db_default=False, help_text="Its files are never removed for room.")
     log_tail = models.TextField(blank=True)
 
     class Meta:
@@ -153,6 +201,8 @@ class Build(Stateful):
                 name="built_has_id",
             ),
         ]
+        # What the scheduler looks for, a few among very many.
+        indexes = [models.Index(fields=["config"], condition=models.Q(state="wanted"), name="build_waiting")]
         ordering = ["-id"]
 
     def __str__(self) -> str:
@@ -175,6 +225,8 @@ class Artifact(models.Model):
     sha256 = models.CharField(max_length=64, db_index=True)
     size = models.PositiveBigIntegerField(help_text="bytes")
     removed_at = models.DateTimeField(null=True, blank=True, help_text="When its file was removed.")
+    removal = models.CharField(max_length=200, blank=True, default="", db_default="", help_text="Why it was removed.")
+    checked_at = models.DateTimeField(null=True, blank=True, help_text="When its file was last found to be whole.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["build", "kind"], name="artifact_once")]

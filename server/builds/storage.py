@@ -1,45 +1,72 @@
-"""Content-addressed files: an artifact is stored under its SHA-256 and checked before it is accepted."""
+"""Content-addressed files: an artifact is stored under its SHA-256, checked before it is accepted and as it is read.
+
+A file is stored by one process, deleted by another, and named by rows: what two of them could do to one file at the
+same moment is done below that file's lock. A row without `removed_at` means that the file is there.
+"""
 
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from django.conf import settings
+from django.db import transaction
 
+from server.builds.stores import artifact_store
+from server.builds.stores.folder import FolderStore
 from server.core.errors import DomainError
-from server.core.files import forget_files
+from server.core.locks import wait_for_lock
 
 MAX_BYTES = 512 * 1024 * 1024
 
 
 def artifact_path(sha256: str) -> Path:
-    """Where the file with this SHA-256 lies, whether it is there or not."""
-    root: Path = settings.STATE_DIR / "artifacts"
-    return root / sha256[:2] / sha256[2:]
+    """Where the file with this SHA-256 lies, whether it is there or not, at a site that keeps artifacts in a folder."""
+    return FolderStore().place(sha256)
+
+
+@contextmanager
+def artifact_lock(*names: str) -> Iterator[None]:
+    """A transaction that alone may change these files, by SHA-256, and rows about them. For short steps."""
+    with transaction.atomic():
+        # Always in one order, so that two holders of several never wait for each other.
+        for sha256 in sorted(set(names)):
+            wait_for_lock(f"builds.artifact.{sha256}")
+        yield
 
 
 def has_artifact(sha256: str, size: int) -> bool:
     """Whether a file of this hash and size, in bytes, is stored."""
-    try:
-        return artifact_path(sha256).stat().st_size == size
-    except FileNotFoundError:
-        return False
+    found = artifact_store().find(sha256)
+    return found is not None and found.size == size
 
 
 def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
-    """Store `chunks` under `sha256`; False if it was there already.
+    """Store `chunks` under `sha256`; False if it was there already: then it stays as if it were new.
 
-    Raises DomainError `hash-mismatch` when the bytes are not what was announced, `too-large` above MAX_BYTES. A crash
-    leaves no half file under the name.
+    Raises DomainError `hash-mismatch` when the bytes are not what was announced, `too-large` above MAX_BYTES,
+    `store-away` when the bucket does not answer. A crash leaves no half file under the name.
     """
-    target = artifact_path(sha256)
-    if target.exists():
-        return False
-    target.parent.mkdir(parents=True, exist_ok=True)
+    store = artifact_store()
+    with artifact_lock(sha256):
+        if store.find(sha256):
+            # Its sender will name it in a result: until then it must not look old.
+            store.freshen(sha256)
+            return False
+    with _spooled(sha256, chunks) as file:
+        store.adopt(sha256, file)
+    with artifact_lock(sha256):
+        if store.find(sha256) is None:
+            raise DomainError("store-away", f"artifact {sha256[:12]} is not there after its upload", permanent=False)
+    return True
+
+
+@contextmanager
+def _spooled(sha256: str, chunks: Iterable[bytes]) -> Iterator[Path]:
+    """The bytes in a file on the disk of this host, after they were found to be those announced."""
     digest, size = hashlib.sha256(), 0
-    with tempfile.NamedTemporaryFile(dir=target.parent, prefix=".incoming-", delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=artifact_store().spool_folder(), prefix=".incoming-", delete=False) as file:
         incoming = Path(file.name)
         try:
             for chunk in chunks:
@@ -52,14 +79,11 @@ def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
                 raise DomainError("hash-mismatch", f"the bytes sent hash to {digest.hexdigest()}, not to {sha256}")
             file.flush()
             os.fsync(file.fileno())
-            incoming.chmod(0o644)
-            incoming.replace(target)
-        except BaseException:
+            yield incoming
+        finally:
             incoming.unlink(missing_ok=True)
-            raise
-    return True
 
 
 def forget_interrupted_uploads() -> int:
     """Remove what web processes that were killed left of uploads; returns how many files."""
-    return forget_files(settings.STATE_DIR / "artifacts", ("*/.incoming-*",), days=1)
+    return artifact_store().forget_litter()

@@ -63,9 +63,9 @@ def each(page: PlainAdmin, request: HttpRequest, rows: QuerySet[Any], act: Calla
 
 @admin.register(Transition)
 class TransitionAdmin(ReadOnlyAdmin):
-    list_display = ["at", "subject", "subject_id", "before", "after", "reason", "trace"]
+    list_display = ["at", "subject", "subject_id", "before", "after", "reason", "actor", "trace"]
     list_filter = ["subject", "after"]
-    search_fields = ["=trace", "=subject_id", "reason"]
+    search_fields = ["=trace", "=subject_id", "reason", "=actor"]
     ordering = ["-id"]
 
 

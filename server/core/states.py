@@ -33,9 +33,9 @@ class Stateful(models.Model):
     class Meta:
         abstract = True
 
-    def record_creation(self) -> Self:
+    def record_creation(self, *, actor: str = "") -> Self:
         """Write the first line of the row's history; call once, in the transaction that creates it."""
-        _record(self, "", self.state, self.reason)
+        _record(self, "", self.state, self.reason, actor)
         return self
 
     def advance(self, to: str, reason: str = "", *, actor: str = "", **fields: Any) -> bool:

@@ -1,7 +1,7 @@
 from django.urls import path
 from django.views.generic import TemplateView
 
-from server.dashboard import health, series_views, views, watching
+from server.dashboard import build_views, health, host_views, lab_views, series_views, views, watching
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -9,8 +9,15 @@ urlpatterns = [
     path("series/<int:series_id>/", series_views.series, name="series"),
     path("series/<int:series_id>/approve/", series_views.approve, name="series-approve"),
     path("sessions/<int:session_id>/", views.session, name="session"),
-    path("machines/", views.machines, name="machines"),
-    path("machines/<slug:name>/", views.machine, name="machine"),
+    path("builds/<int:build_id>/", build_views.build, name="build"),
+    path("builds/<int:build_id>/files/<slug:kind>/", build_views.artifact, name="artifact"),
+    path("machines/", lab_views.machines, name="machines"),
+    path("machines/<slug:name>/", lab_views.machine, name="machine"),
+    path("machines/<slug:name>/act/", host_views.act_on_machine, name="machine-act"),
+    path("builders/", lab_views.builders, name="builders"),
+    path("builders/<slug:name>/", lab_views.builder, name="builder"),
+    path("builders/<slug:name>/act/", host_views.act_on_builder, name="builder-act"),
+    path("queue/", lab_views.waiting, name="queue"),
     path("status/", watching.status, name="status"),
     path("trees/<slug:name>/", watching.tree, name="tree"),
     path("messages/<int:message_id>/", watching.message, name="message"),

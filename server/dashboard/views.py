@@ -8,6 +8,7 @@ from server.core import clock
 from server.dashboard.selectors import dots, listing, matrix, overview
 from server.dashboard.selectors import machines as lab
 from server.dashboard.selectors import sessions as boots
+from server.dashboard.selectors.dispatch import dispatch_alarms
 from server.dashboard.selectors.watchers import watchers
 from server.detection.selectors import session_cells
 from server.sources.models import Series
@@ -18,8 +19,10 @@ _LONGEST_MESSAGE_ID = 500
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
     watched = watchers()
+    now = clock.now()
     context = {
-        "now": clock.now(),
+        "now": now,
+        "dispatch_alarms": dispatch_alarms(now),
         "findings": overview.latest_findings(),
         "in_flight": overview.series_in_flight(),
         "watchers": watched,
@@ -63,20 +66,6 @@ def session(request: HttpRequest, session_id: int) -> HttpResponse:
         "chart_data": [chart.data() for chart in charts],
     }
     return render(request, "dashboard/session.html", context)
-
-
-@require_safe
-def machines(request: HttpRequest) -> HttpResponse:
-    context = {"now": clock.now(), "machines": lab.machine_rows()}
-    return render(request, "dashboard/machines.html", context)
-
-
-@require_safe
-def machine(request: HttpRequest, name: str) -> HttpResponse:
-    page = lab.machine_page(name)
-    if page is None:
-        raise Http404(f"There is no machine {name}.")
-    return render(request, "dashboard/machine.html", {"now": clock.now(), "page": page, "machine": page.row})
 
 
 def _known(given: str, values: "list[str] | tuple[str, ...]") -> str:

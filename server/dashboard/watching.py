@@ -7,6 +7,7 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.dashboard.selectors import messages, trees
 from server.dashboard.selectors import status as site
+from server.dashboard.selectors.dispatch import dispatch_status
 from server.sources.models import Message
 
 _GONE = 410
@@ -14,7 +15,9 @@ _GONE = 410
 
 @require_safe
 def status(request: HttpRequest) -> HttpResponse:
-    return render(request, "dashboard/status.html", {"now": clock.now(), "status": site.status()})
+    now = clock.now()
+    context = {"now": now, "status": site.status(), "dispatch": dispatch_status(now)}
+    return render(request, "dashboard/status.html", context)
 
 
 @require_safe

@@ -1,6 +1,7 @@
 from django.contrib import admin
 
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
+from server.lab.admin_actions import BuilderActions, MachineActions
 from server.lab.models import (
     Attempt,
     Boot,
@@ -28,20 +29,33 @@ class CoreTypeInline(PartsInline):
     model = CoreType
 
 
+# What services write: the host's state, and its health, which changes by actions that name a person and a reason.
+_HOST_FACTS = [
+    "state",
+    "state_reason",
+    "state_since",
+    "health",
+    "health_reason",
+    "health_since",
+    "last_seen_at",
+]
+
+
 @admin.register(Machine)
-class MachineAdmin(KeptAdmin):
-    list_display = ["name", "uarch", "enabled", "health", "virtual", "clock", "boot_driver", "last_seen_at"]
-    list_filter = ["enabled", "health", "virtual", "clock", "boot_driver"]
+class MachineAdmin(MachineActions, KeptAdmin):
+    list_display = ["name", "uarch", "enabled", "state", "health", "virtual", "clock", "boot_driver", "last_seen_at"]
+    list_filter = ["enabled", "state", "health", "virtual", "clock", "boot_driver"]
     list_select_related = ["uarch"]
     search_fields = ["name", "uarch__name"]
-    readonly_fields = ["facts", "last_seen_at"]
+    readonly_fields = [*_HOST_FACTS, "facts", "boot_id", "safe"]
+    raw_id_fields = ["health_build"]
     inlines = [CoreTypeInline]
 
 
 @admin.register(Session)
 class SessionAdmin(ReadOnlyAdmin):
-    list_display = ["id", "machine", "series", "state", "reason", "state_since"]
-    list_filter = ["state", "machine"]
+    list_display = ["id", "machine", "purpose", "series", "state", "reason", "state_since"]
+    list_filter = ["state", "purpose", "machine"]
     list_select_related = ["machine", "series"]
     search_fields = ["series__subject", "machine__name", "=trace"]
 
@@ -59,18 +73,19 @@ class BootAdmin(ReadOnlyAdmin):
 
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin):
-    list_display = ["key", "adapter", "agent", "state", "reason", "lease_until", "progress"]
-    list_filter = ["state", "adapter"]
+    list_display = ["key", "adapter", "machine", "builder", "state", "reason", "lease_until", "progress"]
+    list_filter = ["state", "adapter", "machine", "builder"]
+    list_select_related = ["machine", "builder"]
     search_fields = ["key", "agent", "=trace"]
     ordering = ["-id"]
 
 
 @admin.register(Builder)
-class BuilderAdmin(KeptAdmin):
+class BuilderAdmin(BuilderActions, KeptAdmin):
     list_display = ["name", "enabled", "state", "health", "capacity", "last_seen_at"]
     list_filter = ["enabled", "health", "state"]
     search_fields = ["name"]
-    readonly_fields = ["state", "state_reason", "state_since", "last_seen_at"]
+    readonly_fields = _HOST_FACTS
 
 
 @admin.register(PowerCycle)

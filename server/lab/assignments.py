@@ -7,11 +7,13 @@ from typing import Any
 from django.conf import settings
 
 from server.builds.models import Artifact, Build
+from server.builds.recipes import cross_prefix, effective_text
 from server.core.errors import DomainError
-from server.lab.models import Attempt, BootState, Machine, Session
+from server.lab.models import Attempt, BootState, Builder, Machine, PowerCycle, Session
 from server.sources.mirror import ref_of
 
-BUILD_TIMEOUT_SECONDS = 3600
+# A power switch that is asked over a slow management network answers within seconds, or not at all.
+POWER_CYCLE_TIMEOUT_SECONDS = 300
 # An emulated machine has nothing to test before it boots; a server's firmware alone takes minutes.
 BOOT_TIMEOUT_SECONDS = {"qemu": 180}
 REAL_BOOT_TIMEOUT_SECONDS = 1800
@@ -34,12 +36,15 @@ def assignment(attempt: Attempt, cases: Sequence[CaseOrder]) -> dict[str, Any]:
     """The JSON document of a claimed attempt."""
     common = {"key": attempt.key, "trace": attempt.trace, "lease_seconds": settings.LEASE_SECONDS}
     if attempt.build is not None:
-        return {"kind": "build", **common, "build": _build(attempt.build)}
+        return {"kind": "build", **common, "build": _build(attempt.build, attempt.builder)}
+    if attempt.power_cycle is not None:
+        return {"kind": "power-cycle", **common, "power_cycle": _power_cycle(attempt.power_cycle)}
     assert attempt.session is not None
     return {"kind": "session", **common, "session": _session(attempt.session, cases)}
 
 
-def _build(build: Build) -> dict[str, Any]:
+def _build(build: Build, builder: Builder | None) -> dict[str, Any]:
+    config, toolchain = build.config, build.toolchain
     return {
         "id": build.pk,
         "git_url": settings.MIRROR_URL or str(settings.STATE_DIR / "mirror.git"),
@@ -47,11 +52,34 @@ def _build(build: Build) -> dict[str, Any]:
         "commit": build.revision.sha,
         "tree": build.revision.tree.name,
         "arch": build.arch,
-        "compiler": build.toolchain.compiler,
-        "timeout_seconds": BUILD_TIMEOUT_SECONDS,
-        "jobs": settings.LOCAL_SLOTS,
+        "compiler": toolchain.compiler,
+        "family": toolchain.family,
+        "cross_compile": cross_prefix(toolchain, build.arch),
+        "perf": config.perf,
+        "timeout_seconds": settings.BUILD_TIMEOUT_SECONDS,
+        "jobs": (builder.jobs if builder else 0) or settings.LOCAL_SLOTS,
         "sandbox": settings.BUILD_SANDBOX,
-        "config": {"name": build.config.name, "base": build.config.base, "fragment": build.config.fragment},
+        "limits": _limits(),
+        "config": {"name": config.name, "base": config.base, "fragment": effective_text(config)},
+    }
+
+
+def _limits() -> dict[str, int]:
+    return {
+        "memory_mb": settings.BUILD_MEMORY_MB,
+        "processes": settings.BUILD_PROCESSES,
+        "disk_mb": settings.BUILD_DISK_MB,
+        "log_mb": settings.BUILD_LOG_MB,
+        "cpu_seconds": settings.BUILD_CPU_SECONDS,
+    }
+
+
+def _power_cycle(power_cycle: PowerCycle) -> dict[str, Any]:
+    return {
+        "machine": power_cycle.machine.name,
+        "node": power_cycle.machine.node_name,
+        "reason": power_cycle.reason,
+        "timeout_seconds": POWER_CYCLE_TIMEOUT_SECONDS,
     }
 
 
@@ -65,6 +93,8 @@ def _session(session: Session, cases: Sequence[CaseOrder]) -> dict[str, Any]:
         "clock": machine.clock,
         "sandbox": settings.BUILD_SANDBOX,
         "options": machine.driver_options,
+        "arch": session.base_build.arch,
+        "perf": _files(session.base_build).get(Artifact.Kind.PERF),
         "boot_timeout_seconds": _boot_timeout(machine, cases),
         "kernels": {"base": _kernel(session.base_build), "patched": _kernel(session.patched_build)},
         "boots": [
@@ -102,7 +132,7 @@ def _boot_timeout(machine: Machine, cases: Sequence[CaseOrder]) -> float:
 
 def _kernel(build: Build) -> dict[str, str | None]:
     """What a machine needs to boot this build; `modules` is null for a kernel that has none."""
-    files = {file.kind: file.sha256 for file in build.artifacts.all()}
+    files = _files(build)
     if Artifact.Kind.IMAGE not in files:
         raise DomainError("artifact-missing", f"{build} has no image", permanent=False)
     return {
@@ -110,3 +140,8 @@ def _kernel(build: Build) -> dict[str, str | None]:
         "modules": files.get(Artifact.Kind.MODULES),
         "build_id": build.build_id,
     }
+
+
+def _files(build: Build) -> dict[str, str]:
+    """Kind to SHA-256 of the files that are there."""
+    return {file.kind: file.sha256 for file in build.artifacts.all() if file.removed_at is None}

@@ -11,6 +11,8 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.lab.attempts import end_session, is_wanted
 from server.lab.hardware import note_change
+from server.lab.health import judge_health
+from server.lab.hosts import change_health
 from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
 
 # Failed boots of one arm after which the session ends: the kernel does not work on this machine.
@@ -111,11 +113,11 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> N
     machine.facts = dict(facts)
     machine.last_seen_at = clock.now()
     machine.virtual = machine.virtual or bool(facts.get("virtual"))
+    machine.save(update_fields=["facts", "last_seen_at", "virtual"])
     seen = facts.get("uarch")
     if seen and seen != machine.uarch.name:
-        machine.health = Machine.Health.QUARANTINED
-        machine.health_reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"
-    machine.save(update_fields=["facts", "last_seen_at", "virtual", "health", "health_reason"])
+        reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"
+        change_health(machine, Machine.Health.QUARANTINED, reason)
     for core_type in facts.get("core_types") or [{"name": "all", "cpus": ""}]:
         CoreType.objects.update_or_create(
             machine=machine, name=str(core_type["name"])[:60], defaults={"cpus": str(core_type.get("cpus", ""))}
@@ -126,8 +128,10 @@ def finish_session(*, session: Session) -> None:
     """End the session when nothing is left to boot, or when one of its kernels does not work on this machine."""
     if session.state in Session.FINAL:
         return
-    if session.machine.health == Machine.Health.QUARANTINED:
-        end_session(session, SessionState.FAILED, f"machine quarantined: {session.machine.health_reason}")
+    machine = session.machine
+    # A health session goes to quarantined machines on purpose.
+    if machine.health == Machine.Health.QUARANTINED and session.purpose == Session.Purpose.SERIES:
+        end_session(session, SessionState.FAILED, f"machine quarantined: {machine.health_reason}")
         return
     for arm in Boot.Arm:
         failed = session.boots.filter(arm=arm, state=BootState.FAILED)
@@ -142,5 +146,5 @@ def finish_session(*, session: Session) -> None:
     if min(measured.values()) < MIN_MEASURED_BOOTS:
         counts = ", ".join(f"{count} of the {arm} kernel" for arm, count in measured.items())
         end_session(session, SessionState.FAILED, f"too few measured boots: {counts}")
-    else:
-        session.advance(SessionState.DONE, "all boots have a result")
+    elif session.advance(SessionState.DONE, "all boots have a result"):
+        judge_health(session)

@@ -1,12 +1,17 @@
 """What to build and to boot for a series."""
 
+import structlog
 from django.db import transaction
 from django.db.models import QuerySet
 
+from server.builds.blame import blame_of_series
 from server.builds.models import Build, BuildState
 from server.builds.services import retire_build, want_build
+from server.core.errors import DomainError
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
 from server.sources.models import Revision, Series, SeriesState, Tree
+
+log = structlog.get_logger(__name__)
 
 # Balanced against drift: each kernel stands as often early as late.
 _INTERLEAVED = (Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE)
@@ -26,10 +31,15 @@ def plan_series(*, series_id: int) -> list[Session]:
     series = Series.objects.select_related("base__tree", "head").filter(pk=series_id, state=SeriesState.APPLIED).first()
     if series is None or series.base is None or series.head is None:
         return []
-    pairs = [
-        (machine, _build_of(series, machine, series.base), _build_of(series, machine, series.head))
-        for machine in _machines_for(series.base.tree)
-    ]
+    pairs = []
+    for machine in _machines_for(series.base.tree):
+        try:
+            # The base first: many series share it, and it tells whether a failure is the series' own.
+            base = _build_of(series, machine, series.base)
+            pairs.append((machine, base, _build_of(series, machine, series.head)))
+        except DomainError as error:
+            # A slip in one configuration is no reason to leave the other machines idle.
+            log.warning("kernel_not_wanted", trace=series.trace, machine=machine.name, reason=error.message)
     final = {BuildState.BUILT, BuildState.FAILED}
     if not all(build.state in final for _machine, base, patched in pairs for build in (base, patched)):
         return []
@@ -90,13 +100,9 @@ def _plan_session(series: Series, machine: Machine, base: Build, patched: Build)
         Boot.objects.create(
             session=session, position=position, arm=arm, state=BootState.PLANNED, trace=series.trace
         ).record_creation()
-    unbuilt = [
-        f"{arm} kernel does not build: {build.reason}"
-        for arm, build in (("base", base), ("patched", patched))
-        if build.state == BuildState.FAILED
-    ]
-    if unbuilt:
-        session.advance(SessionState.FAILED, "; ".join(unbuilt))
+    judgement = blame_of_series(base, patched, series.pk)
+    if judgement.sentence:
+        session.advance(SessionState.FAILED, judgement.sentence)
         for boot in session.boots.all():
             boot.advance(BootState.FAILED, "not booted: a kernel is missing")
     return session

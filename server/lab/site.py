@@ -1,22 +1,25 @@
-"""A site described in one TOML file: trusted senders, trees, lists, configs, toolchains, kinds of CPU, machines."""
+"""A site described in one TOML file: senders, trees, lists, fragments, configs, toolchains, kinds of CPU, hosts."""
 
 import tomllib
 from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 
-from server.builds.models import KernelConfig, Toolchain
+from server.builds.loading import LoadedBuilds, load_entry
 from server.core.errors import DomainError
-from server.lab.models import CoreType, Machine, Microarchitecture
+from server.lab.models import Microarchitecture
+from server.lab.site_hosts import save_builder, save_machine
 from server.sources.models import MailingList, Tree
 from server.sources.trees.loading import read_tree, save_tree
 from server.sources.trust.checking import trust_sender
 
+log = structlog.get_logger(__name__)
 _Row = TypeVar("_Row", bound=models.Model)
-_SECTIONS = ("sender", "tree", "list", "config", "toolchain", "uarch", "machine")
+_SECTIONS = ("sender", "tree", "list", "fragment", "config", "toolchain", "uarch", "machine", "builder")
 
 
 def load_site(path: Path) -> dict[str, int]:
@@ -35,10 +38,12 @@ def load_site(path: Path) -> dict[str, int]:
         "sender": lambda entry: trust_sender(address=entry["address"], note=entry.get("note", "")),
         "tree": _load_tree,
         "list": _load_list,
-        "config": lambda entry: _load_config(entry, path.parent),
-        "toolchain": lambda entry: _save(Toolchain, entry["name"], compiler=entry["compiler"]),
+        "fragment": lambda entry: _load_kernels("fragment", entry, path),
+        "config": lambda entry: _load_kernels("config", entry, path),
+        "toolchain": lambda entry: _load_kernels("toolchain", entry, path),
         "uarch": lambda entry: _save(Microarchitecture, entry["name"], arch=entry["arch"], title=entry["title"]),
-        "machine": _load_machine,
+        "machine": save_machine,
+        "builder": save_builder,
     }
     with transaction.atomic():
         for section in _SECTIONS:
@@ -94,25 +99,9 @@ def _moment(value: object) -> datetime | None:
     return since.replace(tzinfo=UTC)
 
 
-def _load_config(entry: dict[str, Any], folder: Path) -> None:
-    fragment = (folder / entry["fragment_file"]).read_text(encoding="utf-8")
-    _save(KernelConfig, entry["name"], arch=entry["arch"], base=entry.get("base", "allnoconfig"), fragment=fragment)
-
-
-def _load_machine(entry: dict[str, Any]) -> None:
-    known = Machine.objects.filter(name=entry["name"]).first()
-    machine = _save(
-        Machine,
-        entry["name"],
-        uarch=Microarchitecture.objects.get(name=entry["uarch"]),
-        # A hypervisor that a probe has seen is not forgotten.
-        virtual=entry.get("virtual", False) or (known is not None and known.virtual),
-        clock=entry.get("clock", Machine.Clock.WALL),
-        boot_driver=entry["boot_driver"],
-        driver_options=entry.get("options", {}),
-        config=KernelConfig.objects.get(name=entry["config"]),
-        toolchain=Toolchain.objects.get(name=entry["toolchain"]),
-        boots_per_side=entry.get("boots_per_side", 4),
-        cases=entry.get("cases", []),
-    )
-    CoreType.objects.get_or_create(machine=machine, name="all", defaults={"cpus": ""})
+def _load_kernels(section: str, entry: dict[str, Any], path: Path) -> None:
+    """A fragment, configuration or toolchain: set to what the file says, whoever changed it before."""
+    loaded = LoadedBuilds()
+    load_entry(section, entry, path.parent, loaded, replace=True)
+    for remark in loaded.remarks:
+        log.warning("config_overruled", file=str(path), remark=remark)

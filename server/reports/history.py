@@ -1,5 +1,6 @@
-"""Every step of everything that belongs to a series, with a name for each thing that stepped."""
+"""Every step of everything that belongs to a series, a session or a build, with a name for each thing that stepped."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +22,8 @@ class Step:
     before: str
     after: str
     reason: str
+    # Who did it; empty for the service itself.
+    actor: str = ""
 
 
 def series_history(series: Series) -> tuple[Step, ...]:
@@ -38,6 +41,35 @@ def series_history(series: Series) -> tuple[Step, ...]:
     labels |= {("machine", session.machine_id): f"hardware of {session.machine.name}" for session in sessions}
     shared = Q(subject="build", subject_id__in=[build.pk for build in builds])
     shared |= Q(subject="attempt", subject_id__in=[pk for pk, _key, build in attempts if build])
+    return _steps(own | shared, labels)
+
+
+def session_history(session: Session) -> tuple[Step, ...]:
+    """Oldest first: the session, its boots and its attempts. Sessions of no series have a history, too."""
+    attempts = Attempt.objects.filter(session=session).values_list("id", "key")
+    labels = _session_labels([session]) | {("attempt", pk): f"attempt {key}" for pk, key in attempts}
+    return _steps(_about(labels), labels)
+
+
+def build_history(build: Build) -> tuple[Step, ...]:
+    """Oldest first: the build and its attempts."""
+    attempts = Attempt.objects.filter(build=build).values_list("id", "key")
+    labels = {("build", build.pk): f"build {build.pk}"} | {("attempt", pk): f"attempt {key}" for pk, key in attempts}
+    return _steps(_about(labels), labels)
+
+
+def _about(labels: Mapping[tuple[str, int], str]) -> Q:
+    """The steps of the things that have a label."""
+    ids: dict[str, list[int]] = {}
+    for subject, pk in labels:
+        ids.setdefault(subject, []).append(pk)
+    wanted = Q()
+    for subject, pks in ids.items():
+        wanted |= Q(subject=subject, subject_id__in=pks)
+    return wanted
+
+
+def _steps(where: Q, labels: Mapping[tuple[str, int], str]) -> tuple[Step, ...]:
     return tuple(
         Step(
             at=row.at,
@@ -48,8 +80,9 @@ def series_history(series: Series) -> tuple[Step, ...]:
             before=row.before,
             after=row.after,
             reason=row.reason,
+            actor=row.actor,
         )
-        for row in Transition.objects.filter(own | shared).order_by("id")
+        for row in Transition.objects.filter(where).order_by("id")
     )
 
 

@@ -107,12 +107,18 @@ def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
     if sessions:
         used = [build for session in sessions for build in (session.base_build, session.patched_build)]
         recipes = tuple(dict.fromkeys((build.config_id, build.toolchain_id) for build in used))
-    builds = {}
+    builds: dict[tuple[str, Recipe], Build] = {}
     for arm, revision in ((Boot.Arm.BASE, series.base), (Boot.Arm.PATCHED, series.head)):
         for build in bulk.builds[revision.tree_sha] if revision else []:
             recipe = (build.config_id, build.toolchain_id)
             if recipe in recipes:
-                builds[str(arm), recipe] = build
+                # The newest: older ones of this configuration were retired, or had other lines.
+                builds.setdefault((str(arm), recipe), build)
+    known = {build.pk: build for several in bulk.builds.values() for build in several}
+    for session in sessions:
+        for arm, pk in ((Boot.Arm.BASE, session.base_build_id), (Boot.Arm.PATCHED, session.patched_build_id)):
+            if used_one := known.get(pk):
+                builds[str(arm), (used_one.config_id, used_one.toolchain_id)] = used_one
     return SeriesRows(
         series=series,
         patches=bulk.patches.get(series.pk, 0),

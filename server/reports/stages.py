@@ -7,6 +7,7 @@ from typing import Literal
 
 from django.conf import settings
 
+from server.builds.blame import blame
 from server.builds.models import Build, BuildState
 from server.detection.models import Finding
 from server.lab.models import BootState, Machine, Session, SessionState
@@ -104,19 +105,31 @@ def builds_stage(rows: SeriesRows) -> Stage:
     started = min(build.created_at for build in builds)
     if any(item.state == BuildState.CANCELED for item in items):
         return Stage("builds", "waiting", _superseded(rows), started, builds=items)
-    final = {BuildState.BUILT, BuildState.FAILED}
-    built = sum(item.state == BuildState.BUILT for item in items)
-    detail = f"{built} of {len(items)} kernels"
-    if any(item.state not in final for item in items):
+    made = {key: _is_made(rows, build) for key, build in rows.builds.items()}
+    detail = f"{sum(made.values())} of {len(items)} kernels"
+    open_ones = [key for key, build in rows.builds.items() if not made[key] and build.state != BuildState.FAILED]
+    if open_ones or len(made) < len(items):
         return Stage("builds", "running", detail, started, builds=items)
     ended = max(build.state_since for build in builds)
-    failures = "; ".join(f"{item.arm} kernel ({item.config}): {item.detail}" for item in items if item.state != "built")
-    detail = f"{detail}; {failures}" if failures else detail
-    usable = any(
-        all(rows.builds[arm, recipe].state == BuildState.BUILT for arm in ("base", "patched"))
-        for recipe in rows.recipes
-    )
+    if not all(made.values()):
+        detail = "; ".join([detail, *_failures(rows)])
+    usable = any(made["base", recipe] and made["patched", recipe] for recipe in rows.recipes)
     return Stage("builds", "done" if usable else "failed", detail, started, ended, builds=items)
+
+
+def _is_made(rows: SeriesRows, build: Build) -> bool:
+    """Whether this series had its kernel: files that were removed after it was booted take nothing back."""
+    return bool(build.build_id) if rows.sessions else build.state == BuildState.BUILT
+
+
+def _failures(rows: SeriesRows) -> list[str]:
+    """Whose fault it is, for each configuration in which a kernel does not build."""
+    found = []
+    for recipe in rows.recipes:
+        base, patched = rows.builds["base", recipe], rows.builds["patched", recipe]
+        if sentence := blame(base, patched).sentence:
+            found.append(f"{sentence} ({base.config.name})")
+    return found
 
 
 def _build_items(rows: SeriesRows) -> Iterable[BuildProgress]:

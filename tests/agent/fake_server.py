@@ -30,6 +30,10 @@ class Lab:
     calls: list[tuple[str, str]] = field(default_factory=list)
     encodings: list[str] = field(default_factory=list)
     heartbeats: list[dict[str, Any]] = field(default_factory=list)
+    hellos: list[dict[str, Any]] = field(default_factory=list)
+    arrivals: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    unready: int = 0
     unwanted: set[str] = field(default_factory=set)
     failures_left: int = 0
     refusal: tuple[int, str] | None = None
@@ -66,6 +70,8 @@ def answer_attempt(  # noqa: PLR0911 (one line for each call of the protocol)
     match words:
         case ["claim"]:
             return claim(lab, key, body)
+        case ["arrive"]:
+            return arrive(lab, key, body)
         case ["boots", position]:
             slot = (session_of(key), int(position))
             stored = slot not in lab.boots
@@ -88,7 +94,18 @@ def answer_attempt(  # noqa: PLR0911 (one line for each call of the protocol)
     return problem(404, "not-found")
 
 
+def arrive(lab: Lab, key: str, body: dict[str, Any]) -> Answer:
+    """Ready after `unready` calls; another build than the first, or one after a claim, comes too late."""
+    lab.arrivals.append(body)
+    first = lab.arrivals[0]
+    if key in lab.holders or (first.get("job"), first.get("number")) != (body.get("job"), body.get("number")):
+        return problem(409, "superseded")
+    lab.unready -= 1
+    return ok({"ready": lab.unready < 0})
+
+
 def claim(lab: Lab, key: str, body: dict[str, Any]) -> Answer:
+    lab.claims.append(body)
     holder = lab.holders.setdefault(key, body["agent"])
     if holder != body["agent"] or key in lab.ended:
         return problem(409, "superseded")
@@ -114,6 +131,10 @@ def answer_call(  # noqa: PLR0911 (one line for each refusal)
     lab: Lab, method: str, path: str, token: str | None, data: bytes
 ) -> Answer:
     with lab.lock:
+        if path == f"{PREFIX}hello" and lab.refusal is None and path.removeprefix(PREFIX) not in lab.broken:
+            # Comes beside all other calls, so it is none of those whose order tests look at.
+            lab.hellos.append(json.loads(data))
+            return ok({})
         lab.calls.append((method, path))
         if lab.failures_left > 0:
             lab.failures_left -= 1

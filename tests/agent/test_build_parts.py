@@ -25,22 +25,22 @@ _NOBODY = 65534
 def test_kept_config_loses_nothing() -> None:
     fragment = 'CONFIG_SMP=y\n# CONFIG_NET is not set\nCONFIG_LOCALVERSION="-x"\nCONFIG_PCI=n\n'
     config = '# Linux\nCONFIG_SMP=y\nCONFIG_LOCALVERSION="-x"\n# CONFIG_PCI is not set\n'
-    assert lost_symbols(fragment, config) == []
+    assert lost_symbols(fragment, config) == {}
 
 
 def test_symbols_that_were_dropped_forced_or_changed_are_named() -> None:
     fragment = "CONFIG_THP=y\n# CONFIG_IO_URING is not set\nCONFIG_NR_CPUS=64\nCONFIG_MOD=m\n"
     config = "CONFIG_IO_URING=y\nCONFIG_NR_CPUS=8\nCONFIG_MOD=y\n"
-    assert lost_symbols(fragment, config) == [
-        "CONFIG_THP=y (has n)",
-        "CONFIG_IO_URING=n (has y)",
-        "CONFIG_NR_CPUS=64 (has 8)",
-        "CONFIG_MOD=m (has y)",
-    ]
+    assert lost_symbols(fragment, config) == {
+        "CONFIG_THP": "y (has n)",
+        "CONFIG_IO_URING": "n (has y)",
+        "CONFIG_NR_CPUS": "64 (has 8)",
+        "CONFIG_MOD": "m (has y)",
+    }
 
 
 def test_last_line_of_a_fragment_wins_and_comments_do_not_count() -> None:
-    assert lost_symbols("CONFIG_A=y\nCONFIG_A=m\n# about CONFIG_B=y\n\n", "CONFIG_A=m\n") == []
+    assert lost_symbols("CONFIG_A=y\nCONFIG_A=m\n# about CONFIG_B=y\n\n", "CONFIG_A=m\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_directories_that_a_series_locked_are_deleted_all_the_same() -> None:
 
 
 def test_copy_that_cannot_be_deleted_is_never_built_in_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark_agent.build.objects.shutil.rmtree", lambda *_args, **_options: None)
+    monkeypatch.setattr("tidemark_agent.build.objects.remove_tree", lambda *_args: None)
     dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
     (dirs.open(keep=True) / "mm.o").write_text("base")
     dirs.close()

@@ -42,6 +42,12 @@ away_seconds = 1800
 housekeeping_cpus = "0"
 quiet_services = ["cron.service"]
 tolerate = ["boost"]
+[build]
+ccache = "/var/cache/tidemark/ccache"
+jobs = 16
+[power]
+command = ["/etc/tidemark/power-cycle", "{machine}"]
+timeout_seconds = 300
 [programs]
 perf = "/opt/tidemark/perf"
 usemem = {path = "/opt/usemem", sha256 = "%s"}
@@ -53,6 +59,9 @@ usemem = {path = "/opt/usemem", sha256 = "%s"}
     assert (config.ca_file, config.boot.away_seconds) == (Path("/etc/tidemark/ca.pem"), 1800)
     assert (config.prepare.housekeeping_cpus, config.prepare.tolerate) == ("0", frozenset({"boost"}))
     assert config.programs == {"perf": Path("/opt/tidemark/perf"), "usemem": Path("/opt/usemem")}
+    assert (config.build.ccache, config.build.jobs) == (Path("/var/cache/tidemark/ccache"), 16)
+    assert config.power.command == ("/etc/tidemark/power-cycle", "{machine}")
+    assert config.power.timeout_seconds == 300
     assert config.pins == {"usemem": "ab" * 32}
 
 
@@ -66,6 +75,10 @@ usemem = {path = "/opt/usemem", sha256 = "%s"}
         (LEAST + "[boot]\naway_seconds = 3601", "from 0 to 3600"),
         (LEAST + "[boot]\naway_seconds = true", "from 0 to 3600"),
         (LEAST + "boot = 3", r"\[boot\] must be a table"),
+        (LEAST + "[build]\nccache = 'cache'", "no absolute path"),
+        (LEAST + "[build]\njobs = -1", "build.jobs must be a number"),
+        (LEAST + "[power]\ncommand = ['ipmitool', '{machine}']", "no absolute path"),
+        (LEAST + "[power]\ntimeout_seconds = 0", "above 0"),
         (LEAST + "counters = 1", "true or false"),
         (LEAST + "[prepare]\nhousekeeping_cpus = 'all'", "no list of CPUs"),
         (LEAST + "[prepare]\ntolerate = ['noise']", "no setting is called noise"),

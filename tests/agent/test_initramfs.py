@@ -2,15 +2,19 @@
 
 import gzip
 import shutil
+import struct
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 from tidemark_agent.assignment import PlannedCase
 from tidemark_agent.boot.cpio import Entry, character_device, directory, program, write_archive
-from tidemark_agent.boot.initramfs import build_initramfs, find_busybox
+from tidemark_agent.boot.initramfs import INIT_SOURCE, build_initramfs
+from tidemark_agent.compilers import static_program
 from tidemark_agent.errors import InfrastructureError
 
+_INTERPRETER = 3
 CASES = [PlannedCase("mm-basic", "v", "copy", runs=6, warmup=1, timeout_seconds=60, metrics=("time",))]
 
 
@@ -51,27 +55,30 @@ def test_cpio_program_reads_the_archive(tmp_path: Path) -> None:
 
 def test_same_input_makes_the_same_bytes() -> None:
     programs = {"mm-basic": b"\x7fELF"}
-    assert build_initramfs(CASES, programs) == build_initramfs(CASES, programs)
+    assert build_initramfs(CASES, programs, init=b"i") == build_initramfs(CASES, programs, init=b"i")
 
 
 def test_init_is_told_every_case_with_its_limits() -> None:
-    found = {name: content for name, _, content in members(gzip.decompress(build_initramfs(CASES, {"mm-basic": b"p"})))}
+    archive = build_initramfs(CASES, {"mm-basic": b"p"}, init=b"the first program")
+    found = {name: content for name, _, content in members(gzip.decompress(archive))}
     assert found["cases"] == b"60 /benchmarks/mm-basic copy 6\n"
     assert found["benchmarks/mm-basic"] == b"p"
-    assert found["init"].startswith(b"#!/bin/busybox sh\n")
+    assert found["init"] == b"the first program"
 
 
-def test_missing_busybox_is_our_fault_and_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(InfrastructureError, match="busybox-static"):
-        find_busybox([str(tmp_path / "busybox")])
+@pytest.mark.parametrize(("arch", "machine"), [("x86_64", 62), ("arm64", 183)])
+def test_init_needs_no_library_whatever_the_architecture(tmp_path: Path, arch: str, machine: int) -> None:
+    program = static_program(INIT_SOURCE, arch=arch, cache=tmp_path, stop=threading.Event())
+    assert struct.unpack_from("<H", program, 18)[0] == machine
+    at, size, count = (
+        struct.unpack_from(code, program, place)[0] for code, place in (("<Q", 32), ("<H", 54), ("<H", 56))
+    )
+    kinds = [struct.unpack_from("<I", program, at + number * size)[0] for number in range(count)]
+    assert _INTERPRETER not in kinds
+    assert static_program(INIT_SOURCE, arch=arch, cache=tmp_path, stop=threading.Event()) == program
+    assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_dynamic_busybox_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "busybox").write_bytes(Path("/bin/sh").resolve().read_bytes())
-    with pytest.raises(InfrastructureError, match="not static"):
-        find_busybox([str(tmp_path / "busybox")])
-
-
-def test_kernel_is_silenced_before_it_has_to_prove_itself() -> None:
-    found = {name: content for name, _, content in members(gzip.decompress(build_initramfs(CASES, {"mm-basic": b"p"})))}
-    assert 0 < found["init"].index(b"dmesg -n 1") < found["init"].index(b"\nsection ")
+def test_program_for_an_unknown_architecture_is_our_trouble(tmp_path: Path) -> None:
+    with pytest.raises(InfrastructureError, match="does not compile for riscv64"):
+        static_program(INIT_SOURCE, arch="riscv64", cache=tmp_path, stop=threading.Event())

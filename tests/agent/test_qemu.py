@@ -44,18 +44,22 @@ def boot(
     free: int = 10**12,
     sandbox: bool = True,
     has_bwrap: bool = True,
+    arch: str = "x86_64",
+    clock: str = "instructions",
 ) -> BootOutcome:
     monkeypatch.setattr("tidemark_agent.boot.qemu.run", emulator.run)
-    monkeypatch.setattr("tidemark_agent.boot.qemu.is_sandbox_usable", lambda *_: has_bwrap)
+    trouble = "" if has_bwrap else "bwrap is missing"
+    monkeypatch.setattr("tidemark_agent.boot.qemu.sandbox_trouble", lambda *_: trouble)
     monkeypatch.setattr("tidemark_agent.disk.shutil.disk_usage", lambda _: Usage(free))
     driver = QemuDriver(
+        arch=arch,
         options={"cpu": "Haswell"},
-        clock="instructions",
+        clock=clock,
         sandbox=sandbox,
         timeout_seconds=30,
         image={KERNEL.image: emulator.work / "image"},
         initramfs=emulator.work / "initramfs",
-        tsc_khz=1_000_000,
+        tsc_khz=1_000_000 if arch == "x86_64" else None,
         work=emulator.work,
         log=Log(io.StringIO()),
         stop=threading.Event(),
@@ -96,3 +100,34 @@ def test_session_is_in_a_sandbox_unless_the_server_says_otherwise(fields: dict[s
 def test_unknown_kind_of_sandbox_is_not_taken_for_none() -> None:
     with pytest.raises(InfrastructureError, match="firejail"):
         read_assignment(session_assignment("session-1-1", sandbox="firejail"))
+
+
+def test_each_architecture_has_its_emulator_console_and_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator = Emulator(good_boot(), tmp_path)
+    for arch in ("x86_64", "arm64"):
+        assert boot(monkeypatch, emulator, sandbox=False, has_bwrap=False, arch=arch).outcome == "measured"
+    x86, arm = (list(words) for words in emulator.commands)
+    assert (x86[0], arm[0]) == ("qemu-system-x86_64", "qemu-system-aarch64")
+    assert arm[arm.index("-M") + 1] == "virt,dtb-randomness=off"
+    assert "console=ttyAMA0" in arm[arm.index("-append") + 1]
+    assert "tsc" not in arm[arm.index("-append") + 1]
+    assert "-icount" in arm
+
+
+def test_seeds_are_random_where_time_is_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator = Emulator(good_boot(), tmp_path)
+    boot(monkeypatch, emulator, arch="arm64", clock="wall")
+    words = list(emulator.commands[0])
+    assert "virt" in words
+    assert "-icount" not in words
+
+
+def test_architecture_that_cannot_be_emulated_is_our_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = boot(monkeypatch, Emulator(good_boot(), tmp_path), arch="riscv64")
+    assert (found.outcome, found.reason) == ("infrastructure", "this agent cannot emulate riscv64")
+
+
+def test_session_without_architecture_is_one_of_an_older_service() -> None:
+    job = read_assignment(session_assignment("session-1-1")).job
+    assert isinstance(job, SessionJob)
+    assert (job.arch, job.perf) == ("x86_64", "")

@@ -13,8 +13,8 @@ from server.builds.models import Build, BuildState
 from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.attempts import LOCAL_BUILDER
 from server.lab.models import Attempt, AttemptState, Session, SessionState
+from server.lab.scheduling.builders import LOCAL_BUILDER
 from server.results.models import Measurement
 from tests.builders import build_build, build_case, build_metric, build_session
 

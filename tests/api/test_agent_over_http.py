@@ -20,8 +20,8 @@ from server.builds.models import Build
 from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.attempts import LOCAL_BUILDER
 from server.lab.models import Session
+from server.lab.scheduling.builders import LOCAL_BUILDER
 from server.results.models import Benchmark
 from tests.api.test_agent_api import dispatched_build
 from tests.builders import build_comparison, build_session

@@ -17,17 +17,31 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from server.detection.models import Verdict
-from server.lab.models import Session
+from server.lab.models import Attempt, JenkinsRun, Session
 from server.reports.services import compose_report
 from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
 from server.wsgi import application
-from tests.builders import EPOCH, build_comparison, build_finding, build_measurement, build_series, build_session
+from tests.builders import (
+    EPOCH,
+    build_attempt,
+    build_build,
+    build_builder,
+    build_comparison,
+    build_finding,
+    build_health_session,
+    build_measurement,
+    build_power_cycle,
+    build_series,
+    build_session,
+)
 
 pytestmark = pytest.mark.django_db
 _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 _LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list", "message_list", "branch_list"]
-_LISTS += ["head_move_list", "wanted_revision_list", "tag_list"]
+_LISTS += ["head_move_list", "wanted_revision_list", "tag_list", "build_list", "session_list", "attempt_list"]
+_LISTS += ["power_cycle_list", "builder_list", "queue"]
 _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", "session_samples"]
+_DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
 
 
@@ -51,6 +65,7 @@ def rows() -> dict[str, Any]:
     build_comparison(session, Verdict.REGRESSED)
     for boot in session.boots.all():
         build_measurement(boot, [2000.0, 1000.0, 1001.0])
+    attempt = _dispatched(session)
     finding = build_finding(series, gaps=[{"machine": "a", "uarch": "b", "case": "", "reason": "c"}])
     compose_report(finding_id=finding.pk)
     return {
@@ -61,9 +76,21 @@ def rows() -> dict[str, Any]:
         "machine": session.machine.name,
         "finding": finding.pk,
         "build": session.base_build_id,
+        "builder": build_builder().name,
+        "attempt": attempt.key,
         "tree": session.base_build.revision.tree.name,
         "message": series.cover_id,
     }
+
+
+def _dispatched(session: Session) -> Attempt:
+    """An attempt as Jenkins sees it; a health session, a build and a power cycle that wait."""
+    attempt = build_attempt(session, adapter="jenkins", lease_until=EPOCH)
+    JenkinsRun.objects.create(attempt=attempt, job="session-a", number=7, why="waiting", posts=1)
+    build_build(state="wanted", first_error="mm/memory.c:1: error")
+    build_health_session(session.machine)
+    build_power_cycle(session.machine)
+    return attempt
 
 
 def _watched(series: Series) -> None:
@@ -77,8 +104,9 @@ def _watched(series: Series) -> None:
     Epoch.objects.create(mailing_list=series.mailing_list, number=0, last_commit=series.base.sha)
 
 
-@pytest.fixture
-def operations(rows: dict[str, Any]) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def operations() -> dict[str, Any]:
+    """Once for all tests: reading the description takes longer than asking."""
     schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", application)
     return {result.ok().definition.raw["operationId"]: result.ok() for result in schema.get_all_operations()}
 
@@ -99,6 +127,7 @@ def test_answers_about_real_rows_have_the_described_form(
     assert response.status_code == 200
 
 
+@pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize("name", _READING)
 def test_no_question_makes_a_server_error(operations: dict[str, Any], name: str) -> None:
     @settings(max_examples=15, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -14,7 +14,7 @@ from server.builds import storage
 from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.attempts import LOCAL_BUILDER
+from server.lab.scheduling.builders import LOCAL_BUILDER
 from tests.api.test_agent_api import AGENT, builder, dispatched_build
 
 pytestmark = pytest.mark.django_db

@@ -1,13 +1,12 @@
 import hashlib
 import threading
-from pathlib import Path
 
 import pytest
 from django.db import connection
 
 from server.builds.models import Build, BuildState
 from server.builds.services import ArtifactFile, BuildResult, record_build, want_build
-from server.builds.storage import artifact_path, has_artifact, put_artifact
+from server.builds.storage import put_artifact
 from server.core.errors import DomainError
 from tests.builders import build_build, build_config, build_revision, build_toolchain
 
@@ -102,22 +101,3 @@ def test_kernel_without_image_or_build_id_is_not_built() -> None:
     for incomplete in (result(artifacts=()), result(build_id="")):
         with pytest.raises(DomainError, match="image and a build id"):
             record_build(build=build, result=incomplete)
-
-
-def test_artifact_lies_under_its_hash(state_dir: Path) -> None:
-    assert put_artifact(SHA, [CONTENT[:3], CONTENT[3:]])
-    assert not put_artifact(SHA, [b"is not read"])
-    assert artifact_path(SHA).read_bytes() == CONTENT
-    assert has_artifact(SHA, len(CONTENT))
-    assert not has_artifact(SHA, 1)
-
-
-def test_interrupted_upload_leaves_nothing(state_dir: Path) -> None:
-    def broken() -> object:
-        yield CONTENT[:3]
-        raise ConnectionResetError
-
-    with pytest.raises(ConnectionResetError):
-        put_artifact(SHA, broken())  # type: ignore[arg-type]
-    assert not has_artifact(SHA, len(CONTENT))
-    assert [path for path in (state_dir / "artifacts").rglob("*") if path.is_file()] == []

@@ -5,11 +5,13 @@ from django.apps import apps
 from django.contrib import admin
 from django.test import Client
 
-from server.core.models import ApiToken
+from server.core.models import ApiToken, Transition
 from server.core.tokens import issue_token
+from server.lab.models import Builder, Machine
 from server.reports.models import Report
 from server.sources.models import Series
-from tests.builders import build_list, build_series, build_tree
+from tests.builders import build_builder, build_list, build_machine, build_series, build_tree
+from tests.lab_scenarios import busy_lab
 from tests.scenarios import busy_site
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
@@ -20,6 +22,7 @@ PARTS = {"Branch", "CoreType"}
 
 def test_every_model_can_be_looked_at(admin_client: Client) -> None:
     busy_site()
+    busy_lab()
     for room in ROOMS:
         for model in apps.get_app_config(room).get_models():
             if model.__name__ in PARTS:
@@ -86,7 +89,38 @@ def test_token_is_revoked_and_its_digest_never_shown(admin_client: Client) -> No
     assert token.revoked_at is not None
 
 
-def act(client: Client, address: str, action: str, pk: int) -> str:
-    response = client.post(address, {"action": action, "_selected_action": [pk]}, follow=True)
+@pytest.mark.parametrize(
+    ("kind", "action", "health"),
+    [
+        ("machine", "quarantine", "quarantined"),
+        ("machine", "maintain", "maintenance"),
+        ("machine", "have_checked", "unknown"),
+        ("builder", "quarantine", "quarantined"),
+    ],
+)
+def test_person_decides_about_a_host_with_a_reason(admin_client: Client, kind: str, action: str, health: str) -> None:
+    host: Machine | Builder = build_machine("bench-1", "zen3") if kind == "machine" else build_builder()
+    address = f"/admin/lab/{kind}/"
+    refused = act(admin_client, address, action, host.pk, reason=" ")
+    assert "0 done" in refused
+    assert "1 done" in act(admin_client, address, action, host.pk, reason="it drifts")
+    host.refresh_from_db()
+    assert host.health == health
+    change = Transition.objects.filter(subject=f"{kind}-health", subject_id=host.pk).latest("id")
+    assert change.actor == "admin"
+    assert change.reason == "it drifts"
+
+
+def test_health_and_state_of_a_machine_cannot_be_typed_in(admin_client: Client) -> None:
+    machine = build_machine("bench-1", "zen3")
+    page = admin_client.get(f"/admin/lab/machine/{machine.pk}/change/").content.decode()
+    for field in ("state", "health", "health_reason", "last_seen_at", "boot_id"):
+        assert f'name="{field}"' not in page
+    assert 'name="capabilities"' in page
+    assert 'name="node"' in page
+
+
+def act(client: Client, address: str, action: str, pk: int, **fields: str) -> str:
+    response = client.post(address, {"action": action, "_selected_action": [pk], **fields}, follow=True)
     assert response.status_code == 200
     return response.content.decode()

@@ -8,9 +8,13 @@ from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from server.builds.models import Build
+from server.lab.models import Session
 from server.sources.models import Series
+from tests.lab_scenarios import CONTROLLER, busy_lab
 from tests.scenarios import busy_site, erms_regression
 
 _CHROMIUM = "/usr/bin/chromium"
@@ -45,6 +49,14 @@ def paths(series: Series) -> dict[str, str]:
         "session-panic": f"/sessions/{failed_boot}/",
         "machines": "/machines/",
         "machine": "/machines/vm-zen3/",
+        "machine-working": "/machines/bench-1/",
+        "machine-sick": "/machines/bench-2/",
+        "builders": "/builders/",
+        "builder": "/builders/builder-1/",
+        "build": f"/builds/{Build.objects.get(revision__subject='Linux 7.3-rc1').pk}/",
+        "build-failed": f"/builds/{Build.objects.get(state=Build.State.FAILED).pk}/",
+        "queue": "/queue/",
+        "health-check": f"/sessions/{Session.objects.get(purpose=Session.Purpose.HEALTH).pk}/",
         "status": "/status/",
         "tree": "/trees/mm/",
         "message": f"/messages/{series.cover_id}/",
@@ -56,9 +68,12 @@ def paths(series: Series) -> dict[str, str]:
 @pytest.mark.real
 @pytest.mark.usefixtures("virtual_verdicts")
 def test_pages_draw_and_fit_in_every_width_and_scheme(
-    transactional_db: None, live_server: LiveServer, tmp_path: Path
+    transactional_db: None, live_server: LiveServer, tmp_path: Path, settings: Settings
 ) -> None:
-    wanted = paths(busy_site())
+    settings.DISPATCHER, settings.JENKINS_URL = "jenkins", CONTROLLER
+    series = busy_site()
+    busy_lab()
+    wanted = paths(series)
     folder = Path(os.environ.get("TIDEMARK_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:

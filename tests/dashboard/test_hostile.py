@@ -3,10 +3,24 @@
 import pytest
 from django.db.models import CharField, Value
 from django.db.models.functions import Cast, Concat
+from pytest_django.fixtures import Settings
 
-from server.builds.models import Build
+from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig
+from server.core import clock
+from server.core.models import Transition
 from server.detection.models import Finding
-from server.lab.models import Boot, Machine, Session
+from server.lab.models import (
+    Attempt,
+    Boot,
+    Builder,
+    JenkinsController,
+    JenkinsJob,
+    JenkinsNode,
+    JenkinsRun,
+    Machine,
+    PowerCycle,
+    Session,
+)
 from server.reports.models import Delivery, Report
 from server.results.models import Metric
 from server.sources.models import (
@@ -25,6 +39,7 @@ from server.sources.models import (
 )
 from tests.builders import build_message
 from tests.dashboard.conftest import Reader
+from tests.lab_scenarios import CONTROLLER, busy_lab
 from tests.scenarios import busy_site
 
 pytestmark = pytest.mark.django_db
@@ -63,9 +78,34 @@ def attack_tree(series: Series) -> None:
     Tree.objects.update(branch_patterns=[attack("pattern")], merges_by=[attack("merger")])
 
 
+def attack_lab() -> None:
+    """What controllers, nodes, agents and builders say."""
+    for model in (Machine, Builder):
+        model._default_manager.update(
+            state_reason=attack("state-reason"),
+            health_reason=attack("health"),
+            capabilities=[attack("capability")],
+        )
+    Build.objects.update(first_error=attack("first-error"))
+    Artifact.objects.update(removal=attack("removal"), removed_at=clock.now())
+    ConfigFragment.objects.update(lines=attack("fragment-lines"))
+    KernelConfig.objects.update(fragment=attack("own-lines"))
+    Attempt.objects.update(
+        reason=attack("attempt"), progress=attack("progress"), host=attack("agent-host"), log=attack("attempt-log")
+    )
+    JenkinsRun.objects.update(why=attack("queue-why"), job=attack("job"), node=attack("node"), result="</x>")
+    JenkinsNode.objects.update(offline_reason=attack("offline"), busy_with=attack("busy"), temporarily_offline=True)
+    JenkinsJob.objects.update(problem=attack("job-problem"))
+    JenkinsController.objects.update(alarm=attack("alarm"), trouble=attack("trouble"), version=attack("version"))
+    PowerCycle.objects.update(reason=attack("power"))
+    Transition.objects.update(reason=attack("step"), actor=attack("actor"))
+
+
 @pytest.fixture
-def attacked(virtual_verdicts: None) -> Series:
+def attacked(virtual_verdicts: None, settings: Settings) -> Series:
+    settings.DISPATCHER, settings.JENKINS_URL = "jenkins", CONTROLLER
     series = busy_site()
+    busy_lab()
     Series.objects.update(
         subject=attack("subject"),
         author_name=attack("author"),
@@ -99,6 +139,7 @@ def attacked(virtual_verdicts: None) -> Series:
         facts={attack("fact"): attack("fact-value"), "flags": [attack("flag")] * 20},
         driver_options={attack("option"): attack("option-value")},
     )
+    attack_lab()
     Session.objects.update(reason=attack("session-reason"))
     Boot.objects.update(
         reason=attack("boot-reason"),
@@ -116,7 +157,9 @@ def attacked(virtual_verdicts: None) -> Series:
 
 
 def test_nothing_that_strangers_wrote_becomes_markup(reader: Reader, attacked: Series) -> None:
-    paths = ["/", "/series/", "/machines/", "/status/", "/trees/stable/"]
+    paths = ["/", "/series/", "/machines/", "/builders/", "/queue/", "/status/", "/trees/stable/"]
+    paths += [f"/builders/{name}/" for name in Builder.objects.values_list("name", flat=True)]
+    paths += [f"/builds/{pk}/" for pk in Build.objects.values_list("pk", flat=True)]
     paths += [f"/messages/{pk}/" for pk in Message.objects.values_list("pk", flat=True)[:3]]
     paths += [f"/series/{pk}/" for pk in Series.objects.values_list("pk", flat=True)]
     paths += [f"/sessions/{pk}/" for pk in Session.objects.values_list("pk", flat=True)]
@@ -132,6 +175,9 @@ def test_nothing_that_strangers_wrote_becomes_markup(reader: Reader, attacked: S
         "tag-word", "prerequisite", "benchmark", "series-trailer", "base-how", "patch-author", "path", "trailer",
         "mail-id", "mail-head", "sender", "sender-address", "proof", "parent", "raw", "mail-reason", "branch-forced",
         "decision", "why", "git-tag", "pattern", "merger",
+        "state-reason", "capability", "first-error", "removal", "fragment-lines", "own-lines", "attempt", "progress",
+        "agent-host", "attempt-log", "queue-why", "job", "node", "offline", "busy", "job-problem", "alarm", "trouble",
+        "version", "power", "step", "actor",
         "mail-subject", "mail-body", "to", "cc", "delivery", "message-id", "unit",
     ):  # fmt: skip
         assert f"alert(&#x27;{name}&#x27;)" in everything, name

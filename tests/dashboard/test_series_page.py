@@ -184,7 +184,7 @@ def test_build_shared_with_another_series_is_shown_too(reader: Reader) -> None:
     same_content = build_revision(base.tree, base, tree_sha=twin.tree_sha)
     second = build_series(base=base, head=same_content)
     text = reader.read(page_of(second))
-    assert text.count('<th scope="row">build ') == 2
+    assert text.count('<th scope="row"><a href="/builds/') == 2
     assert same_content.sha[:12] in text
 
 

@@ -15,8 +15,8 @@ from server.builds.models import Artifact, Build, BuildState
 from server.builds.storage import artifact_path, put_artifact
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.attempts import LOCAL_BUILDER
 from server.lab.models import Attempt, AttemptState, BootState, Session, SessionState
+from server.lab.scheduling.builders import LOCAL_BUILDER
 from server.results.benchmarks import load_benchmark
 from tests.builders import build_build, build_machine, build_revision, build_series, build_session, build_tree
 

@@ -14,6 +14,7 @@ from server.core.tokens import find_token, issue_token
 from server.lab import attempts, rounds
 from server.lab.dispatch.base import DispatchError, Look, Observed, Sighting, Work
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
+from server.lab.superseded import cancel_superseded
 from server.sources.models import Series, SeriesState
 from tests.builders import build_build, build_machine, build_series, build_session
 
@@ -133,7 +134,7 @@ def test_dead_agent_returns_build_to_queue_as_a_new_attempt(port: RememberingDis
     with time_machine.travel(NOON, tick=False) as traveller:
         build = build_build(state=BuildState.WANTED)
         rounds.place_work()
-        attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+        attempts.claim_attempt(the_attempt(), "agent-one")
         port.seen[f"build-{build.pk}-1"] = Observed.ENDED
         rounds.reconcile_attempts()
         build.refresh_from_db()
@@ -165,7 +166,7 @@ def test_silent_agent_is_canceled_and_its_work_planned_again(port: RememberingDi
     with time_machine.travel(NOON, tick=False) as traveller:
         session = build_session()
         rounds.place_work()
-        attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+        attempts.claim_attempt(the_attempt(), "agent-one")
         traveller.shift(timedelta(minutes=10))
         rounds.reconcile_attempts()
         assert port.canceled == [], "an outage of the service is no reason to kill an agent"
@@ -204,18 +205,6 @@ def test_machine_whose_clock_is_wrong_is_given_up_too(port: RememberingDispatche
     assert session.state == SessionState.FAILED
 
 
-def test_session_of_a_machine_out_of_service_fails_with_the_reason(port: RememberingDispatcher) -> None:
-    session = build_session(machine=build_machine(health=Machine.Health.QUARANTINED, health_reason="too noisy"))
-    other = build_session(session.series, build_machine("vm-b", "zen3", enabled=False))
-    good = build_session(session.series, build_machine("vm-c", "zen2"))
-    assert attempts.fail_stranded() == 2
-    states = dict(Session.objects.values_list("pk", "state"))
-    assert states == {session.pk: "failed", other.pk: "failed", good.pk: "planned"}
-    session.refresh_from_db()
-    assert session.reason == "machine vm-haswell is quarantined: too noisy"
-    assert set(session.boots.values_list("state", flat=True)) == {BootState.FAILED}
-
-
 def test_why_work_cannot_be_handed_over_is_told(port: RememberingDispatcher) -> None:
     build_build(state=BuildState.WANTED)
     port.error = DispatchError("agent-missing", "no agent program", permanent=False)
@@ -226,10 +215,10 @@ def test_why_work_cannot_be_handed_over_is_told(port: RememberingDispatcher) -> 
 def test_second_agent_cannot_claim(port: RememberingDispatcher) -> None:
     build_build(state=BuildState.WANTED)
     rounds.place_work()
-    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
-    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    attempts.claim_attempt(the_attempt(), "agent-one")
+    attempts.claim_attempt(the_attempt(), "agent-one")
     with pytest.raises(DomainError, match="running") as raised:
-        attempts.claim_attempt(attempt=the_attempt(), agent="agent-two")
+        attempts.claim_attempt(the_attempt(), "agent-two")
     assert raised.value.code == "superseded"
 
 
@@ -238,7 +227,7 @@ def test_claim_of_work_that_is_over_is_refused(port: RememberingDispatcher) -> N
     rounds.place_work()
     Build.objects.filter(pk=build.pk).update(state=BuildState.FAILED)
     with pytest.raises(DomainError, match="over"):
-        attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+        attempts.claim_attempt(the_attempt(), "agent-one")
     assert the_attempt().state == AttemptState.CANCELED
 
 
@@ -256,12 +245,12 @@ def test_token_of_another_machine_finds_nothing(port: RememberingDispatcher) -> 
 def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher) -> None:
     session = build_session()
     rounds.place_work()
-    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    attempts.claim_attempt(the_attempt(), "agent-one")
     assert attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="boot 1 of 4")
     Series.objects.filter(pk=session.series_id or 0).update(state=SeriesState.SUPERSEDED)
     assert not attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="")
     attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="done", reason="")
-    assert attempts.cancel_superseded() == 1
+    assert cancel_superseded() == 1
     session.refresh_from_db()
     assert session.state == SessionState.CANCELED
 
@@ -269,7 +258,7 @@ def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher)
 def test_end_with_boots_left_plans_the_session_again(port: RememberingDispatcher) -> None:
     session = build_session()
     rounds.place_work()
-    attempts.claim_attempt(attempt=the_attempt(), agent="agent-one")
+    attempts.claim_attempt(the_attempt(), "agent-one")
     session.boots.filter(position=0).update(state=BootState.RUNNING)
     attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
     attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")

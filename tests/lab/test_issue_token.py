@@ -4,9 +4,11 @@ from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+from pytest_django.fixtures import Settings
 
 from server.core.models import ApiToken
 from server.core.tokens import find_token
+from server.lab.models import Builder
 from tests.builders import build_machine
 
 pytestmark = pytest.mark.django_db
@@ -32,6 +34,23 @@ def test_token_is_for_this_machine_alone_and_a_new_one_ends_the_old() -> None:
 
 
 def test_machine_that_is_not_there_gets_none() -> None:
-    with pytest.raises(CommandError, match="no machine 'nobody'"):
+    with pytest.raises(CommandError, match="no machine or builder 'nobody'"):
         issue("nobody")
     assert not ApiToken.objects.exists()
+
+
+def test_builders_and_the_control_host_get_tokens_of_their_own_scope(settings: Settings) -> None:
+    settings.LAB_CONTROL = "lab-control"
+    Builder.objects.create(name="forge")
+    scopes = {name: found.scope for name in ("forge", "lab-control") if (found := find_token(issue(name)))}
+    assert scopes == {"forge": "builder", "lab-control": "control"}
+
+
+def test_name_of_two_hosts_asks_which_is_meant() -> None:
+    build_machine("box")
+    Builder.objects.create(name="box")
+    with pytest.raises(CommandError, match=r"machine and builder.*--scope"):
+        issue("box")
+    token = find_token(issue("box", "--scope", "builder"))
+    assert token is not None
+    assert (token.scope, token.subject) == ("builder", "box")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from server.core.errors import DomainError
-from server.lab.models import Machine
+from server.lab.models import Builder, Machine
 from server.lab.site import load_site
 from server.sources.models import MailingList, Tree, TrustedSender
 
@@ -107,3 +107,61 @@ def test_mistake_is_named_and_nothing_is_changed(site: Path, wrong: str, right: 
     with pytest.raises(DomainError, match=message):
         load_site(site)
     assert not Tree.objects.exists()
+
+
+BUILDER = """
+[[builder]]
+name = "big"
+node = "big.lab"
+arches = ["x86_64", "arm64"]
+toolchains = ["gcc"]
+capacity = 2
+jobs = 16
+"""
+MORE = 'boots_per_side = 4\nnode = "vm-1.lab"\ncapabilities = ["numa", "cxl"]\nhealth = "unknown"\n'
+
+
+def test_hosts_have_nodes_and_machines_capabilities(site: Path) -> None:
+    site.write_text(SITE.replace("boots_per_side = 4\n", MORE) + BUILDER)
+    assert load_site(site)["builder"] == 1
+    builder, machine = Builder.objects.get(), Machine.objects.get()
+    assert (builder.node, builder.arches, builder.toolchains) == ("big.lab", ["arm64", "x86_64"], ["gcc"])
+    assert (builder.capacity, builder.jobs) == (2, 16)
+    assert (machine.node_name, machine.capabilities, machine.health) == ("vm-1.lab", ["cxl", "numa"], "unknown")
+
+
+def test_file_says_how_a_new_machine_is_and_never_changes_it_later(site: Path) -> None:
+    load_site(site)
+    Machine.objects.update(health="quarantined", health_reason="smoke", state="working")
+    site.write_text(SITE.replace("boots_per_side = 4\n", MORE))
+    load_site(site)
+    machine = Machine.objects.get()
+    assert (machine.health, machine.health_reason, machine.state) == ("quarantined", "smoke", "working")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "message"),
+    [
+        (
+            'node = "vm-haswell"',
+            'node = "big.lab"',
+            r"\[\[builder\]\] number 1 \(big\): node: vm-haswell is the node of",
+        ),
+        ('node = "../x"', 'node = "big.lab"', "is no node's name"),
+        ('toolchains = ["gc"]', 'toolchains = ["gcc"]', "there is no toolchain gc"),
+        ("capacity = 0", "capacity = 2", "capacity"),
+        ('arches = "x86_64"', 'arches = ["x86_64", "arm64"]', "no list of texts"),
+        ("arches = []", 'arches = ["x86_64", "arm64"]', "at least one"),
+        ("", 'arches = ["x86_64", "arm64"]\n', "arches is missing"),
+        ("cores = 16", "jobs = 16", "unknown key cores"),
+        ('name = "local-builder"', 'name = "big"', "this host itself"),
+        ('health = "sick"', "boots_per_side = 4", r"\[\[machine\]\] number 1 \(vm-haswell\): health: 'sick'"),
+        ('capabilities = ["A B"]', "boots_per_side = 4", "capabilities: 'A B'"),
+    ],
+)
+def test_mistake_about_a_host_is_named_and_nothing_is_changed(site: Path, wrong: str, right: str, message: str) -> None:
+    site.write_text((SITE + BUILDER).replace(right, wrong, 1))
+    with pytest.raises(DomainError, match=message):
+        load_site(site)
+    assert not Machine.objects.exists()
+    assert not Builder.objects.exists()

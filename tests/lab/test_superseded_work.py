@@ -11,6 +11,7 @@ from server.core.models import Transition
 from server.lab import attempts, rounds
 from server.lab.models import Attempt, AttemptState, SessionState
 from server.lab.planner import plan_series
+from server.lab.superseded import cancel_superseded
 from server.sources.models import Series, SeriesState, WantedRevision
 from server.sources.series.superseding import supersede
 from tests.builders import build_build, build_machine, build_revision, build_series, build_session
@@ -93,7 +94,7 @@ def test_running_build_is_told_to_stop_by_its_next_heartbeat(port: RememberingDi
     plan_series(series_id=first.pk)
     rounds.place_work()
     attempt = Attempt.objects.select_related("build", "session").get()
-    attempts.claim_attempt(attempt=attempt, agent="one")
+    attempts.claim_attempt(attempt, "one")
     assert attempts.renew_lease(attempt=attempt, agent="one", progress="compiling")
     second_version(first)
     sweep()
@@ -112,9 +113,13 @@ def test_attempt_that_nobody_claimed_is_canceled_and_refused_to_a_late_agent(por
     second_version(first)
     sweep()
     attempt = Attempt.objects.select_related("build", "session").get()
+    assert (attempt.state, attempt.reason) == (AttemptState.CANCELING, REASON)
+    with pytest.raises(DomainError, match="canceling"):
+        attempts.claim_attempt(attempt, "late")
+    rounds.reconcile_attempts()
+    attempt.refresh_from_db()
     assert (attempt.state, attempt.reason) == (AttemptState.CANCELED, REASON)
-    with pytest.raises(DomainError, match="canceled"):
-        attempts.claim_attempt(attempt=attempt, agent="late")
+    assert port.canceled == [attempt.key], "what was started for it is stopped, too"
 
 
 def test_running_session_is_told_and_canceled_when_it_has_stopped(port: RememberingDispatcher) -> None:
@@ -122,7 +127,7 @@ def test_running_session_is_told_and_canceled_when_it_has_stopped(port: Remember
     session = build_session(first)
     rounds.place_work()
     attempt = Attempt.objects.select_related("build", "session__series", "session__machine").get()
-    attempts.claim_attempt(attempt=attempt, agent="one")
+    attempts.claim_attempt(attempt, "one")
     second_version(first)
     sweep()
     session.refresh_from_db()
@@ -153,5 +158,5 @@ def test_cancelling_twice_changes_nothing() -> None:
     first = build_series()
     plan_series(series_id=first.pk)
     second_version(first)
-    assert attempts.cancel_superseded() == 2
-    assert attempts.cancel_superseded() == 0
+    assert cancel_superseded() == 2
+    assert cancel_superseded() == 0

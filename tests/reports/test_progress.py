@@ -121,7 +121,7 @@ def test_series_whose_patched_kernel_does_not_build_has_failed() -> None:
     build_session(series, patched_build=patched, state=Session.State.FAILED, reason="patched kernel does not build")
     progress = series_progress(series)
     assert progress.state == "failed"
-    assert progress.reason.startswith("builds: 1 of 2 kernels; patched kernel (lean-x86-64): mm/memory.c:1")
+    assert progress.reason.startswith("builds: 1 of 2 kernels; the series breaks the build: mm/memory.c:1")
 
 
 def test_sessions_count_their_boots() -> None:

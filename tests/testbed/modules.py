@@ -13,6 +13,7 @@ from tidemark_agent.assignment import BuildJob
 from tidemark_agent.benchmarks import Benchmark, benchmark_names, find_benchmark
 from tidemark_agent.build.maker import Maker
 from tidemark_agent.build.modules import ModuleArchive
+from tidemark_agent.build.toolchain import toolchain_of
 
 from tests.testbed.kernels import BASE, built_tree, kernel
 from tests.testbed.paths import CACHE
@@ -50,7 +51,8 @@ def make_archive(source: Path, objects: Path, *, scratch: Path, target: Path) ->
         jobs=2, sandbox=False, config_name="testbed", config_base="allnoconfig", fragment="",
     )  # fmt: skip
     maker = Maker(
-        job=job, source=source, objects=objects, ccache=CACHE.parent / "ccache", keep=True, build_log=scratch / "log",
+        job=job, toolchain=toolchain_of(job), source=source, objects=objects, ccache=CACHE.parent / "ccache",
+        keep=True, build_log=scratch / "log",
         deadline=time.monotonic() + _SECONDS, stop=threading.Event(),
     )  # fmt: skip
     ModuleArchive(maker=maker, scratch=scratch).write(target)

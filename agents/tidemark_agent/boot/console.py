@@ -14,7 +14,7 @@ from tidemark_agent.text import clean_text, last_bytes
 
 TAIL_BYTES = 8 * 1024
 _PANIC = re.compile(r"Kernel panic - not syncing.*")
-# `timeout -s KILL` of busybox ends so when it killed the program, and when the kernel did.
+# The init program says so when it killed the case, and when the kernel did.
 _KILLED = 137
 _OOM_KILLS = re.compile(r"oom_kill (\d{1,18})", re.ASCII)
 

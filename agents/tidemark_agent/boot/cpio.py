@@ -21,6 +21,10 @@ def directory(name: str) -> Entry:
     return Entry(name, stat.S_IFDIR | 0o755)
 
 
+def plain_file(name: str, content: bytes) -> Entry:
+    return Entry(name, stat.S_IFREG | 0o644, content)
+
+
 def program(name: str, content: bytes) -> Entry:
     return Entry(name, stat.S_IFREG | 0o755, content)
 

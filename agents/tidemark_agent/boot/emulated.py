@@ -1,4 +1,4 @@
-"""Which cases the qemu driver can run: the emulated system has busybox and static programs, but no agent inside."""
+"""Which cases the qemu driver can run: the emulated system has static programs, but no agent inside."""
 
 from collections.abc import Mapping, Sequence
 

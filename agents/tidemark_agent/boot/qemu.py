@@ -6,7 +6,6 @@ Pure emulation (TCG), since the kernel under test must not depend on what the ho
 
 import re
 import secrets
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +16,14 @@ from typing import Any
 from tidemark_agent.assignment import KernelImage, PlannedCase
 from tidemark_agent.boot.console import read_console
 from tidemark_agent.boot.driver import BootOutcome
+from tidemark_agent.boot.emulators import Emulator, emulator_of
 from tidemark_agent.boot.verdict import Verdict, judge_boot
 from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, file_trouble
 from tidemark_agent.log import Log
-from tidemark_agent.process import Finished, capture, run
-from tidemark_agent.sandbox import Bind, Sandbox
+from tidemark_agent.process import Finished, run
+from tidemark_agent.sandbox import Bind, Sandbox, sandbox_trouble
 
-_QEMU = "qemu-system-x86_64"
 _HYPERVISOR = "qemu-tcg"
 _CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,+=-]{0,200}")
 _SMALLEST_MB, _LARGEST_MB = 128, 65536
@@ -33,23 +32,12 @@ _LARGEST_CONSOLE = 32 * 1024**2
 _KILLED_BY_FILE_LIMIT = 128 + 25
 _INSIDE = "/boot-files"
 
-# panic=-1 and reboot=t: a kernel that ends, well or not, resets the machine, which ends the emulator. An oops ends
-# the boot too: what a damaged kernel measures is worth nothing. tsc=reliable: else a busy host makes the kernel
-# distrust the emulated TSC and fall back to jiffies. The early console shows what dies before the real one is there.
-# nolapic_timer: calibrating the local APIC timer spins for 200 ms of guest time, which takes 9 s of wall time when
-# instructions are counted; the PIT serves as well.
-_COMMAND_LINE = (
-    "console=ttyS0 earlyprintk=serial,ttyS0,115200 reboot=t panic=-1 oops=panic "
-    "tsc=reliable nolapic_timer no_timer_check"
-)
-# Random addresses would be noise where everything else is exact.
-_COUNTED_COMMAND_LINE = "norandmaps"
-
 
 @dataclass(frozen=True)
 class QemuDriver:
     """Boots kernels in an emulated machine of one CPU; with `sandbox` never outside of one."""
 
+    arch: str
     options: Mapping[str, Any]
     clock: str
     sandbox: bool
@@ -107,7 +95,8 @@ class QemuDriver:
     def _run(self, kernel: KernelImage, nonce: str) -> Finished:
         self._console.unlink(missing_ok=True)
         image = self.image[kernel.image]
-        if is_sandbox_usable(self.work, self.stop):
+        trouble = sandbox_trouble(self.work, self.stop)
+        if not trouble:
             room = Sandbox(
                 binds=(
                     Bind(self.work, _INSIDE, writable=True),
@@ -118,39 +107,31 @@ class QemuDriver:
             )
             words = room.wrap(self._words("/image", "/initramfs", f"{_INSIDE}/console", nonce))
         elif self.sandbox:
-            raise InfrastructureError("the emulator needs a sandbox: bwrap is missing or may not be used here")
+            raise InfrastructureError(f"the emulator needs a sandbox: {trouble}")
         else:
-            self.log.warning("emulator-without-sandbox", reason="bwrap is missing or may not be used here")
+            self.log.warning("emulator-without-sandbox", reason=trouble)
             words = self._words(str(image), str(self.initramfs), str(self._console), nonce)
         return run(
             words, output=self._messages, timeout=self.timeout_seconds, stop=self.stop, file_limit=_LARGEST_CONSOLE
         )
 
     def _words(self, image: str, initramfs: str, console: str, nonce: str) -> list[str]:
-        counted = self.clock == "instructions"
+        emulator, counted = emulator_of(self.arch), self.clock == "instructions"
         return [
-            _QEMU,
-            *("-M", "microvm,isa-serial=on,rtc=on,pit=on,pic=on,auto-kernel-cmdline=off"),
+            emulator.program,
+            *("-M", emulator.machine + (emulator.counted_machine if counted else "")),
             *("-accel", "tcg", "-cpu", _cpu(self.options), "-smp", "1", "-m", str(_memory_mb(self.options))),
             *(("-icount", "shift=0,sleep=off") if counted else ()),
             *("-nodefaults", "-no-user-config", "-display", "none", "-nic", "none", "-no-reboot"),
             *("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"),
-            *(
-                "-serial",
-                f"file:{console}",
-                "-kernel",
-                image,
-                "-initrd",
-                initramfs,
-                "-append",
-                self._command_line(nonce),
-            ),
+            *("-serial", f"file:{console}", "-kernel", image, "-initrd", initramfs),
+            *("-append", self._command_line(emulator, nonce)),
         ]
 
-    def _command_line(self, nonce: str) -> str:
-        words = [_COMMAND_LINE]
+    def _command_line(self, emulator: Emulator, nonce: str) -> str:
+        words = [emulator.command_line]
         if self.clock == "instructions":
-            words.append(_COUNTED_COMMAND_LINE)
+            words.append(emulator.counted_command_line)
         if self.tsc_khz is not None:
             words.append(f"tsc_early_khz={self.tsc_khz}")
         return " ".join([*words, f"tidemark.nonce={nonce}"])
@@ -163,17 +144,6 @@ class QemuDriver:
             return Verdict("timeout", f"the console ran over: more than {_LARGEST_CONSOLE // 1024**2} MiB")
         said = self._messages.read_text(encoding="utf-8", errors="replace").strip()
         return Verdict("infrastructure", f"the emulator ended with {done.code}: {said[-300:]}")
-
-
-def is_sandbox_usable(scratch: Path, stop: threading.Event) -> bool:
-    """Whether bwrap works here: in many containers it may not."""
-    if shutil.which("bwrap") is None:
-        return False
-    try:
-        capture(Sandbox().wrap(["true"]), scratch=scratch, timeout=20, stop=stop)
-    except InfrastructureError:
-        return False
-    return True
 
 
 def _cpu(options: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,17 @@ class Checkout:
         listing = self._git("ls-tree", "-r", commit)
         lines = (line for line in listing.splitlines() if _is_config_input(line.partition("\t")[2]))
         return "\n".join(lines)
+
+    def known_symbols(self, commit: str, symbols: Sequence[str]) -> frozenset[str]:
+        """Those of `symbols` (CONFIG_...) that some Kconfig file of `commit` defines."""
+        names = "|".join(symbol.removeprefix("CONFIG_") for symbol in symbols)
+        pattern = rf"^[[:space:]]*(menu)?config[[:space:]]+({names})[[:space:]]*$"
+        try:
+            found = self._git("grep", "-hE", pattern, commit, "--", "*Kconfig*")
+        except InfrastructureError:
+            # It ends with 1 when it finds nothing.
+            return frozenset()
+        return frozenset(f"CONFIG_{line.split()[-1]}" for line in found.splitlines() if line.strip())
 
     def _prepare(self, git_url: str) -> None:
         if not (self.source / ".git" / "HEAD").is_file():

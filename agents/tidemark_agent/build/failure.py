@@ -1,37 +1,102 @@
-"""Reading the log of a build that failed."""
+"""Reading the log of a build that failed: the first error with the lines around it, and what kind of end it was."""
 
 import re
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
+from typing import Final
 
 TAIL_LINES = 200
 TAIL_BYTES = 64 * 1024
+LONGEST_EXCERPT: Final = 4000
 _LONGEST_REASON = 500
 _LONGEST_READ = 4 * 1024 * 1024
+# Of a longer line only this much is looked at: a log may be one line of megabytes.
+_LONGEST_LINE: Final = 4000
+_BEFORE, _AFTER = 6, 14
 
-_PATTERNS = (
-    # gcc and clang: FILE:LINE:COLUMN: error: ...
-    re.compile(r"^\S+:\d+(?::\d+)?: (?:fatal )?error: .+", re.MULTILINE),
-    # The assembler.
-    re.compile(r"^\S+:\d+: Error: .+", re.MULTILINE),
-    # The linker and modpost.
-    re.compile(r"^(?:\S*ld: .*|.*undefined reference to .*|ERROR: modpost: .*|ERROR: .*)", re.MULTILINE),
+_ERRORS: Final = re.compile(
+    # gcc, clang, assembler, lld, objtool: PLACE[:LINE[:COLUMN]]: error: ...
+    r"(?:[^\s:][^:\n]{0,300}(?::\d+){0,2}: ?)?(?:fatal |internal compiler )?[Ee]rror: .+"
+    # The GNU linker says where, not that it is an error; modpost and the link script say ERROR.
+    r"|\S*ld(?:\.\w+)?(?:-\d+)?: (?!warning:).+"
+    r"|.*undefined reference to .*"
+    r"|(?:ERROR|LLVM ERROR|FAILED): .+"
     # Makefiles and Kconfig.
-    re.compile(
-        r"^\S+:\d+: (?:\*\*\* .+|syntax error.*|missing .+|recursive dependency.*|.*unexpected.*)", re.MULTILINE
-    ),
-    re.compile(r"^make(?:\[\d+\])?: \*\*\* .+", re.MULTILINE),
+    r"|\S+:\d+: (?:\*\*\* .+|syntax error.*|missing .+|.*unexpected.*)"
+    r"|\S*Kconfig\S*:\d+: ?(?!warning:).+"
+    # The shell, when a step's program is missing or was killed.
+    r"|\S+: (?:line )?\d+: .+: (?:not found|command not found|Permission denied|Killed)"
 )
+# What make says when something else has failed: the reason only where nothing else says it.
+_MAKE: Final = re.compile(r"make(?:\[\d+\])?: \*\*\* .+")
+_HINTS: Final = (
+    "rror",
+    "***",
+    "ld",
+    "undefined",
+    "Kconfig",
+    "FAILED",
+    "missing",
+    "unexpected",
+    "not found",
+    "denied",
+    "Killed",
+)
+_CRASHED: Final = re.compile(
+    r"internal compiler error|submit a (?:full )?bug report|frontend command failed|error in backend|LLVM ERROR: "
+    r"|unable to execute command: (?!Killed)|terminated by signal (?:SEGV|ABRT|BUS|ILL)"
+)
+_KILLED: Final = re.compile(
+    r"Killed signal terminated program|unable to execute command: Killed|\bKilled\s*$|virtual memory exhausted"
+    r"|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc"
+)
+
+
+class Ending(Enum):
+    """What a log says about the way a step ended; its words alone prove nothing, a patch can print them."""
+
+    ERROR = "error"
+    COMPILER_CRASH = "compiler crash"
+    NO_MEMORY = "no memory"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """`line` is the first error, "" if none looks so; `excerpt` that line with those around it."""
+
+    line: str = ""
+    excerpt: str = ""
+    ending: Ending = Ending.ERROR
+
+
+def find_failure(lines: Iterable[str], *, prefixes: tuple[str, ...] = ()) -> Failure:
+    """The first error in a log, with source paths relative to the tree. Reads no further than it needs."""
+    before: deque[str] = deque(maxlen=_BEFORE)
+    fallback = Failure()
+    rest = iter(lines)
+    for raw in rest:
+        line = _relative(raw, prefixes)
+        hinted = any(hint in line for hint in _HINTS)
+        if hinted and _ERRORS.match(line) and not _MAKE.match(line):
+            after = [_relative(following, prefixes) for _, following in zip(range(_AFTER), rest, strict=False)]
+            return _failure(line, [*before, line, *after])
+        if hinted and not fallback.line and _MAKE.match(line):
+            fallback = _failure(line, [*before, line])
+        before.append(line)
+    return fallback
 
 
 def first_error(log: str, *, prefixes: tuple[str, ...] = ()) -> str:
     """The line that says why a build failed, with source paths relative to the tree; "" if none looks so."""
-    for pattern in _PATTERNS:
-        if match := pattern.search(log):
-            line = match[0].strip()
-            for prefix in prefixes:
-                line = line.replace(prefix.rstrip("/") + "/", "")
-            return line[:_LONGEST_REASON]
-    return ""
+    return find_failure(log.split("\n"), prefixes=prefixes).line
+
+
+def failure_of_file(path: Path, *, start: int = 0, prefixes: tuple[str, ...] = ()) -> Failure:
+    """The first error in a log of any size, from byte `start` on."""
+    return find_failure(_lines(path, start), prefixes=prefixes)
 
 
 def read_log(path: Path) -> str:
@@ -50,3 +115,45 @@ def log_tail(log: str) -> str:
 
 def says_disk_full(log: str) -> bool:
     return "No space left on device" in log or "Disk quota exceeded" in log
+
+
+def _lines(path: Path, start: int) -> Iterator[str]:
+    with path.open("rb") as stream:
+        # A log that was cut short meanwhile is read as a whole.
+        stream.seek(start if start <= path.stat().st_size else 0)
+        while line := stream.readline(_LONGEST_LINE):
+            yield line.decode("utf-8", errors="replace").replace("\0", "").rstrip("\r\n")
+
+
+def _relative(line: str, prefixes: tuple[str, ...]) -> str:
+    for prefix in prefixes:
+        line = line.replace(prefix.rstrip("/") + "/", "")
+    return line[:_LONGEST_LINE]
+
+
+def _failure(line: str, around: list[str]) -> Failure:
+    text = "\n".join(around)
+    if _KILLED.search(text):
+        ending = Ending.NO_MEMORY
+    else:
+        ending = Ending.COMPILER_CRASH if _CRASHED.search(text) else Ending.ERROR
+    return Failure(line.strip()[:_LONGEST_REASON], _fitting(around, around.index(line)), ending)
+
+
+def _fitting(lines: list[str], center: int) -> str:
+    """As many whole lines around the one that counts as fit."""
+    first, last = center, center + 1
+    size = len(lines[center])
+    while first > 0 or last < len(lines):
+        grown = False
+        if last < len(lines) and size + len(lines[last]) < LONGEST_EXCERPT:
+            size += len(lines[last]) + 1
+            last += 1
+            grown = True
+        if first > 0 and size + len(lines[first - 1]) < LONGEST_EXCERPT:
+            first -= 1
+            size += len(lines[first]) + 1
+            grown = True
+        if not grown:
+            break
+    return "\n".join(lines[first:last])[:LONGEST_EXCERPT]

@@ -10,22 +10,18 @@ from pathlib import Path
 
 from tidemark_agent.assignment import BuildJob
 from tidemark_agent.build.checkout import Checkout
+from tidemark_agent.build.configuration import Configuration
 from tidemark_agent.build.elf import build_id_of_file
-from tidemark_agent.build.failure import log_tail, read_log
-from tidemark_agent.build.kconfig import lost_symbols
-from tidemark_agent.build.maker import Maker
+from tidemark_agent.build.failure import LONGEST_EXCERPT, log_tail, read_log
+from tidemark_agent.build.maker import EndedError, Maker, StepError
 from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
 from tidemark_agent.build.objects import ObjectDirs, is_of_series, take_file
+from tidemark_agent.build.perf import PerfProgram
+from tidemark_agent.build.text_hash import text_hash_of_file
+from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
 from tidemark_agent.errors import InfrastructureError, KernelError, file_trouble
 from tidemark_agent.locks import held_lock
 from tidemark_agent.log import Log
-
-# Architecture to make's target and the image it leaves.
-_IMAGES = {"x86_64": ("bzImage", "arch/x86/boot/bzImage")}
-_FRAGMENT = "tidemark.fragment"
-_STAMP = "tidemark.stamp"
-# That of a kernel with everything in it has less than one MiB.
-_LARGEST_CONFIG = 16 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -36,7 +32,9 @@ class BuildOutcome:
     seconds: float
     reason: str = ""
     build_id: str = ""
+    text_hash: str = ""
     compiler_version: str = ""
+    first_error: str = ""
     log_tail: str = ""
     files: dict[str, Path] = field(default_factory=dict)
 
@@ -46,7 +44,9 @@ class _Findings:
     """What is known so far, so that a failed build still says which compiler it had."""
 
     build_id: str = ""
+    text_hash: str = ""
     compiler_version: str = ""
+    first_error: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,11 @@ class KernelBuilder:
             files = self._build(found)
         except KernelError as error:
             outcome, reason = "failed", str(error)
+            found.first_error = (error.excerpt if isinstance(error, StepError) else "") or reason
         except InfrastructureError as error:
             outcome, reason = "infrastructure", str(error)
+        except RecursionError:
+            outcome, reason = "failed", "the build nests directories too deep"
         except OSError as error:
             outcome, reason = "infrastructure", file_trouble(error)
         tail = ""
@@ -90,7 +93,9 @@ class KernelBuilder:
             seconds=round(time.monotonic() - started, 3),
             reason=reason,
             build_id=found.build_id if outcome == "built" else "",
+            text_hash=found.text_hash if outcome == "built" else "",
             compiler_version=found.compiler_version,
+            first_error=found.first_error[:LONGEST_EXCERPT],
             log_tail=tail,
             files=files,
         )
@@ -102,9 +107,9 @@ class KernelBuilder:
     @property
     def _root(self) -> Path:
         """One directory for each configuration and compiler, so that switching between them rebuilds nothing."""
-        text = "\0".join(
-            (self.job.fragment, self.job.config_base, self.job.arch, self.job.compiler, str(self.job.sandbox))
-        )
+        job = self.job
+        decides = (job.fragment, job.config_base, job.arch, job.family, job.cross_compile, job.compiler)
+        text = "\0".join((*decides, str(job.sandbox)))
         return self._tree / f"{self.job.config_name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property
@@ -112,73 +117,61 @@ class KernelBuilder:
         return self._root / "build.log"
 
     def _build(self, found: _Findings) -> dict[str, Path]:
-        if self.job.arch not in _IMAGES:
-            raise InfrastructureError(f"this agent cannot build for {self.job.arch}")
+        made = architecture(self.job.arch)
         self._build_log.unlink(missing_ok=True)
-        target, image = _IMAGES[self.job.arch]
         self.progress("checking out")
         checkout = Checkout(source=self._tree / "src", scratch=self._root, stop=self.stop, log=self.log)
         checkout.move_to(self.job.commit, git_url=self.job.git_url, ref=self.job.ref)
-        keep = not is_of_series(self.job.ref)
         dirs = ObjectDirs(root=self._root, stop=self.stop)
+        # The time limit is on the kernel's own work: a slow disk or mirror before it is no fault of the kernel.
+        maker = self._maker(checkout.source, dirs)
+        found.compiler_version = maker.compiler_version()
+        try:
+            self.progress("configuring")
+            copy = self._root / "config"
+            config = Configuration(maker, checkout, found.compiler_version, copy).make()
+            files = self._compile(maker, made, has_modules=has_modules(config))
+            found.build_id = build_id_of_file(self._root / "vmlinux")
+            if not found.build_id:
+                raise KernelError("vmlinux has no GNU build id")
+            found.text_hash = text_hash_of_file(self._root / "vmlinux")
+        except KernelError as error:
+            # A make that ended by itself has left nothing half-written. After one that was killed the mark stays.
+            if not isinstance(error, EndedError):
+                dirs.close()
+            raise
+        dirs.close()
+        return files
+
+    def _maker(self, source: Path, dirs: ObjectDirs) -> Maker:
+        keep = not is_of_series(self.job.ref)
         objects = dirs.open(keep=keep)
         self.ccache.mkdir(parents=True, exist_ok=True)
-        # The time limit is on the kernel's own work: a slow disk or mirror before it is no fault of the kernel.
-        deadline = time.monotonic() + self.job.timeout_seconds
-        maker = Maker(
+        return Maker(
             job=self.job,
-            source=checkout.source,
+            toolchain=toolchain_of(self.job),
+            source=source,
             objects=objects,
             ccache=self.ccache,
             keep=keep,
             build_log=self._build_log,
-            deadline=deadline,
+            deadline=time.monotonic() + self.job.timeout_seconds,
             stop=self.stop,
         )
-        found.compiler_version = maker.compiler_version()
-        try:
-            self._configure(maker, checkout, found.compiler_version)
-            modules = has_modules((self._root / "config").read_text(encoding="utf-8", errors="replace"))
-            self.progress("compiling")
-            maker.make(target, *([MODULES_TARGET] if modules else []))
-            files = self._collect(objects, image)
-            if modules:
-                self.progress("compiling modules of benchmarks")
-                files["modules"] = self._root / "modules"
-                ModuleArchive(maker=maker, scratch=self._root).write(files["modules"])
-        except KernelError:
-            if time.monotonic() < deadline:
-                # Make ended by itself. A make that was killed may have left half an object: the mark stays.
-                dirs.close()
-            raise
-        found.build_id = build_id_of_file(self._root / "vmlinux")
-        dirs.close()
-        if not found.build_id:
-            raise KernelError("vmlinux has no GNU build id")
-        return files
 
-    def _configure(self, maker: Maker, checkout: Checkout, compiler_version: str) -> None:
-        """Make .config anew, unless nothing that decides about it has changed since it was made."""
-        objects = maker.objects
-        inputs = (self.job.fragment, self.job.config_base, compiler_version, checkout.config_inputs(self.job.commit))
-        stamp = hashlib.sha256("\0".join(inputs).encode()).hexdigest()
-        config = self._root / "config"
-        stamp_file = objects / _STAMP
-        if not (stamp_file.is_file() and stamp_file.read_text() == f"{stamp} {_digest(objects / '.config')}"):
-            self.progress("configuring")
-            stamp_file.unlink(missing_ok=True)
-            (objects / _FRAGMENT).write_text(self.job.fragment, encoding="utf-8")
-            maker.make(self.job.config_base)
-            maker.merge_fragment(_FRAGMENT)
-            maker.make("olddefconfig")
-        take_file(objects, ".config", config)
-        if config.stat().st_size > _LARGEST_CONFIG:
-            raise KernelError(f".config takes more than {_LARGEST_CONFIG // 1024**2} MiB")
-        lost = lost_symbols(self.job.fragment, config.read_text(encoding="utf-8", errors="replace"))
-        if lost:
-            raise KernelError(f"config symbols not kept: {', '.join(lost[:20])}")
-        stamp_file.unlink(missing_ok=True)
-        stamp_file.write_text(f"{stamp} {_digest(config)}")
+    def _compile(self, maker: Maker, made: Architecture, *, has_modules: bool) -> dict[str, Path]:
+        self.progress("compiling")
+        maker.make(made.target, *([MODULES_TARGET] if has_modules else []))
+        files = self._collect(maker.objects, made.image)
+        if has_modules:
+            self.progress("compiling modules of benchmarks")
+            files["modules"] = self._root / "modules"
+            ModuleArchive(maker=maker, scratch=self._root).write(files["modules"])
+        if self.job.perf:
+            self.progress("compiling perf")
+            if perf := PerfProgram(maker=maker, scratch=self._root).make():
+                files["perf"] = perf
+        return files
 
     def _collect(self, objects: Path, image: str) -> dict[str, Path]:
         self.progress("collecting")
@@ -188,7 +181,3 @@ class KernelBuilder:
             take_file(objects, name, files[kind])
         take_file(objects, "vmlinux", self._root / "vmlinux")
         return files
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

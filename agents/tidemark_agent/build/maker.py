@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -10,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_agent.assignment import BuildJob
-from tidemark_agent.build.failure import first_error, read_log, says_disk_full
+from tidemark_agent.build.failure import Ending, Failure, failure_of_file, read_log, says_disk_full
+from tidemark_agent.build.toolchain import Toolchain
 from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, KernelError
+from tidemark_agent.limits import MIB, Limits
 from tidemark_agent.process import capture, clean_environment, run
-from tidemark_agent.sandbox import Bind, Sandbox
+from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
 
 # Fixed, so that the same source gives the same bits: no clock, user, host or counter gets into the image.
 _REPRODUCIBLE = {
@@ -25,6 +26,19 @@ _REPRODUCIBLE = {
 }
 _LARGEST_FILE = 4 * 1024**3
 _INSIDE = Path("/build")
+_COUNTERS = Path("/proc/vmstat")
+
+
+class StepError(KernelError):
+    """A step of the build failed by the kernel's fault; `excerpt` is the first error with the lines around it."""
+
+    def __init__(self, reason: str, excerpt: str) -> None:
+        super().__init__(reason)
+        self.excerpt = excerpt
+
+
+class EndedError(KernelError):
+    """A step was killed for what it took, time or anything else: it may have left half an object."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,7 @@ class Maker:
     """Makes targets of one checkout into one object directory."""
 
     job: BuildJob
+    toolchain: Toolchain
     source: Path
     objects: Path
     ccache: Path
@@ -41,10 +56,15 @@ class Maker:
     stop: threading.Event
 
     def compiler_version(self) -> str:
-        """The first line of the compiler's --version; also proves that compiler and sandbox work at all."""
-        words = [self.job.compiler, "--version"]
+        """The first line of the compiler's --version; also proves that the programs and the sandbox work at all."""
+        if self.job.sandbox:
+            require_sandbox(self.build_log.parent, self.stop)
+        compiler, *_ = [self._version(program) for program in self.toolchain.programs]
+        return compiler
+
+    def _version(self, program: str) -> str:
         text = capture(
-            self._wrapped(words),
+            self._wrapped([program, "--version"]),
             scratch=self.build_log.parent,
             timeout=60,
             stop=self.stop,
@@ -53,18 +73,17 @@ class Maker:
         return text.partition("\n")[0].strip()[:200]
 
     def make(self, *targets: str) -> None:
-        words = ["make", "-s", "--no-print-directory", f"-j{self.job.jobs}", "-C", str(self._source_path)]
-        words += [f"O={self._objects_path}", f"ARCH={self.job.arch}", f"CC={self._compiler()}", "LOCALVERSION="]
-        self.run([*words, *targets])
+        """Make targets of the kernel itself."""
+        self.run_make("", f"O={self._objects_path}", f"-j{self.job.jobs}", "LOCALVERSION=", *targets)
+
+    def run_make(self, folder: str, *words: str) -> None:
+        """Run make in a folder of the source with the toolchain's words and `words`."""
+        source = self._source_path / folder
+        self.run(["make", "-s", "--no-print-directory", "-C", str(source), *self.toolchain.make_words(), *words])
 
     def inside(self, name: str) -> str:
         """Where a path of the object directory is for the commands that are run."""
         return str(self._objects_path / name)
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the time for this build is over."""
-        return time.monotonic() >= self.deadline
 
     def note(self, line: str) -> None:
         """Write a line of our own into the build log."""
@@ -79,6 +98,7 @@ class Maker:
     def run(self, words: Sequence[str]) -> None:
         """Run one step of the build; its failure is the kernel's fault unless the disk is full."""
         self.note(f"$ {shlex.join(words)}")
+        began, oom_kills = self.build_log.stat().st_size, _oom_kills()
         done = run(
             self._wrapped(words),
             output=self.build_log,
@@ -88,17 +108,43 @@ class Maker:
             environment=self._outer_environment(),
             directory=None if self.job.sandbox else self.objects,
             file_limit=_LARGEST_FILE,
+            log_limit=self.job.limits.log_mb * MIB,
+            limits=self._limits,
         )
         if done.timed_out:
-            raise KernelError(f"not built within {self.job.timeout_seconds:.0f} s")
+            raise EndedError(f"not built within {self.job.timeout_seconds:.0f} s")
+        if done.over:
+            raise InfrastructureError(done.over) if done.over_is_ours else EndedError(done.over)
         if done.code == 0:
             return
-        log = read_log(self.build_log)
-        # The text alone does not count: it could be the patch's own.
-        if says_disk_full(log) and is_nearly_full(self.objects):
+        failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
+        self._blame_host(failure, oom_kills=_oom_kills() - oom_kills)
+        raise StepError(self._reason(failure) or f"exit {done.code}", failure.excerpt)
+
+    def _blame_host(self, failure: Failure, *, oom_kills: int) -> None:
+        """Raise InfrastructureError where the host is at fault. The log's text alone does not count: a patch has it."""
+        if says_disk_full(read_log(self.build_log)) and is_nearly_full(self.objects):
             raise InfrastructureError("no disk space left for the build")
-        last = log.strip().rpartition("\n")[2]
-        raise KernelError(first_error(log, prefixes=(str(self._source_path),)) or last[:500] or f"exit {done.code}")
+        if failure.ending is Ending.NO_MEMORY and oom_kills > 0:
+            raise InfrastructureError(f"the builder ran out of memory: {failure.line}")
+
+    def _reason(self, failure: Failure) -> str:
+        if failure.ending is Ending.COMPILER_CRASH:
+            return f"the compiler crashed: {failure.line}"
+        if failure.ending is Ending.NO_MEMORY:
+            return f"a program of the build was killed or got no memory: {failure.line}"
+        return failure.line or read_log(self.build_log).strip().rpartition("\n")[2][:500]
+
+    @property
+    def _limits(self) -> Limits:
+        wanted = self.job.limits
+        return Limits(
+            memory_bytes=wanted.memory_mb * MIB,
+            processes=wanted.processes,
+            cpu_seconds=wanted.cpu_seconds,
+            disk_bytes=wanted.disk_mb * MIB,
+            directories=(self.objects,),
+        )
 
     @property
     def _source_path(self) -> Path:
@@ -112,14 +158,12 @@ class Maker:
     def _ccache_path(self) -> Path:
         return _INSIDE / "ccache" if self.job.sandbox else self.ccache
 
-    def _compiler(self) -> str:
-        return f"ccache {self.job.compiler}" if shutil.which("ccache") else self.job.compiler
-
     def _environment(self) -> dict[str, str]:
+        # No CCACHE_BASEDIR: paths that ccache has made relative get into __FILE__, and so into the kernel, but only of
+        # those objects that it compiles to keep them. Inside the sandbox all builds have the same paths anyway.
         environment = {
             **_REPRODUCIBLE,
             "CCACHE_DIR": str(self._ccache_path),
-            "CCACHE_BASEDIR": str(self._objects_path.parent),
             "CCACHE_COMPILERCHECK": "content",
             "CCACHE_TEMPDIR": "/tmp" if self.job.sandbox else str(self.ccache / "tmp"),  # noqa: S108
         }
@@ -150,3 +194,12 @@ class Maker:
             directory=str(self._objects_path),
         )
         return room.wrap(words)
+
+
+def _oom_kills() -> int:
+    """How many processes this host has killed for want of memory since it came up; 0 where it does not say."""
+    try:
+        lines = _COUNTERS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -7,7 +7,6 @@ are those of the benchmark's program and of its files. The same kernel gives the
 import gzip
 import os
 import re
-import shutil
 import stat
 import tarfile
 from collections.abc import Iterator
@@ -17,9 +16,10 @@ from typing import Final
 
 from tidemark_agent.benchmarks import Benchmark, benchmark_names, find_benchmark
 from tidemark_agent.build.kconfig import parse_config
-from tidemark_agent.build.maker import Maker
+from tidemark_agent.build.maker import EndedError, Maker
 from tidemark_agent.build.objects import take_file
 from tidemark_agent.errors import KernelError
+from tidemark_agent.removal import remove_tree
 
 MODULES_TARGET: Final = "modules"
 _INSTALLED: Final = "tidemark-installed"
@@ -55,7 +55,7 @@ class ModuleArchive:
         places = {place: f"{_INSTALLED}/{place}" for place in _plain_files(objects / _INSTALLED, "lib/modules")}
         self._pack(places | self._benchmark_modules(), target)
         for name in (_INSTALLED, _BENCHMARKS):
-            shutil.rmtree(objects / name, ignore_errors=True)
+            remove_tree(objects / name)
 
     def _benchmark_modules(self) -> dict[str, str]:
         """Where each benchmark's module is in the object directory, by its place in the archive."""
@@ -76,9 +76,9 @@ class ModuleArchive:
         """Compile one benchmark. That it does not fit this kernel is no fault of the kernel: it is only left out."""
         try:
             self.maker.make(f"M={self.maker.inside(f'{_BENCHMARKS}/{benchmark.name}')}", MODULES_TARGET)
+        except EndedError:
+            raise
         except KernelError as error:
-            if self.maker.is_late:
-                raise
             self.maker.note(f"tidemark: benchmark {benchmark.name} is left out, it does not compile: {error}")
             return False
         return True
@@ -132,7 +132,7 @@ def _make_anew(folder: Path) -> None:
     # Anything else is only unlinked: to look into a pipe, say, would wait for ever.
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     try:
         folder.mkdir()
     except FileExistsError as error:

@@ -4,7 +4,6 @@ A build runs code of its author, who could plant objects for later builds to pic
 builds goes into a copy that is thrown away; only revisions of watched trees build in the kept directory.
 """
 
-import contextlib
 import os
 import shutil
 import stat
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from tidemark_agent.errors import KernelError
 from tidemark_agent.process import capture
+from tidemark_agent.removal import remove_tree
 
 _SERIES_REFS = "refs/tidemark/series/"
 _COPY_SECONDS = 600.0
@@ -63,8 +63,7 @@ class ObjectDirs:
     def _drop_copies(self) -> None:
         """Delete the copies of this build and of agents that were killed, as far as that can be done."""
         for copy in self.root.glob(f"{_COPIES}*"):
-            _make_deletable(copy)
-            shutil.rmtree(copy, ignore_errors=True)
+            remove_tree(copy)
 
     def _drop_interrupted(self) -> None:
         """After a killed build, delete all it wrote: make would trust a half-written object newer than its source."""
@@ -82,17 +81,6 @@ class ObjectDirs:
 def is_of_series(ref: str) -> bool:
     """Whether the commit comes from a patch mail, so its build must leave no traces."""
     return ref.startswith(_SERIES_REFS)
-
-
-def _make_deletable(root: Path) -> None:
-    """Open all directories below `root`: a build may leave some from which nothing can be removed."""
-    with contextlib.suppress(OSError):
-        root.chmod(stat.S_IRWXU)
-    for directory, names, _files in os.walk(root):
-        for path in (Path(directory, name) for name in names):
-            with contextlib.suppress(OSError):
-                if not path.is_symlink():
-                    path.chmod(stat.S_IRWXU)
 
 
 def take_file(root: Path, name: str, target: Path) -> None:

@@ -43,11 +43,16 @@ class KernelStore:
     stop: threading.Event
     root: Path = Path("/")
 
-    def fetch(self, kernels: Iterable[KernelImage]) -> None:
-        """Bring all that a session needs to this disk: a kernel under test may have no network."""
+    def fetch(self, kernels: Iterable[KernelImage], programs: Mapping[str, str] | None = None) -> None:
+        """Bring all that a session needs to this disk: a kernel under test may have no network.
+
+        `programs` are hashes by the name under which the program is run.
+        """
         needed = [sha256 for kernel in kernels for sha256 in (kernel.image, kernel.modules) if sha256]
         for sha256 in needed:
             self._fetched(sha256)
+        for name, sha256 in (programs or {}).items():
+            self._make_program(name, sha256)
         # By a clock that was set back what was just fetched looks oldest.
         _keep_newest(self._directory("kernels"), _KEPT, needed)
 
@@ -58,6 +63,11 @@ class KernelStore:
         """The directory with the benchmark modules that were built with this kernel."""
         place = self._unpacked(kernel) / "tidemark"
         return place if kernel.modules and place.is_dir() else None
+
+    def program(self, name: str, sha256: str) -> Path | None:
+        """A program that was fetched, None where there is none or it is no longer what it was."""
+        path = self._directory("programs") / sha256 / name
+        return path if path.is_file() and _hash_of(path) == sha256 else None
 
     def prepare(self, kernel: KernelImage) -> Path | None:
         """Put the modules of `kernel` where it looks for them; its initramfs, if this machine wants one."""
@@ -72,8 +82,17 @@ class KernelStore:
     def tidy(self) -> None:
         """Remove what only the sessions needed; images and archives stay for a while, unpacked trees do not."""
         remove_modules(self.root)
-        for name in ("modules", "initramfs"):
+        for name in ("modules", "initramfs", "programs"):
             shutil.rmtree(self._directory(name), ignore_errors=True)
+
+    def _make_program(self, name: str, sha256: str) -> None:
+        if self.program(name, sha256) is None:
+            path = self._directory("programs") / sha256 / name
+            make_directory(path.parent)
+            made = temporary_for(path)
+            shutil.copyfile(self._fetched(sha256), made)
+            made.chmod(0o755)
+            settle(made, path)
 
     def _install(self, kernel: KernelImage) -> str:
         unpacked = self._unpacked(kernel)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tidemark_agent.prepare import Preparation
 
 # A clean shutdown of a big machine takes a minute or two; then something is wrong.
 _REBOOT_SECONDS = 600.0
+_PERF = "perf"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class LabMachine:
 
     def kernel_files(self, job: SessionJob, boot: PlannedBoot, nonce: str) -> KernelFiles:
         kernel = job.kernels[boot.arm]
-        self.kernels.fetch(job.kernels.values())
+        self.kernels.fetch(job.kernels.values(), {_PERF: job.perf} if self._takes_perf(job) else {})
         base = self.config.boot.command_line or self._safe_command_line()
         more = job.options.get("command_line", "")
         if not isinstance(more, str):
@@ -91,7 +92,7 @@ class LabMachine:
 
     def measure(self, progress: Progress, boot: PlannedBoot, running: RunningSystem) -> dict[str, Any]:
         return Measuring(
-            config=self.config,
+            config=self._config_for(progress.job),
             journal=self.journal,
             preparation=self.preparation,
             modules=self.kernels.benchmark_modules(progress.job.kernels[boot.arm]),
@@ -100,6 +101,15 @@ class LabMachine:
             tell=self.tell,
             root=self.root,
         ).measure(progress, boot, running)
+
+    def _takes_perf(self, job: SessionJob) -> bool:
+        """Whether the session's own perf is used: what the operator names goes first."""
+        return bool(job.perf) and _PERF not in self.config.programs
+
+    def _config_for(self, job: SessionJob) -> AgentConfig:
+        """The configuration with the session's perf, the same for both arms, where the operator named none."""
+        perf = self.kernels.program(_PERF, job.perf) if self._takes_perf(job) else None
+        return replace(self.config, programs={**self.config.programs, _PERF: perf}) if perf else self.config
 
     def wait_for_end(self) -> None:
         if self.stop.wait(_REBOOT_SECONDS):

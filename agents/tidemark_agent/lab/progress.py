@@ -42,6 +42,7 @@ class Progress:
     begun_at: float = 0.0
     safe_build_id: str = ""
     safe_command_line: str = ""
+    brought_by: dict[str, Any] = field(default_factory=dict)
     assignment: Assignment | None = None
     outcomes: dict[int, dict[str, Any]] = field(default_factory=dict)
     spooled: set[int] = field(default_factory=set)
@@ -88,6 +89,7 @@ def _begun(progress: Progress, entry: Mapping[str, Any]) -> None:
     progress.key, progress.agent = str(entry["key"]), str(entry["agent"])
     progress.safe_build_id, progress.begun_at = str(entry["build_id"]), float(entry["at"])
     progress.safe_command_line = str(entry.get("command_line", ""))
+    progress.brought_by = dict(entry.get("brought_by", {}))
 
 
 def _claimed(progress: Progress, entry: Mapping[str, Any]) -> None:

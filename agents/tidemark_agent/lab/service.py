@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 import uuid
 from dataclasses import dataclass
@@ -22,8 +23,9 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
+from tidemark_agent.hello import PATIENCE_SECONDS, say_hello_aside
 from tidemark_agent.lab.engine import Engine, failed_body
-from tidemark_agent.lab.installed import forget_key, installed_key
+from tidemark_agent.lab.installed import forget_key, installed_by, installed_key
 from tidemark_agent.lab.journal import Journal, JournalError
 from tidemark_agent.lab.kernels import KernelStore
 from tidemark_agent.lab.live import LiveLog
@@ -33,6 +35,7 @@ from tidemark_agent.lab.stopping import Stop
 from tidemark_agent.lab.uplink import Uplink
 from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
+from tidemark_agent.place import place_of
 from tidemark_agent.prepare import JOURNAL_NAME, Preparation
 from tidemark_agent.spool import Spool
 
@@ -120,9 +123,12 @@ class LabService:
         preparation.replay()
         spool = Spool(self.config.state_dir / "spool", owner=self.config.token_file, log=self.log)
         journal = Journal(self.config.state_dir / "lab")
-        pause = _FIRST_PAUSE
+        pause, is_first = _FIRST_PAUSE, True
         while not self.stop.is_set():
             progress = self._progress(journal)
+            if is_first:
+                self._say_hello(progress.key)
+                is_first = False
             if progress.key:
                 pause = self._session_or_pause(progress, journal, preparation, spool, pause)
             elif running_system(self.root).is_test_kernel:
@@ -131,8 +137,13 @@ class LabService:
                 self._wait_for_key(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
+                # Whoever waits for this machine hears that it is back and free before this process ends.
+                self._say_hello("").join(PATIENCE_SECONDS)
                 return DONE
         return DONE
+
+    def _say_hello(self, key: str) -> threading.Thread:
+        return say_hello_aside(self._client(uuid.uuid4().hex), self.log, key=key, boots=True, root=self.root)
 
     def _session_or_pause(
         self, progress: Progress, journal: Journal, preparation: Preparation, spool: Spool, pause: float
@@ -173,6 +184,7 @@ class LabService:
                 build_id=running.build_id,
                 boot_id=running.boot_id,
                 command_line=running.command_line,
+                brought_by=installed_by(self.config.state_dir),
             )
             progress = progress_of(journal.entries())
         if progress.key:
@@ -190,6 +202,7 @@ class LabService:
             live=self.live,
             log=log,
             stop=self.stop,
+            place=place_of(progress.brought_by, self.root),
         )
         machine = LabMachine(
             config=self.config,

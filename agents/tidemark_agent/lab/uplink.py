@@ -1,6 +1,5 @@
 """The service, as a session on this machine talks to it."""
 
-import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -12,8 +11,8 @@ from tidemark_agent.lab.live import LiveLog
 from tidemark_agent.lab.ports import SupersededError
 from tidemark_agent.lease import Lease
 from tidemark_agent.log import Log
+from tidemark_agent.place import Place, place_here
 from tidemark_agent.spool import Spool
-from tidemark_agent.version import agent_version
 
 _CLAIM_PATIENCE = 600.0
 _LAST_PATIENCE = 600.0
@@ -36,8 +35,10 @@ class Uplink:
         live: LiveLog,
         log: Log,
         stop: threading.Event,
+        place: Place | None = None,
     ) -> None:
         self._key = key
+        self._place = place or place_here()
         self._client = client
         self._spool = spool
         self._away_seconds = away_seconds
@@ -49,8 +50,7 @@ class Uplink:
     def claim(self) -> Mapping[str, Any]:
         # What waits goes first: the service then does not plan those boots again.
         self._spool.upload(self._client, patience=_CLAIM_PATIENCE, all_at_once=True)
-        claim = {"version": agent_version(), "host": socket.gethostname()}
-        return self._post("claim", claim, patience=_CLAIM_PATIENCE)
+        return self._post("claim", self._place.body(), patience=_CLAIM_PATIENCE)
 
     def hold(self, assignment: Assignment) -> None:
         if self.lease is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 from django.db import transaction
-from django.http import FileResponse
+from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework.parsers import BaseParser
@@ -18,12 +18,14 @@ from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_r
 from server.api.permissions import AgentsOnly
 from server.api.v1 import agent_serializers as forms
 from server.builds.services import record_build
-from server.builds.storage import MAX_BYTES, artifact_path, put_artifact
+from server.builds.serving import serve_artifact
+from server.builds.storage import MAX_BYTES, put_artifact
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
+from server.lab.arrivals import arrive, take_hello
 from server.lab.assignments import assignment
-from server.lab.attempts import claim_attempt, end_attempt, find_attempt, renew_lease
+from server.lab.attempts import allow_time, claim_attempt, end_attempt, find_attempt, renew_lease
 from server.lab.boots import start_boot
 from server.lab.models import Attempt
 from server.results.selectors import case_orders
@@ -60,10 +62,31 @@ class ClaimView(AgentView):
         form = forms.ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
         attempt = self.attempt(request, key)
-        claim_attempt(attempt=attempt, agent=form.validated_data["agent"])
+        claim_attempt(attempt, **form.place())
         session = attempt.session
-        orders = case_orders(session.machine, session.benchmarks) if session else case_orders()
-        return Response(assignment(attempt, orders))
+        if session is None:
+            return Response(assignment(attempt, case_orders()))
+        order = assignment(attempt, case_orders(session.machine, session.benchmarks))
+        allow_time(attempt, order["session"]["boot_timeout_seconds"])
+        return Response(order)
+
+
+class ArriveView(AgentView):
+    @extend_schema(request=forms.ClaimIn, responses={200: forms.ReadyOut})
+    def post(self, request: Request, key: str) -> Response:
+        form = forms.ClaimIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        return Response({"ready": arrive(self.attempt(request, key), **form.place())})
+
+
+class HelloView(AgentView):
+    @extend_schema(request=forms.HelloIn, responses={200: OpenApiTypes.OBJECT})
+    def post(self, request: Request) -> Response:
+        form = forms.HelloIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        assert isinstance(request.auth, ApiToken)
+        take_hello(token=request.auth, hello=form.hello())
+        return Response({})
 
 
 class HeartbeatView(AgentView):
@@ -82,6 +105,9 @@ class BuildResultView(AgentView):
         attempt, result = self.attempt(request, key), form.result()
         if attempt.build is None:
             raise DomainError("not-found", f"{key} is not a build")
+        # The agent that claimed it may be dead: the builder's next one brings what lies in its spool.
+        if not attempt.agent:
+            raise DomainError("superseded", f"{key} was never claimed")
         stored = False
         with transaction.atomic():
             if result.outcome != "infrastructure":
@@ -140,12 +166,11 @@ class ArtifactView(AgentView):
         return Response({"sha256": sha256}, status=201 if new else 200)
 
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
-    def get(self, _request: Request, sha256: str) -> FileResponse:
+    def get(self, _request: Request, sha256: str) -> StreamingHttpResponse:
         self._check(sha256)
-        try:
-            return FileResponse(artifact_path(sha256).open("rb"), content_type="application/octet-stream")
-        except FileNotFoundError:
-            raise DomainError("not-found", f"no artifact {sha256}") from None
+        stream = serve_artifact(sha256)
+        size = {"Content-Length": str(stream.size)}
+        return StreamingHttpResponse(stream.chunks, content_type="application/octet-stream", headers=size)
 
     @staticmethod
     def _check(sha256: str) -> None:

@@ -9,7 +9,9 @@ from rest_framework.fields import empty
 
 from server.builds.models import Artifact
 from server.builds.services import ArtifactFile, BuildResult
+from server.builds.storage import MAX_BYTES
 from server.lab.boots import BootReport
+from server.lab.hosts import HostHello
 from server.results.services import Values
 
 _HEX64 = r"^[0-9a-f]{64}$"
@@ -54,16 +56,43 @@ def clean_text(value: Any) -> Any:
     return value
 
 
-class ClaimIn(serializers.Serializer[Any]):
-    agent = serializers.RegexField(r"^[A-Za-z0-9-]{8,64}$")
-    version = serializers.CharField(max_length=60)
-    host = serializers.CharField(max_length=200)
-
-
-class AgentIn(serializers.Serializer[Any]):
+class AgentForm(serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
         return super().to_internal_value(clean_text(data) if isinstance(data, dict) else data)
 
+
+class ProgramIn(AgentForm):
+    """Which agent process speaks, of which version, on which host."""
+
+    agent = serializers.RegexField(r"^[A-Za-z0-9-]{8,64}$")
+    version = serializers.CharField(max_length=60)
+    host = serializers.CharField(max_length=200)
+    boot_id = serializers.CharField(max_length=36, allow_blank=True, default="")
+
+
+class ClaimIn(ProgramIn):
+    """With the Jenkins build that it runs in; without one these are left out."""
+
+    job = serializers.CharField(max_length=100, allow_blank=True, default="")
+    number = serializers.IntegerField(min_value=0, max_value=2**31 - 1, allow_null=True, default=None)
+    node = serializers.CharField(max_length=60, allow_blank=True, default="")
+
+    def place(self) -> dict[str, Any]:
+        return {name: value for name, value in self.validated_data.items() if name != "version"}
+
+
+class HelloIn(ProgramIn):
+    build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
+    safe = serializers.BooleanField(allow_null=True, default=None)
+    key = serializers.CharField(max_length=60, allow_blank=True, default="")
+
+    def hello(self) -> HostHello:
+        data = self.validated_data
+        same = {name: data[name] for name in ("boot_id", "build_id", "safe", "key")}
+        return HostHello(**same, agent_version=data["version"])
+
+
+class AgentIn(AgentForm):
     agent = serializers.CharField(max_length=64)
 
 
@@ -78,6 +107,10 @@ class EndIn(AgentIn):
     reason = Reason(2000)
 
 
+class ReadyOut(serializers.Serializer[Any]):
+    ready = serializers.BooleanField()
+
+
 class ContinueOut(serializers.Serializer[Any]):
     def get_fields(self) -> dict[str, Any]:
         # `continue` is a Python keyword, so the field cannot be an attribute.
@@ -87,7 +120,7 @@ class ContinueOut(serializers.Serializer[Any]):
 class ArtifactIn(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(Artifact.Kind.choices)
     sha256 = serializers.RegexField(_HEX64)
-    size = serializers.IntegerField(min_value=0)
+    size = serializers.IntegerField(min_value=0, max_value=MAX_BYTES)
 
 
 class BuildResultIn(AgentIn):
@@ -95,9 +128,11 @@ class BuildResultIn(AgentIn):
     reason = Reason(4000)
     seconds = serializers.FloatField(min_value=0)
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
+    text_hash = serializers.RegexField(r"^([0-9a-f]{64})?$", allow_blank=True, default="")
     compiler_version = Text(max_length=200)
+    first_error = Reason(4000)
     log_tail = Text(max_length=200_000)
-    artifacts = ArtifactIn(many=True, default=list)
+    artifacts = serializers.ListField(child=ArtifactIn(), default=list, max_length=len(Artifact.Kind))
 
     def result(self) -> BuildResult:
         data = dict(self.validated_data)

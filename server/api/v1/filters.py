@@ -11,7 +11,6 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 
 from server.detection.models import Finding
-from server.lab.models import Machine
 from server.sources.models import Series, SeriesState
 from server.sources.series.as_json import holding
 
@@ -88,14 +87,4 @@ class FindingFilter(Filters):
 
     class Meta:
         model = Finding
-        fields: tuple[str, ...] = ()
-
-
-class MachineFilter(Filters):
-    uarch = filters.CharFilter(field_name="uarch__name")
-    virtual = YesOrNoFilter()
-    enabled = YesOrNoFilter()
-
-    class Meta:
-        model = Machine
         fields: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Machines, sessions, samples and builds."""
+"""Sessions and their samples."""
 
 from typing import Any
 
@@ -8,32 +8,24 @@ from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1.filters import MachineFilter
+from server.api.v1.lab_filters import SessionFilter
 from server.api.v1.reading import PublicMixin, describe, with_seen_virtual
-from server.api.v1.serializers.lab import BuildOut, MachineDetailOut, MachineOut, SamplesOut, SessionOut
-from server.builds.models import Build
-from server.lab.models import Boot, Machine, Session
+from server.api.v1.serializers.common import SessionBriefOut
+from server.api.v1.serializers.lab import SamplesOut, SessionOut
+from server.lab.models import Boot, Session
 from server.results.models import Measurement
 
 
-class MachineListView(PublicMixin, generics.ListAPIView[Machine]):
-    queryset = Machine.objects.select_related("uarch")
-    serializer_class = MachineOut
-    filterset_class = MachineFilter
+class SessionListView(PublicMixin, generics.ListAPIView[Session]):
+    serializer_class = SessionBriefOut
+    filterset_class = SessionFilter
 
-    @describe("machine_list", MachineOut(many=True))
+    def get_queryset(self) -> QuerySet[Session]:
+        return with_seen_virtual(Session.objects.select_related("machine__uarch"))
+
+    @describe("session_list", SessionBriefOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
-
-
-class MachineView(PublicMixin, generics.RetrieveAPIView[Machine]):
-    queryset = Machine.objects.select_related("uarch", "config", "toolchain").prefetch_related("core_types")
-    serializer_class = MachineDetailOut
-    lookup_field = "name"
-
-    @describe("machine_detail", MachineDetailOut)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return self.retrieve(request, *args, **kwargs)
 
 
 class SessionView(PublicMixin, generics.RetrieveAPIView[Session]):
@@ -66,15 +58,6 @@ class SamplesView(PublicMixin, generics.GenericAPIView[Session]):
                 "columns": _columns(session),
             }
         )
-
-
-class BuildView(PublicMixin, generics.RetrieveAPIView[Build]):
-    queryset = Build.objects.select_related("revision__tree", "config", "toolchain").prefetch_related("artifacts")
-    serializer_class = BuildOut
-
-    @describe("build_detail", BuildOut)
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return self.retrieve(request, *args, **kwargs)
 
 
 def _columns(session: Session) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@ from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from server.api.v1 import findings, lab, messages, places, series
+from server.api.v1 import builds, dispatch, findings, hosts, lab, messages, places, series
 
 # Swagger UI sets styles from its script.
 docs = csp_update({"style-src": ["'unsafe-inline'"]})(
@@ -17,13 +17,21 @@ urlpatterns = [
     path(
         "series/<int:pk>/cases/<slug:benchmark>/<slug:case>/", series.SeriesCaseView.as_view(), name="api-series-case"
     ),
+    path("sessions/", lab.SessionListView.as_view(), name="api-session-list"),
     path("sessions/<int:pk>/", lab.SessionView.as_view(), name="api-session-detail"),
     path("sessions/<int:pk>/samples/", lab.SamplesView.as_view(), name="api-session-samples"),
-    path("machines/", lab.MachineListView.as_view(), name="api-machine-list"),
-    path("machines/<slug:name>/", lab.MachineView.as_view(), name="api-machine-detail"),
+    path("machines/", hosts.MachineListView.as_view(), name="api-machine-list"),
+    path("machines/<slug:name>/", hosts.MachineView.as_view(), name="api-machine-detail"),
+    path("builders/", hosts.BuilderListView.as_view(), name="api-builder-list"),
+    path("builders/<slug:name>/", hosts.BuilderView.as_view(), name="api-builder-detail"),
     path("findings/", findings.FindingListView.as_view(), name="api-finding-list"),
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
-    path("builds/<int:pk>/", lab.BuildView.as_view(), name="api-build-detail"),
+    path("builds/", builds.BuildListView.as_view(), name="api-build-list"),
+    path("builds/<int:pk>/", builds.BuildView.as_view(), name="api-build-detail"),
+    path("attempts/", dispatch.AttemptListView.as_view(), name="api-attempt-list"),
+    path("attempts/<slug:key>/", dispatch.AttemptView.as_view(), name="api-attempt-detail"),
+    path("power-cycles/", dispatch.PowerCycleListView.as_view(), name="api-power-cycle-list"),
+    path("queue/", dispatch.QueueView.as_view(), name="api-queue"),
     path("trees/", places.TreeListView.as_view(), name="api-tree-list"),
     path("trees/<slug:name>/", places.TreeView.as_view(), name="api-tree-detail"),
     path("branches/", places.BranchListView.as_view(), name="api-branch-list"),

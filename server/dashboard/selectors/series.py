@@ -1,6 +1,6 @@
 """Everything that the page of one series tells."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db.models import Q
 
 from server.builds.models import Build
+from server.dashboard.selectors.blaming import blame_sentences
 from server.dashboard.selectors.history import History, history
 from server.dashboard.selectors.links import archive_link
 from server.dashboard.selectors.machines import SessionRow, session_rows
@@ -39,6 +40,7 @@ class BuildRow:
     state_since: datetime
     build_id: str
     seconds: float | None
+    first_error: str
     log_tail: str
 
 
@@ -89,6 +91,7 @@ class SeriesFacts:
     trace: str
     posting: Posting
     builds: tuple[BuildRow, ...]
+    blame: tuple[str, ...]
     sessions: tuple[SessionRow, ...]
     finding: FindingBrief | None
     gaps: tuple[Gap, ...]
@@ -121,6 +124,7 @@ def series_facts(series_id: int) -> SeriesFacts | None:
     series = Series.objects.select_related(*related).filter(pk=series_id).first()
     if series is None:
         return None
+    builds = _builds(series)
     finding = Finding.objects.filter(series=series).prefetch_related(with_verdicts()).first()
     return SeriesFacts(
         id=series.pk,
@@ -139,7 +143,8 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         reason=series.reason,
         trace=series.trace,
         posting=posting_of(series),
-        builds=_builds(series),
+        builds=_build_rows(series, builds),
+        blame=blame_sentences(series, builds),
         sessions=session_rows(Q(series=series)),
         finding=finding_brief(finding) if finding else None,
         gaps=tuple(_gap(item) for item in finding.gaps) if finding else (),
@@ -150,14 +155,19 @@ def series_facts(series_id: int) -> SeriesFacts | None:
     )
 
 
-def _builds(series: Series) -> tuple[BuildRow, ...]:
+def _builds(series: Series) -> list[Build]:
     """Builds of the base and of the last patch; same content is the same kernel, whoever wanted it first."""
     if series.base is None or series.head is None:
-        return ()
+        return []
     content = {series.base.tree_sha, series.head.tree_sha}
-    rows = Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id")
+    return list(Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id"))
+
+
+def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]:
+    if series.base is None or series.head is None:
+        return ()
     arms = {series.head.tree_sha: "patched", series.base.tree_sha: "base"}
-    identical = len(content) == 1
+    identical = len(arms) == 1
     return tuple(
         BuildRow(
             id=row.pk,
@@ -173,9 +183,10 @@ def _builds(series: Series) -> tuple[BuildRow, ...]:
             state_since=row.state_since,
             build_id=row.build_id,
             seconds=row.seconds,
+            first_error=row.first_error if row.state == Build.State.FAILED else "",
             log_tail=row.log_tail if row.state == Build.State.FAILED else "",
         )
-        for row in rows
+        for row in builds
     )
 
 

@@ -4,11 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import Q
+
 from server.dashboard.conditions import SettingRow, differing_settings, readable_settings
 from server.dashboard.facts import Fact, differing_facts, readable_facts
+from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
 from server.dashboard.selectors.history import History, history
-from server.lab.models import Attempt, Boot, Session
-from server.reports.history import series_history
+from server.lab.models import Boot, Session
+from server.reports.history import session_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +44,10 @@ class BootRow:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRow:
-    id: int
-    key: str
-    adapter: str
-    agent: str
-    state: str
-    state_label: str
-    reason: str
-    progress: str
-    log: str
-    created_at: datetime
-    lease_until: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Kernel:
     arm: str
+    build: int
+    state: str
     sha: str
     subject: str
     config: str
@@ -67,6 +57,8 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
+    """`series_id` is None for a session that checks its machine: one kernel on both sides."""
+
     id: int
     series_id: int | None
     series_subject: str
@@ -80,6 +72,9 @@ class SessionFacts:
     state_since: datetime
     reason: str
     trace: str
+    needs: tuple[str, ...]
+    priority: int
+    wanted_by: datetime | None
     kernels: tuple[Kernel, ...]
     boots: tuple[BootRow, ...]
     attempts: tuple[AttemptRow, ...]
@@ -101,7 +96,6 @@ def session_facts(session_id: int) -> SessionFacts | None:
     if session is None:
         return None
     boots = list(Boot.objects.filter(session=session).order_by("position"))
-    attempts = _attempts(session)
     measured = [boot.facts for boot in boots if boot.facts]
     conditions = [boot.conditions for boot in boots if boot.state == Boot.State.MEASURED and boot.conditions]
     return SessionFacts(
@@ -118,29 +112,26 @@ def session_facts(session_id: int) -> SessionFacts | None:
         state_since=session.state_since,
         reason=session.reason,
         trace=session.trace,
+        needs=tuple(session.needs),
+        priority=session.priority,
+        wanted_by=session.deadline_at,
         kernels=_kernels(session),
         boots=tuple(_boot(boot, session) for boot in boots),
-        attempts=attempts,
+        attempts=attempt_rows(Q(session=session)),
         facts=readable_facts(measured[0] if measured else {}),
         differing=differing_facts(measured),
         settings=readable_settings(conditions[0] if conditions else {}),
         differing_settings=differing_settings(conditions),
-        history=_history(session, boots, attempts),
+        history=history(session_history(session), fold=False),
     )
-
-
-def _history(session: Session, boots: Sequence[Boot], attempts: Sequence[AttemptRow]) -> History:
-    """What of the series' history belongs to this session."""
-    own = {("session", session.pk)}
-    own |= {("boot", boot.pk) for boot in boots} | {("attempt", attempt.id) for attempt in attempts}
-    steps = series_history(session.series) if session.series else ()
-    return history((step for step in steps if (step.subject, step.subject_id) in own), fold=False)
 
 
 def _kernels(session: Session) -> tuple[Kernel, ...]:
     return tuple(
         Kernel(
             arm=arm,
+            build=build.pk,
+            state=build.state,
             sha=build.revision.sha,
             subject=build.revision.subject,
             config=build.config.name,
@@ -190,22 +181,3 @@ def _notes(notes: object) -> tuple[Note, ...]:
 
 def _first(cases: Sequence[str]) -> str:
     return cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more"
-
-
-def _attempts(session: Session) -> tuple[AttemptRow, ...]:
-    return tuple(
-        AttemptRow(
-            id=row.pk,
-            key=row.key,
-            adapter=row.adapter,
-            agent=row.agent,
-            state=row.state,
-            state_label=Attempt.State(row.state).label,
-            reason=row.reason,
-            progress=row.progress,
-            log=row.log,
-            created_at=row.created_at,
-            lease_until=row.lease_until,
-        )
-        for row in Attempt.objects.filter(session=session).order_by("number")
-    )

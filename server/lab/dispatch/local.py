@@ -4,6 +4,7 @@ Whether an agent lives is told by the lock file it holds: the kernel releases it
 killed between starting the agent and noting its pid loses nothing.
 """
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -30,8 +31,6 @@ class LocalDispatcher:
     name = "local"
 
     def submit(self, work: Work) -> None:
-        if self._observed(work) is Observed.ALIVE:
-            return
         agent = Path(settings.LOCAL_AGENT)
         if not agent.is_file():
             raise DispatchError("agent-missing", f"no agent program at {agent}: run make setup", permanent=False)
@@ -39,6 +38,8 @@ class LocalDispatcher:
         try:
             state_dir = _state_dir(work)
             state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not _mark(_lock_file(work)):
+                return
             # setsid --fork: the agent outlives the worker that started it, and no worker has to reap it.
             command = ["setsid", "--fork", sys.executable, str(agent), "run", work.key]
             command += ["--server", settings.AGENT_URL, "--token-file", str(_token_file(work))]
@@ -55,6 +56,8 @@ class LocalDispatcher:
                     timeout=10,
                 )
         except (OSError, subprocess.SubprocessError) as error:
+            with contextlib.suppress(OSError):
+                _lock_file(work).unlink(missing_ok=True)
             raise DispatchError("agent-start", f"cannot start the agent: {error}", permanent=False) from error
         log.info("agent_started", key=work.key)
 
@@ -95,6 +98,15 @@ def stop_agents() -> int:
 def forget_old_logs() -> int:
     """Remove logs and locks of agents that ended a month ago; returns how many files."""
     return forget_files(settings.STATE_DIR / "agents", ("*/*.log", "*/*.lock"), days=30)
+
+
+def _mark(lock: Path) -> bool:
+    """Make the lock's file; False if it is there: the key was submitted before, even if its agent holds nothing yet."""
+    try:
+        os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _holder(lock: Path) -> int | None:

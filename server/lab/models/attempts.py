@@ -125,6 +125,8 @@ class Attempt(Stateful):
             # One machine, one session at a time, whoever dispatches.
             models.UniqueConstraint(fields=["machine"], condition=_ACTIVE, name="machine_one_active_attempt"),
         ]
+        # Fair share looks at those of the last day.
+        indexes = [models.Index(fields=["state_since"], name="attempt_since")]
         ordering = ["id"]
 
     def __str__(self) -> str:

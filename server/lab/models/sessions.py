@@ -75,6 +75,8 @@ class Session(Stateful):
             ),
             models.UniqueConstraint(fields=["series", "machine"], name="session_once"),
         ]
+        # What the scheduler looks for, a few among very many.
+        indexes = [models.Index(fields=["machine"], condition=Q(state="planned"), name="session_waiting")]
         ordering = ["-id"]
 
     def __str__(self) -> str:
@@ -157,9 +159,10 @@ class PowerCycle(Stateful):
 
     State = PowerCycleState
 
+    # As with sessions, an end that an agent tells late finds one that was planned again meanwhile.
     NEXT: ClassVar = {
         PowerCycleState.WANTED: frozenset(
-            {PowerCycleState.DISPATCHED, PowerCycleState.FAILED, PowerCycleState.CANCELED}
+            {PowerCycleState.DISPATCHED, PowerCycleState.DONE, PowerCycleState.FAILED, PowerCycleState.CANCELED}
         ),
         PowerCycleState.DISPATCHED: frozenset(
             {

@@ -1,12 +1,14 @@
 """The machine as a session sees it."""
 
 import hashlib
+import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.assignment import PlannedBoot, SessionJob, read_assignment
+from tidemark_agent.assignment import Assignment, PlannedBoot, SessionJob, read_assignment
 from tidemark_agent.boot.current import CurrentDriver
 from tidemark_agent.boot.grub import GrubDriver
 from tidemark_agent.boot.kexec import KexecDriver
@@ -16,6 +18,7 @@ from tidemark_agent.lab import machine as module
 from tidemark_agent.lab.journal import Journal
 from tidemark_agent.lab.kernels import KernelStore
 from tidemark_agent.lab.machine import LabMachine
+from tidemark_agent.lab.progress import Progress
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import Preparation, PrepareConfig
 
@@ -43,9 +46,10 @@ def lab_machine(folder: Path, stop: threading.Event | None = None, **boot: Any) 
     )
 
 
-def job(driver: str = "kexec", **options: Any) -> SessionJob:
+def job(driver: str = "kexec", perf: str | None = None, **options: Any) -> SessionJob:
     document = session_document(boots=1, driver=driver)
     document["session"]["options"] = options
+    document["session"]["perf"] = perf
     for kernel in document["session"]["kernels"].values():
         kernel["image"] = hashlib.sha256(IMAGE).hexdigest()
     read = read_assignment(document).job
@@ -99,3 +103,34 @@ def test_kernel_started_from_a_test_kernel_gets_no_word_twice(tmp_path: Path) ->
     )
     files = machine.kernel_files(job(command_line="hugepages=8"), PlannedBoot(0, "base"), "new")
     assert files.command_line == "root=/dev/vda1 quiet panic=10 mitigations=off hugepages=8 tidemark.boot=new"
+
+
+def test_perf_of_the_base_kernel_serves_where_the_operator_named_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[dict[str, Path]] = []
+
+    class Measure:
+        def __init__(self, *, config: AgentConfig, **_others: Any) -> None:
+            taken.append(dict(config.programs))
+
+        def measure(self, *_arguments: Any) -> dict[str, Any]:
+            return {}
+
+    monkeypatch.setattr(module, "Measuring", Measure)
+    wanted = job(perf=hashlib.sha256(IMAGE).hexdigest())
+    progress = Progress(assignment=Assignment("session-1-1", "t", 60.0, wanted))
+    machine = lab_machine(tmp_path)
+    configured = replace(machine, config=replace(machine.config, programs={"perf": Path("/opt/perf")}))
+    boot = PlannedBoot(0, "base")
+    for one in (machine, configured):
+        one.kernel_files(wanted, boot, "nonce")
+        one.measure(progress, boot, machine.running())
+    path = taken[0]["perf"]
+    assert (path.name, path.read_bytes(), os.access(path, os.X_OK)) == ("perf", IMAGE, True)
+    assert taken[1] == {"perf": Path("/opt/perf")}
+    path.write_bytes(b"torn by a power cut")
+    machine.measure(progress, boot, machine.running())
+    assert taken[2] == {}
+    machine.tidy()
+    assert not path.exists()

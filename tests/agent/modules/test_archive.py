@@ -127,7 +127,7 @@ def test_pipe_that_a_build_puts_in_the_way_is_not_waited_for(tmp_path: Path) -> 
 
 def test_folder_that_cannot_be_removed_is_the_builds_own_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root can remove everything, as the agent of a builder cannot.
-    monkeypatch.setattr("tidemark_agent.build.modules.shutil.rmtree", lambda *_, **__: None)
+    monkeypatch.setattr("tidemark_agent.build.modules.remove_tree", lambda *_: None)
     hostile = MODULES.replace("modules_install:\n", "modules_install:\n\t@mkdir $(O)/tidemark-benchmarks\n")
     with built(tmp_path, hostile) as outcome:
         assert outcome.outcome == "failed"

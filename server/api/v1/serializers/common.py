@@ -56,6 +56,7 @@ class SessionBriefOut(VirtualOut, serializers.ModelSerializer[Session]):
         model = Session
         fields = [
             "id",
+            "purpose",
             "series",
             "machine",
             "uarch",

@@ -1,50 +1,11 @@
-"""Machines, sessions with their boots and samples, and builds."""
+"""Sessions with their boots and samples."""
 
 from typing import Any
 
 from rest_framework import serializers
 
-from server.api.v1.serializers.common import RevisionOut, SessionBriefOut, VirtualOut
-from server.builds.models import Artifact, Build, KernelConfig
-from server.lab.models import Boot, CoreType, Machine, Session
-
-
-class MachineOut(VirtualOut, serializers.ModelSerializer[Machine]):
-    uarch = serializers.CharField(source="uarch.name")
-    arch = serializers.CharField(source="uarch.arch")
-
-    class Meta:
-        model = Machine
-        fields = [
-            "name",
-            "uarch",
-            "arch",
-            "virtual",
-            "evidence",
-            "clock",
-            "enabled",
-            "health",
-            "health_reason",
-            "boot_driver",
-            "boots_per_side",
-            "last_seen_at",
-        ]
-
-
-class CoreTypeOut(serializers.ModelSerializer[CoreType]):
-    class Meta:
-        model = CoreType
-        fields = ["name", "cpus"]
-
-
-class MachineDetailOut(MachineOut):
-    config = serializers.CharField(source="config.name")
-    toolchain = serializers.CharField(source="toolchain.name")
-    core_types = CoreTypeOut(many=True)
-    facts = serializers.JSONField(help_text="What the probe of the last boot saw.")
-
-    class Meta(MachineOut.Meta):
-        fields = [*MachineOut.Meta.fields, "config", "toolchain", "core_types", "facts"]
+from server.api.v1.serializers.common import SessionBriefOut
+from server.lab.models import Boot, Session
 
 
 class BootOut(serializers.ModelSerializer[Boot]):
@@ -74,7 +35,15 @@ class SessionOut(SessionBriefOut):
 
     class Meta(SessionBriefOut.Meta):
         model = Session
-        fields = [*SessionBriefOut.Meta.fields, "base_build", "patched_build", "boots"]
+        fields = [
+            *SessionBriefOut.Meta.fields,
+            "priority",
+            "deadline_at",
+            "needs",
+            "base_build",
+            "patched_build",
+            "boots",
+        ]
 
 
 class ColumnOut(serializers.Serializer[Any]):
@@ -102,42 +71,3 @@ class SamplesOut(serializers.Serializer[Any]):
     evidence = serializers.BooleanField()
     clock = serializers.CharField()
     columns = ColumnOut(many=True)
-
-
-class ConfigOut(serializers.ModelSerializer[KernelConfig]):
-    class Meta:
-        model = KernelConfig
-        fields = ["name", "arch", "base", "fragment"]
-
-
-class ArtifactOut(serializers.ModelSerializer[Artifact]):
-    class Meta:
-        model = Artifact
-        fields = ["kind", "sha256", "size"]
-
-
-class BuildOut(serializers.ModelSerializer[Build]):
-    revision = RevisionOut()
-    config = ConfigOut()
-    toolchain = serializers.CharField(source="toolchain.name")
-    artifacts = ArtifactOut(many=True)
-
-    class Meta:
-        model = Build
-        fields = [
-            "id",
-            "revision",
-            "config",
-            "toolchain",
-            "arch",
-            "state",
-            "reason",
-            "state_since",
-            "created_at",
-            "trace",
-            "build_id",
-            "compiler_version",
-            "seconds",
-            "log_tail",
-            "artifacts",
-        ]

@@ -173,6 +173,7 @@ class StepOut(serializers.Serializer[Any]):
     before = serializers.CharField(help_text="Empty for the first step.")
     after = serializers.CharField()
     reason = serializers.CharField()
+    actor = serializers.CharField(help_text="The person who did it; empty: the service itself.")
 
 
 class HistoryOut(serializers.Serializer[Any]):

@@ -1,0 +1,11 @@
+#!/bin/sh
+# One attempt from claim to end. Whoever may start this job chooses RUN_ID: nothing but a key gets through.
+LC_ALL=C
+case "$RUN_ID" in
+'' | -* | *[!A-Za-z0-9-]*)
+    echo "RUN_ID is no key of an attempt" >&2
+    exit 2
+    ;;
+esac
+# exec: the agent itself gets the SIGTERM of a stop.
+exec {{agent}} run "$RUN_ID" --config /etc/tidemark/agent.toml

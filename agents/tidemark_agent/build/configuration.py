@@ -1,0 +1,85 @@
+"""Making .config from the base and the fragment, and looking whether it came out as it was asked for."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tidemark_agent.build.checkout import Checkout
+from tidemark_agent.build.kconfig import lost_symbols, parse_config, random_parts
+from tidemark_agent.build.maker import Maker
+from tidemark_agent.build.objects import take_file
+from tidemark_agent.errors import KernelError
+
+_FRAGMENT = "tidemark.fragment"
+_STAMP = "tidemark.stamp"
+# That of a kernel with everything in it has less than one MiB.
+_LARGEST_CONFIG = 16 * 1024**2
+_MOST_NAMED: Final = 20
+# The release must not depend on which commit was checked out or whether git is there: one tree hash, one kernel.
+_FIXED: Final = "\n# CONFIG_LOCALVERSION_AUTO is not set\n"
+_COMPILER_TEXT: Final = "CONFIG_CC_VERSION_TEXT"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The configuration of one build; `copy` is where its .config is kept for the agent's own eyes."""
+
+    maker: Maker
+    checkout: Checkout
+    compiler_version: str
+    copy: Path
+
+    def make(self) -> str:
+        """Make .config anew, unless nothing that decides about it has changed; its text, checked."""
+        objects = self.maker.objects
+        stamp, stamp_file = self._stamp(), objects / _STAMP
+        if not (stamp_file.is_file() and stamp_file.read_text() == f"{stamp} {_digest(objects / '.config')}"):
+            stamp_file.unlink(missing_ok=True)
+            (objects / _FRAGMENT).write_text(self._fragment, encoding="utf-8")
+            self.maker.make(self.maker.job.config_base)
+            self.maker.merge_fragment(_FRAGMENT)
+            self.maker.make("olddefconfig")
+        take_file(objects, ".config", self.copy)
+        if self.copy.stat().st_size > _LARGEST_CONFIG:
+            raise KernelError(f".config takes more than {_LARGEST_CONFIG // 1024**2} MiB")
+        text = self.copy.read_text(encoding="utf-8", errors="replace")
+        self._check(text)
+        stamp_file.unlink(missing_ok=True)
+        stamp_file.write_text(f"{stamp} {_digest(self.copy)}")
+        return text
+
+    @property
+    def _fragment(self) -> str:
+        return self.maker.job.fragment + _FIXED
+
+    def _stamp(self) -> str:
+        job = self.maker.job
+        decides = (
+            self._fragment,
+            job.config_base,
+            self.compiler_version,
+            " ".join(self.maker.toolchain.make_words()),
+            self.checkout.config_inputs(job.commit),
+        )
+        return hashlib.sha256("\0".join(decides).encode()).hexdigest()
+
+    def _check(self, text: str) -> None:
+        lost = lost_symbols(self._fragment, text)
+        if lost:
+            known = self.checkout.known_symbols(self.maker.job.commit, list(lost))
+            told = [
+                f"{symbol}={how}" + ("" if symbol in known else ", a symbol that this tree does not have")
+                for symbol, how in lost.items()
+            ]
+            raise KernelError(f"config symbols not kept: {', '.join(told[:_MOST_NAMED])}")
+        used = parse_config(text).get(_COMPILER_TEXT, "").strip('"')
+        # Kbuild leaves out the number sign.
+        if used and used[: len(self.compiler_version)] != self.compiler_version.replace("#", "").replace('"', ""):
+            raise KernelError(f"the tree compiles with {used[:200]}, not with {self.compiler_version}")
+        if parts := random_parts(text):
+            self.maker.note(f"tidemark: no two builds of this kernel are the same, because of {', '.join(parts)}")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

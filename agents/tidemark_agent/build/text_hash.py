@@ -1,0 +1,94 @@
+"""The hash of a kernel's code: equal for two builds whose instructions are the same.
+
+Over all sections of vmlinux that are loaded, executable and have content (.text, .init.text, .exit.text, arm64's
+.head.text and .rodata.text, and .altinstr_replacement, whose instructions replace others at boot), in the order of
+their addresses: `name NUL size NUL content` of each. Addresses are left out: where code lies shows in its own jumps.
+
+What a comment or another build's date changes is not in there: notes with the build id, version strings, debug
+information, the tables with line numbers of warnings. Data is not either: two kernels with one text hash may differ in
+a table or in the default of a sysctl, so "the same kernel" is said by the build id and "the same code" by this. Modules
+are not part of vmlinux. A line number that code passes on (`__LINE__`) is an instruction's operand and counts.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tidemark_agent.errors import KernelError
+
+_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_MAGIC: Final = b"\x7fELF\x02\x01"
+_PROGBITS: Final = 1
+_LOADED_AND_EXECUTABLE: Final = 0x2 | 0x4
+# Kernels have some fifty to a hundred sections; where each function has one of its own, some tens of thousands.
+_MOST_SECTIONS: Final = 60_000
+_LONGEST_NAMES: Final = 16 * 1024**2
+_LONGEST_NAME: Final = 1024
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Section:
+    name: bytes
+    address: int
+    offset: int
+    size: int
+
+
+def text_hash_of_file(path: Path) -> str:
+    """SHA-256 in hex over the code of a 64-bit little-endian ELF file.
+
+    Raises KernelError when it is none, has no code, or contradicts itself: a build's vmlinux is its author's work.
+    """
+    with path.open("rb") as stream:
+        size = stream.seek(0, 2)
+        sections = sorted(_code(stream, size), key=lambda section: (section.address, section.offset, section.name))
+        # Sections do not share content, so that a small file cannot ask for hours of reading.
+        if not sections or sum(section.size for section in sections) > size:
+            raise KernelError(f"{path.name} has no code that can be read")
+        total = hashlib.sha256()
+        for section in sections:
+            total.update(b"%s\0%d\0" % (section.name, section.size))
+            for chunk in _content(stream, section.offset, section.size):
+                total.update(chunk)
+    return total.hexdigest()
+
+
+def _code(stream: BinaryIO, file_size: int) -> Iterator[_Section]:
+    stream.seek(0)
+    header = stream.read(_HEADER.size)
+    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        raise KernelError("vmlinux is no 64-bit little-endian ELF file")
+    fields = _HEADER.unpack(header)
+    table_at, entry_size, count, names_index = fields[6], fields[11], fields[12], fields[13]
+    if entry_size != _SECTION.size or not names_index < count <= _MOST_SECTIONS:
+        raise KernelError("vmlinux has no table of sections that can be read")
+    table = list(_SECTION.iter_unpack(_read(stream, file_size, table_at, entry_size * count)))
+    names_at, names_size = table[names_index][4], table[names_index][5]
+    if names_size > _LONGEST_NAMES:
+        raise KernelError("vmlinux has names of sections that are too long")
+    names = _read(stream, file_size, names_at, names_size)
+    for name, kind, flags, address, offset, size, *_ in table:
+        if kind != _PROGBITS or flags & _LOADED_AND_EXECUTABLE != _LOADED_AND_EXECUTABLE or size == 0:
+            continue
+        if offset + size > file_size or name >= len(names):
+            raise KernelError("vmlinux has a section that is not in the file")
+        yield _Section(names[name : name + _LONGEST_NAME].partition(b"\0")[0], address, offset, size)
+
+
+def _read(stream: BinaryIO, file_size: int, offset: int, size: int) -> bytes:
+    if offset + size > file_size:
+        raise KernelError("vmlinux is shorter than it says")
+    stream.seek(offset)
+    return stream.read(size)
+
+
+def _content(stream: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+    stream.seek(offset)
+    while size > 0 and (chunk := stream.read(min(size, _CHUNK))):
+        yield chunk
+        size -= len(chunk)

@@ -1,0 +1,147 @@
+"""System calls that no build needs and that could reach out of the sandbox, as a program for the kernel's filter.
+
+A classic BPF program, eight bytes for each instruction, that bubblewrap loads last of all (--seccomp). It refuses, it
+does not kill: a program that only tries goes on without. Argument checks see the lower 32 bits, in which all of these
+flags and numbers are.
+"""
+
+import errno
+import os
+import struct
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
+# Files that run as their owner or group, whoever starts them: a trap for people on the builder.
+_SET_ID_BITS = 0o6000
+# open's mode counts only beside O_CREAT or O_TMPFILE.
+_CREATES = 0o20000100
+# All flags by which clone makes new namespaces.
+_NAMESPACES = 0x7E020000
+# x86 processes may call by the numbers of another binary interface, which set this bit.
+_X32_BIT = 0x40000000
+# Local, IPv4, IPv6, netlink: all in the sandbox's own network. Others are not, AF_VSOCK for one.
+_FAMILIES = (1, 2, 10, 16)
+# Numbers that all machines share. The second ones are said to be unknown: programs then take an older way.
+_REFUSED = (428, 429, 430, 431, 432, 433, 438, 442)  # open_tree to fspick, pidfd_getfd, mount_setattr
+_UNKNOWN = (425, 435, 437, 447)  # io_uring_setup, clone3, openat2, memfd_secret
+
+
+class _Machine:
+    """Numbers of one architecture's calls; an argument is given by its place."""
+
+    def __init__(
+        self,
+        arch: int,
+        *,
+        refused: tuple[int, ...],
+        unknown: tuple[int, ...],
+        sockets: tuple[int, ...],
+        modes: tuple[tuple[int, int], ...],
+        opens: tuple[tuple[int, int, int], ...],
+        clone: int,
+    ) -> None:
+        self.arch = arch
+        self.refused = _REFUSED + refused
+        self.unknown = _UNKNOWN + unknown
+        self.sockets = sockets
+        self.modes = modes
+        self.opens = opens
+        self.clone = clone
+
+
+_X86 = _Machine(
+    0xC000003E,
+    refused=(
+        *(101, 310, 311),  # ptrace, process_vm_readv, process_vm_writev
+        *(248, 249, 250),  # add_key, request_key, keyctl
+        *(298, 321, 323),  # perf_event_open, bpf, userfaultfd
+        *(155, 161, 165, 166),  # pivot_root, chroot, mount, umount2
+        *(175, 176, 313, 246, 320),  # init_module, delete_module, finit_module, kexec_load, kexec_file_load
+        *(272, 308, 304, 169),  # unshare, setns, open_by_handle_at, reboot
+    ),
+    unknown=(319, 29, 30),  # memfd_create, shmget, shmat: memory that no process's size shows
+    sockets=(41, 53),
+    modes=((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (133, 1), (259, 2)),  # chmod..., creat, mknod...
+    opens=((2, 1, 2), (257, 2, 3)),
+    clone=56,
+)
+_ARM = _Machine(
+    0xC00000B7,
+    refused=(117, 270, 271, 217, 218, 219, 241, 280, 282, 41, 51, 40, 39, 105, 106, 273, 104, 294, 97, 268, 265, 142),
+    unknown=(279, 194, 196),
+    sockets=(198, 199),
+    modes=((52, 1), (53, 2), (452, 2), (33, 2)),
+    opens=((56, 2, 3),),
+    clone=220,
+)
+_MACHINES = {"x86_64": _X86, "aarch64": _ARM}
+
+
+def has_filter(machine: str = "") -> bool:
+    """Whether there is a filter for this machine, or for the one that os.uname calls `machine`."""
+    return (machine or os.uname().machine) in _MACHINES
+
+
+def filter_program(machine: str = "") -> bytes:
+    """The program for a machine that `has_filter` knows."""
+    about = _MACHINES[machine or os.uname().machine]
+    words = [_load(_ARCH_AT), _jump(_EQUAL, about.arch, 1, 0), _refuse(errno.ENOSYS), _load(_NUMBER_AT)]
+    if about is _X86:
+        words += [_jump(_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
+    for number in about.refused:
+        words += [_jump(_EQUAL, number, 0, 1), _refuse(errno.EPERM)]
+    for number in about.unknown:
+        words += [_jump(_EQUAL, number, 0, 1), _refuse(errno.ENOSYS)]
+    for number, place in about.modes:
+        words += _refuse_bits(number, place, _SET_ID_BITS)
+    words += _refuse_bits(about.clone, 0, _NAMESPACES)
+    for number, flags, mode in about.opens:
+        words += _refuse_new(number, flags, mode)
+    for number in about.sockets:
+        words += _refuse_other_families(number)
+    return b"".join([*words, _allow()])
+
+
+def _refuse_bits(number: int, place: int, bits: int) -> list[bytes]:
+    body = [_load_argument(place), _jump(_ANY_BIT, bits, 0, 1), _refuse(errno.EPERM), _allow()]
+    return [_jump(_EQUAL, number, 0, len(body)), *body]
+
+
+def _refuse_new(number: int, flags: int, mode: int) -> list[bytes]:
+    """Opening that makes a file with such bits."""
+    rest = [_load_argument(mode), _jump(_ANY_BIT, _SET_ID_BITS, 0, 1), _refuse(errno.EPERM), _allow()]
+    body = [_load_argument(flags), _jump(_ANY_BIT, _CREATES, 0, len(rest) - 1), *rest]
+    return [_jump(_EQUAL, number, 0, len(body)), *body]
+
+
+def _refuse_other_families(number: int) -> list[bytes]:
+    most = len(_FAMILIES)
+    families = [_jump(_EQUAL, family, most - index, 0) for index, family in enumerate(_FAMILIES)]
+    body = [_load_argument(0), *families, _refuse(errno.EAFNOSUPPORT), _allow()]
+    return [_jump(_EQUAL, number, 0, len(body)), *body]
+
+
+def _load(offset: int) -> bytes:
+    return _word(_LOAD, offset)
+
+
+def _load_argument(place: int) -> bytes:
+    return _load(_ARGUMENTS_AT + 8 * place)
+
+
+def _jump(code: int, value: int, if_true: int, if_false: int) -> bytes:
+    """Skip that many of the instructions that follow."""
+    return _word(code, value, if_true, if_false)
+
+
+def _refuse(error: int) -> bytes:
+    return _word(_RETURN, _ERRNO | error)
+
+
+def _allow() -> bytes:
+    return _word(_RETURN, _ALLOW)
+
+
+def _word(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)

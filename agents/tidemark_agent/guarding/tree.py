@@ -1,0 +1,79 @@
+"""What a tree of processes takes, by one look through /proc."""
+
+import os
+from collections.abc import Iterator
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+# Of /proc/PID/stat behind the name: state, parent, ...
+_PARENT, _THREADS = 1, 17
+# Of /proc/PID/statm, in pages.
+_RESIDENT, _SHARED = 1, 2
+
+
+class Taken:
+    """`memory` is what nobody but these processes has, in bytes; threads count as processes, as the kernel counts."""
+
+    def __init__(self, processes: int, memory: int) -> None:
+        self.processes = processes
+        self.memory = memory
+
+
+def taken_by_children(root: int) -> Taken:
+    """What all descendants of process `root` take together; those that come and go meanwhile may be missing."""
+    parents, threads = _all_processes()
+    found: list[int] = []
+    generation = [root]
+    while generation:
+        generation = [pid for parent in generation for pid in parents.get(parent, ())]
+        found += generation
+    return Taken(sum(threads[pid] for pid in found), sum(_own_memory(pid) for pid in found))
+
+
+def children_of(parent: int) -> list[int]:
+    return _all_processes()[0].get(parent, [])
+
+
+def _all_processes() -> tuple[dict[int, list[int]], dict[int, int]]:
+    """Children by parent, number of threads by process."""
+    parents: dict[int, list[int]] = {}
+    threads = {}
+    for pid, fields in _stats():
+        parents.setdefault(int(fields[_PARENT]), []).append(pid)
+        threads[pid] = int(fields[_THREADS])
+    return parents, threads
+
+
+def _stats() -> Iterator[tuple[int, list[bytes]]]:
+    for name in os.listdir("/proc"):  # noqa: PTH208 (a Path for each process is most of the cost of a look)
+        if name.isdigit():
+            # PID (NAME) STATE PARENT: the name may have any character in it.
+            fields = _read(f"/proc/{name}/stat").rpartition(b")")[2].split()
+            if len(fields) > _THREADS:
+                yield int(name), fields
+
+
+def _own_memory(pid: int) -> int:
+    """Resident memory without files and shared memory: compilers of one build share their program's pages."""
+    words = _read(f"/proc/{pid}/statm").split()
+    return max(0, int(words[_RESIDENT]) - int(words[_SHARED])) * _PAGE if words else 0
+
+
+def memory_left() -> int:
+    """Bytes that the host still has for anybody; -1 where the kernel does not say."""
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith(b"MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return -1
+
+
+def _read(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, 8192)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

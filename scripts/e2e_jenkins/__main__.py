@@ -1,0 +1,116 @@
+"""The whole way through a real Jenkins controller: python -m scripts.e2e_jenkins, or make e2e-jenkins.
+
+Makes two nodes and their jobs with a prefix of their own, builds on the one and runs a session on the other, cancels,
+loses an agent, restarts the controller if told how, prints a table, and removes what it made.
+"""
+
+import argparse
+import importlib
+import os
+import secrets
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.scratch_database import scratch_database, servers
+from scripts.e2e_jenkins.agents import DEFAULT_COMMAND, ProcessAgents, missing_program
+from scripts.e2e_jenkins.forms import Forms
+from scripts.e2e_jenkins.report import Report
+from scripts.e2e_jenkins.service import answering, listening
+
+# Short, so that a lost agent is found soon; an agent beats three times in it.
+LEASE_SECONDS = 20.0
+_PATIENCE_SECONDS = 120.0
+# Longer than a controller is away when it restarts.
+_RESTART_SECONDS = 90.0
+
+
+def main() -> int:
+    options = _options()
+    if program := missing_program(options.agent_command):
+        print(f"no {program} in PATH: the nodes' agents need it (or name a command: JENKINS_AGENT_CMD)")
+        return 2
+    prefix = f"e2e-{secrets.token_hex(3)}-"
+    with servers() as environment, tempfile.TemporaryDirectory(prefix="tidemark-e2e-") as place, listening() as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        os.environ.update(environment)
+        os.environ.update(_settings(options, prefix, url, Path(place)))
+        with scratch_database(), answering(server):
+            return _run(options, prefix, url, Path(place))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m scripts.e2e_jenkins", description=__doc__)
+    given = os.environ.get
+    parser.add_argument("--url", default=given("JENKINS_URL"), help="the controller (JENKINS_URL)")
+    parser.add_argument("--user", default=given("JENKINS_USER"), help="who may make nodes and jobs (JENKINS_USER)")
+    parser.add_argument("--token-file", default=given("JENKINS_TOKEN_FILE"), help="JENKINS_TOKEN_FILE")
+    parser.add_argument(
+        "--dispatcher",
+        default=given("JENKINS_DISPATCHER") or given("JENKINS_USER"),
+        help="the service's own user, to try its rights as well (JENKINS_DISPATCHER)",
+    )
+    parser.add_argument(
+        "--dispatcher-token-file", default=given("JENKINS_DISPATCHER_TOKEN_FILE") or given("JENKINS_TOKEN_FILE")
+    )
+    parser.add_argument("--ca-file", default=given("JENKINS_CA_FILE", ""), help="JENKINS_CA_FILE")
+    parser.add_argument("--restart-command", default=given("JENKINS_RESTART_CMD", ""), help="JENKINS_RESTART_CMD")
+    parser.add_argument(
+        "--agent-command",
+        default=given("JENKINS_AGENT_CMD") or DEFAULT_COMMAND,
+        help="how a node's agent is started, with {jar} {url} {name} {secret} {folder} (JENKINS_AGENT_CMD)",
+    )
+    options = parser.parse_args()
+    if not (options.url and options.user and options.token_file):
+        parser.error("say which controller: JENKINS_URL=... JENKINS_USER=... JENKINS_TOKEN_FILE=...")
+    return options
+
+
+def _settings(options: argparse.Namespace, prefix: str, url: str, place: Path) -> dict[str, str]:
+    return {
+        "TIDEMARK_DISPATCHER": "jenkins",
+        "TIDEMARK_SITE_URL": url,
+        "TIDEMARK_AGENT_URL": url,
+        "TIDEMARK_STATE_DIR": str(place / "service"),
+        "TIDEMARK_MIRROR_URL": str(place / "tree"),
+        "TIDEMARK_LEASE_SECONDS": f"{LEASE_SECONDS:.0f}",
+        "TIDEMARK_JENKINS_URL": options.url,
+        "TIDEMARK_JENKINS_USER": options.dispatcher,
+        "TIDEMARK_JENKINS_TOKEN_FILE": str(Path(options.dispatcher_token_file).expanduser().resolve()),
+        "TIDEMARK_JENKINS_CA_FILE": options.ca_file,
+        "TIDEMARK_JENKINS_PREFIX": prefix,
+        "TIDEMARK_JENKINS_AGENT": str(place / "agent"),
+        "TIDEMARK_LAB_CONTROL": "",
+        "TIDEMARK_LOG_LEVEL": "ERROR",
+    }
+
+
+def _run(options: argparse.Namespace, prefix: str, url: str, place: Path) -> int:
+    # Nothing of the service can be imported before its settings are there.
+    whole = importlib.import_module("scripts.e2e_jenkins.whole")
+    forms, report = Forms(), Report()
+    agents = ProcessAgents(options.agent_command, options.url, place, place / "agent.jar")
+    wishes = whole.Wishes(
+        prefix=prefix,
+        service_url=url,
+        folder=place,
+        admin=options.user,
+        admin_token_file=Path(options.token_file).expanduser().resolve(),
+        lease_seconds=LEASE_SECONDS,
+        patience=_PATIENCE_SECONDS,
+        restart_seconds=_RESTART_SECONDS,
+        restart_command=options.restart_command,
+        jar=place / "agent.jar" if "{jar}" in options.agent_command else None,
+    )
+    try:
+        whole.play_whole(wishes, agents, forms, report)
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(f"\n{report.table()}\n\nrequests by form:")
+    for form, count in sorted(forms.counts.items()):
+        print(f"{count:6} {form}")
+    return 0 if report.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""The rows of a small lab, and what stands on its two hosts: both are this one."""
+
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.utils import timezone
+
+from scripts.build_agent import build_agent
+from scripts.e2e_jenkins.tree import make_tree
+from server.builds.models import Build, KernelConfig, Toolchain
+from server.builds.services import want_build
+from server.core.models import ApiToken
+from server.core.states import new_trace
+from server.core.tokens import issue_token
+from server.lab.models import Builder, Host, Machine, Microarchitecture
+from server.sources.models import Revision, Tree
+
+_SHIM = """\
+#!/bin/sh
+# The agent of whichever node this is; each has a configuration of its own.
+command=$1 key=$2
+exec {python} {program} "$command" "$key" --config {folder}/"$NODE_NAME".toml \\
+    --job "$JOB_NAME" --number "$BUILD_NUMBER" --node "$NODE_NAME"
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The lab of one run. `agent` is the program that its jobs call; `builds` are wanted one after the other."""
+
+    builder: Builder
+    machine: Machine
+    agent: Path
+    folder: Path
+    revisions: list[Revision]
+    config: KernelConfig
+    toolchain: Toolchain
+
+    def state_of(self, node: str) -> Path:
+        return self.folder / "state" / node
+
+    def say_hello(self, node: str) -> None:
+        """What the machine's own unit does when it is back in its safe kernel, and has given the canceled key up."""
+        (self.state_of(node) / "lab" / "installed").unlink(missing_ok=True)
+        command = [sys.executable, str(self.folder / "tidemark-agent.pyz"), "hello"]
+        command += ["--config", str(self.folder / f"{node}.toml")]
+        subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+
+    def want(self, number: int) -> Build:
+        revision = self.revisions[number]
+        return want_build(revision=revision, config=self.config, toolchain=self.toolchain, trace=new_trace())
+
+
+def make_site(prefix: str, folder: Path, url: str, seconds: list[float]) -> Site:
+    """One builder, one machine, and as many revisions as there are numbers of seconds."""
+    revisions = _revisions(folder, seconds)
+    config = KernelConfig.objects.create(
+        name=f"{prefix}config", arch="x86_64", base="allnoconfig", fragment="CONFIG_SMP=y\n"
+    )
+    toolchain = Toolchain.objects.create(name=f"{prefix}gcc", compiler="gcc")
+    builder = Builder.objects.create(name=f"{prefix}b", arches=["x86_64"])
+    uarch = Microarchitecture.objects.create(name=f"{prefix}uarch", arch="x86_64", title="of this host")
+    machine = Machine.objects.create(
+        name=f"{prefix}m",
+        uarch=uarch,
+        config=config,
+        toolchain=toolchain,
+        virtual=True,
+        boot_driver="qemu",
+        driver_options={"cpu": "max", "memory_mb": 128},
+        health=Host.Health.GOOD,
+    )
+    program = folder / "tidemark-agent.pyz"
+    build_agent(program)
+    _host(folder, builder.name, url, ApiToken.Scope.BUILDER)
+    _host(folder, machine.name, url, ApiToken.Scope.MACHINE)
+    words = {"python": sys.executable, "program": str(program), "folder": str(folder)}
+    shim = folder / "agent"
+    shim.write_text(_SHIM.format(**{name: shlex.quote(word) for name, word in words.items()}), encoding="utf-8")
+    shim.chmod(0o755)
+    return Site(builder, machine, shim, folder, revisions, config, toolchain)
+
+
+def _revisions(folder: Path, seconds: list[float]) -> list[Revision]:
+    tree = Tree.objects.create(name="e2e", url=str(folder / "tree"))
+    made = make_tree(folder / "tree", seconds)
+    return [
+        Revision.objects.create(
+            tree=tree,
+            sha=sha,
+            tree_sha=tree_sha,
+            subject=f"e2e: Tree {number}",
+            author="Tidemark <e2e@localhost>",
+            committed_at=timezone.now(),
+        )
+        for number, (sha, tree_sha) in enumerate(made)
+    ]
+
+
+def _host(folder: Path, node: str, url: str, scope: ApiToken.Scope) -> None:
+    """Token and configuration of one node's agent."""
+    token = folder / f"{node}.token"
+    token.touch(mode=0o600)
+    token.write_text(issue_token(name=f"{scope} {node}", scope=scope, subject=node), encoding="ascii")
+    state = folder / "state" / node
+    state.mkdir(parents=True)
+    lines = [f'server = "{url}"', f'token_file = "{token}"', f'state_dir = "{state}"']
+    (folder / f"{node}.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,87 @@
+"""Machines and builders."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from server.api.v1.serializers.common import VirtualOut
+from server.core.models import Transition
+from server.lab.models import Builder, CoreType, Machine
+
+_HOST = [
+    "enabled",
+    "state",
+    "state_reason",
+    "state_since",
+    "health",
+    "health_reason",
+    "health_since",
+    "capabilities",
+    "last_seen_at",
+]
+_CHANGES = 50
+
+
+class HealthChangeOut(serializers.ModelSerializer[Transition]):
+    actor = serializers.CharField(help_text="The person who did it; empty: the service itself.")
+
+    class Meta:
+        model = Transition
+        fields = ["at", "before", "after", "reason", "actor"]
+
+
+class HealthLogOut(serializers.Serializer[Any]):
+    health_log = serializers.SerializerMethodField(help_text="The last changes of health, newest first.")
+
+    @extend_schema_field(HealthChangeOut(many=True))
+    def get_health_log(self, host: Machine | Builder) -> Any:
+        subject = f"{host._meta.model_name}-health"
+        rows = Transition.objects.filter(subject=subject, subject_id=host.pk).order_by("-id")[:_CHANGES]
+        return HealthChangeOut(rows, many=True).data
+
+
+class MachineOut(VirtualOut, serializers.ModelSerializer[Machine]):
+    uarch = serializers.CharField(source="uarch.name")
+    arch = serializers.CharField(source="uarch.arch")
+
+    class Meta:
+        model = Machine
+        fields = ["name", "uarch", "arch", "virtual", "evidence", "clock", *_HOST, "boot_driver", "boots_per_side"]
+
+
+class CoreTypeOut(serializers.ModelSerializer[CoreType]):
+    class Meta:
+        model = CoreType
+        fields = ["name", "cpus"]
+
+
+class MachineDetailOut(HealthLogOut, MachineOut):
+    config = serializers.CharField(source="config.name")
+    toolchain = serializers.CharField(source="toolchain.name")
+    core_types = CoreTypeOut(many=True)
+    facts = serializers.JSONField(help_text="What the probe of the last boot saw.")
+
+    class Meta(MachineOut.Meta):
+        fields = [
+            *MachineOut.Meta.fields,
+            "config",
+            "toolchain",
+            "health_build",
+            "core_types",
+            "facts",
+            "health_log",
+        ]
+
+
+class BuilderOut(serializers.ModelSerializer[Builder]):
+    toolchains = serializers.ListField(child=serializers.CharField(), help_text="Empty: all of the site's.")
+
+    class Meta:
+        model = Builder
+        fields = ["name", *_HOST, "arches", "toolchains", "capacity"]
+
+
+class BuilderDetailOut(HealthLogOut, BuilderOut):
+    class Meta(BuilderOut.Meta):
+        fields = [*BuilderOut.Meta.fields, "health_log"]

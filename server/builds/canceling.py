@@ -1,0 +1,63 @@
+"""Builds that nobody wants any more, or not in this way."""
+
+from collections.abc import Collection
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from server.builds.models import Build, BuildState
+from server.builds.recipes import recipe_of
+from server.core.errors import DomainError
+from server.sources.models import Series, SeriesState, WantedRevision
+
+
+def unwanted_builds() -> QuerySet[Build]:
+    """Builds that wait or run for superseded series alone: no living series and no policy wants their source tree."""
+    own_tree = OuterRef("tree_sha")
+    arms = Q(base__tree_sha=own_tree) | Q(head__tree_sha=own_tree)
+    superseded = Series.objects.filter(arms, state=SeriesState.SUPERSEDED)
+    living = Series.objects.filter(arms, state=SeriesState.APPLIED)
+    chosen = WantedRevision.objects.filter(revision__tree_sha=own_tree)
+    return Build.objects.filter(
+        Exists(superseded),
+        ~Exists(living),
+        ~Exists(chosen),
+        state__in=[BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING],
+    )
+
+
+def cancel_unwanted(reason: str, keep: Collection[int] = ()) -> int:
+    """Cancel the builds that only superseded series wanted; returns how many. Who wants one later wants it again.
+
+    `keep` are ids of builds that somebody waits for whom this layer does not know.
+    """
+    unwanted = unwanted_builds().exclude(pk__in=keep).order_by("pk")
+    return sum(build.advance(BuildState.CANCELED, reason) for build in unwanted)
+
+
+def cancel_edited() -> int:
+    """Cancel waiting builds whose configuration or toolchain was edited since they were wanted; returns how many.
+
+    A builder would be given today's lines for yesterday's recipe. Who still wants such a kernel wants the new one.
+    """
+    canceled = 0
+    waiting = Build.objects.filter(state=BuildState.WANTED).select_related("config", "toolchain")
+    recipes: dict[tuple[int, int], str] = {}
+    for build in waiting:
+        key = (build.config_id, build.toolchain_id)
+        if key not in recipes:
+            recipes[key] = _present_recipe(build)
+        if recipes[key] != build.recipe:
+            canceled += build.advance(BuildState.CANCELED, "its configuration or toolchain was edited")
+    return canceled
+
+
+def is_present(build: Build) -> bool:
+    """Whether building it again would follow the recipe that it was made by."""
+    return build.recipe == _present_recipe(build)
+
+
+def _present_recipe(build: Build) -> str:
+    try:
+        return recipe_of(build.config, build.toolchain)
+    except DomainError:
+        return ""

@@ -1,0 +1,108 @@
+"""Attempts to get work done somewhere, each with what Jenkins says of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from server.lab.models import Attempt, JenkinsRun
+
+_PARTS = ("builder", "machine", "power_cycle__machine", "jenkins_run")
+
+
+@dataclass(frozen=True, slots=True)
+class JenkinsView:
+    """One attempt as Jenkins sees it; `number` is that of its build there, `why` tells why it waits in the queue."""
+
+    job: str
+    number: int | None
+    node: str
+    why: str
+    stuck: bool
+    result: str
+    posts: int
+    seen_at: datetime | None
+    absent_since: datetime | None
+    asked: tuple[tuple[str, datetime], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    """`where` names the builder, or the machine that is measured or switched off and on.
+
+    `told_by` is the host as its agent named it.
+    """
+
+    id: int
+    key: str
+    adapter: str
+    where: str
+    told_by: str
+    agent: str
+    state: str
+    state_label: str
+    state_since: datetime
+    losing: bool
+    reason: str
+    progress: str
+    log: str
+    created_at: datetime
+    arrived_at: datetime | None
+    lease_until: datetime | None
+    deadline_at: datetime | None
+    active: bool
+    jenkins: JenkinsView | None
+
+
+def attempt_rows(where: Q, *, limit: int | None = None, newest_first: bool = False) -> tuple[AttemptRow, ...]:
+    """One query, oldest first unless told otherwise."""
+    query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("-id" if newest_first else "id")
+    return tuple(attempt_row(row) for row in query[:limit])
+
+
+def attempt_row(row: Attempt) -> AttemptRow:
+    """`row` was read with its builder, machine, power cycle and Jenkins run."""
+    host = row.builder or row.machine or (row.power_cycle.machine if row.power_cycle else None)
+    return AttemptRow(
+        id=row.pk,
+        key=row.key,
+        adapter=row.adapter,
+        where=host.name if host else "",
+        told_by=row.host,
+        agent=row.agent,
+        state=row.state,
+        state_label=Attempt.State(row.state).label,
+        state_since=row.state_since,
+        losing=row.losing,
+        reason=row.reason,
+        progress=row.progress,
+        log=row.log,
+        created_at=row.created_at,
+        arrived_at=row.arrived_at,
+        lease_until=row.lease_until,
+        deadline_at=row.deadline_at,
+        active=row.state in Attempt.ACTIVE,
+        jenkins=_jenkins(getattr(row, "jenkins_run", None)),
+    )
+
+
+def _jenkins(run: JenkinsRun | None) -> JenkinsView | None:
+    if run is None:
+        return None
+    steps = (
+        ("taking it out of the queue", run.cancel_asked_at),
+        ("stopping its build", run.stop_asked_at),
+        ("disconnecting its node", run.disconnect_asked_at),
+    )
+    return JenkinsView(
+        job=run.job,
+        number=run.number,
+        node=run.node,
+        why=run.why,
+        stuck=run.stuck,
+        result=run.result,
+        posts=run.posts,
+        seen_at=run.seen_at,
+        absent_since=run.absent_since,
+        asked=tuple((name, at) for name, at in steps if at is not None),
+    )

@@ -1,0 +1,65 @@
+"""What a person may do to a machine or a builder now."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from server.dashboard.selectors.people import people_with
+from server.lab.care import can_power_cycle
+from server.lab.models import Builder, Host, Machine
+
+MACHINE_PERMISSION = "lab.change_machine"
+BUILDER_PERMISSION = "lab.change_builder"
+
+
+class Action(StrEnum):
+    QUARANTINE = "quarantine"
+    RELEASE = "release"
+    CHECK = "check"
+    POWER_CYCLE = "power-cycle"
+    MAINTENANCE = "maintenance"
+
+
+_LABELS = {
+    Action.QUARANTINE: "Quarantine",
+    Action.RELEASE: "Release",
+    Action.CHECK: "Check: a health session first",
+    Action.POWER_CYCLE: "Switch off and on",
+    Action.MAINTENANCE: "Take into your hands",
+}
+_SICK = frozenset({Host.Health.QUARANTINED, Host.Health.MAINTENANCE})
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """`choices` are (value, label) of what makes sense now; `people` counts those who may, `permission` is the right
+    that they have.
+    """
+
+    choices: tuple[tuple[str, str], ...]
+    people: int
+    permission: str
+
+
+def actions_of(host: Machine | Builder) -> Actions:
+    permission = MACHINE_PERMISSION if isinstance(host, Machine) else BUILDER_PERMISSION
+    wanted = [] if host.health == Host.Health.RETIRED else _sensible(host)
+    return Actions(
+        choices=tuple((action.value, _LABELS[action]) for action in wanted),
+        people=people_with(permission),
+        permission=permission,
+    )
+
+
+def _sensible(host: Machine | Builder) -> list[Action]:
+    found = []
+    if host.health != Host.Health.QUARANTINED:
+        found.append(Action.QUARANTINE)
+    if host.health in _SICK:
+        found.append(Action.RELEASE)
+    if isinstance(host, Machine) and host.enabled and host.health != Host.Health.MAINTENANCE:
+        found.append(Action.CHECK)
+    if isinstance(host, Machine) and host.state != Host.State.POWER_CYCLING and can_power_cycle():
+        found.append(Action.POWER_CYCLE)
+    if host.health != Host.Health.MAINTENANCE:
+        found.append(Action.MAINTENANCE)
+    return found

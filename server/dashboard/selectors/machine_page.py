@@ -1,0 +1,73 @@
+"""Everything that the page of one machine tells."""
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+
+from server.dashboard.facts import Fact, readable_facts
+from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
+from server.dashboard.selectors.host_actions import Actions, actions_of
+from server.dashboard.selectors.hosts import (
+    Audit,
+    NodeRow,
+    PowerCycleRow,
+    audit_of,
+    node_of,
+    power_cycles_of,
+)
+from server.dashboard.selectors.machines import MachineRow, SessionRow, busy_machines, machine_row, session_rows
+from server.lab.hardware import HardwareChange, latest_changes
+from server.lab.models import Attempt, CoreType, Machine
+from server.reports.queue import Queue, queue_of
+
+_LATEST = 25
+# Older changes of a machine stay in the history of states.
+_CHANGES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePage:
+    row: MachineRow
+    config: str
+    toolchain: str
+    boots_per_side: int
+    health_build: int | None
+    safe: bool | None
+    core_types: tuple[tuple[str, str], ...]
+    options: tuple[Fact, ...]
+    facts: tuple[Fact, ...]
+    changes: tuple[HardwareChange, ...]
+    actions: Actions
+    audit: Audit
+    node: NodeRow | None
+    power_cycles: tuple[PowerCycleRow, ...]
+    active: tuple[AttemptRow, ...]
+    waiting: Queue
+    sessions: tuple[SessionRow, ...]
+
+
+def machine_page(name: str) -> MachinePage | None:
+    machine = Machine.objects.select_related("uarch", "config", "toolchain").filter(name=name).first()
+    if machine is None:
+        return None
+    waiting = queue_of(machine)
+    active = Q(session__machine=machine) | Q(power_cycle__machine=machine)
+    return MachinePage(
+        row=machine_row(machine, busy_machines().get(machine.pk), waiting.total),
+        config=machine.config.name,
+        toolchain=machine.toolchain.name,
+        boots_per_side=machine.boots_per_side,
+        health_build=machine.health_build_id,
+        safe=machine.safe,
+        core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")),
+        options=readable_facts(machine.driver_options),
+        facts=readable_facts(machine.facts),
+        changes=latest_changes(machine, limit=_CHANGES),
+        actions=actions_of(machine),
+        audit=audit_of(machine),
+        node=node_of(machine),
+        power_cycles=power_cycles_of(machine),
+        active=attempt_rows(active & Q(state__in=Attempt.ACTIVE)),
+        waiting=waiting,
+        sessions=session_rows(Q(machine=machine), limit=_LATEST),
+    )

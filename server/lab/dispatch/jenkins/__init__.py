@@ -1,0 +1,1 @@
+"""Dispatching through a Jenkins controller: a thin client, and the adapter that matches runs by their key alone."""

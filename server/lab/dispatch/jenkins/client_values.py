@@ -1,0 +1,126 @@
+"""Values out of answers. Nothing in them is believed: a wrong type or a number out of bounds is Garbled, and where."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from server.lab.dispatch.jenkins.errors import Garbled
+
+# What the database's columns hold.
+LARGEST_ID = 2**63 - 1
+LARGEST_NUMBER = 2**31 - 1
+# Milliseconds since 1970 of the year 2100: what lies after it is no time of a build.
+_LARGEST_TIME = 4_102_444_800_000
+LONGEST_TEXT = 2_000
+LONGEST_NAME = 200
+# Characters that a terminal or a page would obey, and halves of characters, which no database takes.
+_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def clean(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Text that can be stored and shown: at most so long, without control characters but tab and line end."""
+    return _UNFIT.sub("�", text[:longest])
+
+
+def parse_json(content: bytes, what: str) -> Any:
+    """The parsed answer; raises Garbled. NaN and nesting without end are no JSON of Jenkins."""
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        reason = type(error).__name__ if isinstance(error, RecursionError) else str(error)
+    raise Garbled(f"{what}: no JSON ({clean(reason, 200)}), it begins {beginning(content)}")
+
+
+def beginning(content: bytes) -> str:
+    """The first characters of an answer, for messages."""
+    return repr(clean(content[:60].decode("utf-8", "replace")))
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+class Item:
+    """One object of an answer, read key by key; `place` says in messages where it stands."""
+
+    def __init__(self, value: object, place: str) -> None:
+        if not isinstance(value, dict):
+            raise Garbled(f"{place}: {_shown(value)} is no object")
+        self._value: Mapping[str, Any] = value
+        self.place = place
+
+    def has(self, key: str) -> bool:
+        return self._value.get(key) is not None
+
+    def raw(self, key: str) -> object:
+        return self._value.get(key)
+
+    def truth(self, key: str) -> bool:
+        value = self._value.get(key)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "neither true nor false")
+        return value
+
+    def number(self, key: str, largest: int = LARGEST_NUMBER) -> int:
+        value = self._value.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= largest:
+            raise self._wrong(key, f"no whole number from 0 to {largest}")
+        return value
+
+    def number_or_none(self, key: str, largest: int = LARGEST_NUMBER) -> int | None:
+        return self.number(key, largest) if self.has(key) else None
+
+    def text(self, key: str, longest: int = LONGEST_TEXT) -> str:
+        """A text; null and absent are empty ones."""
+        value = self._value.get(key)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self._wrong(key, "no text")
+        return clean(value, longest)
+
+    def name(self, key: str) -> str:
+        """A text that must be there."""
+        value = self.text(key, LONGEST_NAME)
+        if not value:
+            raise self._wrong(key, "no name")
+        return value
+
+    def time(self, key: str) -> datetime | None:
+        """Milliseconds since 1970; None where they are missing or 0."""
+        value = self.number_or_none(key, _LARGEST_TIME)
+        return datetime.fromtimestamp(value / 1000, UTC) if value else None
+
+    def item(self, key: str) -> "Item":
+        return Item(self._value.get(key), f"{self.place}.{key}")
+
+    def items(self, key: str) -> list["Item"]:
+        """The objects of a list that must be there."""
+        values = self._value.get(key)
+        if not isinstance(values, list):
+            raise self._wrong(key, "no list")
+        return [Item(value, f"{self.place}.{key}[{index}]") for index, value in enumerate(values)]
+
+    def items_or_none(self, key: str) -> list["Item"]:
+        """The objects of a list; absent and null are an empty one."""
+        return self.items(key) if self.has(key) else []
+
+    def _wrong(self, key: str, what: str) -> Garbled:
+        return Garbled(f"{self.place}.{key}: {_shown(self._value.get(key))} is {what}")
+
+
+def parameters_of(item: Item) -> dict[str, str]:
+    """All parameters of a build or of an item of the queue that are texts; flags and files are none of ours."""
+    found: dict[str, str] = {}
+    for action in item.items_or_none("actions"):
+        for parameter in action.items_or_none("parameters"):
+            name = parameter.text("name", LONGEST_NAME)
+            if name and isinstance(value := parameter.raw("value"), str):
+                found[name] = clean(value)
+    return found
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else clean(repr(value), 80)

@@ -1,0 +1,107 @@
+"""Nodes: what the controller shows of them, and marking them offline so that nobody else's work slips in."""
+
+import time
+from collections.abc import Iterable, Mapping
+
+import structlog
+from django.db.models import Q
+
+from server.core import clock
+from server.lab.dispatch.base import HostSighting
+from server.lab.dispatch.jenkins.answers import NodeFacts
+from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.models import Builder, JenkinsNode, Machine
+
+log = structlog.get_logger(__name__)
+
+# Our marks begin so; those of operators are never undone.
+_MARK = "Tidemark: "
+# Marking begins nothing new after this time: the next round goes on.
+_SECONDS = 0.25
+# As the column; no host of the lab has a longer one.
+_LONGEST_NAME = 60
+_SEEN_FIELDS = ("online", "connected", "temporarily_offline", "offline_reason", "busy_with", "seen_at")
+
+
+def note_nodes(nodes: Iterable[NodeFacts]) -> dict[str, HostSighting]:
+    """Keep what the controller shows of its nodes; what hosts of the lab there are and how, by name in Jenkins."""
+    now = clock.now()
+    rows = [
+        JenkinsNode(
+            name=node.name,
+            online=not node.offline,
+            connected=node.connected,
+            temporarily_offline=node.temporarily_offline,
+            offline_reason=node.reason,
+            busy_with=", ".join(work.url for work in node.busy_with)[:200],
+            seen_at=now,
+        )
+        for node in nodes
+        if len(node.name) <= _LONGEST_NAME
+    ]
+    JenkinsNode.objects.bulk_create(rows, update_conflicts=True, unique_fields=["name"], update_fields=_SEEN_FIELDS)
+    JenkinsNode.objects.exclude(name__in=[row.name for row in rows]).delete()
+    sightings = {row.name: HostSighting(row.connected and not _is_taken_away(row), row.offline_reason) for row in rows}
+    for host in (*Machine.objects.filter(enabled=True), *Builder.objects.filter(enabled=True)):
+        missing = HostSighting(connected=False, detail=f"Jenkins has no node {host.node_name}")
+        sightings.setdefault(host.node_name, missing)
+    return sightings
+
+
+def hold_nodes(client: JenkinsClient, hosts: Mapping[str, str]) -> frozenset[str]:
+    """Mark these nodes offline (name to key) and take our marks off all others; returns those marked by now.
+
+    The call that marks is a toggle: the nodes are read again right before.
+    """
+    rows = {row.name: row for row in JenkinsNode.objects.filter(Q(name__in=list(hosts)) | ~Q(held_for=""))}
+    changes = [row for row in rows.values() if _differs(row, hosts.get(row.name, ""))]
+    if changes:
+        fresh = {node.name: node for node in client.nodes()}
+        ends_at = time.monotonic() + _SECONDS
+        for number, row in enumerate(changes):
+            if number and time.monotonic() > ends_at:
+                break
+            node = fresh.get(row.name)
+            if node is not None:
+                _bring(client, row, node, hosts.get(row.name, ""))
+    return frozenset(name for name in hosts if name in rows and rows[name].temporarily_offline)
+
+
+def _differs(row: JenkinsNode, key: str) -> bool:
+    if not key:
+        return bool(row.held_for)
+    return not row.temporarily_offline or (_is_ours(row.offline_reason) and row.held_for != key)
+
+
+def _is_taken_away(row: JenkinsNode) -> bool:
+    """A node that a person marked offline is not there for work: work given to it would wait in vain."""
+    return row.temporarily_offline and not _is_ours(row.offline_reason)
+
+
+def _is_ours(reason: str) -> bool:
+    return reason.startswith(_MARK)
+
+
+def _bring(client: JenkinsClient, row: JenkinsNode, node: NodeFacts, key: str) -> None:
+    """Hold the node for `key`, or let go of it. The row says first what is to be, so that a death between is mended."""
+    if key and node.temporarily_offline:
+        _save(row, held_for=key if _is_ours(node.reason) else "", offline=True, reason=node.reason)
+        return
+    if key:
+        won = JenkinsNode.objects.filter(pk=row.pk, held_for=row.held_for).update(held_for=key)
+        if won:
+            client.toggle_offline(row.name, f"{_MARK}{key}")
+            _save(row, held_for=key, offline=True, reason=f"{_MARK}{key}")
+            log.info("node_held", node=row.name, key=key)
+        return
+    if node.temporarily_offline and _is_ours(node.reason):
+        client.toggle_offline(row.name)
+        log.info("node_released", node=row.name, key=row.held_for)
+        _save(row, held_for="", offline=False, reason="")
+    else:
+        _save(row, held_for="", offline=node.temporarily_offline, reason=node.reason)
+
+
+def _save(row: JenkinsNode, *, held_for: str, offline: bool, reason: str) -> None:
+    row.held_for, row.temporarily_offline, row.offline_reason = held_for, offline, reason
+    row.save(update_fields=["held_for", "temporarily_offline", "offline_reason"])

@@ -1,0 +1,46 @@
+"""Opening attempts: committed before anything is started outside."""
+
+import structlog
+from django.db import IntegrityError, transaction
+
+from server.builds.models import Build
+from server.lab.hosts import follow_attempt
+from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, Session
+from server.lab.scheduling import Placement
+from server.lab.works import claim_deadline, kind_of
+
+log = structlog.get_logger(__name__)
+
+
+def open_attempt(placement: Placement, adapter: str) -> Attempt | None:
+    """Commit the attempt before anything is started outside; None if another process was first."""
+    try:
+        with transaction.atomic():
+            return _open(placement, adapter)
+    except IntegrityError as error:
+        # The machine has another attempt by now: two dispatchers chose different sessions for it.
+        log.info("placement_taken", item=str(placement.item), error=str(error).partition("\n")[0])
+        return None
+
+
+def _open(placement: Placement, adapter: str) -> Attempt | None:
+    item, host = placement.item, placement.host
+    number = item.attempts.count() + 1
+    if not item.advance("dispatched", f"attempt {number}"):
+        return None
+    attempt = Attempt.objects.create(
+        key=f"{kind_of(item)}-{item.pk}-{number}",
+        number=number,
+        build=item if isinstance(item, Build) else None,
+        session=item if isinstance(item, Session) else None,
+        power_cycle=item if isinstance(item, PowerCycle) else None,
+        builder=host if isinstance(host, Builder) else None,
+        machine=host if isinstance(host, Machine) and isinstance(item, Session) else None,
+        adapter=adapter,
+        slots=placement.slots,
+        state=AttemptState.SUBMITTING,
+        trace=item.trace,
+        deadline_at=claim_deadline(),
+    ).record_creation()
+    follow_attempt(attempt)
+    return attempt

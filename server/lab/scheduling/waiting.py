@@ -1,0 +1,92 @@
+"""Why work waits, and how much goes before it: for pages."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from server.builds.models import Build
+from server.lab.dispatch.base import Kind
+from server.lab.models import PowerCycle, Session
+from server.lab.scheduling.fairness import Passes, fair_order
+from server.lab.scheduling.reading import read_snapshot
+from server.lab.scheduling.reasons import build_trouble, machine_trouble
+from server.lab.scheduling.snapshot import Snapshot, WaitingBuild, WaitingSession
+
+_NEXT = "goes with the next round"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One piece of work that waits. `position` counts from 1, among sessions for one machine or among all builds."""
+
+    kind: Kind
+    id: int
+    position: int
+    reason: str
+    host: str
+    tree: int
+    series: int
+    since: datetime
+
+
+def queue_in_order(snapshot: Snapshot | None = None) -> tuple[Waiting, ...]:
+    """Everything that waits in the order in which it would go as things stand: power cycles, builds, sessions."""
+    snapshot = snapshot or read_snapshot()
+    return (*_cycles(snapshot), *_builds(snapshot), *_sessions(snapshot))
+
+
+def why_waiting(item: Build | Session | PowerCycle, snapshot: Snapshot | None = None) -> Waiting | None:
+    """Its place in the queue and what it waits for; None if it does not wait."""
+    kind = Kind.BUILD if isinstance(item, Build) else Kind.SESSION if isinstance(item, Session) else Kind.POWER_CYCLE
+    return next((one for one in queue_in_order(snapshot) if (one.kind, one.id) == (kind, item.pk)), None)
+
+
+def _cycles(snapshot: Snapshot) -> Iterator[Waiting]:
+    for number, cycle in enumerate(sorted(snapshot.cycles, key=lambda one: (one.since, one.id)), start=1):
+        machine = snapshot.machines[cycle.machine]
+        reason = f"{machine.name} works at {machine.busy}" if machine.busy else _NEXT
+        if cycle.due > snapshot.now:
+            reason = _again(cycle.fruitless, cycle.due)
+        yield Waiting(Kind.POWER_CYCLE, cycle.id, number, reason, machine.name, 0, 0, cycle.since)
+
+
+def _builds(snapshot: Snapshot) -> Iterator[Waiting]:
+    passes = Passes(snapshot.on_builders, snapshot.weights)
+    order = fair_order(snapshot.builds, passes, snapshot.now, snapshot.on_builders.expected)
+    for position, build in enumerate(order, start=1):
+        passes.charge(build)
+        reason = _why_build(snapshot, build) or _after(position - 1, "builds")
+        yield Waiting(Kind.BUILD, build.id, position, reason, "", build.tree, build.series, build.since)
+
+
+def _why_build(snapshot: Snapshot, build: WaitingBuild) -> str:
+    if build.due > snapshot.now:
+        return _again(build.fruitless, build.due)
+    return build_trouble(snapshot, build)
+
+
+def _sessions(snapshot: Snapshot) -> Iterator[Waiting]:
+    passes = Passes(snapshot.on_machines, snapshot.weights)
+    before: Counter[int] = Counter()
+    for session in fair_order(snapshot.sessions, passes, snapshot.now, snapshot.on_machines.expected):
+        passes.charge(session)
+        number = before[session.machine]
+        before[session.machine] += 1
+        reason = _why_session(snapshot, session) or _after(number, "sessions")
+        name = snapshot.machines[session.machine].name
+        yield Waiting(Kind.SESSION, session.id, number + 1, reason, name, session.tree, session.series, session.since)
+
+
+def _why_session(snapshot: Snapshot, session: WaitingSession) -> str:
+    if session.due > snapshot.now:
+        return _again(session.fruitless, session.due)
+    return machine_trouble(snapshot, session)
+
+
+def _again(fruitless: int, due: datetime) -> str:
+    return f"tried {fruitless} times in vain; again from {due:%H:%M:%S} UTC on"
+
+
+def _after(number: int, what: str) -> str:
+    return f"{number} {what} go before it" if number else _NEXT

@@ -1,0 +1,114 @@
+"""What lost attempts tell about their host: a machine that is gone, and a host that fails at what others do well."""
+
+from collections.abc import Sequence
+
+from server.builds.models import Build
+from server.core.errors import DomainError
+from server.lab.hosts import IN_HANDS, Health, State, change_health, change_state, follow_attempt
+from server.lab.models import Attempt, AttemptState, Boot, Builder, Machine, PowerCycle
+from server.lab.power import give_up_machine, want_power_cycle
+from server.sources.models import Series
+
+# Attempts in a row that a host fails, at more than one thing, before it is taken out of service. Two happen by chance
+# when a network is slow; each one more costs an hour of a machine that measures nothing.
+FAILURES_IN_A_ROW = 3
+_LEAST_WORKS = 2
+# Enough to find those in a row among the ones that do not count.
+_LOOKED_AT = 12
+# How the reason begins of an attempt whose agent gave up for trouble of ours, not of the kernel's.
+_OURS = "infrastructure"
+
+
+def after_lost(attempt: Attempt, reason: str) -> None:
+    """Draw the conclusions from an attempt that was just lost; call it in the transaction of the loss.
+
+    A machine that went away and did not come back is switched off and on. Repeated trouble of one host while others
+    work is a quarantine.
+    """
+    follow_attempt(attempt)
+    if attempt.machine_id is not None:
+        machine = Machine.objects.get(pk=attempt.machine_id)
+        if machine.state == State.RETURNING:
+            fetch_back(machine, f"{attempt.key} lost: {reason}")
+        else:
+            judge_machine(machine)
+    elif attempt.builder_id is not None:
+        judge_builder(Builder.objects.get(pk=attempt.builder_id))
+
+
+def fetch_back(machine: Machine, reason: str) -> PowerCycle | None:
+    """Switch a machine that does not come back off and on; quarantine it where nobody can.
+
+    Never one that is in somebody's hands.
+    """
+    if machine.health in IN_HANDS:
+        change_state(machine, State.OFFLINE, reason)
+        return None
+    try:
+        return want_power_cycle(machine, reason)
+    except DomainError as error:
+        give_up_machine(machine, f"{reason}; {error.message}")
+        return None
+
+
+def judge_machine(machine: Machine) -> bool:
+    """Quarantine a good machine that lost all its latest attempts while others ended theirs; whether it was.
+
+    A kernel under test may well hang a machine: attempts lost while one was booted say nothing about the machine.
+    """
+    if machine.health != Health.GOOD:
+        return False
+    ended = Attempt.objects.filter(machine=machine, state__in=[AttemptState.DONE, AttemptState.LOST])
+    latest = list(ended.filter(created_at__gt=machine.health_since).order_by("-id")[:_LOOKED_AT])
+    under_test = _keys_lost_under_test(latest)
+    row = [attempt for attempt in latest if attempt.key not in under_test][:FAILURES_IN_A_ROW]
+    if not _all_failed(row) or len({attempt.session_id for attempt in row}) < _LEAST_WORKS:
+        return False
+    others = Attempt.objects.exclude(machine=machine).filter(machine__isnull=False)
+    if not others.filter(state=AttemptState.DONE, state_since__gte=row[-1].created_at).exists():
+        return False
+    return change_health(machine, Health.QUARANTINED, _say(row))
+
+
+def judge_builder(builder: Builder) -> bool:
+    """Quarantine a good builder that failed all its latest builds for our reasons while others build; whether it was.
+
+    One of them must be of a source tree without patches: a series may bring any builder down.
+    """
+    if builder.health != Health.GOOD:
+        return False
+    ended = Attempt.objects.filter(builder=builder, state__in=[AttemptState.DONE, AttemptState.LOST])
+    ended = ended.filter(created_at__gt=builder.health_since).select_related("build")
+    row = list(ended.order_by("-id")[:FAILURES_IN_A_ROW])
+    builds = {attempt.build for attempt in row if attempt.build is not None}
+    if not _all_failed(row) or len(builds) < _LEAST_WORKS or not _one_without_patches(builds):
+        return False
+    others = Attempt.objects.exclude(builder=builder).filter(builder__isnull=False, state=AttemptState.DONE)
+    if not others.filter(state_since__gte=row[-1].created_at).exclude(reason__startswith=_OURS).exists():
+        return False
+    return change_health(builder, Health.QUARANTINED, _say(row))
+
+
+def _all_failed(row: Sequence[Attempt]) -> bool:
+    return len(row) == FAILURES_IN_A_ROW and all(
+        attempt.state == AttemptState.LOST or attempt.reason.startswith(_OURS) for attempt in row
+    )
+
+
+def _say(row: Sequence[Attempt]) -> str:
+    told = "; ".join(f"{attempt.key}: {attempt.reason}" for attempt in row)
+    return f"{len(row)} attempts in a row failed while other hosts work: {told}"
+
+
+def _keys_lost_under_test(attempts: Sequence[Attempt]) -> set[str]:
+    """Keys of those whose last boot was of a series' kernel."""
+    keys = [attempt.key for attempt in attempts if attempt.state == AttemptState.LOST]
+    boots = Boot.objects.filter(started_by__in=keys, session__series__isnull=False).order_by("position")
+    last_arm = dict(boots.values_list("started_by", "arm"))
+    return {key for key, arm in last_arm.items() if arm == Boot.Arm.PATCHED}
+
+
+def _one_without_patches(builds: set[Build]) -> bool:
+    heads = Series.objects.filter(head__tree_sha__in=[build.tree_sha for build in builds])
+    patched = set(heads.values_list("head__tree_sha", flat=True))
+    return any(build.tree_sha not in patched for build in builds)

@@ -1,0 +1,148 @@
+"""What a log says about a build that failed: the first error, its surroundings, and whose fault it was."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tidemark_agent.build import maker
+from tidemark_agent.build.failure import LONGEST_EXCERPT, Ending, failure_of_file, find_failure
+
+from tests.agent.small_tree import MAKEFILE, small_build
+
+GCC = """\
+In file included from mm/internal.h:10,
+                 from mm/memory.c:80:
+mm/memory.c: In function 'do_anonymous_page':
+mm/memory.c:4190:9: error: 'pgae' undeclared (first use in this function); did you mean 'page'?
+ 4190 |         pgae = alloc();
+      |         ^~~~
+      |         page
+mm/memory.c:4190:9: note: each undeclared identifier is reported only once
+make[2]: *** [scripts/Makefile.build:250: mm/memory.o] Error 1
+make[1]: *** [Makefile:2012: mm] Error 2
+"""
+
+
+def found(log: str) -> tuple[str, Ending]:
+    failure = find_failure(log.splitlines())
+    return failure.line, failure.ending
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        (GCC, "mm/memory.c:4190:9: error: 'pgae' undeclared (first use in this function); did you mean 'page'?"),
+        # With -j the first is the first in the log, of whatever kind.
+        ('ERROR: modpost: "x" [a.ko] undefined!\nmm/a.c:1:2: error: late\n', 'ERROR: modpost: "x" [a.ko] undefined!'),
+        ("ld.lld: error: undefined symbol: folio_copy\n", "ld.lld: error: undefined symbol: folio_copy"),
+        (
+            "aarch64-linux-gnu-ld: mm/a.o: in function `f':\nmm/a.c:(.text+0x4): undefined reference to `g'\n",
+            "aarch64-linux-gnu-ld: mm/a.o: in function `f':",
+        ),
+        ("vmlinux.o: error: objtool: f+0x3: unsupported\n", "vmlinux.o: error: objtool: f+0x3: unsupported"),
+        (
+            "mm/Kconfig:12:error: recursive dependency detected!\n",
+            "mm/Kconfig:12:error: recursive dependency detected!",
+        ),
+        ("Makefile:7: *** missing separator.  Stop.\n", "Makefile:7: *** missing separator.  Stop."),
+        ("/bin/sh: 1: pahole: not found\n", "/bin/sh: 1: pahole: not found"),
+        ("FAILED: load BTF from vmlinux: Invalid argument\n", "FAILED: load BTF from vmlinux: Invalid argument"),
+    ],
+)
+def test_first_error_of_every_tool_is_found(log: str, line: str) -> None:
+    assert found(log) == (line, Ending.ERROR)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ld: warning: vmlinux has a LOAD segment with RWX permissions",
+        "aarch64-linux-gnu-ld: warning: orphan section",
+        ".config:1430:warning: override: NO_HZ_IDLE changes choice state",
+        "mm/Kconfig:3:warning: ignoring unsupported character",
+        "lib/error.c:4:2: warning: unused variable 'error'",
+        "  CC      drivers/edac/ghes_edac.o",
+    ],
+)
+def test_warnings_are_no_errors(line: str) -> None:
+    assert find_failure([line, "mm/a.c:1:1: error: real"]).line == "mm/a.c:1:1: error: real"
+
+
+@pytest.mark.parametrize(
+    ("log", "ending"),
+    [
+        ("mm/a.c:9:1: internal compiler error: in expand\nPlease submit a full bug report", Ending.COMPILER_CRASH),
+        ("gcc: internal compiler error: Segmentation fault signal terminated program cc1", Ending.COMPILER_CRASH),
+        ("PLEASE submit a bug report\nclang-14: error: clang frontend command failed", Ending.COMPILER_CRASH),
+        ("fatal error: error in backend: Cannot select: t5\n", Ending.COMPILER_CRASH),
+        ("gcc: fatal error: Killed signal terminated program cc1\ncompilation terminated.", Ending.NO_MEMORY),
+        ("clang-14: error: unable to execute command: Killed", Ending.NO_MEMORY),
+        ("scripts/link-vmlinux.sh: line 65: 812 done: Killed", Ending.NO_MEMORY),
+        ("cc1: error: out of memory allocating 4096 bytes", Ending.NO_MEMORY),
+        ("ld: final link failed: memory exhausted", Ending.NO_MEMORY),
+        ("mm/a.c:1:2: error: expected ';'", Ending.ERROR),
+    ],
+)  # fmt: skip
+def test_crash_of_the_compiler_and_want_of_memory_are_told_apart(log: str, ending: Ending) -> None:
+    failure = find_failure(log.splitlines())
+    assert failure.ending is ending
+    assert failure.line
+
+
+def test_excerpt_has_the_lines_around_the_error() -> None:
+    excerpt = find_failure(["x" * 50] * 100 + GCC.splitlines() + ["y" * 50] * 100).excerpt
+    assert "In function 'do_anonymous_page'" in excerpt
+    assert "|         ^~~~" in excerpt
+    assert excerpt.count("x" * 50) < 10
+    assert excerpt.count("y" * 50) < 15
+
+
+def test_lines_of_megabytes_and_empty_logs_are_read_as_well(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"a" * 3_000_000 + b"\nmm/a.c:1:1: error: far below " + b"e" * 10_000 + b"\n" + b"z\xff\0" * 9000)
+    failure = failure_of_file(log)
+    assert failure.line.startswith("mm/a.c:1:1: error: far below ee")
+    assert len(failure.excerpt) <= LONGEST_EXCERPT
+    log.write_bytes(b"")
+    assert failure_of_file(log, start=500).line == ""
+
+
+@given(st.text(max_size=600))
+def test_any_log_can_be_read(log: str) -> None:
+    failure = find_failure(log.split("\n"))
+    assert len(failure.excerpt) <= LONGEST_EXCERPT
+
+
+def failing_tree(words: str) -> dict[str, str]:
+    broken = MAKEFILE.replace(
+        "\t@cp $(O)/vmlinux $(O)/arch/x86", f"\t@echo '{words}'; false\n\t@cp $(O)/vmlinux $(O)/arch/x86"
+    )
+    return {"Makefile": broken}  # fmt: skip
+
+
+def test_compiler_crash_is_called_so_and_is_the_kernels_failure(tmp_path: Path) -> None:
+    outcome = small_build(tmp_path, failing_tree("mm/a.c:9:1: internal compiler error: in expand"))
+    assert outcome.outcome == "failed"
+    assert outcome.reason == "the compiler crashed: mm/a.c:9:1: internal compiler error: in expand"
+
+
+@pytest.mark.parametrize(("kills", "outcome"), [([3, 3], "failed"), ([3, 4], "infrastructure")])
+def test_want_of_memory_is_the_builders_fault_only_where_the_host_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: list[int], outcome: str
+) -> None:
+    # Three steps of the configuration, and the one that fails, before and after.
+    counted = iter([kills[0]] * 4 + [kills[1]])
+    monkeypatch.setattr(maker, "_oom_kills", lambda: next(counted))
+    found = small_build(tmp_path, failing_tree("gcc: fatal error: Killed signal terminated program cc1"))
+    assert found.outcome == outcome
+    assert "Killed signal terminated program cc1" in found.reason
+
+
+def test_error_of_an_earlier_step_is_not_that_of_the_one_that_failed(tmp_path: Path) -> None:
+    tree = failing_tree("mm/a.c:1:1: error: the real one")
+    tree["Makefile"] = tree["Makefile"].replace("allnoconfig:\n", "allnoconfig:\n\t@echo 'x.c:1:1: error: harmless'\n")
+    outcome = small_build(tmp_path, tree)
+    assert outcome.reason == "mm/a.c:1:1: error: the real one"
+    assert "the real one" in outcome.first_error
+    assert "harmless" not in outcome.first_error

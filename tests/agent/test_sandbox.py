@@ -1,0 +1,185 @@
+"""Other people's code in the sandbox: what it tries, and what it takes. The whole table: `make bench-sandbox`."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tidemark_agent import sandbox
+from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.guarding import cgroup
+from tidemark_agent.guarding.orders import Orders
+from tidemark_agent.guarding.seccomp import filter_program, has_filter
+from tidemark_agent.limits import MIB, Limits
+from tidemark_agent.process import Finished, run
+from tidemark_agent.removal import remove_tree
+from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox, sandbox_trouble
+
+from bench.sandbox import attempts, flooded
+from bench.sandbox_floods import FLOODS
+from bench.sandbox_host import Host, hostile_host
+
+FLOODS_BY_NAME = {flood.name: flood for flood in FLOODS}
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    with hostile_host(tmp_path) as found:
+        yield found
+
+
+def limited(script: str, folder: Path, limits: Limits, *, timeout: float = 30.0) -> Finished:
+    """Run a Python program outside of any sandbox, but within limits."""
+    words = [sys.executable, "-c", f"import os, time\n{script}"]
+    return run(words, output=folder / "out", timeout=timeout, stop=threading.Event(), limits=limits, directory=folder)
+
+
+@pytest.mark.real
+def test_build_that_tries_every_way_out_finds_none(host: Host) -> None:
+    rows = attempts(host)
+    assert [row for row in rows if row[2] != "held"] == []
+    assert len(rows) > 40
+
+
+def test_build_of_a_watched_tree_may_fill_the_compiler_cache_and_no_more(host: Host) -> None:
+    got = {name for name, _, verdict in attempts(host, series=False) if verdict != "held"}
+    assert got == {"write to compiler cache of watched trees", "files on the host"}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["fork bomb", "leaves traps and a daemon"])
+def test_build_that_takes_too_much_ends_for_that_reason_and_leaves_nothing(host: Host, name: str) -> None:
+    _, ended, verdict = flooded(host, FLOODS_BY_NAME[name])
+    assert verdict == "held", ended
+
+
+def test_number_of_processes_is_held_outside_of_a_sandbox_too(tmp_path: Path) -> None:
+    script = "for _ in range(7):\n    try: os.fork()\n    except OSError: pass\ntime.sleep(60)"
+    done = limited(script, tmp_path, Limits(processes=20, memory_bytes=1 << 30))
+    assert "processes and threads" in done.over
+    assert done.seconds < 20
+    assert not done.over_is_ours
+
+
+def test_memory_of_all_processes_together_is_held(tmp_path: Path) -> None:
+    script = "for _ in range(2): os.fork()\nx = bytearray(b'x' * (40 << 20))\ntime.sleep(60)"
+    done = limited(script, tmp_path, Limits(memory_bytes=100 * MIB, processes=50))
+    assert "of memory" in done.over
+
+
+def test_one_process_gets_no_more_memory_than_all_may_have(tmp_path: Path) -> None:
+    done = limited("bytearray(300 << 20)", tmp_path, Limits(memory_bytes=200 * MIB))
+    assert (done.code, done.over) == (1, "")
+    assert "MemoryError" in (tmp_path / "out").read_text()
+
+
+def test_processor_time_of_a_process_is_held(tmp_path: Path) -> None:
+    assert limited("while True: pass", tmp_path, Limits(cpu_seconds=1)).code == 128 + 9
+
+
+def test_disk_is_held_and_files_of_others_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    limits = Limits(disk_bytes=8 * MIB, directories=(tmp_path / "own",))
+    elsewhere = "open('big', 'wb').write(b'x' * (40 << 20)); time.sleep(1.2)"
+    assert limited(elsewhere, tmp_path, limits).over == ""
+    inside = "os.chdir('own')\nwhile True: open('f', 'ab').write(b'x' * (1 << 20)); time.sleep(0.01)"
+    assert limited(inside, tmp_path, limits).over == "it takes more than 8 MiB of disk, or too many files"
+
+
+def test_host_without_a_sandbox_refuses_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(sandbox, "_known", [])
+    with pytest.raises(InfrastructureError, match=r"unprivileged_userns_clone.*No permissions.*builders\.md"):
+        require_sandbox(tmp_path, threading.Event())
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert "install the package bubblewrap" in sandbox_trouble(tmp_path, threading.Event())
+
+
+def test_sandbox_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "_known", [])
+    assert sandbox_trouble(tmp_path, threading.Event()) == ""
+    monkeypatch.setattr(sandbox, "capture", lambda *_, **__: pytest.fail("tried again"))
+    assert sandbox_trouble(tmp_path, threading.Event()) == ""
+
+
+def test_sandboxed_program_has_three_descriptors_and_no_token_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_TOKEN", "hush")
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    script = (
+        "import os; print(sorted(os.listdir('/proc/self/fd'))); print(dict(os.environ), open('/proc/1/environ').read())"
+    )
+    words = Sandbox(binds=(Bind(tmp_path, "/here"),), environment={"PATH": "/usr/bin"}).wrap(["python3", "-c", script])
+    run(words, output=tmp_path / "out", timeout=30, stop=threading.Event(), limits=Limits(processes=100))
+    os.close(reading)
+    os.close(writing)
+    said = (tmp_path / "out").read_text()
+    assert said.startswith("['0', '1', '2', '3']")  # The last one is that of listdir itself.
+    assert "hush" not in said
+
+
+def test_filter_of_system_calls_exists_for_both_architectures() -> None:
+    for machine in ("x86_64", "aarch64"):
+        program = filter_program(machine)
+        assert has_filter(machine)
+        assert len(program) % 8 == 0
+        assert len(program) // 8 < 256
+    assert not has_filter("riscv64")
+
+
+def test_tree_deeper_than_any_path_is_deleted(tmp_path: Path) -> None:
+    script = "import os\nfor _ in range(60): os.mkdir('d' * 99); os.chdir('d' * 99)\nopen('f', 'w')\nos.chmod('.', 0)"
+    (tmp_path / "deep").mkdir()
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path / "deep", check=True)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "deep/link").symlink_to(tmp_path / "kept")
+    remove_tree(tmp_path / "deep")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_guard_that_watches_lets_a_quick_program_end_at_once(tmp_path: Path) -> None:
+    started = time.monotonic()
+    assert limited("", tmp_path, Limits(processes=100, memory_bytes=1 << 30)).code == 0
+    assert time.monotonic() - started < 5
+
+
+def test_build_gets_a_group_of_its_own_where_the_kernel_lets_the_agent_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the leaf in which the agent sits. (Files in place of the kernel's; no group is made on this host.)"""
+    monkeypatch.setattr(cgroup, "_MOUNT", str(tmp_path))
+    monkeypatch.setattr(cgroup, "_path_of", lambda _pid, controller="0::": "/unit/agent" if controller == "0::" else "")
+    monkeypatch.setattr(cgroup, "_OLD_PIDS", str(tmp_path / "none"))
+    (tmp_path / "unit/agent").mkdir(parents=True)
+    path = tmp_path / f"unit/tidemark-{os.getpid()}"
+    orders = Orders(["lifeline=0", "report=0", f"memory={64 * MIB}", "processes=99", "--", "true"])
+    (tmp_path / "unit/cgroup.subtree_control").write_text("pids\n")
+    assert cgroup.own_group(orders).path == ""
+    (tmp_path / "unit/cgroup.subtree_control").write_text("memory pids\n")
+    real_mkdir = Path.mkdir
+
+    def mkdir(folder: Path, *words: Any, **options: Any) -> None:
+        real_mkdir(folder, *words, **options)
+        if folder == path:
+            for name in ("memory.max", "pids.max", "memory.events", "pids.events"):
+                (folder / name).write_text("")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    group = cgroup.own_group(orders)
+    assert (group.path, group.counts_processes) == (str(path), True)
+    assert [(path / name).read_text() for name in ("memory.max", "pids.max")] == [str(64 * MIB), "99"]
+    assert group.look(orders) is None
+    (path / "memory.events").write_text("max 3\noom_kill 1\n")
+    over = group.look(orders)
+    assert over is not None
+    assert "64 MiB of memory" in over.reason

@@ -1,0 +1,41 @@
+"""What these tests look at."""
+
+from server.lab import attempts, rounds
+from server.lab.dispatch.base import Observed, Work
+from server.lab.models import Attempt, JenkinsRun
+from tests.lab.worlds import JenkinsWorld, new_work, starts, until
+
+MACHINE = "vm-haswell"
+AGENT = "agent-one"
+
+
+def defined(world: JenkinsWorld, boot_driver: str) -> Attempt:
+    attempt, _ = new_work(MACHINE, boot_driver=boot_driver)
+    world.define()
+    return attempt
+
+
+def fresh(attempt: Attempt) -> Attempt:
+    return Attempt.objects.select_related("build", "session__machine", "session__series").get(pk=attempt.pk)
+
+
+def work_of(attempt: Attempt) -> Work:
+    return attempts.work_of(fresh(attempt))
+
+
+def seen(world: JenkinsWorld, attempt: Attempt) -> Observed:
+    return world.port.look([work_of(attempt)]).works[attempt.key].observed
+
+
+def run_of(attempt: Attempt) -> JenkinsRun:
+    return JenkinsRun.objects.get(attempt=attempt)
+
+
+def started(world: JenkinsWorld, attempt: Attempt) -> None:
+    """Submitted by rounds, and its program runs."""
+    until(lambda: rounds.reconcile_attempts() and starts(world, attempt.key) > 0)
+    until(lambda: seen(world, attempt) is Observed.ALIVE)
+
+
+def posts(world: JenkinsWorld) -> int:
+    return sum(logged.method == "POST" and "buildWithParameters" in logged.path for logged in world.server.requests)

@@ -1,0 +1,67 @@
+"""Tokens, jobs and nodes that only a person can mend."""
+
+from datetime import timedelta
+
+import pytest
+
+from server.lab import rounds
+from server.lab.dispatch.base import Observed
+from server.lab.dispatch.jenkins import alarms
+from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsJob
+from tests.jenkins.adapter.looking import MACHINE, fresh, posts, run_of, seen, started, work_of
+from tests.lab.worlds import JenkinsWorld, until
+
+pytestmark = pytest.mark.django_db
+
+
+def test_refused_token_is_an_alarm_with_one_probe_a_minute(
+    world: JenkinsWorld, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(world, attempt)
+    world.server.expire_token()
+    assert not rounds.reconcile_attempts()
+    row = JenkinsController.objects.get()
+    assert "Renew the token" in row.alarm
+    assert row.alarm_since is not None
+    sent = len(world.server.requests)
+    for _ in range(3):
+        assert not rounds.reconcile_attempts()
+    assert len(world.server.requests) == sent, "nothing is sent while the alarm stands"
+    world.token_file.write_text(world.server.renew_token())
+    monkeypatch.setattr(alarms, "_PROBE_EVERY", timedelta())
+    assert rounds.reconcile_attempts()
+    row.refresh_from_db()
+    assert not row.alarm
+    assert not row.alarm_since
+    assert fresh(attempt).state == AttemptState.QUEUED
+
+
+def test_job_that_somebody_edited_gets_nothing_triggered(world: JenkinsWorld, attempt: Attempt) -> None:
+    job = f"tidemark-session-{MACHINE}"
+    world.server.edit_job(job)
+    rounds.reconcile_attempts()
+    assert posts(world) == 0
+    assert job in JenkinsJob.objects.get().problem
+    assert "nothing is triggered" in fresh(attempt).reason
+    del world.server.controller.jobs[job]
+    JenkinsJob.objects.all().delete()
+    world.define()
+    started(world, attempt)
+
+
+def test_job_that_is_missing_is_named(world: JenkinsWorld, attempt: Attempt) -> None:
+    del world.server.controller.jobs[f"tidemark-session-{MACHINE}"]
+    rounds.reconcile_attempts()
+    assert "jenkins_apply" in fresh(attempt).reason
+    assert posts(world) == 0
+
+
+def test_node_that_is_not_there_is_told_and_its_work_waits(world: JenkinsWorld, attempt: Attempt) -> None:
+    world.server.remove_node(MACHINE)
+    look = world.port.look([work_of(attempt)])
+    assert not look.hosts[MACHINE].connected
+    assert MACHINE in look.hosts[MACHINE].detail
+    rounds.reconcile_attempts()
+    until(lambda: seen(world, attempt) is Observed.WAITING)
+    assert run_of(attempt).stuck
+    assert run_of(attempt).why

@@ -1,0 +1,44 @@
+"""More than one build of a key."""
+
+import pytest
+
+from server.core.errors import DomainError
+from server.lab import attempts, rounds
+from server.lab.dispatch.base import Observed
+from server.lab.models import Attempt, AttemptState
+from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started, work_of
+from tests.lab.worlds import JenkinsWorld, let_end, starts, until
+
+pytestmark = pytest.mark.django_db
+
+
+def test_second_build_of_a_key_is_shown_and_refused(world: JenkinsWorld, attempt: Attempt) -> None:
+    world.server.node(MACHINE).executors = 2
+    started(world, attempt)
+    world.server.start_twice(attempt.key)
+    until(lambda: starts(world, attempt.key) == 2)
+    rounds.reconcile_attempts()
+    first = run_of(attempt).number
+    sighting = world.port.look([work_of(attempt)]).works[attempt.key]
+    assert sighting.observed is Observed.ALIVE
+    assert "also started as build" in run_of(attempt).why
+    attempts.claim_attempt(fresh(attempt), AGENT, job=run_of(attempt).job, number=first, node=MACHINE)
+    with pytest.raises(DomainError) as raised:
+        attempts.claim_attempt(fresh(attempt), "agent-two", job=run_of(attempt).job, number=2, node=MACHINE)
+    assert raised.value.code == "superseded"
+    assert run_of(attempt).number == first
+
+
+def test_later_build_that_ends_well_says_nothing_about_the_claimed_one(world: JenkinsWorld, attempt: Attempt) -> None:
+    world.server.node(MACHINE).executors = 2
+    started(world, attempt)
+    attempts.claim_attempt(fresh(attempt), AGENT, job=run_of(attempt).job, number=run_of(attempt).number, node=MACHINE)
+    world.server.kill_agent(MACHINE, back_after=0.05)
+    until(lambda: seen(world, attempt) is Observed.LEFT)
+    let_end(world, attempt.key)
+    world.server.start_twice(attempt.key)
+    until(lambda: len(world.server.builds_of(attempt.key)) == 2 and not world.server.builds_of(attempt.key)[1].building)
+    assert world.server.builds_of(attempt.key)[1].result == "SUCCESS"
+    assert seen(world, attempt) is Observed.LEFT
+    rounds.reconcile_attempts()
+    assert fresh(attempt).state == AttemptState.RUNNING, "its lease holds"

@@ -1,0 +1,38 @@
+"""The service's waits, shortened: minutes become seconds, and which one is longer than which stays."""
+
+import importlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+LEASE_SECONDS = 3
+TIMEOUT_SECONDS = 1.5
+_LAB = "server.lab"
+_JENKINS = "server.lab.dispatch.jenkins"
+_CHANGES: tuple[tuple[str, str, Any], ...] = (
+    (f"{_LAB}.reconciling", "_START_GRACE", timedelta(seconds=1)),
+    (f"{_LAB}.reconciling", "_SILENT_LEASES", 3),
+    (f"{_LAB}.reconciling", "_AWAY_LEASES", 2),
+    (f"{_LAB}.works", "_TAKE_WITHIN", timedelta(seconds=4)),
+    (f"{_LAB}.works", "_CLAIM_WITHIN", timedelta(seconds=20)),
+    (f"{_LAB}.recovery", "RETURN_WITHIN", timedelta(seconds=3)),
+    (f"{_LAB}.recovery", "BACK_AFTER_POWER_CYCLE", timedelta(seconds=6)),
+    (f"{_LAB}.scheduling.backoff", "LONGEST_WAIT_SECONDS", 0.5),
+    # These bound how long a round may take, for the controller's sake: here they would only make the work come later.
+    (f"{_LAB}.rounds", "_ROUND_SECONDS", 3.0),
+    (f"{_JENKINS}.nodes", "_SECONDS", 3.0),
+    (f"{_JENKINS}.matching", "_UNKNOWN_SECONDS", 0.6),
+    (f"{_JENKINS}.matching", "_MISSED_SECONDS", 2.0),
+    (f"{_JENKINS}.ladder", "_STOP_PATIENCE", timedelta(seconds=2)),
+    (f"{_JENKINS}.rate", "_INTERVAL", timedelta(seconds=1 / 200)),
+    (f"{_JENKINS}.rate", "_ROOM", timedelta(seconds=50 / 200)),
+)
+
+
+def quicken(change: Callable[[object, str, Any], None] = setattr) -> None:
+    """Shorten them in this process. A name that is not there any more is an error, so that none is missed."""
+    for module, name, value in _CHANGES:
+        found = importlib.import_module(module)
+        if not hasattr(found, name):
+            raise AttributeError(f"{module}.{name}")
+        change(found, name, value)

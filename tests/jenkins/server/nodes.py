@@ -1,0 +1,178 @@
+"""Nodes and their agents, and how they are shown."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+from xml.sax.saxutils import escape
+
+from tests.jenkins.server import config_xml
+from tests.jenkins.server.tree import Exported
+
+if TYPE_CHECKING:
+    from tests.jenkins.server.builds import Build
+    from tests.jenkins.server.controller import Controller
+
+_MONITORS = (
+    "SwapSpaceMonitor",
+    "TemporarySpaceMonitor",
+    "DiskSpaceMonitor",
+    "ArchitectureMonitor",
+    "ResponseTimeMonitor",
+    "ClockMonitor",
+)
+_CONFIG = """<?xml version="1.1" encoding="UTF-8"?>
+<slave>
+  <name>{name}</name>
+  <description>{description}</description>
+  <remoteFS>{remote_fs}</remoteFS>
+  <numExecutors>{executors}</numExecutors>
+  <mode>{mode}</mode>
+  <retentionStrategy class="hudson.slaves.RetentionStrategy$Always"/>
+  <launcher class="hudson.slaves.JNLPLauncher">
+    <workDirSettings>
+      <disabled>false</disabled>
+      <internalDir>remoting</internalDir>
+      <failIfWorkDirIsMissing>false</failIfWorkDirIsMissing>
+    </workDirSettings>
+    <webSocket>true</webSocket>
+  </launcher>
+  <label>{label}</label>
+  <nodeProperties/>
+</slave>"""
+
+
+@dataclass
+class Mark:
+    """An operator's (or our) mark: temporarily offline."""
+
+    user: str
+    message: str
+    since: int
+
+
+@dataclass
+class Node(Exported):
+    """One inbound agent's node. The agent is played by this server: `connected` says whether it is there."""
+
+    controller: "Controller"
+    name: str
+    words: list[str] = field(default_factory=list)
+    executors: int = 1
+    exclusive: bool = True
+    description: str = ""
+    remote_fs: str = ""
+    secret: str = field(default_factory=lambda: secrets.token_hex(32))
+    connected: bool = False
+    # When its channel broke; None: it never came or is there.
+    broken: int | None = None
+    mark: Mark | None = None
+    frozen_at: float | None = None
+    # Monotonic moment at which the agent reconnects by itself.
+    back_at: float | None = None
+    # What the agents' environment adds for programs: where the service is, tokens of tests.
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> list[str]:
+        return [*self.words, self.name] if self.name not in self.words else self.words
+
+    @property
+    def offline(self) -> bool:
+        return not self.connected or self.mark is not None
+
+    def running(self) -> "list[Build]":
+        return self.controller.running_on(self)
+
+    def has_room(self) -> bool:
+        return not self.offline and len(self.running()) < self.executors
+
+    def config(self) -> str:
+        return _CONFIG.format(
+            name=escape(self.name),
+            description=escape(self.description),
+            remote_fs=escape(self.remote_fs),
+            executors=self.executors,
+            mode="EXCLUSIVE" if self.exclusive else "NORMAL",
+            label=escape(" ".join(self.words)),
+        )
+
+    def configure(self, xml: str) -> None:
+        """Raises config_xml.ConfigError."""
+        root = config_xml.read(xml)
+        self.words = (root.findtext("label") or "").split()
+        self.executors = int(root.findtext("numExecutors") or 1)
+        self.exclusive = root.findtext("mode") == "EXCLUSIVE"
+        self.description = root.findtext("description") or ""
+        self.remote_fs = root.findtext("remoteFS") or ""
+
+    SHORT: ClassVar[Sequence[str]] = ("displayName",)
+
+    def _cause(self) -> Mapping[str, object] | None:
+        if self.mark is not None:
+            return {
+                "_class": "hudson.slaves.OfflineCause$UserCause",
+                "timestamp": self.mark.since,
+                "description": f"Disconnected by {self.mark.user} : {self.mark.message}",
+            }
+        if self.broken is not None and not self.connected:
+            return {"_class": "hudson.slaves.OfflineCause$ChannelTermination", "timestamp": self.broken}
+        return None
+
+    def _reason(self) -> str:
+        if self.mark is not None:
+            return self.mark.message
+        return "Connection was broken" if self.broken is not None and not self.connected else ""
+
+    def exported(self) -> Mapping[str, object]:
+        running = self.running()
+        executors: list[Mapping[str, object]] = [
+            {"currentExecutable": build, "idle": build is None, "progress": _progress(build), "number": index}
+            for index, build in enumerate([*running, *[None] * (self.executors - len(running))])
+        ]
+        return {
+            "_class": "hudson.slaves.SlaveComputer",
+            "absoluteRemotePath": self.remote_fs if self.connected else None,
+            "assignedLabels": [{"name": label} for label in self.labels],
+            "description": self.description,
+            "displayName": self.name,
+            "executors": executors,
+            "idle": not running,
+            "jnlpAgent": True,
+            "launchSupported": False,
+            "manualLaunchAllowed": True,
+            "monitorData": {f"hudson.node_monitors.{name}": None for name in _MONITORS},
+            "numExecutors": self.executors,
+            "offline": self.offline,
+            "offlineCause": self._cause(),
+            "offlineCauseReason": self._reason(),
+            "temporarilyOffline": self.mark is not None,
+        }
+
+
+class BuiltIn(Exported):
+    """The controller's own node, which has no executor here."""
+
+    SHORT: ClassVar[Sequence[str]] = ("displayName",)
+
+    def exported(self) -> Mapping[str, object]:
+        return {
+            "_class": "hudson.model.Hudson$MasterComputer",
+            "assignedLabels": [{"name": "built-in"}],
+            "displayName": "Built-In Node",
+            "executors": [],
+            "idle": True,
+            "monitorData": {f"hudson.node_monitors.{name}": None for name in _MONITORS},
+            "numExecutors": 0,
+            "offline": False,
+            "offlineCause": None,
+            "offlineCauseReason": "",
+            "temporarilyOffline": False,
+        }
+
+
+def _progress(build: "Build | None") -> int:
+    if build is None:
+        return -1
+    estimate = build.job.estimate()
+    return min(99, (build.job.controller.now() - build.started) * 100 // estimate) if estimate > 0 else -1

@@ -1,0 +1,168 @@
+"""What dispatchers dispatch into, for tests that hold for each of them: real programs, started by real adapters."""
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_django.fixtures import Settings
+
+from server.lab.dispatch.base import Dispatcher, Kind, Work
+from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
+from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.client_wire import Wire
+from server.lab.dispatch.jenkins.definitions import wanted
+from server.lab.dispatch.local import LocalDispatcher, stop_agents
+from server.lab.models import Attempt, AttemptState, Session
+from server.lab.works import work_of
+from tests.builders import build_machine, build_series, build_session
+from tests.jenkins.server import JenkinsServer
+from tests.jenkins.server.jobs import make
+
+# Takes its lock as an agent does, says that it runs, and goes on until it is told to end.
+STAND_IN = """#!{python}
+import fcntl, os, pathlib, signal, sys, time
+folder, key = pathlib.Path({folder!r}), sys.argv[2]
+options = dict(zip(sys.argv[3::2], sys.argv[4::2]))
+if "--state-dir" in options:
+    lock = open(os.path.join(options["--state-dir"], key + ".lock"), "a+")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
+if (folder / "stubborn").exists():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with (folder / ("starts-" + key)).open("a") as file:
+    file.write(str(os.getpid()) + "\\n")
+deadline = time.monotonic() + 30
+while not (folder / ("end-" + key)).exists() and time.monotonic() < deadline:
+    time.sleep(0.02)
+"""
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} seconds in vain"
+        time.sleep(0.02)
+
+
+class World(Protocol):
+    """One adapter and what it starts programs on."""
+
+    port: Dispatcher
+    folder: Path
+
+    def cut(self) -> None:
+        """The outside does not take work any more."""
+
+    def mend(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def write_stand_in(folder: Path) -> Path:
+    path = folder / "stand-in"
+    path.write_text(STAND_IN.format(python=sys.executable, folder=str(folder)))
+    path.chmod(0o755)
+    return path
+
+
+def starts(world: World, key: str) -> int:
+    """How often a program was started for this key."""
+    file = world.folder / f"starts-{key}"
+    return len(file.read_text().split()) if file.exists() else 0
+
+
+def let_end(world: World, key: str) -> None:
+    (world.folder / f"end-{key}").touch()
+
+
+def new_work(machine: str = "vm-haswell", **fields: Any) -> tuple[Attempt, Work]:
+    """An attempt at a session, committed and not handed over."""
+    session: Session = build_session(build_series(), build_machine(machine, **fields), state="dispatched")
+    attempt = Attempt.objects.create(
+        key=f"session-{session.pk}-1",
+        number=1,
+        session=session,
+        machine=session.machine,
+        adapter="any",
+        slots=1,
+        state=AttemptState.SUBMITTING,
+    )
+    work = work_of(attempt)
+    assert work.kind is Kind.SESSION
+    return attempt, work
+
+
+class LocalWorld:
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self.settings = folder, settings
+        self.port: Dispatcher = LocalDispatcher()
+        self.mend()
+
+    def cut(self) -> None:
+        self.settings.LOCAL_AGENT = str(self.folder / "nowhere")
+
+    def mend(self) -> None:
+        self.settings.LOCAL_AGENT = str(write_stand_in(self.folder))
+
+    def close(self) -> None:
+        end_all(self.folder)
+        stop_agents()
+
+
+class JenkinsWorld:
+    """A controller that knows all machines and builders of the lab as they are when `define` is called."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        settings.JENKINS_AGENT = str(write_stand_in(folder))
+        settings.DISPATCHER = "jenkins"
+        self.server = JenkinsServer()
+        settings.JENKINS_URL = self.server.url
+        self.token_file = folder / "token"
+        self.token_file.write_text(self.server.token)
+        self.client = self.new_client()
+        self.port: Dispatcher = JenkinsDispatcher(self.client)
+
+    def new_client(self, seconds: float = 2.0) -> JenkinsClient:
+        """A connection without a rate limit, so that tests are quick."""
+        return JenkinsClient(Wire(self.server.url, self.server.user, self.token_file, seconds=seconds), "tidemark-")
+
+    def define(self) -> None:
+        """What jenkins_apply does."""
+        definitions = wanted()
+        for node in definitions.nodes.values():
+            if node.name not in self.server.controller.nodes:
+                self.server.add_node(node.name, node.labels, executors=node.executors)
+        for job in definitions.jobs.values():
+            if job.name not in self.server.controller.jobs:
+                self.server.controller.jobs[job.name] = make(self.server.controller, job.name, job.xml)
+
+    def cut(self) -> None:
+        self.server.cut_network("refuse")
+
+    def mend(self) -> None:
+        self.server.restore_network()
+
+    def close(self) -> None:
+        end_all(self.folder)
+        self.client.close()
+        self.server.close()
+
+
+def end_all(folder: Path) -> None:
+    """Let every stand-in end, those that ignore SIGTERM included."""
+    for file in folder.glob("starts-*"):
+        (folder / file.name.replace("starts-", "end-")).touch()
+    for pid in (int(line) for file in folder.glob("starts-*") for line in file.read_text().split()):
+        until(lambda pid=pid: not _lives(pid, folder), seconds=5)  # type: ignore[misc]  # (a default binds the pid)
+
+
+def _lives(pid: int, folder: Path) -> bool:
+    try:
+        return str(folder / "stand-in").encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
