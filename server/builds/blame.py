@@ -84,7 +84,7 @@ def error_file(build: Build) -> str:
 
 
 def same_code(base: Build, patched: Build) -> bool:
-    """Whether both kernels run the same instructions: measuring them against each other can show only noise.
+    """Whether both kernels run the same instructions; only those of one build are known to have the same data, too.
 
     Kernels of which either has no text hash, having been built by an older agent, count as different.
     """

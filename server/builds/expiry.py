@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from server.builds.models import Artifact, Build, BuildState
 from server.builds.nameless import nameless_files
 from server.builds.removal import LARGE_KINDS, expire_build, forget_artifact, remove_files
-from server.builds.selectors import touch_builds
+from server.builds.selectors import USE_GRAIN, touch_builds
 from server.core import clock
 from server.core.locks import advisory_lock
 
@@ -63,8 +63,9 @@ def _due(in_use: Collection[int]) -> Iterator[Removal]:
 
 
 def _expirable(in_use: Collection[int]) -> QuerySet[Build]:
-    """Built kernels that may go, those used longest ago first."""
-    rows = Build.objects.filter(state=BuildState.BUILT, pinned=False).exclude(pk__in=list(in_use))
+    """Built kernels that may go, those used longest ago first. Whoever wanted one just now is not in `in_use` yet."""
+    fresh = Q(used_at__gte=clock.now() - USE_GRAIN)
+    rows = Build.objects.filter(state=BuildState.BUILT, pinned=False).exclude(pk__in=list(in_use)).exclude(fresh)
     large = Q(artifacts__kind__in=LARGE_KINDS, artifacts__removed_at=None)
     return (
         rows.annotate(large=Coalesce(Sum("artifacts__size", filter=large), 0))

@@ -1,8 +1,10 @@
 """Reading files of builds: each is hashed on its way, and nobody gets a whole file of wrong bytes."""
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from server.builds.stores import artifact_store
 from server.core.errors import DomainError
@@ -36,7 +38,7 @@ def open_artifact(sha256: str) -> ArtifactStream:
     def pieces() -> Iterator[bytes]:
         digest, held = hashlib.sha256(), b""
         with stream:
-            while piece := stream.read(_CHUNK):
+            while piece := _read(stream, sha256):
                 digest.update(piece)
                 if held:
                     yield held
@@ -46,6 +48,16 @@ def open_artifact(sha256: str) -> ArtifactStream:
         yield held
 
     return ArtifactStream(found.size, pieces())
+
+
+def _read(stream: BinaryIO, sha256: str) -> bytes:
+    """The next piece; a disk that cannot give it back has lost it."""
+    try:
+        return stream.read(_CHUNK)
+    except OSError as error:
+        if error.errno == errno.EIO:
+            raise DomainError("damaged", f"artifact {sha256} is damaged: {error.strerror}") from error
+        raise DomainError("store-away", f"the store of artifacts: {error}", permanent=False) from error
 
 
 def is_whole(sha256: str) -> bool:

@@ -5,7 +5,7 @@ store finds. A file that two builds share goes with the last of them.
 """
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
@@ -24,17 +24,23 @@ _YOUNG = timedelta(hours=1)
 
 
 def expire_build(build: Build, reason: str) -> int:
-    """Take away the large files of a build; returns how many bytes of the store that freed.
+    """Take away the large files of a build that nobody uses; returns how many bytes of the store that freed.
 
-    Nothing happens, and 0 is returned, if the build is not BUILT any more.
+    Nothing happens, and 0 is returned, if the build is not BUILT any more, or was pinned, wanted or used since this
+    object was read: a sweep takes minutes.
     """
-    return remove_files(mark_expired(build.pk, reason))
+    return remove_files(mark_expired(build.pk, reason, unused_since=build.used_at or clock.now()))
 
 
-def mark_expired(build_id: int, reason: str) -> list[str]:
-    """Say in the rows that a build has expired and its large files are gone; returns their names, to be removed."""
+def mark_expired(build_id: int, reason: str, *, unused_since: datetime | None = None) -> list[str]:
+    """Say in the rows that a build has expired and its large files are gone; returns their names, to be removed.
+
+    With `unused_since` only if nobody has pinned it, and nobody has used it after that moment.
+    """
     with transaction.atomic():
         build = Build.objects.select_for_update(of=("self",)).get(pk=build_id)
+        if unused_since is not None and (build.pinned or (build.used_at and build.used_at > unused_since)):
+            return []
         if build.state != BuildState.BUILT or not build.advance(BuildState.EXPIRED, reason):
             return []
         files = build.artifacts.filter(kind__in=LARGE_KINDS, removed_at=None)
@@ -45,7 +51,9 @@ def mark_expired(build_id: int, reason: str) -> list[str]:
 
 def forget_artifact(artifact: Artifact, reason: str) -> int:
     """Take away one file that is not needed to boot; returns how many bytes of the store that freed."""
-    Artifact.objects.filter(pk=artifact.pk, removed_at=None).update(removed_at=clock.now(), removal=reason[:200])
+    # By its name, too: a build that was made again meanwhile has another file in this row.
+    row = Artifact.objects.filter(pk=artifact.pk, sha256=artifact.sha256, removed_at=None)
+    row.update(removed_at=clock.now(), removal=reason[:200])
     return remove_files([artifact.sha256])
 
 

@@ -9,18 +9,18 @@ from server.builds.models import Build
 from server.core import clock
 
 # Written once an hour at most: what is read every few seconds need not be written as often.
-_USE_GRAIN = timedelta(hours=1)
+USE_GRAIN = timedelta(hours=1)
 
 
 def is_fresh(build: Build) -> bool:
     """Whether its use was noted within the hour, as this object was read."""
-    return build.used_at is not None and build.used_at > clock.now() - _USE_GRAIN
+    return build.used_at is not None and build.used_at > clock.now() - USE_GRAIN
 
 
 def touch_builds(ids: Collection[int]) -> int:
     """Note that these builds were used now, so that their files stay; returns how many rows were written."""
     moment = clock.now()
-    stale = Q(used_at=None) | Q(used_at__lt=moment - _USE_GRAIN)
+    stale = Q(used_at=None) | Q(used_at__lt=moment - USE_GRAIN)
     return Build.objects.filter(stale, pk__in=ids).update(used_at=moment)
 
 

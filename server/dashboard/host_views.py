@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from django import forms
 from django.contrib.auth.decorators import permission_required
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from server.core.errors import DomainError
+from server.dashboard.host_forms import ActionForm
 from server.dashboard.lab_views import show_builder, show_machine
 from server.dashboard.selectors.host_actions import BUILDER_PERMISSION, MACHINE_PERMISSION, Action
 from server.lab import care
@@ -22,14 +22,8 @@ _DECISIONS: Final[Mapping[Action, Callable[..., None]]] = {
     Action.QUARANTINE: care.quarantine,
     Action.RELEASE: care.release,
     Action.MAINTENANCE: care.maintain,
+    Action.RETIRE: care.retire,
 }
-
-
-class ActionForm(forms.Form):
-    action = forms.ChoiceField(
-        choices=[(action.value, action.value) for action in Action], error_messages={"required": "Say what to do."}
-    )
-    reason = forms.CharField(max_length=500, strip=True, error_messages={"required": "Say why."})
 
 
 @require_POST

@@ -1,5 +1,7 @@
 """What hosts say besides their work: that an attempt has arrived on a machine that boots itself, and that they live."""
 
+from datetime import timedelta
+
 from django.db import transaction
 
 from server.core import clock
@@ -10,6 +12,8 @@ from server.lab.attempts import UNCLAIMED, move_attempt
 from server.lab.hosts import HostHello, follow_attempt, note_hello
 from server.lab.models import Attempt, AttemptState, Builder, JenkinsNode, JenkinsRun, Machine
 from server.lab.works import take_deadline, work_of
+
+_NEWS_AGAIN = timedelta(seconds=10)
 
 
 def arrive(
@@ -71,5 +75,8 @@ def take_hello(*, token: ApiToken, hello: HostHello) -> None:
         return
     if host is None:
         raise DomainError("not-found", f"no {token.scope} {token.subject}")
+    before, seen = (host.state, getattr(host, "safe", None)), host.last_seen_at
     note_hello(host, hello)
-    enqueue("lab.dispatch")
+    # Who says hello again and again, and nothing new, costs one round in that time.
+    if before != (host.state, getattr(host, "safe", None)) or seen is None or clock.now() - seen > _NEWS_AGAIN:
+        enqueue("lab.dispatch")

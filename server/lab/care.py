@@ -2,10 +2,10 @@
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
-from server.lab.attempts import cancel_attempt
-from server.lab.health import plan_health_session
+from server.lab.attempts import cancel_attempt, end_session
+from server.lab.health import open_health_sessions, plan_health_session
 from server.lab.hosts import Health, change_health
-from server.lab.models import Attempt, Builder, Machine, PowerCycle, PowerCycleState, Session
+from server.lab.models import Attempt, Builder, Machine, PowerCycle, PowerCycleState, Session, SessionState
 from server.lab.power import power_trouble, want_power_cycle
 
 Host = Machine | Builder
@@ -18,7 +18,9 @@ def quarantine(host: Host, reason: str, *, actor: str) -> None:
     Whoever quarantines a host does not trust what it does now.
     """
     _change(host, Health.QUARANTINED, reason, actor)
-    _stop_work(host, f"{host.name} was quarantined by {actor}: {reason}")
+    why = f"{host.name} was quarantined by {actor}: {reason}"
+    _call_off_checks(host, why)
+    _stop_work(host, why)
 
 
 def retire(host: Host, reason: str, *, actor: str) -> None:
@@ -88,6 +90,16 @@ def _call_off_power_cycles(host: Host, actor: str) -> None:
     cycles = PowerCycle.objects.filter(machine__name=host.name, state=PowerCycleState.WANTED)
     for cycle in cycles if isinstance(host, Machine) else ():
         cycle.advance(PowerCycleState.CANCELED, f"{actor} took {host.name} into his hands", actor=actor)
+
+
+def _call_off_checks(host: Host, reason: str) -> None:
+    """A check that goes on would only say what nobody asked for: who quarantined the machine has it checked himself."""
+    for session in open_health_sessions().filter(machine__name=host.name) if isinstance(host, Machine) else ():
+        attempt = session.attempts.filter(state__in=Attempt.ACTIVE).first()
+        if attempt is None:
+            end_session(session, SessionState.CANCELED, reason)
+        else:
+            cancel_attempt(attempt, reason)
 
 
 def _stop_work(host: Host, reason: str) -> None:

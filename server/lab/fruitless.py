@@ -8,12 +8,16 @@ MAX_FRUITLESS_ATTEMPTS = 8
 
 
 def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
-    """Attempts for the present cause of a build; of a session those since the last boot that ended with a result."""
+    """Attempts for the present cause of a build; of a session those since the last boot that ended with a result.
+
+    Those that the controller was never asked to begin do not count: a job that is missing over a weekend, or a token
+    that is refused, says nothing about the work.
+    """
+    begun = item.attempts.exclude(jenkins_run__posts=0, agent="")
     if isinstance(item, Build):
-        return item.attempts.filter(trace=item.trace).count()
+        return begun.filter(trace=item.trace).count()
     if isinstance(item, PowerCycle):
-        return item.attempts.count()
+        return begun.count()
     ended = item.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).order_by("-state_since")
     last = ended.values_list("state_since", flat=True).first()
-    attempts = item.attempts.all()
-    return (attempts.filter(created_at__gt=last) if last else attempts).count()
+    return (begun.filter(created_at__gt=last) if last else begun).count()

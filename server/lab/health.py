@@ -9,7 +9,7 @@ from server.builds.models import Build, BuildState
 from server.builds.services import want_build
 from server.core.states import new_trace
 from server.core.tasks import enqueue
-from server.lab.hosts import IN_HANDS, Health, change_health
+from server.lab.hosts import Health, change_health, is_in_hands
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
 from server.lab.planner import boot_order
 from server.sources.measuring import benchmarks_for
@@ -134,8 +134,9 @@ def judge_health(session: Session) -> None:
     """
     if session.purpose != Session.Purpose.HEALTH or session.state not in {SessionState.DONE, SessionState.FAILED}:
         return
-    machine = Machine.objects.select_related("uarch").get(pk=session.machine_id)
-    if machine.health in IN_HANDS:
+    # Held still, so that what a person decides meanwhile comes before or after the conclusion, and is seen by it.
+    machine = Machine.objects.select_for_update(of=("self",)).select_related("uarch").get(pk=session.machine_id)
+    if is_in_hands(machine):
         return
     boots = list(session.boots.order_by("position"))
     trouble = _trouble(session, boots, machine)

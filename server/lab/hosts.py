@@ -64,12 +64,21 @@ def change_health(host: Machine | Builder, health: str, reason: str, *, actor: s
     before = host.health
     if before == health and (reason == host.health_reason or not reason):
         return False
-    if not actor and before in IN_HANDS:
+    if not actor and is_in_hands(host):
         return False
     fields: dict[str, object] = {"health": health, "health_reason": reason}
     if before != health:
         fields["health_since"] = clock.now()
     return _change(host, {"health": before}, fields, f"{_kind(host)}-health", reason, actor=actor)
+
+
+def is_in_hands(host: Machine | Builder) -> bool:
+    """Whether only a person may say how this host is: in maintenance, retired, or quarantined by a person."""
+    if host.health != Health.QUARANTINED:
+        return host.health in IN_HANDS
+    lines = Transition.objects.filter(subject=f"{_kind(host)}-health", subject_id=host.pk, after=Health.QUARANTINED)
+    began = lines.exclude(before=Health.QUARANTINED).order_by("-id").values_list("id", flat=True).first() or 0
+    return lines.filter(id__gte=began).exclude(actor="").exists()
 
 
 def _change(

@@ -2,6 +2,7 @@
 
 import structlog
 from django.db import IntegrityError, transaction
+from django.db.models import Max
 
 from server.builds.models import Build
 from server.lab.hosts import follow_attempt
@@ -25,8 +26,13 @@ def open_attempt(placement: Placement, adapter: str) -> Attempt | None:
 
 def _open(placement: Placement, adapter: str) -> Attempt | None:
     item, host = placement.item, placement.host
-    number = item.attempts.count() + 1
+    # Not their count: a key must never be given out twice, whatever became of older attempts.
+    number = (item.attempts.aggregate(last=Max("number"))["last"] or 0) + 1
     if not item.advance("dispatched", f"attempt {number}"):
+        return None
+    if host is not None and not _still_fits(item, host):
+        transaction.set_rollback(True)
+        log.info("placement_withdrawn", item=str(item), host=host.name)
         return None
     attempt = Attempt.objects.create(
         key=f"{kind_of(item)}-{item.pk}-{number}",
@@ -44,3 +50,15 @@ def _open(placement: Placement, adapter: str) -> Attempt | None:
     ).record_creation()
     follow_attempt(attempt)
     return attempt
+
+
+def _still_fits(item: Build | Session | PowerCycle, host: Builder | Machine) -> bool:
+    """Whether the host is as it was when it was chosen, and still that of the work.
+
+    A round goes on for a while after its decision: a person may have taken the host out of service since, or the sweep
+    given the session to a sister machine. Both are held still until the attempt is committed.
+    """
+    if isinstance(item, Session) and not Session.objects.filter(pk=item.pk, machine=host.pk).exists():
+        return False
+    rows = type(host)._default_manager.select_for_update(of=("self",))
+    return rows.filter(pk=host.pk, enabled=host.enabled, health=host.health).exists()

@@ -8,9 +8,8 @@ from django.db.models import Q
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import Transition
 from server.lab.health import open_health_sessions, plan_health_session
-from server.lab.hosts import Health, State, change_state, mend_states
+from server.lab.hosts import Health, State, change_state, is_in_hands, mend_states
 from server.lab.models import Builder, Machine, PowerCycle, PowerCycleState, Session
 from server.lab.power import end_power_cycle, give_up_machine
 from server.lab.stranded import rescue_stranded
@@ -103,6 +102,4 @@ def _is_due(machine: Machine) -> bool:
     health_sessions = Session.objects.filter(machine=machine, purpose=Session.Purpose.HEALTH)
     if health_sessions.filter(created_at__gt=machine.health_since).exists():
         return False
-    lines = Transition.objects.filter(subject="machine-health", subject_id=machine.pk, after=Health.QUARANTINED)
-    last = lines.exclude(before=Health.QUARANTINED).order_by("-id").first()
-    return last is not None and not last.actor
+    return not is_in_hands(machine)

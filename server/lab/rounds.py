@@ -14,14 +14,16 @@ from server.lab.handing import stop, submit
 from server.lab.holding import hosts_to_hold
 from server.lab.hosts import note_sightings
 from server.lab.models import Attempt, AttemptState
+from server.lab.outages import begin_round, end_round
 from server.lab.reconciling import reconcile
 from server.lab.scheduling import next_placements
 
 log = structlog.get_logger(__name__)
 
-# A round begins nothing new with a controller after this time: with the controller's limit of requests in a second,
-# it is over within half a second, and the next round goes on.
-_ROUND_SECONDS = 0.25
+# After its look a round begins no stopping and handing over again after this time, and as long as that nothing new to
+# place: the next round goes on. With the controller's limit of requests in a second, a round that only places is over
+# within half a second; a look that takes long takes nothing from either.
+_STEPS_SECONDS = 0.2
 
 _Step = Callable[[], None]
 
@@ -30,8 +32,13 @@ class Pace:
     """What is left of a round's time. Every kind of step is done once, however late, so that none starves."""
 
     def __init__(self, *, bounded: bool) -> None:
-        self._ends_at = time.monotonic() + _ROUND_SECONDS if bounded else None
+        self._bounded = bounded
+        self._ends_at: float | None = None
         self.left_over = 0
+
+    def begin(self) -> None:
+        """The time runs from here on."""
+        self._ends_at = time.monotonic() + _STEPS_SECONDS if self._bounded else None
 
     def run(self, steps: list[_Step]) -> None:
         for number, step in enumerate(steps):
@@ -45,8 +52,12 @@ def run_round() -> bool:
     """One round; returns whether it left something for the next that could begin at once."""
     port = dispatcher()
     pace = Pace(bounded=not _is_here(port))
-    if reconcile_attempts(pace):
-        place_work(pace)
+    begin_round(port.name)
+    try:
+        if reconcile_attempts(pace):
+            place_work(pace)
+    finally:
+        end_round(port.name)
     return pace.left_over > 0
 
 
@@ -76,6 +87,7 @@ def reconcile_attempts(pace: Pace | None = None) -> bool:
     except DispatchError as error:
         log.warning("look_failed", code=error.code, error=error.message)
         return False
+    pace.begin()
     note_sightings(look.hosts)
     for attempt in attempts:
         reconcile(attempt, look.works[attempt.key])
@@ -135,6 +147,7 @@ def place_work(pace: Pace | None = None) -> list[Attempt]:
         return place
 
     placements = next_placements(free_slots=_free_slots() if _is_here(port) else None)
+    pace.begin()
     pace.run([step(number) for number in range(len(placements))])
     return placed
 

@@ -12,6 +12,7 @@ from django.db import models, transaction
 from server.builds.loading import LoadedBuilds, load_entry
 from server.core.errors import DomainError
 from server.lab.models import Microarchitecture
+from server.lab.scheduling.builders import is_local_site, local_builder
 from server.lab.site_hosts import save_builder, save_machine
 from server.sources.models import MailingList, Tree
 from server.sources.trees.loading import read_tree, save_tree
@@ -54,6 +55,8 @@ def load_site(path: Path) -> dict[str, int]:
                     name = entry.get("name") or entry.get("address") or "without a name"
                     where = f"{path}: [[{section}]] number {number} ({name})"
                     raise DomainError("bad-site", f"{where}: {_say(error)}") from error
+        if is_local_site():
+            local_builder()
     return {section: len(description.get(section, [])) for section in _SECTIONS}
 
 

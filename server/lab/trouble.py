@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from server.builds.models import Build
 from server.core.errors import DomainError
+from server.core.models import Transition
 from server.lab.hosts import IN_HANDS, Health, State, change_health, change_state, follow_attempt
-from server.lab.models import Attempt, AttemptState, Boot, Builder, Machine, PowerCycle
+from server.lab.models import Attempt, AttemptState, Boot, BootState, Builder, Machine, PowerCycle
 from server.lab.power import give_up_machine, want_power_cycle
+from server.lab.works import is_leased
 from server.sources.models import Series
 
 # Attempts in a row that a host fails, at more than one thing, before it is taken out of service. Two happen by chance
@@ -22,13 +24,13 @@ _OURS = "infrastructure"
 def after_lost(attempt: Attempt, reason: str) -> None:
     """Draw the conclusions from an attempt that was just lost; call it in the transaction of the loss.
 
-    A machine that went away and did not come back is switched off and on. Repeated trouble of one host while others
-    work is a quarantine.
+    A machine that went away and did not come back is switched off and on; one that was heard of within its lease has
+    its time to return, which the sweep watches. Repeated trouble of one host while others work is a quarantine.
     """
     follow_attempt(attempt)
     if attempt.machine_id is not None:
         machine = Machine.objects.get(pk=attempt.machine_id)
-        if machine.state == State.RETURNING:
+        if machine.state == State.RETURNING and not is_leased(attempt):
             fetch_back(machine, f"{attempt.key} lost: {reason}")
         else:
             judge_machine(machine)
@@ -54,14 +56,17 @@ def fetch_back(machine: Machine, reason: str) -> PowerCycle | None:
 def judge_machine(machine: Machine) -> bool:
     """Quarantine a good machine that lost all its latest attempts while others ended theirs; whether it was.
 
-    A kernel under test may well hang a machine: attempts lost while one was booted say nothing about the machine.
+    A kernel under test may well hang a machine, or break what its agent needs: attempts that ended while one was
+    booted say nothing about the machine, unless they ended well.
     """
     if machine.health != Health.GOOD:
         return False
     ended = Attempt.objects.filter(machine=machine, state__in=[AttemptState.DONE, AttemptState.LOST])
     latest = list(ended.filter(created_at__gt=machine.health_since).order_by("-id")[:_LOOKED_AT])
-    under_test = _keys_lost_under_test(latest)
-    row = [attempt for attempt in latest if attempt.key not in under_test][:FAILURES_IN_A_ROW]
+    if sum(map(_failed, latest)) < FAILURES_IN_A_ROW:
+        return False
+    under_test = _keys_ended_under_test(latest)
+    row = [one for one in latest if not _failed(one) or one.key not in under_test][:FAILURES_IN_A_ROW]
     if not _all_failed(row) or len({attempt.session_id for attempt in row}) < _LEAST_WORKS:
         return False
     others = Attempt.objects.exclude(machine=machine).filter(machine__isnull=False)
@@ -90,9 +95,11 @@ def judge_builder(builder: Builder) -> bool:
 
 
 def _all_failed(row: Sequence[Attempt]) -> bool:
-    return len(row) == FAILURES_IN_A_ROW and all(
-        attempt.state == AttemptState.LOST or attempt.reason.startswith(_OURS) for attempt in row
-    )
+    return len(row) == FAILURES_IN_A_ROW and all(_failed(attempt) for attempt in row)
+
+
+def _failed(attempt: Attempt) -> bool:
+    return attempt.state == AttemptState.LOST or attempt.reason.startswith(_OURS)
 
 
 def _say(row: Sequence[Attempt]) -> str:
@@ -100,11 +107,17 @@ def _say(row: Sequence[Attempt]) -> str:
     return f"{len(row)} attempts in a row failed while other hosts work: {told}"
 
 
-def _keys_lost_under_test(attempts: Sequence[Attempt]) -> set[str]:
-    """Keys of those whose last boot was of a series' kernel."""
-    keys = [attempt.key for attempt in attempts if attempt.state == AttemptState.LOST]
-    boots = Boot.objects.filter(started_by__in=keys, session__series__isnull=False).order_by("position")
-    last_arm = dict(boots.values_list("started_by", "arm"))
+def _keys_ended_under_test(attempts: Sequence[Attempt]) -> set[str]:
+    """Keys of those whose last boot was of a series' kernel.
+
+    Told by the history: the boot itself names only the latest attempt that began it, and a kernel that hangs is booted
+    by one attempt after the other.
+    """
+    begun = {f"started by {attempt.key}": attempt.key for attempt in attempts}
+    boots = Boot.objects.filter(session__in={attempt.session_id for attempt in attempts}, session__series__isnull=False)
+    arms = dict(boots.values_list("pk", "arm"))
+    lines = Transition.objects.filter(subject="boot", subject_id__in=arms, after=BootState.RUNNING, reason__in=begun)
+    last_arm = {begun[reason]: arms[boot] for boot, reason in lines.order_by("id").values_list("subject_id", "reason")}
     return {key for key, arm in last_arm.items() if arm == Boot.Arm.PATCHED}
 
 

@@ -5,7 +5,7 @@ import tomllib
 from dataclasses import fields
 from pathlib import Path
 
-from tidemark_agent.config import AgentConfig, BootConfig, config_of
+from tidemark_agent.config import AgentConfig, BootConfig, BuildConfig, PowerConfig, config_of
 from tidemark_agent.prepare import PrepareConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +29,15 @@ def test_configuration_in_the_guide_names_every_key() -> None:
     named = set(re.findall(r"^(\w+) =", example(), re.MULTILINE))
     tables = set(re.findall(r"^\[(\w+)\]", example(), re.MULTILINE))
     known = {field.name for part in (AgentConfig, BootConfig, PrepareConfig) for field in fields(part)}
-    # Pins are the hashes that stand beside the programs.
-    assert known - {"pins"} <= named | tables
+    # Pins are the hashes that stand beside the programs; builders and control hosts have a guide of their own.
+    assert known - {"pins", "build", "power"} <= named | tables
+
+
+def test_guide_of_builders_names_the_keys_of_builders_and_control_hosts() -> None:
+    guide = (ROOT / "docs/operations/builders.md").read_text(encoding="utf-8")
+    assert {"[build]", "[power]"} <= set(re.findall(r"^\[\w+\]", guide, re.MULTILINE))
+    known = {field.name for part in (BuildConfig, PowerConfig) for field in fields(part)}
+    assert known <= set(re.findall(r"^(\w+) =", guide, re.MULTILINE))
 
 
 def test_units_that_the_guide_copies_are_there() -> None:

@@ -73,6 +73,14 @@ def test_memory_of_all_processes_together_is_held(tmp_path: Path) -> None:
     assert "of memory" in done.over
 
 
+def test_memory_that_processes_share_is_held_too(tmp_path: Path) -> None:
+    """Four times 40 MiB; what they have in common counts once."""
+    share = "import mmap\nx = mmap.mmap(-1, 40 << 20)\nfor at in range(0, 40 << 20, 4096): x[at] = 1\n"
+    limits = Limits(memory_bytes=100 * MIB, processes=50)
+    assert limited(f"{share}for _ in range(2): os.fork()\ntime.sleep(1)", tmp_path, limits).over == ""
+    assert "of memory" in limited(f"for _ in range(2): os.fork()\n{share}time.sleep(9)", tmp_path, limits).over
+
+
 def test_one_process_gets_no_more_memory_than_all_may_have(tmp_path: Path) -> None:
     done = limited("bytearray(300 << 20)", tmp_path, Limits(memory_bytes=200 * MIB))
     assert (done.code, done.over) == (1, "")

@@ -42,6 +42,17 @@ def machine_agent(name: str = "box") -> Agent:
     return Agent(ApiToken.Scope.MACHINE, name)
 
 
+def test_host_that_says_hello_without_end_wakes_the_dispatcher_once(
+    sent_tasks: list[object], django_capture_on_commit_callbacks: object
+) -> None:
+    Builder.objects.create(name="busy")
+    agent = Agent(ApiToken.Scope.BUILDER, "busy")
+    with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]  # (a fixture of pytest-django)
+        for _ in range(20):
+            agent.post("hello", **BODY)
+    assert sent_tasks.count(("lab.dispatch", ())) == 1
+
+
 def test_arrival_waits_for_its_node_to_be_held_and_wakes_the_dispatcher(
     attempt: Attempt, sent_tasks: list[object], django_capture_on_commit_callbacks: object
 ) -> None:

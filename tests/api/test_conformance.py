@@ -9,6 +9,7 @@ from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pytest_django import DjangoDbBlocker
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -105,9 +106,10 @@ def _watched(series: Series) -> None:
 
 
 @pytest.fixture(scope="module")
-def operations() -> dict[str, Any]:
+def operations(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> dict[str, Any]:
     """Once for all tests: reading the description takes longer than asking."""
-    schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", application)
+    with django_db_blocker.unblock():
+        schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", application)
     return {result.ok().definition.raw["operationId"]: result.ok() for result in schema.get_all_operations()}
 
 

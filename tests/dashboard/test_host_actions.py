@@ -1,5 +1,7 @@
 """People with the right take machines and builders out, let them in again and have them checked; nobody else can."""
 
+import re
+
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
@@ -145,9 +147,15 @@ def test_builder_is_quarantined_and_released_but_never_booted(client: Client, op
     assert client.post(f"{page}act/", {"action": "check", "reason": "why not"}).status_code == 409
 
 
-def test_retired_machine_offers_nothing_to_do(reader: Reader, machine: Machine) -> None:
-    Machine.objects.update(health="retired")
-    assert 'id="actions"' not in reader.read(PAGE)
+def test_retired_host_offers_nothing_but_to_come_back(client: Client, machine: Machine, operator: User) -> None:
+    builder = build_builder("builder-1")
+    for host, page in ((machine, PAGE), (builder, "/builders/builder-1/")):
+        client.post(f"{page}act/", {"action": "retire", "reason": "sold"})
+        assert health_of(host) == "retired"
+        assert last_change(host).actor == "ada"
+        assert re.findall(r'name="action" value="([a-z-]+)"', client.get(page).content.decode()) == ["release"]
+        client.post(f"{page}act/", {"action": "release", "reason": "bought back"})
+        assert health_of(host) == "good"
 
 
 def test_action_on_a_machine_that_is_not_there_is_not_found(client: Client, operator: User) -> None:

@@ -145,8 +145,9 @@ def test_builder_that_is_lost_keeps_the_builds_it_did_not_end(reader: Reader) ->
 def test_list_of_builders_counts_what_each_has_now(reader: Reader) -> None:
     assert "No builder is registered yet." in reader.read("/builders/")
     busy_lab()
-    row = words(reader.read("/builders/").split("builder-1</a>")[1].split("</tr>")[0])
-    assert "2 of 2" in row
+    text = reader.read("/builders/")
+    assert "2 of 2" in words(text.split("builder-1</a>")[1].split("</tr>")[0])
+    assert text.index("builder-1</a>") < text.index("builder-2</a>")
 
 
 @pytest.mark.parametrize("path", ["/builders/nobody/", "/machines/nobody/"])

@@ -8,10 +8,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
+from server.core import clock
 from server.lab.dispatch.jenkins import rate
-from server.lab.models import Builder, Machine
+from server.lab.models import Builder, JenkinsJob, Machine
 from tests.builders import build_machine
 from tests.jenkins.server import JenkinsServer
+from tests.jenkins.server.nodes import Mark
 
 pytestmark = pytest.mark.django_db
 
@@ -81,6 +83,22 @@ def test_a_node_of_somebody_else_is_left_as_it_is(server: JenkinsServer, tmp_pat
     assert server.node("b1").executors == 9
 
 
+def test_a_node_that_is_marked_offline_stays_so(server: JenkinsServer, tmp_path: Path) -> None:
+    apply(server, tmp_path)
+    for name in ("b1", "zen3-01"):
+        server.node(name).mark = Mark("dispatcher", "Tidemark: session-7-1 </slave> & <x>", 1_770_000_000_000)
+    assert apply(server, tmp_path, "--check")[2]
+    Builder.objects.update(capacity=3)
+    said, _, well = apply(server, tmp_path)
+    assert well
+    assert said.count(": updated") == 1
+    assert server.node("b1").executors == 3
+    for name in ("b1", "zen3-01"):
+        mark = server.node(name).mark
+        assert mark is not None
+        assert mark.message == "Tidemark: session-7-1 </slave> & <x>"
+
+
 def test_what_left_the_lab_is_listed_and_not_deleted(server: JenkinsServer, tmp_path: Path) -> None:
     apply(server, tmp_path)
     Machine.objects.update(enabled=False)
@@ -127,3 +145,15 @@ def test_a_label_without_a_node_is_told(server: JenkinsServer, tmp_path: Path, s
     assert "no node has the label lab-control" in apply(server, tmp_path)[1]
     server.add_node("always-on", "lab-control")
     assert "no node" not in apply(server, tmp_path)[1]
+
+
+def test_job_that_was_put_right_is_triggered_again_at_once(server: JenkinsServer, tmp_path: Path) -> None:
+    apply(server, tmp_path)
+    name = "tidemark-session-zen3-01"
+    for edited in (True, False):
+        if edited:
+            server.edit_job(name)
+        JenkinsJob.objects.update_or_create(name=name, defaults={"problem": "edited", "checked_at": clock.now()})
+        assert apply(server, tmp_path)[2]
+        job = JenkinsJob.objects.get(name=name)
+        assert (job.problem, job.checked_at) == ("", None), "it is looked at before its next trigger"

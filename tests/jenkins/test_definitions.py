@@ -12,7 +12,8 @@ from server.lab.dispatch.jenkins.answers import JobFacts
 from server.lab.dispatch.jenkins.client import JenkinsClient, Missing
 from server.lab.dispatch.jenkins.client_wire import Wire
 from server.lab.dispatch.jenkins.definitions import check_job, job_name, name_problem, wanted
-from server.lab.dispatch.jenkins.definitions_xml import difference, filled
+from server.lab.dispatch.jenkins.definitions_compared import difference
+from server.lab.dispatch.jenkins.definitions_xml import filled
 from server.lab.models import Builder, Machine
 from tests.builders import build_machine
 

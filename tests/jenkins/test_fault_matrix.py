@@ -10,6 +10,7 @@ import pytest
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from tests.jenkins.matrix.cells import BUILD_STATES, FEW_BUILD_STATES
 from tests.jenkins.matrix.faults import FAULTS, Fault
 from tests.jenkins.matrix.lab import Lab
 from tests.jenkins.matrix.quick import quicken
@@ -18,7 +19,8 @@ from tests.jenkins.matrix.run import Outcome, run_column, table
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.real]
 
 
-# bench.dispatch_faults names a seed: then each fault strikes at another moment after all are where they should be.
+# bench.dispatch_faults names a seed: then each fault strikes at another moment after all are where they should be, and
+# builds are brought to all of their states, too.
 _LATEST_SECONDS = 1.5
 
 
@@ -38,12 +40,14 @@ def test_every_state_survives_every_fault(
     quicken(monkeypatch.setattr)
     seed = os.environ.get("TIDEMARK_FAULT_SEED", "")
     moments = Random(seed)  # noqa: S311 (no secret)
+    builds = BUILD_STATES if seed else FEW_BUILD_STATES
     outcomes: list[Outcome] = []
     try:
         with Lab(tmp_path, live_server.url, settings) as lab:
             lab.start_dispatcher()
             for number, fault in enumerate(faults()):
-                outcomes += run_column(lab, number, fault, wait=moments.uniform(0, _LATEST_SECONDS) if seed else 0)
+                wait = moments.uniform(0, _LATEST_SECONDS) if seed else 0
+                outcomes += run_column(lab, number, fault, builds=builds, wait=wait)
     finally:
         with capsys.disabled():
             sys.stdout.write(f"\n{table(outcomes)}\n")

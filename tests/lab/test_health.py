@@ -194,6 +194,26 @@ def test_person_who_quarantined_a_machine_has_it_checked_himself() -> None:
     assert plan_checks() == 0
 
 
+def test_person_who_confirms_a_quarantine_has_taken_it_over() -> None:
+    build_build(a_head())
+    machine = quarantined()
+    change_health(machine, "quarantined", "leave it: the disk is being copied", actor="ada")
+    assert plan_checks() == 0
+    assert not change_health(machine, "good", "health session 7 passed"), "the service does not undo it"
+    assert not change_health(machine, "quarantined", "did not come back again"), "nor take the reason away"
+    assert change_health(machine, "unknown", "copied", actor="ada")
+    assert change_health(machine, "good", "health session 8 passed"), "who has it checked wants the answer"
+
+
+def test_check_that_ends_well_does_not_release_a_machine_that_a_person_quarantined_meanwhile() -> None:
+    build_build(a_head())
+    machine = build_machine(health="unknown")
+    session = planned(machine)
+    change_health(machine, "quarantined", "smells of smoke", actor="ada")
+    end(session, facts={"uarch": "haswell"})
+    assert (session.state, health(machine)) == ("done", ("quarantined", "smells of smoke"))
+
+
 def test_series_are_planned_on_good_machines_only_and_health_sessions_are_nobodys_result() -> None:
     build_build(a_head())
     series = build_series()

@@ -7,9 +7,10 @@ from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from server.core.models import Transition
+from server.lab.attempts import finish_canceled
 from server.lab.models import AttemptState, Builder, Machine, PowerCycle, Session
 from server.lab.recovery import sweep
-from tests.builders import build_build, build_machine, build_session
+from tests.builders import build_build, build_health_session, build_machine, build_session
 from tests.lab.test_health import a_head
 from tests.lab.test_hosts import an_attempt
 
@@ -44,6 +45,21 @@ def test_quarantine_stops_what_runs_and_has_it_planned_again() -> None:
     assert (attempt.state, attempt.losing) == ("canceling", True)
     assert attempt.reason == "vm-haswell was quarantined by ada: wrong numbers"
     assert the_machine().health == "quarantined"
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_quarantine_by_a_person_calls_off_the_check_that_goes_on(*, claimed: bool) -> None:
+    machine = build_machine(health="quarantined", health_reason="did not come back")
+    session = build_health_session(machine, state="running" if claimed else "planned")
+    if claimed:
+        an_attempt(session, AttemptState.RUNNING, agent="a")
+    command("machine", "vm-haswell", "--quarantine", "smells of smoke", "--by", "ada")
+    for attempt in session.attempts.all():
+        assert (attempt.state, attempt.losing) == ("canceling", False), "its work is not planned again"
+        finish_canceled(attempt, "stopped")
+    session.refresh_from_db()
+    assert session.state == "canceled"
+    assert (the_machine().health, the_machine().health_reason) == ("quarantined", "smells of smoke")
 
 
 def test_maintenance_lets_the_running_session_end() -> None:

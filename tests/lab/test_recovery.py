@@ -6,7 +6,7 @@ import pytest
 import time_machine
 from pytest_django.fixtures import Settings
 
-from server.lab.models import Attempt, AttemptState, Boot, Builder, Machine, PowerCycle, Session
+from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, Session
 from server.lab.recovery import BACK_AFTER_POWER_CYCLE, POWER_CYCLE_WITHIN, RETURN_WITHIN, after_lost, sweep
 from server.lab.stranded import rescue_stranded
 from tests.builders import build_build, build_machine, build_series, build_session
@@ -27,7 +27,7 @@ def lose(session: Session, *, arm: str = "") -> Attempt:
     if arm:
         boot = session.boots.filter(arm=arm, started_by="").first()
         assert boot is not None
-        Boot.objects.filter(pk=boot.pk).update(started_by=attempt.key)
+        boot.advance("running", f"started by {attempt.key}", started_by=attempt.key)
     attempt.advance(AttemptState.LOST, "lease over")
     after_lost(attempt, "lease over")
     return attempt
@@ -43,6 +43,15 @@ def test_machine_that_is_lost_while_it_boots_itself_is_switched_off_and_on() -> 
     assert (cycle.machine, cycle.state) == (machine, "wanted")
     assert "lease over" in cycle.reason
     assert state_of(machine) == "power-cycling"
+
+
+def test_machine_whose_agent_just_spoke_has_its_time_to_return() -> None:
+    machine = build_machine(boot_driver="kexec", state="working")
+    until = datetime.now(UTC) + timedelta(minutes=1)
+    attempt = an_attempt(build_session(machine=machine), AttemptState.RUNNING, agent="a", lease_until=until)
+    attempt.advance(AttemptState.LOST, "its agent gave up")
+    after_lost(attempt, "its agent gave up")
+    assert (PowerCycle.objects.count(), state_of(machine)) == (0, "returning")
 
 
 def test_where_nobody_can_switch_it_the_machine_is_quarantined_with_both_reasons(settings: Settings) -> None:
@@ -153,6 +162,39 @@ def test_patch_cannot_quarantine_a_machine(arm: str, sessions: int) -> None:
     assert machine.health == "good"
 
 
+def test_patch_that_hangs_its_boot_again_and_again_cannot_quarantine_a_machine() -> None:
+    """The boot names the latest attempt that began it; the ones before were lost in it as well."""
+    machine = build_machine(boot_driver="qemu", health_since=NOON)
+    for _ in range(2):
+        session = build_session(build_series(), machine)
+        boot = session.boots.get(position=1)
+        for _ in range(3):
+            attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
+            boot.advance("running", f"started by {attempt.key}", started_by=attempt.key)
+            attempt.advance(AttemptState.LOST, "lease over")
+            boot.advance("planned", "lost")
+    another_works()
+    sweep()
+    machine.refresh_from_db()
+    assert machine.health == "good"
+
+
+@pytest.mark.parametrize(("arm", "health"), [("patched", "good"), ("base", "quarantined")])
+def test_trouble_that_agents_report_below_a_patch_is_not_the_machines(arm: str, health: str) -> None:
+    machine = build_machine(boot_driver="qemu", health_since=NOON)
+    for _ in range(3):
+        session = build_session(build_series(), machine)
+        attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
+        boot = session.boots.filter(arm=arm).first()
+        assert boot is not None
+        boot.advance("running", f"started by {attempt.key}", started_by=attempt.key)
+        attempt.advance(AttemptState.DONE, "infrastructure: the service was not reached")
+    another_works()
+    sweep()
+    machine.refresh_from_db()
+    assert machine.health == health
+
+
 def builds_fail(builder: Builder, *, patched: bool = False) -> None:
     for number in range(3):
         revision = build_series().head if patched else None
@@ -183,7 +225,7 @@ def test_series_cannot_quarantine_a_builder() -> None:
     sick, fine = Builder.objects.create(name="sick", health_since=NOON), Builder.objects.create(name="fine")
     builds_fail(sick, patched=True)
     done = Attempt.objects.create(
-        key="build-9-1", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
+        key="build-0-1", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
     )
     done.advance(AttemptState.DONE, "built")
     sweep()

@@ -1,5 +1,6 @@
 """How a round moves attempts: deadlines, leases, arrivals, stopping, and work that nobody needs any more."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,12 +8,13 @@ import time_machine
 from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
-from server.lab import attempts, rounds
+from server.lab import attempts, opening, rounds
 from server.lab.arrivals import arrive
-from server.lab.dispatch.base import DispatchError, Observed
+from server.lab.dispatch.base import DispatchError, Look, Observed, Work
 from server.lab.holding import hosts_to_hold
+from server.lab.hosts import change_health
 from server.lab.models import Attempt, AttemptState, Builder, Machine, Session, SessionState
-from server.lab.scheduling import Placement
+from server.lab.scheduling import Placement, next_placements
 from server.lab.superseded import stop_needless
 from tests.builders import build_build, build_machine, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
@@ -218,3 +220,56 @@ def test_local_builder_is_used_where_no_controller_is(port: RememberingDispatche
     builder = the_attempt().builder
     assert builder is not None
     assert (builder.name, Builder.objects.get().state) == ("local-builder", Builder.State.RESERVED)
+
+
+def test_session_that_moved_to_a_sister_after_the_decision_is_not_opened_on_its_old_machine() -> None:
+    session = build_session()
+    (placement,) = next_placements(free_slots=None)
+    Session.objects.filter(pk=session.pk).update(machine=build_machine("sister"))
+    assert attempts.open_attempt(placement, "local") is None
+    session.refresh_from_db()
+    assert (session.state, Attempt.objects.count()) == ("planned", 0)
+
+
+def test_machine_that_a_person_took_out_after_the_decision_gets_nothing() -> None:
+    session = build_session()
+    (placement,) = next_placements(free_slots=None)
+    change_health(Machine.objects.get(), "quarantined", "smells of smoke", actor="ada")
+    assert attempts.open_attempt(placement, "local") is None
+    session.refresh_from_db()
+    assert (session.state, Attempt.objects.count(), Machine.objects.get().state) == ("planned", 0, "idle")
+
+
+def test_look_that_takes_long_takes_nothing_from_placing(
+    port: RememberingDispatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        build_session(build_series(), build_machine(f"vm-{number}"))
+    monkeypatch.setattr(port, "name", "jenkins", raising=False)
+    now = [0.0]
+    monkeypatch.setattr("server.lab.rounds.time.monotonic", lambda: now[0])
+    look, submit = port.look, port.submit
+
+    def slow_look(works: Sequence[Work]) -> Look:
+        now[0] += 5
+        return look(works)
+
+    def slow_submit(work: Work) -> None:
+        now[0] += 0.15
+        submit(work)
+
+    monkeypatch.setattr(port, "look", slow_look)
+    monkeypatch.setattr(port, "submit", slow_submit)
+    assert rounds.run_round(), "the third is left to the next round"
+    assert Attempt.objects.count() == 2
+
+
+def test_key_is_never_given_out_again(port: RememberingDispatcher) -> None:
+    session = build_session(build_series(), build_machine())
+    for number in (1, 2, 3):
+        session.refresh_from_db()
+        attempt = opening.open_attempt(Placement(session, session.machine, 1), "any")
+        assert attempt is not None
+        assert attempt.number == number
+        attempts.lose_attempt(attempt, "lost")
+        session.attempts.filter(number=number - 1).delete()

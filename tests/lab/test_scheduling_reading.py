@@ -12,7 +12,15 @@ from pytest_django.fixtures import Settings
 from server.builds.models import Build
 from server.lab.models import Attempt, Builder, PowerCycle, Session
 from server.lab.scheduling import local_builder, next_placements, queue_in_order, read_snapshot, why_waiting
-from tests.builders import build_build, build_list, build_machine, build_series, build_session, build_tree
+from tests.builders import (
+    build_build,
+    build_health_session,
+    build_list,
+    build_machine,
+    build_series,
+    build_session,
+    build_tree,
+)
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -172,3 +180,20 @@ def test_queries_do_not_grow_with_what_waits() -> None:
         build_session(build_series(), build_machine(f"m{number}"))
         build_build(state="wanted")
     assert queries() == few <= 17
+
+
+def test_forced_check_stands_before_builds_in_the_queue_as_it_goes_before_them() -> None:
+    check = build_health_session(build_machine(health="unknown"))
+    session, build = build_session(build_series(), build_machine("m2")), build_build(state="wanted")
+    Builder.objects.create(name="big", arches=["x86_64"])
+    expected = [("session", check.pk), ("build", build.pk), ("session", session.pk)]
+    assert [(one.kind, one.id) for one in queue_in_order()] == expected
+    assert placed() == [str(check), str(build), str(session)]
+
+
+def test_looking_at_the_queue_writes_nothing(settings: Settings) -> None:
+    settings.DISPATCHER = "local"
+    build_build(state="wanted")
+    queue_in_order()
+    assert not Builder.objects.exists()
+    assert next_placements(free_slots=4)[0].host == Builder.objects.get(name="local-builder")

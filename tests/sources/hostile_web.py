@@ -10,8 +10,8 @@ Answer = Callable[[socket.socket], None]
 
 
 @contextmanager
-def serving(answer: Answer) -> Iterator[str]:
-    """An address whose every connection `answer` gets after the request was read."""
+def serving(answer: Answer, *, at_once: bool = False) -> Iterator[str]:
+    """An address whose every connection `answer` gets after the request was read, or at once."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         ending = threading.Event()
 
@@ -19,7 +19,7 @@ def serving(answer: Answer) -> Iterator[str]:
             while not ending.is_set():
                 with suppress(OSError):
                     connection, _ = server.accept()
-                    threading.Thread(target=_one, args=(connection, answer), daemon=True).start()
+                    threading.Thread(target=_one, args=(connection, answer, at_once), daemon=True).start()
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -32,10 +32,11 @@ def serving(answer: Answer) -> Iterator[str]:
             thread.join(5)
 
 
-def _one(connection: socket.socket, answer: Answer) -> None:
+def _one(connection: socket.socket, answer: Answer, at_once: bool) -> None:
     with connection, suppress(OSError):
         connection.settimeout(5)
-        connection.recv(65536)
+        if not at_once:
+            connection.recv(65536)
         answer(connection)
 
 

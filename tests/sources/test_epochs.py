@@ -2,6 +2,9 @@
 
 import gzip
 import json
+import socket
+import ssl
+import subprocess
 import time
 import tracemalloc
 from datetime import UTC, datetime
@@ -70,6 +73,47 @@ def test_hostile_archive_is_given_up(
     assert time.monotonic() - started < 5
     assert error.value.code == "list-unreachable"
     assert not error.value.permanent
+
+
+def body_trickle(connection: socket.socket) -> None:
+    """Tells no length: it is whole wherever the connection ends."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n[]")
+    while True:
+        time.sleep(0.02)
+        connection.sendall(b" ")
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A server's side of TLS that this process trusts."""
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    words += ["-subj", "/CN=lore", "-addext", "subjectAltName=IP:127.0.0.1"]
+    words += ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "ca.pem")]
+    subprocess.run(words, check=True, capture_output=True)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "ca.pem", tmp_path / "key.pem")
+    return context
+
+
+@pytest.mark.parametrize("answer", [trickle, body_trickle], ids=["head", "body"])
+@pytest.mark.parametrize("safe", [False, True], ids=["http", "https"])
+def test_trickle_is_ended_in_time_below_tls_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: ssl.SSLContext, answer: Answer, safe: bool
+) -> None:
+    monkeypatch.setattr(archives_http, "_LONGEST", 0.5)
+
+    def speak(connection: socket.socket) -> None:
+        with tls.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.recv(65536)
+            answer(wrapped)
+
+    started = time.monotonic()
+    with serving(speak, at_once=True) if safe else serving(answer) as web:
+        address = web.replace("http:", "https:") if safe else web
+        with pytest.raises(DomainError, match=r"took longer than 0\.5 s"):
+            found(f"{address}/mm", tmp_path)
+    assert time.monotonic() - started < 3
 
 
 def test_small_answer_does_not_unpack_to_any_size(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from tidemark_agent.build.checkout import Checkout
 from tidemark_agent.build.kconfig import lost_symbols, parse_config, random_parts
 from tidemark_agent.build.maker import Maker
-from tidemark_agent.build.objects import take_file
+from tidemark_agent.build.objects import put_file, take_file
 from tidemark_agent.errors import KernelError
 
 _FRAGMENT = "tidemark.fragment"
@@ -34,19 +34,16 @@ class Configuration:
         """Make .config anew, unless nothing that decides about it has changed; its text, checked."""
         objects = self.maker.objects
         stamp, stamp_file = self._stamp(), objects / _STAMP
-        if not (stamp_file.is_file() and stamp_file.read_text() == f"{stamp} {_digest(objects / '.config')}"):
-            stamp_file.unlink(missing_ok=True)
-            (objects / _FRAGMENT).write_text(self._fragment, encoding="utf-8")
+        if _content(stamp_file) != f"{stamp} {_digest(objects / '.config')}".encode():
+            put_file(objects, _STAMP, "")
+            put_file(objects, _FRAGMENT, self._fragment)
             self.maker.make(self.maker.job.config_base)
             self.maker.merge_fragment(_FRAGMENT)
             self.maker.make("olddefconfig")
-        take_file(objects, ".config", self.copy)
-        if self.copy.stat().st_size > _LARGEST_CONFIG:
-            raise KernelError(f".config takes more than {_LARGEST_CONFIG // 1024**2} MiB")
+        take_file(objects, ".config", self.copy, largest=_LARGEST_CONFIG)
         text = self.copy.read_text(encoding="utf-8", errors="replace")
         self._check(text)
-        stamp_file.unlink(missing_ok=True)
-        stamp_file.write_text(f"{stamp} {_digest(self.copy)}")
+        put_file(objects, _STAMP, f"{stamp} {_digest(self.copy)}")
         return text
 
     @property
@@ -82,4 +79,11 @@ class Configuration:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    content = _content(path)
+    return hashlib.sha256(content).hexdigest() if content else ""
+
+
+def _content(path: Path) -> bytes:
+    """Empty for whatever no honest build leaves there."""
+    is_plain = path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST_CONFIG
+    return path.read_bytes() if is_plain else b""

@@ -15,6 +15,8 @@ _LONGEST_REASON = 500
 _LONGEST_READ = 4 * 1024 * 1024
 # Of a longer line only this much is looked at: a log may be one line of megabytes.
 _LONGEST_LINE: Final = 4000
+# A build that warns of all there is prints 300,000. One of empty lines would be looked at for minutes.
+_MOST_LINES: Final = 1_000_000
 _BEFORE, _AFTER = 6, 14
 
 _ERRORS: Final = re.compile(
@@ -26,7 +28,7 @@ _ERRORS: Final = re.compile(
     r"|(?:ERROR|LLVM ERROR|FAILED): .+"
     # Makefiles and Kconfig.
     r"|\S+:\d+: (?:\*\*\* .+|syntax error.*|missing .+|.*unexpected.*)"
-    r"|\S*Kconfig\S*:\d+: ?(?!warning:).+"
+    r"|\S{0,300}?Kconfig\S{0,60}:\d+: ?(?!warning:).+"
     # The shell, when a step's program is missing or was killed.
     r"|\S+: (?:line )?\d+: .+: (?:not found|command not found|Permission denied|Killed)"
 )
@@ -121,7 +123,10 @@ def _lines(path: Path, start: int) -> Iterator[str]:
     with path.open("rb") as stream:
         # A log that was cut short meanwhile is read as a whole.
         stream.seek(start if start <= path.stat().st_size else 0)
-        while line := stream.readline(_LONGEST_LINE):
+        for _ in range(_MOST_LINES):
+            line = stream.readline(_LONGEST_LINE)
+            if not line:
+                return
             yield line.decode("utf-8", errors="replace").replace("\0", "").rstrip("\r\n")
 
 

@@ -15,7 +15,7 @@ from tidemark_agent.build.elf import build_id_of_file
 from tidemark_agent.build.failure import LONGEST_EXCERPT, log_tail, read_log
 from tidemark_agent.build.maker import EndedError, Maker, StepError
 from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
-from tidemark_agent.build.objects import ObjectDirs, is_of_series, take_file
+from tidemark_agent.build.objects import LARGEST_ARTIFACT, ObjectDirs, is_of_series, take_file
 from tidemark_agent.build.perf import PerfProgram
 from tidemark_agent.build.text_hash import text_hash_of_file
 from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
@@ -178,6 +178,6 @@ class KernelBuilder:
         wanted = {"image": image, "config": ".config", "system-map": "System.map"}
         files = {kind: self._root / kind for kind in wanted}
         for kind, name in wanted.items():
-            take_file(objects, name, files[kind])
+            take_file(objects, name, files[kind], largest=LARGEST_ARTIFACT)
         take_file(objects, "vmlinux", self._root / "vmlinux")
         return files

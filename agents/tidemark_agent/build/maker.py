@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import stat
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -111,6 +112,12 @@ class Maker:
             log_limit=self.job.limits.log_mb * MIB,
             limits=self._limits,
         )
+        if self.job.sandbox:
+            # A build may take from its own user what the agent needs to look at what it left.
+            self.objects.chmod(stat.S_IRWXU)
+        if done.is_stuck:
+            # It may still write: nothing that it has left can be trusted.
+            raise InfrastructureError(f"{words[0]} cannot be killed: it hangs in the kernel")
         if done.timed_out:
             raise EndedError(f"not built within {self.job.timeout_seconds:.0f} s")
         if done.over:

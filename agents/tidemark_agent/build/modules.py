@@ -17,7 +17,7 @@ from typing import Final
 from tidemark_agent.benchmarks import Benchmark, benchmark_names, find_benchmark
 from tidemark_agent.build.kconfig import parse_config
 from tidemark_agent.build.maker import EndedError, Maker
-from tidemark_agent.build.objects import take_file
+from tidemark_agent.build.objects import LARGEST_ARTIFACT, take_file
 from tidemark_agent.errors import KernelError
 from tidemark_agent.removal import remove_tree
 
@@ -26,9 +26,9 @@ _INSTALLED: Final = "tidemark-installed"
 _BENCHMARKS: Final = "tidemark-benchmarks"
 # A distribution's whole set of stripped modules is well below this; a build that leaves more is broken or hostile.
 _LARGEST_TOTAL: Final = 2 * 1024**3
-# What the service takes of one file.
-_LARGEST_ARCHIVE: Final = 512 * 1024**2
 _MOST_FILES: Final = 50_000
+# Longer ones cannot be opened by their path.
+_LONGEST_PATH: Final = 4096
 # A kernel with everything in it exports some ten thousand names, which is a few MiB.
 _LARGEST_SYMBOLS: Final = 64 * 1024**2
 # A source that can do with or without a function of the kernel asks `#ifdef TIDEMARK_HAS_FOLIO_COPY`.
@@ -86,10 +86,7 @@ class ModuleArchive:
     def _exported(self) -> frozenset[str]:
         """The names that this kernel has for modules."""
         copy = self.scratch / "module-symvers"
-        take_file(self.maker.objects, "Module.symvers", copy)
-        # It is the build's own work, and may be as large as a build's files may get.
-        if copy.stat().st_size > _LARGEST_SYMBOLS:
-            raise KernelError(f"Module.symvers takes more than {_LARGEST_SYMBOLS // 1024**2} MiB")
+        take_file(self.maker.objects, "Module.symvers", copy, largest=_LARGEST_SYMBOLS)
         lines = copy.read_text(encoding="utf-8", errors="replace").splitlines()
         return frozenset(words[1] for line in lines if len(words := line.split("\t")) > 1)
 
@@ -101,7 +98,7 @@ class ModuleArchive:
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
         ):
             for place in sorted(places):
-                take_file(self.maker.objects, places[place], copy)
+                take_file(self.maker.objects, places[place], copy, largest=_LARGEST_TOTAL)
                 about = tarfile.TarInfo(place)
                 about.size, about.mode = copy.stat().st_size, 0o644
                 total += about.size
@@ -110,8 +107,8 @@ class ModuleArchive:
                 with copy.open("rb") as file:
                     archive.addfile(about, file)
         copy.unlink(missing_ok=True)
-        if target.stat().st_size > _LARGEST_ARCHIVE:
-            raise KernelError(f"the modules take more than {_LARGEST_ARCHIVE // 1024**2} MiB when packed")
+        if target.stat().st_size > LARGEST_ARTIFACT:
+            raise KernelError(f"the modules take more than {LARGEST_ARTIFACT // 1024**2} MiB when packed")
 
 
 def module_file(benchmark: Benchmark) -> str:
@@ -146,7 +143,7 @@ def _plain_files(root: Path, below: str) -> Iterator[str]:
         names.sort()
         for name in files:
             path = Path(directory, name)
-            if stat.S_ISREG(path.lstat().st_mode):
+            if len(os.fsencode(path)) < _LONGEST_PATH and stat.S_ISREG(path.lstat().st_mode):
                 count += 1
                 if count > _MOST_FILES:
                     raise KernelError(f"the kernel installs more than {_MOST_FILES} modules")

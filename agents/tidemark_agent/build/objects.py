@@ -19,6 +19,10 @@ from tidemark_agent.removal import remove_tree
 _SERIES_REFS = "refs/tidemark/series/"
 _COPY_SECONDS = 600.0
 _COPIES = "obj-series"
+# vmlinux with all debug information has less, and the sandbox lets no file get larger.
+LARGEST_FILE = 4 * 1024**3
+# What the service takes of one file (docs/operations/artifacts.md).
+LARGEST_ARTIFACT = 512 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -70,12 +74,27 @@ class ObjectDirs:
         if not self._mark.exists():
             return
         began = self._mark.stat().st_mtime_ns
-        for directory, _names, files in os.walk(self.kept):
-            for name in files:
-                path = Path(directory, name)
-                if path.lstat().st_mtime_ns >= began:
-                    path.unlink()
+        try:
+            _remove_newer(self.kept, began)
+        except OSError:
+            # It left something that cannot be looked into: then nothing of it is worth keeping.
+            remove_tree(self.kept)
+            self.kept.mkdir(exist_ok=True)
         self._mark.unlink()
+
+
+def _remove_newer(folder: Path, began: int) -> None:
+    """Delete files below that were written since `began` (ns). Not by the time that a program can give a file."""
+    for directory, _names, files in os.walk(folder, onerror=_raise):
+        for name in files:
+            path = Path(directory, name)
+            found = path.lstat()
+            if max(found.st_mtime_ns, found.st_ctime_ns) >= began:
+                path.unlink()
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def is_of_series(ref: str) -> bool:
@@ -83,16 +102,45 @@ def is_of_series(ref: str) -> bool:
     return ref.startswith(_SERIES_REFS)
 
 
-def take_file(root: Path, name: str, target: Path) -> None:
-    """Copy a file that a build left in `root` out of it, not trusting links: they could point at secrets."""
+def take_file(root: Path, name: str, target: Path, *, largest: int = LARGEST_FILE) -> None:
+    """Copy a file that a build left in `root` out of it, not trusting links: they could point at secrets.
+
+    Raises KernelError for whatever else lies there, and for more than `largest` bytes: a file with holes takes none of
+    the disk that a build may have, but its copy would.
+    """
+    descriptor = _open_left(root, name)
+    try:
+        found = os.fstat(descriptor)
+        # Before it becomes a Python file, which a directory cannot.
+        if not stat.S_ISREG(found.st_mode):
+            raise KernelError(f"the build left no plain file as {name}")
+        if found.st_size > largest:
+            raise KernelError(f"{name} takes more than {largest // 1024**2} MiB")
+        with open(descriptor, "rb", closefd=False) as source, target.open("wb") as copy:
+            shutil.copyfileobj(source, copy)
+    finally:
+        os.close(descriptor)
+
+
+def put_file(root: Path, name: str, text: str) -> None:
+    """Write a small file into `root` in which a build may have left a link under this name, or anything else."""
+    path = root / name
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    path.unlink(missing_ok=True)
+    with path.open("x", encoding="utf-8") as new:
+        new.write(text)
+
+
+def _open_left(root: Path, name: str) -> int:
+    """Whatever cannot be opened is the build's doing: an honest one leaves files that its user can read."""
     path = root / name
     try:
         if path.resolve(strict=True) != root.resolve() / name:
             raise KernelError(f"the build left a link in place of {name}")
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError as error:
         raise KernelError(f"the build left no {name}") from error
-    with open(descriptor, "rb") as source, target.open("wb") as copy:  # noqa: PTH123 (of a descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise KernelError(f"the build left no plain file as {name}")
-        shutil.copyfileobj(source, copy)
+    except (OSError, RuntimeError) as error:
+        # RuntimeError: what Python before 3.13 says of links that lead to themselves.
+        raise KernelError(f"the build left something that cannot be read as {name}") from error

@@ -65,9 +65,7 @@ class PerfProgram:
         made = self.scratch / "perf"
         try:
             self._compile()
-            take_file(self.maker.objects, f"{_FOLDER}/perf", made)
-            if made.stat().st_size > _LARGEST:
-                raise KernelError(f"it takes more than {_LARGEST // 1024**2} MiB")
+            take_file(self.maker.objects, f"{_FOLDER}/perf", made, largest=_LARGEST)
         except KernelError as error:
             self.maker.note(f"tidemark: there is no perf of this tree: {error}")
             if isinstance(error, EndedError):

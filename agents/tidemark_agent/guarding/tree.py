@@ -18,15 +18,23 @@ class Taken:
         self.memory = memory
 
 
-def taken_by_children(root: int) -> Taken:
-    """What all descendants of process `root` take together; those that come and go meanwhile may be missing."""
+def taken_by_children(root: int, most: int = 0) -> Taken:
+    """What all descendants of process `root` take together; those that come and go meanwhile may be missing.
+
+    Memory that some of them share with each other alone is counted, too, where all together might have above `most`
+    bytes: that look is expensive.
+    """
     parents, threads = _all_processes()
     found: list[int] = []
     generation = [root]
     while generation:
         generation = [pid for parent in generation for pid in parents.get(parent, ())]
         found += generation
-    return Taken(sum(threads[pid] for pid in found), sum(_own_memory(pid) for pid in found))
+    sizes = [_sizes(pid) for pid in found]
+    memory = sum(own for own, _ in sizes)
+    if most and memory <= most < sum(resident for _, resident in sizes):
+        memory = max(memory, sum(_share(pid) for pid in found))
+    return Taken(sum(threads[pid] for pid in found), memory)
 
 
 def children_of(parent: int) -> list[int]:
@@ -52,10 +60,19 @@ def _stats() -> Iterator[tuple[int, list[bytes]]]:
                 yield int(name), fields
 
 
-def _own_memory(pid: int) -> int:
-    """Resident memory without files and shared memory: compilers of one build share their program's pages."""
+def _sizes(pid: int) -> tuple[int, int]:
+    """Resident memory without files and shared memory (compilers of one build share their program), and with them."""
     words = _read(f"/proc/{pid}/statm").split()
-    return max(0, int(words[_RESIDENT]) - int(words[_SHARED])) * _PAGE if words else 0
+    if not words:
+        return 0, 0
+    resident = int(words[_RESIDENT])
+    return max(0, resident - int(words[_SHARED])) * _PAGE, resident * _PAGE
+
+
+def _share(pid: int) -> int:
+    """Its part of all memory that is no file's: pages that several processes have are divided among them."""
+    lines = _read(f"/proc/{pid}/smaps_rollup").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith((b"Pss_Anon:", b"Pss_Shmem:")))
 
 
 def memory_left() -> int:

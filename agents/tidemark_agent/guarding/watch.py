@@ -47,7 +47,7 @@ class Watch:
         orders = self._orders
         if not orders.memory and not orders.processes:
             return None
-        taken = taken_by_children(os.getpid())
+        taken = taken_by_children(os.getpid(), orders.memory)
         if orders.processes and taken.processes > orders.processes:
             return Over(f"it has {taken.processes} processes and threads, {orders.processes} are allowed")
         if orders.memory and taken.memory > orders.memory:

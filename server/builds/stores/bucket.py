@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Self, cast
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
@@ -34,6 +34,23 @@ def client_config() -> Config:
         s3={"addressing_style": settings.ARTIFACT_S3_ADDRESSING},
         signature_version="s3v4",
     )
+
+
+class _Body:
+    """The bytes of an object, on their way: a server that goes away in the middle is told in words, too."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def read(self, size: int) -> bytes:
+        with _told():
+            return cast("bytes", self._body.read(size))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._body.close()
 
 
 class BucketStore(S3Storage):  # type: ignore[misc]
@@ -90,7 +107,7 @@ class BucketStore(S3Storage):  # type: ignore[misc]
     def open(self, sha256: str) -> BinaryIO:
         with _told():
             try:
-                return cast("BinaryIO", self._client.get_object(**self._where(sha256))["Body"])
+                return cast("BinaryIO", _Body(self._client.get_object(**self._where(sha256))["Body"]))
             except ClientError as error:
                 if _code(error) in _GONE:
                     raise FileNotFoundError(sha256) from error

@@ -69,9 +69,11 @@ class BuilderPage:
 
 
 def builder_rows() -> tuple[BuilderRow, ...]:
-    """One query."""
+    """One query, by name: what is grouped has no order of its own."""
     active = Count("attempts", filter=Q(attempts__state__in=Attempt.ACTIVE))
-    return tuple(_row(builder, builder.building) for builder in Builder.objects.annotate(building=active))
+    return tuple(
+        _row(builder, builder.building) for builder in Builder.objects.annotate(building=active).order_by("name")
+    )
 
 
 def builder_page(name: str) -> BuilderPage | None:

@@ -17,6 +17,7 @@ class Action(StrEnum):
     CHECK = "check"
     POWER_CYCLE = "power-cycle"
     MAINTENANCE = "maintenance"
+    RETIRE = "retire"
 
 
 _LABELS = {
@@ -25,6 +26,7 @@ _LABELS = {
     Action.CHECK: "Check: a health session first",
     Action.POWER_CYCLE: "Switch off and on",
     Action.MAINTENANCE: "Take into your hands",
+    Action.RETIRE: "Retire for good",
 }
 _SICK = frozenset({Host.Health.QUARANTINED, Host.Health.MAINTENANCE})
 
@@ -42,7 +44,8 @@ class Actions:
 
 def actions_of(host: Machine | Builder) -> Actions:
     permission = MACHINE_PERMISSION if isinstance(host, Machine) else BUILDER_PERMISSION
-    wanted = [] if host.health == Host.Health.RETIRED else _sensible(host)
+    # What was retired by mistake comes back by the same way as anything else.
+    wanted = [Action.RELEASE] if host.health == Host.Health.RETIRED else _sensible(host)
     return Actions(
         choices=tuple((action.value, _LABELS[action]) for action in wanted),
         people=people_with(permission),
@@ -62,4 +65,4 @@ def _sensible(host: Machine | Builder) -> list[Action]:
         found.append(Action.POWER_CYCLE)
     if host.health != Host.Health.MAINTENANCE:
         found.append(Action.MAINTENANCE)
-    return found
+    return [*found, Action.RETIRE]

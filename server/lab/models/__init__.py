@@ -3,6 +3,7 @@
 from server.lab.models.attempts import Attempt, AttemptState
 from server.lab.models.hosts import Builder, CoreType, Host, Machine, Microarchitecture
 from server.lab.models.jenkins import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
+from server.lab.models.rounds import RoundMark
 from server.lab.models.sessions import Boot, BootState, PowerCycle, PowerCycleState, Session, SessionState
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Microarchitecture",
     "PowerCycle",
     "PowerCycleState",
+    "RoundMark",
     "Session",
     "SessionState",
 ]

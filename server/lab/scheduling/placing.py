@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from server.builds.models import Build
 from server.lab.dispatch.base import Kind
 from server.lab.models import Builder, Machine, PowerCycle, Session
+from server.lab.scheduling.builders import is_local_site, local_builder
 from server.lab.scheduling.deciding import decide
 from server.lab.scheduling.reading import read_snapshot
 
@@ -21,6 +22,8 @@ class Placement:
 
 def next_placements(*, free_slots: int | None) -> list[Placement]:
     """What to open now, in this order. `free_slots` is what a dispatcher with limited capacity has left; null: all."""
+    if is_local_site():
+        local_builder()
     decisions = decide(read_snapshot(free_slots=free_slots))
     rows = _rows({kind: [one.id for one in decisions if one.kind == kind] for kind in Kind})
     hosts = [one.host for one in decisions if one.host is not None]

@@ -8,7 +8,7 @@ from django.db.models import Count, Q
 from server.core import clock
 from server.lab.models import Attempt, Builder, Machine, PowerCycle, PowerCycleState
 from server.lab.scheduling.backoff import delayed_cycles
-from server.lab.scheduling.builders import LOCAL_BUILDER, is_local_site, local_builder
+from server.lab.scheduling.builders import LOCAL_BUILDER, is_local_site
 from server.lab.scheduling.fairness import weight_of
 from server.lab.scheduling.history import on_builders, on_machines, warm_trees
 from server.lab.scheduling.reading_work import waiting_builds, waiting_sessions
@@ -73,10 +73,8 @@ def _machines() -> dict[int, MachineFacts]:
 
 def _builders() -> dict[int, BuilderFacts]:
     """The builders that this site's dispatcher reaches: this host itself, or the nodes of its controller."""
-    if is_local_site():
-        own = Builder.objects.filter(pk=local_builder().pk)
-    else:
-        own = Builder.objects.exclude(name=LOCAL_BUILDER)
+    here = Q(name=LOCAL_BUILDER)
+    own = Builder.objects.filter(here if is_local_site() else ~here)
     active = Count("attempts", filter=Q(attempts__state__in=Attempt.ACTIVE))
     return {
         builder.pk: BuilderFacts(

@@ -31,9 +31,13 @@ class Waiting:
 
 
 def queue_in_order(snapshot: Snapshot | None = None) -> tuple[Waiting, ...]:
-    """Everything that waits in the order in which it would go as things stand: power cycles, builds, sessions."""
+    """Everything that waits in the order in which it would go: power cycles, forced checks, builds, other sessions."""
     snapshot = snapshot or read_snapshot()
-    return (*_cycles(snapshot), *_builds(snapshot), *_sessions(snapshot))
+    forced = {one.id for one in snapshot.sessions if one.forced}
+    sessions = list(_sessions(snapshot))
+    checks = [one for one in sessions if one.id in forced]
+    others = [one for one in sessions if one.id not in forced]
+    return (*_cycles(snapshot), *checks, *_builds(snapshot), *others)
 
 
 def why_waiting(item: Build | Session | PowerCycle, snapshot: Snapshot | None = None) -> Waiting | None:

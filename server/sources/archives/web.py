@@ -1,17 +1,13 @@
 """One bounded GET of a small file: what a hostile server may cost in time, bytes and memory is fixed beforehand."""
 
-import socket
-import threading
 import time
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
 
 import httpx2
 
 from server.core.addresses import without_credentials
 from server.core.errors import DomainError
+from server.core.watchdog import Watchdog
 
 # For each read; the whole answer, trickled or not, has `_LONGEST`.
 _TIMEOUT = 20.0
@@ -29,60 +25,36 @@ def fetched(url: str, *, largest: int) -> tuple[str, bytes] | None:
     It may redirect, but not to another host. Raises DomainError "list-unreachable" for everything else, among it
     content that is larger than `largest` bytes, packed or unpacked.
     """
+    watchdog = Watchdog(_LONGEST)
     try:
-        with _watchdog() as trace, httpx2.Client(timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}) as client:
+        with watchdog.on_guard(), _client() as client:
             place = httpx2.URL(url)
             for _ in range(_MOST_REDIRECTS):
-                with client.stream("GET", place, extensions={"trace": trace}) as answer:
+                with client.stream("GET", place, extensions={"trace": watchdog}) as answer:
                     if answer.next_request is None:
                         content = _content(url, answer, largest)
+                        if watchdog.words():
+                            # One that tells no length looks whole where it was ended.
+                            raise unreachable(url, watchdog.words())
                         return None if content is None else (str(place), _unpacked(url, content, largest))
                     place = answer.next_request.url
                 if place.host != httpx2.URL(url).host:
                     raise unreachable(url, f"redirects to another host, {place.host}")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise unreachable(url, str(error) or type(error).__name__) from error
+        raise unreachable(url, watchdog.words() or str(error) or type(error).__name__) from error
+    finally:
+        watchdog.forget()
     raise unreachable(url, "redirects too often")
+
+
+def _client() -> httpx2.Client:
+    # One connection at a time: the watchdog holds the newest.
+    limits = httpx2.Limits(max_connections=1)
+    return httpx2.Client(timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}, limits=limits)
 
 
 def unreachable(url: str, why: str) -> DomainError:
     return DomainError("list-unreachable", without_credentials(f"{url}: {why}"), permanent=False)
-
-
-class _Watchdog:
-    """Ends connections at a fixed time: a timeout of each read lets a server send a byte now and then for ever."""
-
-    def __init__(self) -> None:
-        self.sockets: list[socket.socket] = []
-        self.bitten = False
-
-    def __call__(self, event: str, info: dict[str, Any]) -> None:
-        if event.endswith("connect_tcp.complete"):
-            self.sockets.append(info["return_value"].get_extra_info("socket"))
-            if self.bitten:
-                self.bite()
-
-    def bite(self) -> None:
-        self.bitten = True
-        for there in self.sockets:
-            with suppress(OSError):
-                there.shutdown(socket.SHUT_RDWR)
-
-
-@contextmanager
-def _watchdog() -> Iterator[_Watchdog]:
-    watchdog = _Watchdog()
-    timer = threading.Timer(_LONGEST, watchdog.bite)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield watchdog
-    except (httpx2.HTTPError, OSError) as error:
-        if watchdog.bitten:
-            raise TimeoutError(f"took longer than {_LONGEST:g} s") from error
-        raise
-    finally:
-        timer.cancel()
 
 
 def _content(url: str, answer: httpx2.Response, largest: int) -> bytes | None:

@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from server.lab import rounds
-from server.lab.dispatch.base import Observed
+from server.lab.dispatch.base import DispatchError, Observed
 from server.lab.dispatch.jenkins import alarms
-from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsJob
+from server.lab.fruitless import fruitless_attempts
+from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsJob, JenkinsRun
 from tests.jenkins.adapter.looking import MACHINE, fresh, posts, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, until
 
@@ -65,3 +66,28 @@ def test_node_that_is_not_there_is_told_and_its_work_waits(world: JenkinsWorld, 
     until(lambda: seen(world, attempt) is Observed.WAITING)
     assert run_of(attempt).stuck
     assert run_of(attempt).why
+
+
+def test_token_that_expires_within_a_round_sends_nothing_more(world: JenkinsWorld, attempt: Attempt) -> None:
+    world.port.look([work_of(attempt)])
+    world.server.expire_token()
+    with pytest.raises(DispatchError):
+        world.port.submit(work_of(attempt))
+    assert run_of(attempt).posts == 0, "a refused trigger is none"
+    sent = len(world.server.requests)
+    for act in (world.port.submit, world.port.cancel):
+        JenkinsRun.objects.update(posts=1 if act == world.port.cancel else 0)
+        with pytest.raises(DispatchError, match="Renew the token"):
+            act(work_of(attempt))
+    with pytest.raises(DispatchError, match="Renew the token"):
+        world.port.hold({MACHINE: attempt.key})
+    assert len(world.server.requests) == sent
+
+
+def test_attempts_that_were_never_triggered_do_not_use_work_up(world: JenkinsWorld, attempt: Attempt) -> None:
+    assert attempt.session is not None
+    run = JenkinsRun.objects.create(attempt=attempt, job="gone", posts=0)
+    assert fruitless_attempts(attempt.session) == 0
+    run.posts = 1
+    run.save()
+    assert fruitless_attempts(attempt.session) == 1

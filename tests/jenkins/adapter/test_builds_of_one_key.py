@@ -1,13 +1,18 @@
 """More than one build of a key."""
 
+from datetime import timedelta
+
 import pytest
 
+from server.core import clock
 from server.core.errors import DomainError
 from server.lab import attempts, rounds
 from server.lab.dispatch.base import Observed
-from server.lab.models import Attempt, AttemptState
+from server.lab.dispatch.jenkins import searching
+from server.lab.dispatch.jenkins.client import Garbled
+from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsRun
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started, work_of
-from tests.lab.worlds import JenkinsWorld, let_end, starts, until
+from tests.lab.worlds import JenkinsWorld, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
 
@@ -42,3 +47,34 @@ def test_later_build_that_ends_well_says_nothing_about_the_claimed_one(world: Je
     assert seen(world, attempt) is Observed.LEFT
     rounds.reconcile_attempts()
     assert fresh(attempt).state == AttemptState.RUNNING, "its lease holds"
+
+
+def test_build_that_is_older_than_its_attempt_is_another_attempts(world: JenkinsWorld, attempt: Attempt) -> None:
+    """A database that was put back to an older state gives keys out again."""
+    started(world, attempt)
+    let_end(world, attempt.key)
+    until(lambda: seen(world, attempt) is Observed.ENDED)
+    JenkinsRun.objects.all().delete()
+    Attempt.objects.update(created_at=clock.now() + timedelta(hours=1), state=AttemptState.SUBMITTING)
+    assert seen(world, attempt) is Observed.ABSENT
+    rounds.reconcile_attempts()
+    assert fresh(attempt).state == AttemptState.QUEUED
+    assert run_of(attempt).posts == 1
+
+
+def test_odd_answer_to_one_search_stops_no_look(
+    world: JenkinsWorld, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(world, attempt)
+    other, _ = new_work("vm-zen")
+    world.define()
+    let_end(world, attempt.key)
+    monkeypatch.setattr(searching, "NEWEST_BUILDS", 0)
+    JenkinsRun.objects.create(attempt=other, job=run_of(attempt).job, posts=1)
+    monkeypatch.setattr(world.client, "find_builds", garbled)
+    assert seen(world, other) is Observed.UNSURE
+    assert not JenkinsController.objects.get().unreachable_since
+
+
+def garbled(_job: str, _key: str) -> list[tuple[int, int | None]]:
+    raise Garbled("half an answer")

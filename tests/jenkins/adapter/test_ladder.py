@@ -7,7 +7,8 @@ import pytest
 from server.lab import attempts, rounds
 from server.lab.dispatch.base import Observed
 from server.lab.dispatch.jenkins import ladder
-from server.lab.models import Attempt, AttemptState, JenkinsNode, Machine
+from server.lab.dispatch.jenkins.client import Forbidden
+from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsNode, Machine
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started
 from tests.lab.worlds import JenkinsWorld, until
 
@@ -47,3 +48,21 @@ def test_canceled_attempt_ends_when_its_lease_does(world: JenkinsWorld, attempt:
     rounds.reconcile_attempts()
     assert fresh(attempt).state == AttemptState.CANCELED
     assert fresh(attempt).session.state == "canceled"  # type: ignore[union-attr]
+
+
+def test_build_that_we_may_not_stop_is_cut_off_all_the_same(
+    world: JenkinsWorld, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(world, attempt)
+
+    def refused(_job: str, _number: int) -> None:
+        raise Forbidden("not this user", "Job/Cancel")
+
+    monkeypatch.setattr(world.client, "stop", refused)
+    monkeypatch.setattr(ladder, "_STOP_PATIENCE", timedelta())
+    attempts.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
+    rounds.reconcile_attempts()
+    assert fresh(attempt).state == AttemptState.CANCELING
+    assert "not this user" in JenkinsController.objects.get().trouble
+    rounds.reconcile_attempts()
+    assert fresh(attempt).state == AttemptState.LOST

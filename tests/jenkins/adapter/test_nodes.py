@@ -6,8 +6,12 @@ from server.core.errors import DomainError
 from server.lab import attempts, rounds
 from server.lab.arrivals import arrive
 from server.lab.dispatch.base import Observed
+from server.lab.dispatch.jenkins import nodes
+from server.lab.dispatch.jenkins.answers import NodeFacts
+from server.lab.dispatch.jenkins.client import Forbidden
 from server.lab.hosts import change_health
 from server.lab.models import Attempt, AttemptState, JenkinsNode, Machine
+from tests.builders import build_machine
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, until
 
@@ -68,3 +72,54 @@ def test_quarantined_machine_is_held_until_it_is_good(world: JenkinsWorld, attem
     change_health(machine, Machine.Health.GOOD, "checked")
     rounds.reconcile_attempts()
     assert world.server.node(MACHINE).mark is None
+
+
+@pytest.mark.parametrize("what", ["noted of nothing", "row gone"])
+def test_our_mark_that_nothing_is_noted_of_is_taken_off(world: JenkinsWorld, rebooting: Attempt, what: str) -> None:
+    """As after a database was put back to an older state, or a list of nodes once came without this one."""
+    rounds.reconcile_attempts()
+    world.port.hold({MACHINE: "session-7-2"})
+    if what == "row gone":
+        JenkinsNode.objects.all().delete()
+    else:
+        JenkinsNode.objects.update(held_for="")
+    rounds.reconcile_attempts()
+    assert world.server.node(MACHINE).mark is None
+
+
+def test_two_dispatchers_that_let_go_at_once_leave_the_node_online(world: JenkinsWorld, rebooting: Attempt) -> None:
+    world.port.look([work_of(rebooting)])
+    world.port.hold({MACHINE: rebooting.key})
+    row, node = JenkinsNode.objects.get(name=MACHINE), nodes_seen(world)
+    other = JenkinsNode.objects.get(name=MACHINE)
+    nodes._bring(world.client, row, node, "")
+    nodes._bring(world.client, other, node, "")
+    assert world.server.node(MACHINE).mark is None
+    # Were both to toggle all the same, the mark would be ours, and be taken off.
+    world.client.toggle_offline(MACHINE, "Tidemark: released")
+    rounds.reconcile_attempts()
+    assert world.server.node(MACHINE).mark is None
+
+
+def nodes_seen(world: JenkinsWorld) -> NodeFacts:
+    return next(node for node in world.client.nodes() if node.name == MACHINE)
+
+
+def test_node_that_cannot_be_marked_keeps_no_other_from_it(
+    world: JenkinsWorld, rebooting: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [build_machine(f"vm-{number}").name for number in range(3)]
+    world.define()
+    world.port.look([work_of(rebooting)])
+    toggle = world.client.toggle_offline
+
+    def refused(node: str, message: str = "") -> None:
+        if node == MACHINE:
+            raise Forbidden("not this one", "Agent/Disconnect")
+        toggle(node, message)
+
+    monkeypatch.setattr(world.client, "toggle_offline", refused)
+    monkeypatch.setattr(nodes, "_SECONDS", 10)
+    with pytest.raises(Forbidden):
+        world.port.hold(dict.fromkeys([MACHINE, *others], "quarantine"))
+    assert all(world.server.node(name).mark is not None for name in others)

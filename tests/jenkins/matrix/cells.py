@@ -43,6 +43,8 @@ _HELD_AT = {
 }
 SESSION_STATES = tuple(At)
 BUILD_STATES = (At.WANTED, At.QUEUED, At.RUNNING, At.LOSING, At.UPLOADED)
+# Those in which a build's way differs from a session's: what runs does so inside of the controller's own build.
+FEW_BUILD_STATES = (At.RUNNING, At.LOSING)
 _FINAL = {"done", "built", "failed", "canceled"}
 
 

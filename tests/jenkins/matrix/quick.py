@@ -19,11 +19,12 @@ _CHANGES: tuple[tuple[str, str, Any], ...] = (
     (f"{_LAB}.recovery", "BACK_AFTER_POWER_CYCLE", timedelta(seconds=6)),
     (f"{_LAB}.scheduling.backoff", "LONGEST_WAIT_SECONDS", 0.5),
     # These bound how long a round may take, for the controller's sake: here they would only make the work come later.
-    (f"{_LAB}.rounds", "_ROUND_SECONDS", 3.0),
+    (f"{_LAB}.rounds", "_STEPS_SECONDS", 3.0),
     (f"{_JENKINS}.nodes", "_SECONDS", 3.0),
     (f"{_JENKINS}.matching", "_UNKNOWN_SECONDS", 0.6),
     (f"{_JENKINS}.matching", "_MISSED_SECONDS", 2.0),
-    (f"{_JENKINS}.ladder", "_STOP_PATIENCE", timedelta(seconds=2)),
+    # Longer than agents are frozen here: a builder that was cut off is in quarantine until a person has looked at it.
+    (f"{_JENKINS}.ladder", "_STOP_PATIENCE", timedelta(seconds=6)),
     (f"{_JENKINS}.rate", "_INTERVAL", timedelta(seconds=1 / 200)),
     (f"{_JENKINS}.rate", "_ROOM", timedelta(seconds=50 / 200)),
 )

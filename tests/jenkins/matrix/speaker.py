@@ -52,11 +52,14 @@ class Speaker:
         except RefusedError:
             return None
 
-    def hold(self, point: str, key: str = "") -> bool:
-        """Stand still as long as the cell says so, beating for `key`; False when the agent is not wanted any more."""
+    def hold(self, point: str, key: str = "", *, stubborn: bool = False) -> bool:
+        """Stand still as long as the cell says so, beating for `key`; False when the agent is not wanted any more.
+
+        One that is `stubborn` stands still even then.
+        """
         while self._is_held(point):
             self.alive()
-            if key and not self.beat(key):
+            if key and not self.beat(key) and not stubborn:
                 return False
             time.sleep(_POLL_SECONDS)
         return not key or self.beat(key)

@@ -21,8 +21,24 @@ _MONITORS = (
     "ResponseTimeMonitor",
     "ClockMonitor",
 )
+_MARK = """
+  <temporaryOfflineCause class="hudson.slaves.OfflineCause$UserCause">
+    <timestamp>{since}</timestamp>
+    <description>
+      <holder>
+        <owner>hudson.slaves.Messages</owner>
+      </holder>
+      <key>SlaveComputer.DisconnectedBy</key>
+      <args>
+        <string>{user}</string>
+        <string> : {message}</string>
+      </args>
+    </description>
+    <userId>{user}</userId>
+    <message>{message}</message>
+  </temporaryOfflineCause>"""
 _CONFIG = """<?xml version="1.1" encoding="UTF-8"?>
-<slave>
+<slave>{mark}
   <name>{name}</name>
   <description>{description}</description>
   <remoteFS>{remote_fs}</remoteFS>
@@ -88,7 +104,9 @@ class Node(Exported):
         return not self.offline and len(self.running()) < self.executors
 
     def config(self) -> str:
+        mark = self.mark
         return _CONFIG.format(
+            mark=_MARK.format(since=mark.since, user=escape(mark.user), message=escape(mark.message)) if mark else "",
             name=escape(self.name),
             description=escape(self.description),
             remote_fs=escape(self.remote_fs),
@@ -105,6 +123,10 @@ class Node(Exported):
         self.exclusive = root.findtext("mode") == "EXCLUSIVE"
         self.description = root.findtext("description") or ""
         self.remote_fs = root.findtext("remoteFS") or ""
+        # As Jenkins does since 2.482: the mark is what the configuration says.
+        mark = root.find("temporaryOfflineCause")
+        words = [mark.findtext(name, "") for name in ("userId", "message", "timestamp")] if mark is not None else []
+        self.mark = Mark(words[0], words[1], int(words[2] or 0)) if words else None
 
     SHORT: ClassVar[Sequence[str]] = ("displayName",)
 

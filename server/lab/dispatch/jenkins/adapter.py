@@ -7,7 +7,7 @@ from datetime import datetime
 from server.core import clock
 from server.lab.dispatch.base import Look, Observed, Sighting, Work
 from server.lab.dispatch.jenkins import jobs
-from server.lab.dispatch.jenkins.alarms import check_alarm, note_answer, note_round, noting
+from server.lab.dispatch.jenkins.alarms import check_alarm, check_refused, note_answer, note_round, noting
 from server.lab.dispatch.jenkins.client import JenkinsClient
 from server.lab.dispatch.jenkins.keeping import keep, known
 from server.lab.dispatch.jenkins.ladder import stop_run
@@ -43,6 +43,7 @@ class JenkinsDispatcher:
 
     def submit(self, work: Work) -> None:
         """Trigger the job, unless that was done and its effect is not known to be lost."""
+        check_refused()
         if submit_run(self.client, work):
             self._moved.add(work.key)
 
@@ -70,7 +71,7 @@ class JenkinsDispatcher:
     def _read(self) -> Outside:
         """The queue first: what leaves it for a build between the two requests is seen in the second."""
         queue = self.client.queue()
-        self._outside = Outside.of(queue, self.client.jobs())
+        self._outside = Outside.of(queue, self.client.jobs(), self.client.head.skew_seconds)
         self._looked_at = time.monotonic()
         self._moved.clear()
         return self._outside
@@ -81,6 +82,7 @@ class JenkinsDispatcher:
         run = next(iter(_runs([work])), None)
         if run is None or run.posts == 0:
             return True
+        check_refused()
         with noting():
             outside = self._outside
             if work.key in self._moved or time.monotonic() - self._looked_at > _LOOK_SERVES_SECONDS:
@@ -95,6 +97,7 @@ class JenkinsDispatcher:
     def hold(self, hosts: Mapping[str, str]) -> frozenset[str]:
         """Mark nodes offline. It is the last step of a round's reconciling, which is noted here."""
         try:
+            check_refused()
             with noting():
                 return hold_nodes(self.client, hosts)
         finally:

@@ -37,6 +37,13 @@ def check_alarm() -> None:
         raise DispatchError("jenkins-alarm", row.alarm, permanent=False)
 
 
+def check_refused() -> None:
+    """Raise DispatchError if an alarm was raised since the last look, which begins each round: nothing more is sent."""
+    alarm = controller().alarm
+    if alarm:
+        raise DispatchError("jenkins-alarm", alarm, permanent=False)
+
+
 @contextmanager
 def noting(*, looking: bool = False) -> Iterator[None]:
     """Note what the block's requests come to. `looking` marks those without which nothing can be dispatched."""

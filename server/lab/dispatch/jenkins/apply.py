@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.apply_client import AdminClient
 from server.lab.dispatch.jenkins.client import JenkinsError, Missing
 from server.lab.dispatch.jenkins.definitions import MARK, JobDefinition, NodeDefinition, Wanted
-from server.lab.dispatch.jenkins.definitions_xml import description_of, difference
+from server.lab.dispatch.jenkins.definitions_compared import description_of, difference, with_mark_of
 
 
 class Finding(enum.Enum):
@@ -58,6 +59,8 @@ def mended(step: Step) -> Step | Failure:
     def mend() -> Step:
         if step.mend is not None:
             step.mend()
+            if step.what == "job":
+                jobs.forget(step.name)
         return step
 
     return _attempted(step.what, step.name, mend)
@@ -77,6 +80,8 @@ def _look_at_job(client: AdminClient, job: JobDefinition) -> Step:
         return Step("job", job.name, Finding.MISSING, mend=partial(client.create_job, job.name, job.xml))
     diff = difference(there, job.xml, job.name)
     if not diff:
+        # A person may have put it right.
+        jobs.forget(job.name)
         return Step("job", job.name, Finding.SAME)
     return Step("job", job.name, Finding.DIFFERENT, diff, partial(client.update_job, job.name, job.xml))
 
@@ -86,12 +91,13 @@ def _look_at_node(client: AdminClient, node: NodeDefinition) -> Step:
         there = client.node_xml(node.name)
     except Missing:
         return Step("node", node.name, Finding.MISSING, mend=partial(_create_node, client, node))
-    diff = difference(there, node.xml, node.name)
+    ours = with_mark_of(there, node.xml)
+    diff = difference(there, ours, node.name)
     if not diff:
         return Step("node", node.name, Finding.SAME)
     if not description_of(there).startswith(MARK):
         return Step("node", node.name, Finding.FOREIGN, diff)
-    return Step("node", node.name, Finding.DIFFERENT, diff, partial(client.update_node, node.name, node.xml))
+    return Step("node", node.name, Finding.DIFFERENT, diff, partial(_update_node, client, node))
 
 
 def _create_node(client: AdminClient, node: NodeDefinition) -> None:
@@ -100,15 +106,20 @@ def _create_node(client: AdminClient, node: NodeDefinition) -> None:
     client.update_node(node.name, node.xml)
 
 
+def _update_node(client: AdminClient, node: NodeDefinition) -> None:
+    # Read again: a session may have begun or ended while the difference was being shown.
+    client.update_node(node.name, with_mark_of(client.node_xml(node.name), node.xml))
+
+
 def _left_over(client: AdminClient, wanted: Wanted) -> Iterator[Step | Failure]:
     """Jobs with our prefix and nodes with our description that the lab does not need."""
     try:
-        jobs = [job.name for job in client.jobs() if job.name not in wanted.jobs]
+        left = [job.name for job in client.jobs() if job.name not in wanted.jobs]
         nodes = [name for name in client.labels() if name not in wanted.nodes and _is_ours(client, name)]
     except JenkinsError as error:
         yield Failure("the list", "of jobs and nodes", error.message)
         return
-    yield from (Step("job", name, Finding.LEFT_OVER) for name in jobs)
+    yield from (Step("job", name, Finding.LEFT_OVER) for name in left)
     yield from (Step("node", name, Finding.LEFT_OVER) for name in nodes)
 
 

@@ -2,20 +2,18 @@
 
 import base64
 import re
-import socket
 import ssl
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
 from server.core import clock
+from server.core.watchdog import Watchdog
 from server.lab.dispatch.jenkins.answers import Head
 from server.lab.dispatch.jenkins.client_head import read_head
 from server.lab.dispatch.jenkins.client_values import clean
@@ -65,7 +63,7 @@ class Line:
         if parts.username or parts.password:
             raise Unreachable("TIDEMARK_JENKINS_URL: names and secrets do not belong into it", maybe_done=False)
         self.wire = wire
-        self._watchdog = _Watchdog(wire.seconds)
+        self._watchdog = Watchdog(wire.seconds)
         self._client: httpx2.Client | None = None
 
     def close(self) -> None:
@@ -96,7 +94,11 @@ class Line:
             with self._watchdog.on_guard():
                 request = client.build_request(method, url, headers=headers, content=content or None)
                 request.extensions["trace"] = self._watchdog
-                return self._answer(client.send(request, stream=True), largest)
+                answer = self._answer(client.send(request, stream=True), largest)
+            if not self._watchdog.words():
+                return answer
+            # One that tells no length looks whole where it was ended.
+            trouble = Unreachable(self._watchdog.words())
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             trouble = Unreachable(self._watchdog.words() or _words(error), maybe_done=False)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
@@ -174,51 +176,3 @@ def _closing(response: httpx2.Response) -> Iterator[None]:
     finally:
         # A rest that was not read makes the connection useless: closing drops it.
         response.close()
-
-
-class _Watchdog:
-    """Ends a request at a fixed time: with a timeout for each read alone, one byte now and then would hold it for ever.
-
-    It is told of new connections as the library's trace, and keeps a second handle of the socket: TLS takes the first.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._socket: socket.socket | None = None
-        self._bitten = False
-        self._lock = threading.Lock()
-
-    def __call__(self, event: str, info: dict[str, Any]) -> None:
-        if event.endswith("connect_tcp.complete"):
-            self.forget()
-            with self._lock, suppress(OSError):
-                self._socket = info["return_value"].get_extra_info("socket").dup()
-            if self._bitten:
-                self._bite()
-
-    def forget(self) -> None:
-        with self._lock:
-            if self._socket is not None:
-                self._socket.close()
-                self._socket = None
-
-    def words(self) -> str:
-        return f"took longer than {self._seconds:g} s" if self._bitten else ""
-
-    @contextmanager
-    def on_guard(self) -> Iterator[None]:
-        self._bitten = False
-        timer = threading.Timer(self._seconds, self._bite)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _bite(self) -> None:
-        with self._lock:
-            self._bitten = True
-            if self._socket is not None:
-                with suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)

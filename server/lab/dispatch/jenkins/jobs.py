@@ -48,3 +48,8 @@ def check_oldest(client: JenkinsClient, now: datetime) -> None:
             check(client, job.name)
         except JenkinsError as error:
             log.warning("jenkins_job_unchecked", job=job.name, error=error.message)
+
+
+def forget(name: str) -> None:
+    """The job was just put right: what was noted of it holds no longer, and it is looked at before its next trigger."""
+    JenkinsJob.objects.filter(name=name).update(problem="", checked_at=None)

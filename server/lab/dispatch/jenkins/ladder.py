@@ -6,7 +6,7 @@ import structlog
 
 from server.lab.dispatch.base import Observed, Sighting
 from server.lab.dispatch.jenkins.answers import BuildFacts, QueueItem, Stage
-from server.lab.dispatch.jenkins.client import JenkinsClient, Missing
+from server.lab.dispatch.jenkins.client import Forbidden, JenkinsClient, Missing, Rejected
 from server.lab.dispatch.jenkins.matching import Outside
 from server.lab.hosts import Health, change_health
 from server.lab.models import JenkinsRun
@@ -27,7 +27,7 @@ def stop_run(client: JenkinsClient, run: JenkinsRun, outside: Outside, sighting:
     if item is not None:
         _cancel_item(client, run, item, now)
         return False
-    building = [build for build in outside.builds.get(key, []) if build.building]
+    building = [build for build in outside.builds_of(run) if build.building]
     if building:
         return _stop_builds(client, run, building, now)
     # What was in the queue, is not there since we canceled it, and did not become a build, is over at once.
@@ -48,9 +48,7 @@ def _cancel_item(client: JenkinsClient, run: JenkinsRun, item: QueueItem, now: d
 
 def _stop_builds(client: JenkinsClient, run: JenkinsRun, building: list[BuildFacts], now: datetime) -> bool:
     if run.stop_asked_at is None:
-        for build in building:
-            client.stop(build.job, build.number)
-        _note(run, stop_asked_at=now)
+        _ask_to_stop(client, run, building, now)
         return False
     if now < run.stop_asked_at:
         # Our clock was put back: its patience begins anew.
@@ -63,6 +61,20 @@ def _stop_builds(client: JenkinsClient, run: JenkinsRun, building: list[BuildFac
         for node in sorted({build.node for build in building if build.node}):
             client.disconnect(node, f"Tidemark: {run.attempt.key} does not stop")
     return True
+
+
+def _ask_to_stop(client: JenkinsClient, run: JenkinsRun, building: list[BuildFacts], now: datetime) -> None:
+    """A build that we are not allowed to stop must not keep us from cutting its agent off: else it would never end."""
+    for build in building:
+        try:
+            client.stop(build.job, build.number)
+        except Missing:
+            # Deleted since the look.
+            continue
+        except (Forbidden, Rejected):
+            _note(run, stop_asked_at=now)
+            raise
+    _note(run, stop_asked_at=now)
 
 
 def _quarantine(run: JenkinsRun) -> None:

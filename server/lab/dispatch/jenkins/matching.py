@@ -17,6 +17,9 @@ _UNKNOWN_SECONDS = 15.0
 # A run that the controller took in is missed this long before it counts as lost there; a restart takes 11 s.
 _MISSED_SECONDS = 60.0
 _SUCCESS = "SUCCESS"
+# A build this much older than its attempt is another attempt's: a database that was put back to an older state gives
+# keys out again. Clocks are compared at each look, so that this only has to cover how they move in between.
+_OLDER = timedelta(minutes=10)
 # Writing down each time that a run was seen would only cost writes.
 _SEEN_EVERY = timedelta(seconds=30)
 
@@ -31,10 +34,12 @@ class Outside:
     counts: dict[str, int] = field(default_factory=dict)
     # Keys that may have older builds, for which there was no time to search: of these nothing is known.
     unsearched: set[str] = field(default_factory=set)
+    # The controller's clock minus ours.
+    skew_seconds: float = 0.0
 
     @classmethod
-    def of(cls, queue: Iterable[QueueItem], jobs: Iterable[JobBuilds]) -> "Outside":
-        outside = cls(queue={item.run_id: item for item in queue if item.run_id})
+    def of(cls, queue: Iterable[QueueItem], jobs: Iterable[JobBuilds], skew_seconds: float | None = None) -> "Outside":
+        outside = cls(queue={item.run_id: item for item in queue if item.run_id}, skew_seconds=skew_seconds or 0.0)
         for job in jobs:
             outside.counts[job.name] = len(job.builds)
             for build in job.builds:
@@ -45,14 +50,20 @@ class Outside:
         if build.run_id:
             self.builds.setdefault(build.run_id, []).append(build)
 
-    def knows(self, key: str) -> bool:
-        return key in self.queue or key in self.builds
+    def builds_of(self, run: JenkinsRun) -> list[BuildFacts]:
+        """Builds with the run's key that can be its own."""
+        earliest = run.attempt.created_at + timedelta(seconds=self.skew_seconds) - _OLDER
+        builds = self.builds.get(run.attempt.key, [])
+        return [build for build in builds if build.started_at is None or build.started_at >= earliest]
+
+    def knows(self, run: JenkinsRun) -> bool:
+        return run.attempt.key in self.queue or bool(self.builds_of(run))
 
 
 def sight(run: JenkinsRun, outside: Outside, now: datetime, *, boots_itself: bool) -> Sighting:
     """What became of the run; what is worth keeping is set on it, and not saved."""
     item = outside.queue.get(run.attempt.key)
-    builds = outside.builds.get(run.attempt.key, [])
+    builds = outside.builds_of(run)
     if item is None and not builds:
         if run.result:
             # It ended, and is no longer among the builds that are looked at.

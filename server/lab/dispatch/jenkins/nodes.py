@@ -1,5 +1,6 @@
 """Nodes: what the controller shows of them, and marking them offline so that nobody else's work slips in."""
 
+import random
 import time
 from collections.abc import Iterable, Mapping
 
@@ -10,6 +11,7 @@ from server.core import clock
 from server.lab.dispatch.base import HostSighting
 from server.lab.dispatch.jenkins.answers import NodeFacts
 from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.errors import Forbidden, JenkinsError, Missing, Rejected
 from server.lab.models import Builder, JenkinsNode, Machine
 
 log = structlog.get_logger(__name__)
@@ -53,23 +55,45 @@ def hold_nodes(client: JenkinsClient, hosts: Mapping[str, str]) -> frozenset[str
 
     The call that marks is a toggle: the nodes are read again right before.
     """
-    rows = {row.name: row for row in JenkinsNode.objects.filter(Q(name__in=list(hosts)) | ~Q(held_for=""))}
+    ours = Q(name__in=_names_of_hosts(), temporarily_offline=True, offline_reason__startswith=_MARK)
+    chosen = JenkinsNode.objects.filter(Q(name__in=list(hosts)) | ~Q(held_for="") | ours)
+    rows = {row.name: row for row in chosen}
     changes = [row for row in rows.values() if _differs(row, hosts.get(row.name, ""))]
     if changes:
-        fresh = {node.name: node for node in client.nodes()}
-        ends_at = time.monotonic() + _SECONDS
-        for number, row in enumerate(changes):
-            if number and time.monotonic() > ends_at:
-                break
-            node = fresh.get(row.name)
-            if node is not None:
-                _bring(client, row, node, hosts.get(row.name, ""))
+        _bring_all(client, changes, hosts)
     return frozenset(name for name in hosts if name in rows and rows[name].temporarily_offline)
+
+
+def _names_of_hosts() -> set[str]:
+    return {host.node_name for host in (*Machine.objects.all(), *Builder.objects.all())}
+
+
+def _bring_all(client: JenkinsClient, changes: list[JenkinsNode], hosts: Mapping[str, str]) -> None:
+    """A node that the controller refuses to mark keeps no other from being marked; what was wrong is raised then."""
+    fresh = {node.name: node for node in client.nodes()}
+    ends_at = time.monotonic() + _SECONDS
+    # Those that were refused are not the first ones in each round.
+    changes = random.sample(changes, len(changes))
+    refused: JenkinsError | None = None
+    for number, row in enumerate(changes):
+        if number and time.monotonic() > ends_at:
+            break
+        node = fresh.get(row.name)
+        if node is None:
+            continue
+        try:
+            _bring(client, row, node, hosts.get(row.name, ""))
+        except (Forbidden, Missing, Rejected) as error:
+            refused = error
+    if refused is not None:
+        raise refused
 
 
 def _differs(row: JenkinsNode, key: str) -> bool:
     if not key:
-        return bool(row.held_for)
+        # Our mark on a node that nothing is noted of was left by a death, by two dispatchers at once, or by a database
+        # that was put back to an older state.
+        return bool(row.held_for) or (row.temporarily_offline and _is_ours(row.offline_reason))
     return not row.temporarily_offline or (_is_ours(row.offline_reason) and row.held_for != key)
 
 
@@ -95,9 +119,13 @@ def _bring(client: JenkinsClient, row: JenkinsNode, node: NodeFacts, key: str) -
             log.info("node_held", node=row.name, key=key)
         return
     if node.temporarily_offline and _is_ours(node.reason):
-        client.toggle_offline(row.name)
-        log.info("node_released", node=row.name, key=row.held_for)
-        _save(row, held_for="", offline=False, reason="")
+        held_for = row.held_for
+        known = JenkinsNode.objects.filter(pk=row.pk, held_for=held_for, temporarily_offline=True)
+        if known.update(held_for="", temporarily_offline=False, offline_reason=""):
+            # The reason counts only if another dispatcher was faster, and this marks the node anew: it is ours then.
+            client.toggle_offline(row.name, f"{_MARK}released")
+            log.info("node_released", node=row.name, key=held_for)
+        row.held_for, row.temporarily_offline, row.offline_reason = "", False, ""
     else:
         _save(row, held_for="", offline=node.temporarily_offline, reason=node.reason)
 

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 
-from server.lab.dispatch.jenkins.client import JenkinsClient, Missing
+import structlog
+
+from server.lab.dispatch.jenkins.client import Garbled, JenkinsClient, Missing, Rejected
 from server.lab.dispatch.jenkins.client_read import NEWEST_BUILDS
 from server.lab.dispatch.jenkins.matching import Outside
 from server.lab.models import JenkinsRun
+
+log = structlog.get_logger(__name__)
 
 # Requests of one round for this; with the three of a look, and one for a job's definition, a round needs six at most.
 MOST_REQUESTS = 2
@@ -19,21 +23,30 @@ def search(client: JenkinsClient, runs: Iterable[JenkinsRun], outside: Outside) 
     left = MOST_REQUESTS
     for run in missing:
         if left > 0:
-            left -= _find(client, run, outside)
+            left -= _try_to_find(client, run, outside)
         else:
             outside.unsearched.add(run.attempt.key)
 
 
 def _may_be_older(run: JenkinsRun, outside: Outside) -> bool:
     """A job with fewer builds than a look shows has no older ones."""
-    if run.posts == 0 or run.result or outside.knows(run.attempt.key):
+    if run.posts == 0 or run.result or outside.knows(run):
         return False
     return outside.counts.get(run.job, 0) >= NEWEST_BUILDS
 
 
-def _find(client: JenkinsClient, run: JenkinsRun, outside: Outside) -> int:
-    """Returns how many requests it took."""
+def _try_to_find(client: JenkinsClient, run: JenkinsRun, outside: Outside) -> int:
+    """Returns how many requests it took. An odd answer to one search leaves that run unsearched, and no other."""
     before = client.requests
+    try:
+        _find(client, run, outside)
+    except (Garbled, Missing, Rejected) as error:
+        log.warning("jenkins_search_failed", key=run.attempt.key, error=error.message)
+        outside.unsearched.add(run.attempt.key)
+    return client.requests - before
+
+
+def _find(client: JenkinsClient, run: JenkinsRun, outside: Outside) -> None:
     number = run.number
     if number is None:
         found = client.find_builds(run.job, run.attempt.key)
@@ -42,8 +55,7 @@ def _find(client: JenkinsClient, run: JenkinsRun, outside: Outside) -> int:
         try:
             build = client.build(run.job, number)
         except Missing:
-            return client.requests - before
+            return
         # The number may be that of another run by now.
         if build.run_id == run.attempt.key:
             outside.add(build)
-    return client.requests - before
