@@ -15,7 +15,7 @@ from server.lab.dispatch.jenkins.client import JenkinsClient, JenkinsError
 from server.lab.dispatch.jenkins.definitions import check_job, wanted
 from server.lab.health import plan_health_session
 from server.lab.hosts import change_health
-from server.lab.models import Attempt, AttemptState, Machine, Session, SessionState
+from server.lab.models import Attempt, AttemptState, Builder, Machine, Session, SessionState
 
 DONE, RUNNING, CANCELED, LOST = AttemptState.DONE, AttemptState.RUNNING, AttemptState.CANCELED, AttemptState.LOST
 # Seconds that the builds of the run take, by the number of their tree: two are over at once, three can be disturbed.
@@ -121,10 +121,12 @@ def _plan_session(run: Run, kernel: Build | None) -> Session:
 
 
 def cancel_queued(run: Run) -> str:
-    node = run.nodes[0]
-    run.admin.toggle_offline(node, "Tidemark: to have something wait")
+    """The node has one executor. A service that believes in two puts a second run behind the first."""
+    _begin(run, run.site.want(STOPPED))
+    builder = Builder.objects.filter(pk=run.site.builder.pk)
+    builder.update(capacity=2)
     try:
-        wish = run.site.want(STOPPED)
+        wish = run.site.want(KILLED)
         run.until("the run waits in Jenkins' queue", lambda: bool(state_of(wish)) and bool(run_of(newest(wish)).why))
         attempt = newest(wish)
         why = run_of(attempt).why
@@ -132,11 +134,12 @@ def cancel_queued(run: Run) -> str:
         run.until("the queued run is gone", lambda: newest(wish).state == CANCELED)
         expect(not any(item.run_id == attempt.key for item in run.admin.queue()), "it still waits in Jenkins")
     finally:
-        run.admin.toggle_offline(node)
+        builder.update(capacity=1)
     return f"it waited: {why}"
 
 
 def cancel_running(run: Run) -> str:
+    """The one behind which the other waited."""
     wish = run.site.want(STOPPED)
     _begin(run, wish)
     attempt = newest(wish)

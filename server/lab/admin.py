@@ -14,6 +14,7 @@ from server.lab.models import (
     Machine,
     Microarchitecture,
     PowerCycle,
+    RoundMark,
     Session,
 )
 
@@ -112,6 +113,11 @@ class JenkinsControllerAdmin(ReadOnlyAdmin):
 @admin.register(JenkinsNode)
 class JenkinsNodeAdmin(ReadOnlyAdmin):
     list_display = ["name", "online", "connected", "temporarily_offline", "offline_reason", "held_for", "seen_at"]
+
+
+@admin.register(RoundMark)
+class RoundMarkAdmin(ReadOnlyAdmin):
+    list_display = ["adapter", "last_at"]
 
 
 @admin.register(JenkinsJob)

@@ -13,7 +13,6 @@ from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.text import clean_text, last_bytes
 
 _LARGEST_RECORD = 8192
-_LONGEST_BUILD_ID = 64
 _BOOT_ID = re.compile(r"[0-9a-f-]{1,36}")
 _MOST_RECORDS = 100_000
 
@@ -47,7 +46,7 @@ def running_system(root: Path = Path("/")) -> RunningSystem:
     notes = b""
     with contextlib.suppress(OSError):
         notes = (root / "sys/kernel/notes").read_bytes()
-    build_id = build_id_of_notes(notes)[:_LONGEST_BUILD_ID]
+    build_id = build_id_of_notes(notes)
     return RunningSystem(boot_id=boot_id, build_id=build_id, nonce=nonce_of(line), command_line=line)
 
 

@@ -63,8 +63,8 @@ def test_node_that_is_not_there_is_told_and_its_work_waits(world: JenkinsWorld, 
     assert not look.hosts[MACHINE].connected
     assert MACHINE in look.hosts[MACHINE].detail
     rounds.reconcile_attempts()
-    until(lambda: seen(world, attempt) is Observed.WAITING)
-    assert run_of(attempt).stuck
+    # The queue says so once the item has left the quiet period.
+    until(lambda: seen(world, attempt) is Observed.WAITING and run_of(attempt).stuck)
     assert run_of(attempt).why
 
 

@@ -75,7 +75,9 @@ class Program:
                 if not self._read(pipe.fileno(), _POLL_SECONDS):
                     break
             self._read(pipe.fileno(), _DRAIN_SECONDS)
-        return process.wait() if not self._detached.is_set() else 0
+        # One whose agent is gone lives on; it is waited for all the same, so that nothing is left of it in the end.
+        status = process.wait()
+        return 0 if self._detached.is_set() else status
 
     def _read(self, pipe: int, timeout: float) -> bool:
         """Pass on what is there; False once nobody listens any more. The pipe's end is waited out, not reported."""
