@@ -83,14 +83,6 @@ def error_file(build: Build) -> str:
     return ""
 
 
-def same_code(base: Build, patched: Build) -> bool:
-    """Whether both kernels run the same instructions; only those of one build are known to have the same data, too.
-
-    Kernels of which either has no text hash, having been built by an older agent, count as different.
-    """
-    return base.pk == patched.pk or bool(base.text_hash and base.text_hash == patched.text_hash)
-
-
 def _why(build: Build) -> str:
     reason = " ".join(build.reason.split())
     return reason if len(reason) <= _SHORT else f"{reason[:_SHORT]}..."

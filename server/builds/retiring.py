@@ -13,10 +13,6 @@ def retired_name(build: Build) -> str:
     return f"{_RETIRED}{build.pk}"
 
 
-def is_retired(build: Build) -> bool:
-    return build.recipe.startswith(_RETIRED)
-
-
 def retire_build(build: Build, reason: str) -> None:
     """Keep the build for the sessions that used it, and let the next one who wants this kernel get a new one."""
     Build.objects.filter(pk=build.pk).update(recipe=retired_name(build))

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from server.builds.blame import Blame, blame, blame_of_series, error_file, same_code
+from server.builds.blame import Blame, blame, blame_of_series, error_file
 from server.builds.models import Build, BuildState
 from tests.builders import build_build, build_series
 
@@ -74,11 +74,3 @@ def test_patch_that_touches_the_file_of_the_error_is_named() -> None:
 )
 def test_file_of_the_first_error_is_one_of_the_tree(error: str, file: str) -> None:
     assert error_file(build(error)) == file
-
-
-def test_kernels_with_one_text_run_the_same_code() -> None:
-    one, same, other, unknown = (build(text_hash=text) for text in ("a" * 64, "a" * 64, "b" * 64, ""))
-    assert same_code(one, same)
-    assert same_code(unknown, unknown), "one kernel is itself"
-    assert not same_code(one, other)
-    assert not same_code(unknown, build())
