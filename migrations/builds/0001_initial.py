@@ -8,87 +8,161 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('sources', '0001_initial'),
+        ("sources", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='KernelConfig',
+            name="KernelConfig",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(max_length=60, unique=True)),
-                ('arch', models.CharField(max_length=20)),
-                ('base', models.CharField(default='allnoconfig', help_text='make target the fragment is merged over', max_length=60)),
-                ('fragment', models.TextField(help_text='CONFIG_ lines; each must survive olddefconfig or the build is refused.')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.SlugField(max_length=60, unique=True)),
+                ("arch", models.CharField(max_length=20)),
+                (
+                    "base",
+                    models.CharField(
+                        default="allnoconfig", help_text="make target the fragment is merged over", max_length=60
+                    ),
+                ),
+                (
+                    "fragment",
+                    models.TextField(
+                        help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Toolchain',
+            name="Toolchain",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(max_length=60, unique=True)),
-                ('compiler', models.CharField(help_text="Program, for make's CC=", max_length=100)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.SlugField(max_length=60, unique=True)),
+                ("compiler", models.CharField(help_text="Program, for make's CC=", max_length=100)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Build',
+            name="Build",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('tree_sha', models.CharField(max_length=40)),
-                ('arch', models.CharField(max_length=20)),
-                ('recipe', models.CharField(help_text='Hash of what config and toolchain said when it was wanted; edited ones build anew.', max_length=64)),
-                ('build_id', models.CharField(blank=True, help_text='GNU build id of vmlinux, as the kernel shows it', max_length=64)),
-                ('compiler_version', models.CharField(blank=True, max_length=200)),
-                ('seconds', models.FloatField(blank=True, null=True)),
-                ('given_up', models.BooleanField(default=False, help_text="Failed for our reasons, not the kernel's: another series that needs it tries again.")),
-                ('log_tail', models.TextField(blank=True)),
-                ('revision', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='builds', to='sources.revision')),
-                ('config', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='builds', to='builds.kernelconfig')),
-                ('toolchain', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='builds', to='builds.toolchain')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "state_since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("tree_sha", models.CharField(max_length=40)),
+                ("arch", models.CharField(max_length=20)),
+                (
+                    "recipe",
+                    models.CharField(
+                        help_text="Hash of what config and toolchain said when it was wanted; edited ones build anew.",
+                        max_length=64,
+                    ),
+                ),
+                (
+                    "build_id",
+                    models.CharField(
+                        blank=True, help_text="GNU build id of vmlinux, as the kernel shows it", max_length=64
+                    ),
+                ),
+                ("compiler_version", models.CharField(blank=True, max_length=200)),
+                ("seconds", models.FloatField(blank=True, null=True)),
+                (
+                    "given_up",
+                    models.BooleanField(
+                        default=False,
+                        help_text="Failed for our reasons, not the kernel's: another series that needs it tries again.",
+                    ),
+                ),
+                ("log_tail", models.TextField(blank=True)),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="builds", to="sources.revision"
+                    ),
+                ),
+                (
+                    "config",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="builds", to="builds.kernelconfig"
+                    ),
+                ),
+                (
+                    "toolchain",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="builds", to="builds.toolchain"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='Artifact',
+            name="Artifact",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('image', 'bootable kernel image'), ('config', '.config'), ('system-map', 'System.map'), ('log', 'build log')], max_length=12)),
-                ('sha256', models.CharField(db_index=True, max_length=64)),
-                ('size', models.PositiveBigIntegerField(help_text='bytes')),
-                ('build', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='artifacts', to='builds.build')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("image", "bootable kernel image"),
+                            ("config", ".config"),
+                            ("system-map", "System.map"),
+                            ("log", "build log"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("sha256", models.CharField(db_index=True, max_length=64)),
+                ("size", models.PositiveBigIntegerField(help_text="bytes")),
+                (
+                    "build",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="artifacts", to="builds.build"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['build', 'kind'],
-                'constraints': [models.UniqueConstraint(fields=('build', 'kind'), name='artifact_once')],
+                "ordering": ["build", "kind"],
+                "constraints": [models.UniqueConstraint(fields=("build", "kind"), name="artifact_once")],
             },
         ),
         migrations.AddConstraint(
-            model_name='build',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'dispatched', 'running', 'built', 'failed'])), name='build_state_known'),
+            model_name="build",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["wanted", "dispatched", "running", "built", "failed"])),
+                name="build_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='build',
-            constraint=models.UniqueConstraint(fields=('tree_sha', 'config', 'toolchain', 'arch', 'recipe'), name='build_once'),
+            model_name="build",
+            constraint=models.UniqueConstraint(
+                fields=("tree_sha", "config", "toolchain", "arch", "recipe"), name="build_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='build',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'built'), _negated=True), models.Q(('build_id', ''), _negated=True), _connector='OR'), name='built_has_id'),
+            model_name="build",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "built"), _negated=True),
+                    models.Q(("build_id", ""), _negated=True),
+                    _connector="OR",
+                ),
+                name="built_has_id",
+            ),
         ),
     ]

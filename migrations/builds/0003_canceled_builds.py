@@ -4,19 +4,21 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('builds', '0002_artifact_modules'),
-        ('sources', '0003_measure_rules'),
+        ("builds", "0002_artifact_modules"),
+        ("sources", "0003_measure_rules"),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='build',
-            name='build_state_known',
+            model_name="build",
+            name="build_state_known",
         ),
         migrations.AddConstraint(
-            model_name='build',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'dispatched', 'running', 'built', 'failed', 'canceled'])), name='build_state_known'),
+            model_name="build",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["wanted", "dispatched", "running", "built", "failed", "canceled"])),
+                name="build_state_known",
+            ),
         ),
     ]

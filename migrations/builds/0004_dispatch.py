@@ -6,110 +6,167 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('builds', '0003_canceled_builds'),
-        ('sources', '0003_measure_rules'),
+        ("builds", "0003_canceled_builds"),
+        ("sources", "0003_measure_rules"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='ConfigFragment',
+            name="ConfigFragment",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(max_length=60, unique=True)),
-                ('arch', models.CharField(blank=True, help_text='Empty: for every architecture.', max_length=20)),
-                ('lines', models.TextField(help_text='CONFIG_ lines; each must survive olddefconfig or the build is refused.')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.SlugField(max_length=60, unique=True)),
+                ("arch", models.CharField(blank=True, help_text="Empty: for every architecture.", max_length=20)),
+                (
+                    "lines",
+                    models.TextField(
+                        help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
+                    ),
+                ),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.RemoveConstraint(
-            model_name='build',
-            name='build_state_known',
+            model_name="build",
+            name="build_state_known",
         ),
         migrations.AddField(
-            model_name='artifact',
-            name='checked_at',
-            field=models.DateTimeField(blank=True, help_text='When its file was last found to be whole.', null=True),
+            model_name="artifact",
+            name="checked_at",
+            field=models.DateTimeField(blank=True, help_text="When its file was last found to be whole.", null=True),
         ),
         migrations.AddField(
-            model_name='artifact',
-            name='removal',
-            field=models.CharField(blank=True, db_default='', default='', help_text='Why it was removed.', max_length=200),
+            model_name="artifact",
+            name="removal",
+            field=models.CharField(
+                blank=True, db_default="", default="", help_text="Why it was removed.", max_length=200
+            ),
         ),
         migrations.AddField(
-            model_name='artifact',
-            name='removed_at',
-            field=models.DateTimeField(blank=True, help_text='When its file was removed.', null=True),
+            model_name="artifact",
+            name="removed_at",
+            field=models.DateTimeField(blank=True, help_text="When its file was removed.", null=True),
         ),
         migrations.AddField(
-            model_name='build',
-            name='first_error',
-            field=models.TextField(blank=True, db_default='', default='', help_text='Of its log, with its lines around.'),
+            model_name="build",
+            name="first_error",
+            field=models.TextField(
+                blank=True, db_default="", default="", help_text="Of its log, with its lines around."
+            ),
         ),
         migrations.AddField(
-            model_name='build',
-            name='pinned',
-            field=models.BooleanField(db_default=False, default=False, help_text='Its files are never removed for room.'),
+            model_name="build",
+            name="pinned",
+            field=models.BooleanField(
+                db_default=False, default=False, help_text="Its files are never removed for room."
+            ),
         ),
         migrations.AddField(
-            model_name='build',
-            name='text_hash',
-            field=models.CharField(blank=True, db_default='', default='', help_text="SHA-256 of vmlinux's text: two kernels with the same one run the same code.", max_length=64),
+            model_name="build",
+            name="text_hash",
+            field=models.CharField(
+                blank=True,
+                db_default="",
+                default="",
+                help_text="SHA-256 of vmlinux's text: two kernels with the same one run the same code.",
+                max_length=64,
+            ),
         ),
         migrations.AddField(
-            model_name='build',
-            name='used_at',
-            field=models.DateTimeField(blank=True, help_text='When it was last wanted or measured.', null=True),
+            model_name="build",
+            name="used_at",
+            field=models.DateTimeField(blank=True, help_text="When it was last wanted or measured.", null=True),
         ),
         migrations.AddField(
-            model_name='kernelconfig',
-            name='fragments',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=60), blank=True, db_default=models.Value([]), default=list, help_text='Names of shared fragments, merged in this order.', size=None),
+            model_name="kernelconfig",
+            name="fragments",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=60),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Names of shared fragments, merged in this order.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='kernelconfig',
-            name='layout_of',
-            field=models.ForeignKey(blank=True, help_text='The configuration of which this is another code layout.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='layouts', to='builds.kernelconfig'),
+            model_name="kernelconfig",
+            name="layout_of",
+            field=models.ForeignKey(
+                blank=True,
+                help_text="The configuration of which this is another code layout.",
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="layouts",
+                to="builds.kernelconfig",
+            ),
         ),
         migrations.AddField(
-            model_name='kernelconfig',
-            name='perf',
-            field=models.BooleanField(db_default=False, default=False, help_text='Build perf of the same tree, too.'),
+            model_name="kernelconfig",
+            name="perf",
+            field=models.BooleanField(db_default=False, default=False, help_text="Build perf of the same tree, too."),
         ),
         migrations.AddField(
-            model_name='toolchain',
-            name='cross',
-            field=models.JSONField(blank=True, db_default=models.Value({}, models.JSONField()), default=dict, help_text='Prefix of the programs for each foreign architecture: {"arm64": "aarch64-linux-gnu-"}.'),
+            model_name="toolchain",
+            name="cross",
+            field=models.JSONField(
+                blank=True,
+                db_default=models.Value({}, models.JSONField()),
+                default=dict,
+                help_text='Prefix of the programs for each foreign architecture: {"arm64": "aarch64-linux-gnu-"}.',
+            ),
         ),
         migrations.AddField(
-            model_name='toolchain',
-            name='family',
-            field=models.CharField(choices=[('gcc', 'GCC and binutils'), ('clang', "clang and LLVM's tools")], db_default='gcc', default='gcc', max_length=10),
+            model_name="toolchain",
+            name="family",
+            field=models.CharField(
+                choices=[("gcc", "GCC and binutils"), ("clang", "clang and LLVM's tools")],
+                db_default="gcc",
+                default="gcc",
+                max_length=10,
+            ),
         ),
         migrations.AlterField(
-            model_name='artifact',
-            name='kind',
-            field=models.CharField(choices=[('image', 'bootable kernel image'), ('config', '.config'), ('system-map', 'System.map'), ('modules', 'modules, and those of the benchmarks'), ('perf', 'perf of the same tree'), ('log', 'build log')], max_length=12),
+            model_name="artifact",
+            name="kind",
+            field=models.CharField(
+                choices=[
+                    ("image", "bootable kernel image"),
+                    ("config", ".config"),
+                    ("system-map", "System.map"),
+                    ("modules", "modules, and those of the benchmarks"),
+                    ("perf", "perf of the same tree"),
+                    ("log", "build log"),
+                ],
+                max_length=12,
+            ),
         ),
         migrations.AlterField(
-            model_name='kernelconfig',
-            name='fragment',
-            field=models.TextField(blank=True, help_text='CONFIG_ lines; each must survive olddefconfig or the build is refused.'),
+            model_name="kernelconfig",
+            name="fragment",
+            field=models.TextField(
+                blank=True, help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
+            ),
         ),
         migrations.AlterField(
-            model_name='toolchain',
-            name='compiler',
+            model_name="toolchain",
+            name="compiler",
             field=models.CharField(help_text="Program, for make's CC=; with a prefix when it crosses.", max_length=100),
         ),
         migrations.AddIndex(
-            model_name='build',
-            index=models.Index(condition=models.Q(('state', 'wanted')), fields=['config'], name='build_waiting'),
+            model_name="build",
+            index=models.Index(condition=models.Q(("state", "wanted")), fields=["config"], name="build_waiting"),
         ),
         migrations.AddConstraint(
-            model_name='build',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['wanted', 'dispatched', 'running', 'built', 'failed', 'canceled', 'expired'])), name='build_state_known'),
+            model_name="build",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("state__in", ["wanted", "dispatched", "running", "built", "failed", "canceled", "expired"])
+                ),
+                name="build_state_known",
+            ),
         ),
     ]

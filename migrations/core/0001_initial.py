@@ -4,46 +4,57 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='ApiToken',
+            name="ApiToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=100, unique=True)),
-                ('prefix', models.CharField(max_length=12, unique=True)),
-                ('digest', models.CharField(max_length=64)),
-                ('scope', models.CharField(choices=[('machine', 'claims and uploads for the machine named in `subject`'), ('builder', 'claims and uploads builds')], max_length=10)),
-                ('subject', models.CharField(help_text='Machine or builder that holds it.', max_length=100)),
-                ('expires_at', models.DateTimeField(blank=True, null=True)),
-                ('revoked_at', models.DateTimeField(blank=True, null=True)),
-                ('last_used_at', models.DateTimeField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=100, unique=True)),
+                ("prefix", models.CharField(max_length=12, unique=True)),
+                ("digest", models.CharField(max_length=64)),
+                (
+                    "scope",
+                    models.CharField(
+                        choices=[
+                            ("machine", "claims and uploads for the machine named in `subject`"),
+                            ("builder", "claims and uploads builds"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("subject", models.CharField(help_text="Machine or builder that holds it.", max_length=100)),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                ("revoked_at", models.DateTimeField(blank=True, null=True)),
+                ("last_used_at", models.DateTimeField(blank=True, null=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
-                'constraints': [models.CheckConstraint(condition=models.Q(('scope__in', ['machine', 'builder'])), name='token_scope_known')],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("scope__in", ["machine", "builder"])), name="token_scope_known"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Transition',
+            name="Transition",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('trace', models.CharField(db_index=True, max_length=16)),
-                ('subject', models.CharField(help_text='Kind of row: series, build, session, boot ...', max_length=30)),
-                ('subject_id', models.BigIntegerField()),
-                ('before', models.CharField(blank=True, max_length=20)),
-                ('after', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True)),
-                ('at', models.DateTimeField(auto_now_add=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("trace", models.CharField(db_index=True, max_length=16)),
+                ("subject", models.CharField(help_text="Kind of row: series, build, session, boot ...", max_length=30)),
+                ("subject_id", models.BigIntegerField()),
+                ("before", models.CharField(blank=True, max_length=20)),
+                ("after", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True)),
+                ("at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
-                'ordering': ['id'],
-                'indexes': [models.Index(fields=['subject', 'subject_id', 'id'], name='transition_subject')],
+                "ordering": ["id"],
+                "indexes": [models.Index(fields=["subject", "subject_id", "id"], name="transition_subject")],
             },
         ),
     ]

@@ -4,28 +4,42 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('core', '0001_initial'),
+        ("core", "0001_initial"),
     ]
 
     operations = [
         migrations.RemoveConstraint(
-            model_name='apitoken',
-            name='token_scope_known',
+            model_name="apitoken",
+            name="token_scope_known",
         ),
         migrations.AddField(
-            model_name='transition',
-            name='actor',
-            field=models.CharField(blank=True, db_default='', default='', help_text='Who did it; empty: the service itself.', max_length=150),
+            model_name="transition",
+            name="actor",
+            field=models.CharField(
+                blank=True,
+                db_default="",
+                default="",
+                help_text="Who did it; empty: the service itself.",
+                max_length=150,
+            ),
         ),
         migrations.AlterField(
-            model_name='apitoken',
-            name='scope',
-            field=models.CharField(choices=[('machine', 'claims and uploads for the machine named in `subject`'), ('builder', 'claims and uploads builds for the builder named in `subject`'), ('control', 'claims power cycles for the control host named in `subject`')], max_length=10),
+            model_name="apitoken",
+            name="scope",
+            field=models.CharField(
+                choices=[
+                    ("machine", "claims and uploads for the machine named in `subject`"),
+                    ("builder", "claims and uploads builds for the builder named in `subject`"),
+                    ("control", "claims power cycles for the control host named in `subject`"),
+                ],
+                max_length=10,
+            ),
         ),
         migrations.AddConstraint(
-            model_name='apitoken',
-            constraint=models.CheckConstraint(condition=models.Q(('scope__in', ['machine', 'builder', 'control'])), name='token_scope_known'),
+            model_name="apitoken",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("scope__in", ["machine", "builder", "control"])), name="token_scope_known"
+            ),
         ),
     ]

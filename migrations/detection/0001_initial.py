@@ -9,109 +9,227 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('lab', '0001_initial'),
-        ('results', '0001_initial'),
-        ('sources', '0001_initial'),
+        ("lab", "0001_initial"),
+        ("results", "0001_initial"),
+        ("sources", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Comparison',
+            name="Comparison",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('verdict', models.CharField(choices=[('improved', 'improved'), ('regressed', 'regressed'), ('unchanged', 'unchanged'), ('inconclusive', 'inconclusive')], max_length=12)),
-                ('reason', models.TextField(blank=True, help_text='Why it could not be judged, for people.')),
-                ('base_boots', models.PositiveIntegerField()),
-                ('patched_boots', models.PositiveIntegerField()),
-                ('base_mean', models.FloatField(help_text="Mean of the boots' values, in the metric's unit.", null=True)),
-                ('base_sd', models.FloatField(help_text="Standard deviation between boots, in the metric's unit.", null=True)),
-                ('patched_mean', models.FloatField(null=True)),
-                ('patched_sd', models.FloatField(null=True)),
-                ('ratio', models.FloatField(help_text='patched / base', null=True)),
-                ('ratio_low', models.FloatField(help_text='95 % interval', null=True)),
-                ('ratio_high', models.FloatField(null=True)),
-                ('p_value', models.FloatField(help_text='t on boots', null=True)),
-                ('p_adjusted', models.FloatField(help_text="Benjamini-Hochberg over the series' cells", null=True)),
-                ('p_rank', models.FloatField(help_text='Exact rank test on boots', null=True)),
-                ('family_size', models.PositiveIntegerField()),
-                ('min_effect', models.FloatField(help_text='Smallest change worth a verdict, as a fraction.')),
-                ('mde', models.FloatField(help_text='Smallest change that would have been seen, as a fraction.', null=True)),
-                ('flags', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=40), blank=True, default=list, size=None)),
-                ('computed_at', models.DateTimeField(auto_now_add=True)),
-                ('case', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='comparisons', to='results.case')),
-                ('core_type', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='comparisons', to='lab.coretype')),
-                ('metric', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='comparisons', to='results.metric')),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='comparisons', to='lab.session')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "verdict",
+                    models.CharField(
+                        choices=[
+                            ("improved", "improved"),
+                            ("regressed", "regressed"),
+                            ("unchanged", "unchanged"),
+                            ("inconclusive", "inconclusive"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, help_text="Why it could not be judged, for people.")),
+                ("base_boots", models.PositiveIntegerField()),
+                ("patched_boots", models.PositiveIntegerField()),
+                (
+                    "base_mean",
+                    models.FloatField(help_text="Mean of the boots' values, in the metric's unit.", null=True),
+                ),
+                (
+                    "base_sd",
+                    models.FloatField(help_text="Standard deviation between boots, in the metric's unit.", null=True),
+                ),
+                ("patched_mean", models.FloatField(null=True)),
+                ("patched_sd", models.FloatField(null=True)),
+                ("ratio", models.FloatField(help_text="patched / base", null=True)),
+                ("ratio_low", models.FloatField(help_text="95 % interval", null=True)),
+                ("ratio_high", models.FloatField(null=True)),
+                ("p_value", models.FloatField(help_text="t on boots", null=True)),
+                ("p_adjusted", models.FloatField(help_text="Benjamini-Hochberg over the series' cells", null=True)),
+                ("p_rank", models.FloatField(help_text="Exact rank test on boots", null=True)),
+                ("family_size", models.PositiveIntegerField()),
+                ("min_effect", models.FloatField(help_text="Smallest change worth a verdict, as a fraction.")),
+                (
+                    "mde",
+                    models.FloatField(help_text="Smallest change that would have been seen, as a fraction.", null=True),
+                ),
+                (
+                    "flags",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=40), blank=True, default=list, size=None
+                    ),
+                ),
+                ("computed_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "case",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="comparisons", to="results.case"
+                    ),
+                ),
+                (
+                    "core_type",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="comparisons", to="lab.coretype"
+                    ),
+                ),
+                (
+                    "metric",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="comparisons", to="results.metric"
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="comparisons", to="lab.session"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['session', 'case', 'metric'],
+                "ordering": ["session", "case", "metric"],
             },
         ),
         migrations.CreateModel(
-            name='Finding',
+            name="Finding",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('kind', models.CharField(choices=[('regressed', 'regressed'), ('improved', 'improved'), ('split', 'split: regressed somewhere, improved elsewhere'), ('unchanged', 'unchanged'), ('inconclusive', 'inconclusive')], max_length=12)),
-                ('headline', models.TextField(help_text='One line that names each microarchitecture.')),
-                ('virtual', models.BooleanField(help_text='From virtual machines: not evidence.')),
-                ('identical', models.BooleanField(default=False, help_text='Both kernels are the same image.')),
-                ('gaps', models.JSONField(default=list, help_text='Machines without a result, with the reason.')),
-                ('series', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='finding', to='sources.series')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "state_since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("regressed", "regressed"),
+                            ("improved", "improved"),
+                            ("split", "split: regressed somewhere, improved elsewhere"),
+                            ("unchanged", "unchanged"),
+                            ("inconclusive", "inconclusive"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("headline", models.TextField(help_text="One line that names each microarchitecture.")),
+                ("virtual", models.BooleanField(help_text="From virtual machines: not evidence.")),
+                ("identical", models.BooleanField(default=False, help_text="Both kernels are the same image.")),
+                ("gaps", models.JSONField(default=list, help_text="Machines without a result, with the reason.")),
+                (
+                    "series",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="finding", to="sources.series"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='FindingVerdict',
+            name="FindingVerdict",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('verdict', models.CharField(choices=[('improved', 'improved'), ('regressed', 'regressed'), ('unchanged', 'unchanged'), ('inconclusive', 'inconclusive'), ('split', 'split between cases')], max_length=12)),
-                ('reason', models.TextField(blank=True)),
-                ('mde', models.FloatField(help_text="Largest of the unchanged cells' smallest visible effects.", null=True)),
-                ('comparison', models.ForeignKey(help_text='The cell that moved most.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='detection.comparison')),
-                ('finding', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='verdicts', to='detection.finding')),
-                ('uarch', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='lab.microarchitecture')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "verdict",
+                    models.CharField(
+                        choices=[
+                            ("improved", "improved"),
+                            ("regressed", "regressed"),
+                            ("unchanged", "unchanged"),
+                            ("inconclusive", "inconclusive"),
+                            ("split", "split between cases"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                ("reason", models.TextField(blank=True)),
+                (
+                    "mde",
+                    models.FloatField(help_text="Largest of the unchanged cells' smallest visible effects.", null=True),
+                ),
+                (
+                    "comparison",
+                    models.ForeignKey(
+                        help_text="The cell that moved most.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="detection.comparison",
+                    ),
+                ),
+                (
+                    "finding",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="verdicts", to="detection.finding"
+                    ),
+                ),
+                (
+                    "uarch",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="+", to="lab.microarchitecture"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['finding', 'uarch__name'],
+                "ordering": ["finding", "uarch__name"],
             },
         ),
         migrations.AddConstraint(
-            model_name='comparison',
-            constraint=models.UniqueConstraint(fields=('session', 'case', 'metric', 'core_type'), name='comparison_once'),
+            model_name="comparison",
+            constraint=models.UniqueConstraint(
+                fields=("session", "case", "metric", "core_type"), name="comparison_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='comparison',
-            constraint=models.CheckConstraint(condition=models.Q(('verdict__in', ['improved', 'regressed', 'unchanged', 'inconclusive'])), name='comparison_verdict_known'),
+            model_name="comparison",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("verdict__in", ["improved", "regressed", "unchanged", "inconclusive"])),
+                name="comparison_verdict_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='comparison',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('verdict', 'unchanged'), _negated=True), ('mde__isnull', False), _connector='OR'), name='unchanged_says_its_mde'),
+            model_name="comparison",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("verdict", "unchanged"), _negated=True), ("mde__isnull", False), _connector="OR"
+                ),
+                name="unchanged_says_its_mde",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='finding',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['confirmed', 'reported', 'invalid'])), name='finding_state_known'),
+            model_name="finding",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["confirmed", "reported", "invalid"])), name="finding_state_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='finding',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['regressed', 'improved', 'split', 'unchanged', 'inconclusive'])), name='finding_kind_known'),
+            model_name="finding",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["regressed", "improved", "split", "unchanged", "inconclusive"])),
+                name="finding_kind_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='findingverdict',
-            constraint=models.UniqueConstraint(fields=('finding', 'uarch'), name='finding_verdict_once'),
+            model_name="findingverdict",
+            constraint=models.UniqueConstraint(fields=("finding", "uarch"), name="finding_verdict_once"),
         ),
         migrations.AddConstraint(
-            model_name='findingverdict',
-            constraint=models.CheckConstraint(condition=models.Q(('verdict__in', ['improved', 'regressed', 'unchanged', 'inconclusive', 'split'])), name='finding_verdict_known'),
+            model_name="findingverdict",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("verdict__in", ["improved", "regressed", "unchanged", "inconclusive", "split"])),
+                name="finding_verdict_known",
+            ),
         ),
     ]

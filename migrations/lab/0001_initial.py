@@ -9,187 +9,367 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('builds', '0001_initial'),
-        ('sources', '0001_initial'),
+        ("builds", "0001_initial"),
+        ("sources", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Microarchitecture',
+            name="Microarchitecture",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(help_text='As kernel people write it: zen3, haswell ...', max_length=60, unique=True)),
-                ('arch', models.CharField(max_length=20)),
-                ('title', models.CharField(max_length=100)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "name",
+                    models.SlugField(
+                        help_text="As kernel people write it: zen3, haswell ...", max_length=60, unique=True
+                    ),
+                ),
+                ("arch", models.CharField(max_length=20)),
+                ("title", models.CharField(max_length=100)),
             ],
             options={
-                'verbose_name_plural': 'microarchitectures',
-                'ordering': ['name'],
+                "verbose_name_plural": "microarchitectures",
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Machine',
+            name="Machine",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(max_length=60, unique=True)),
-                ('enabled', models.BooleanField(default=True)),
-                ('health', models.CharField(choices=[('good', 'good'), ('quarantined', 'quarantined')], default='good', max_length=12)),
-                ('health_reason', models.TextField(blank=True)),
-                ('virtual', models.BooleanField(default=False)),
-                ('clock', models.CharField(choices=[('wall', 'wall-clock time'), ('instructions', 'counted instructions (1 ns each), blind to caches')], default='wall', max_length=12)),
-                ('boot_driver', models.CharField(default='qemu', max_length=10)),
-                ('driver_options', models.JSONField(blank=True, default=dict)),
-                ('boots_per_side', models.PositiveIntegerField(default=4)),
-                ('cases', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=121), blank=True, default=list, help_text='What it measures, as BENCHMARK/CASE; empty: everything. For machines too noisy for some cases.', size=None)),
-                ('facts', models.JSONField(blank=True, default=dict, help_text="What the last boot's probe saw.")),
-                ('last_seen_at', models.DateTimeField(blank=True, null=True)),
-                ('config', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='machines', to='builds.kernelconfig')),
-                ('toolchain', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='machines', to='builds.toolchain')),
-                ('uarch', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='machines', to='lab.microarchitecture')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.SlugField(max_length=60, unique=True)),
+                ("enabled", models.BooleanField(default=True)),
+                (
+                    "health",
+                    models.CharField(
+                        choices=[("good", "good"), ("quarantined", "quarantined")], default="good", max_length=12
+                    ),
+                ),
+                ("health_reason", models.TextField(blank=True)),
+                ("virtual", models.BooleanField(default=False)),
+                (
+                    "clock",
+                    models.CharField(
+                        choices=[
+                            ("wall", "wall-clock time"),
+                            ("instructions", "counted instructions (1 ns each), blind to caches"),
+                        ],
+                        default="wall",
+                        max_length=12,
+                    ),
+                ),
+                ("boot_driver", models.CharField(default="qemu", max_length=10)),
+                ("driver_options", models.JSONField(blank=True, default=dict)),
+                ("boots_per_side", models.PositiveIntegerField(default=4)),
+                (
+                    "cases",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=121),
+                        blank=True,
+                        default=list,
+                        help_text="What it measures, as BENCHMARK/CASE; empty: everything. For machines too noisy for some cases.",
+                        size=None,
+                    ),
+                ),
+                ("facts", models.JSONField(blank=True, default=dict, help_text="What the last boot's probe saw.")),
+                ("last_seen_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "config",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="machines", to="builds.kernelconfig"
+                    ),
+                ),
+                (
+                    "toolchain",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="machines", to="builds.toolchain"
+                    ),
+                ),
+                (
+                    "uarch",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="machines", to="lab.microarchitecture"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['uarch__name', 'name'],
+                "ordering": ["uarch__name", "name"],
             },
         ),
         migrations.CreateModel(
-            name='Session',
+            name="Session",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('base_build', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions_as_base', to='builds.build')),
-                ('machine', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='lab.machine')),
-                ('patched_build', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions_as_patched', to='builds.build')),
-                ('series', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='sources.series')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "state_since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "base_build",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="sessions_as_base", to="builds.build"
+                    ),
+                ),
+                (
+                    "machine",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="sessions", to="lab.machine"
+                    ),
+                ),
+                (
+                    "patched_build",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="sessions_as_patched",
+                        to="builds.build",
+                    ),
+                ),
+                (
+                    "series",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="sessions", to="sources.series"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='Boot',
+            name="Boot",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('position', models.PositiveIntegerField(help_text='Order in the session, from 0')),
-                ('arm', models.CharField(choices=[('base', 'base kernel'), ('patched', 'patched kernel')], max_length=8)),
-                ('outcome', models.CharField(blank=True, help_text='measured, panic, no-boot ... (agent-protocol.md)', max_length=20)),
-                ('started_by', models.CharField(blank=True, help_text='Key of the attempt that boots it', max_length=60)),
-                ('retries', models.PositiveIntegerField(default=0, help_text='Times it was planned again for infrastructure reasons')),
-                ('boot_id', models.CharField(blank=True, help_text="The running kernel's own random boot_id", max_length=36)),
-                ('build_id', models.CharField(blank=True, help_text='GNU build id the running kernel showed', max_length=64)),
-                ('started_at', models.DateTimeField(blank=True, null=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('facts', models.JSONField(blank=True, default=dict)),
-                ('notes', models.JSONField(blank=True, default=list, help_text='Cases that gave no measurement, with the reason.')),
-                ('console_tail', models.TextField(blank=True)),
-                ('session', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='boots', to='lab.session')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "state_since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("position", models.PositiveIntegerField(help_text="Order in the session, from 0")),
+                (
+                    "arm",
+                    models.CharField(choices=[("base", "base kernel"), ("patched", "patched kernel")], max_length=8),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True, help_text="measured, panic, no-boot ... (agent-protocol.md)", max_length=20
+                    ),
+                ),
+                (
+                    "started_by",
+                    models.CharField(blank=True, help_text="Key of the attempt that boots it", max_length=60),
+                ),
+                (
+                    "retries",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Times it was planned again for infrastructure reasons"
+                    ),
+                ),
+                (
+                    "boot_id",
+                    models.CharField(blank=True, help_text="The running kernel's own random boot_id", max_length=36),
+                ),
+                (
+                    "build_id",
+                    models.CharField(blank=True, help_text="GNU build id the running kernel showed", max_length=64),
+                ),
+                ("started_at", models.DateTimeField(blank=True, null=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                ("facts", models.JSONField(blank=True, default=dict)),
+                (
+                    "notes",
+                    models.JSONField(
+                        blank=True, default=list, help_text="Cases that gave no measurement, with the reason."
+                    ),
+                ),
+                ("console_tail", models.TextField(blank=True)),
+                (
+                    "session",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="boots", to="lab.session"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['session', 'position'],
+                "ordering": ["session", "position"],
             },
         ),
         migrations.CreateModel(
-            name='Attempt',
+            name="Attempt",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('key', models.CharField(help_text='build-ID-NUMBER or session-ID-NUMBER', max_length=60, unique=True)),
-                ('number', models.PositiveIntegerField()),
-                ('adapter', models.CharField(max_length=20)),
-                ('slots', models.PositiveIntegerField(help_text="How much of the dispatcher's capacity it takes.")),
-                ('agent', models.CharField(blank=True, help_text='Random id of the agent process that claimed it.', max_length=64)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('progress', models.CharField(blank=True, max_length=200)),
-                ('build', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='builds.build')),
-                ('session', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='lab.session')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "state_since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("key", models.CharField(help_text="build-ID-NUMBER or session-ID-NUMBER", max_length=60, unique=True)),
+                ("number", models.PositiveIntegerField()),
+                ("adapter", models.CharField(max_length=20)),
+                ("slots", models.PositiveIntegerField(help_text="How much of the dispatcher's capacity it takes.")),
+                (
+                    "agent",
+                    models.CharField(
+                        blank=True, help_text="Random id of the agent process that claimed it.", max_length=64
+                    ),
+                ),
+                ("lease_until", models.DateTimeField(blank=True, null=True)),
+                ("progress", models.CharField(blank=True, max_length=200)),
+                (
+                    "build",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="attempts",
+                        to="builds.build",
+                    ),
+                ),
+                (
+                    "session",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="attempts",
+                        to="lab.session",
+                    ),
+                ),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
         migrations.CreateModel(
-            name='CoreType',
+            name="CoreType",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=60)),
-                ('cpus', models.CharField(help_text='CPU list as the kernel writes it: 0-3,8', max_length=200)),
-                ('machine', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='core_types', to='lab.machine')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=60)),
+                ("cpus", models.CharField(help_text="CPU list as the kernel writes it: 0-3,8", max_length=200)),
+                (
+                    "machine",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="core_types", to="lab.machine"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['machine', 'name'],
-                'constraints': [models.UniqueConstraint(fields=('machine', 'name'), name='core_type_once')],
+                "ordering": ["machine", "name"],
+                "constraints": [models.UniqueConstraint(fields=("machine", "name"), name="core_type_once")],
             },
         ),
         migrations.AddConstraint(
-            model_name='machine',
-            constraint=models.CheckConstraint(condition=models.Q(('health__in', ['good', 'quarantined'])), name='machine_health_known'),
+            model_name="machine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("health__in", ["good", "quarantined"])), name="machine_health_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='machine',
-            constraint=models.CheckConstraint(condition=models.Q(('clock__in', ['wall', 'instructions'])), name='machine_clock_known'),
+            model_name="machine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("clock__in", ["wall", "instructions"])), name="machine_clock_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='machine',
-            constraint=models.CheckConstraint(condition=models.Q(('boots_per_side__gte', 2)), name='machine_boots_enough'),
+            model_name="machine",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("boots_per_side__gte", 2)), name="machine_boots_enough"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['planned', 'dispatched', 'running', 'done', 'failed', 'canceled'])), name='session_state_known'),
+            model_name="session",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["planned", "dispatched", "running", "done", "failed", "canceled"])),
+                name="session_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='session',
-            constraint=models.UniqueConstraint(fields=('series', 'machine'), name='session_once'),
+            model_name="session",
+            constraint=models.UniqueConstraint(fields=("series", "machine"), name="session_once"),
         ),
         migrations.AddConstraint(
-            model_name='boot',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['planned', 'running', 'measured', 'failed'])), name='boot_state_known'),
+            model_name="boot",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["planned", "running", "measured", "failed"])), name="boot_state_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='boot',
-            constraint=models.CheckConstraint(condition=models.Q(('arm__in', ['base', 'patched'])), name='boot_arm_known'),
+            model_name="boot",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("arm__in", ["base", "patched"])), name="boot_arm_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='boot',
-            constraint=models.UniqueConstraint(fields=('session', 'position'), name='boot_position_once'),
+            model_name="boot",
+            constraint=models.UniqueConstraint(fields=("session", "position"), name="boot_position_once"),
         ),
         migrations.AddConstraint(
-            model_name='boot',
-            constraint=models.UniqueConstraint(condition=models.Q(('boot_id', ''), _negated=True), fields=('boot_id',), name='boot_id_once'),
+            model_name="boot",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("boot_id", ""), _negated=True), fields=("boot_id",), name="boot_id_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='boot',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'measured'), _negated=True), models.Q(models.Q(('boot_id', ''), _negated=True), models.Q(('build_id', ''), _negated=True)), _connector='OR'), name='measured_boot_is_proved'),
+            model_name="boot",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "measured"), _negated=True),
+                    models.Q(models.Q(("boot_id", ""), _negated=True), models.Q(("build_id", ""), _negated=True)),
+                    _connector="OR",
+                ),
+                name="measured_boot_is_proved",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['submitting', 'queued', 'running', 'done', 'lost', 'canceled'])), name='attempt_state_known'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["submitting", "queued", "running", "done", "lost", "canceled"])),
+                name="attempt_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('build__isnull', False), ('session__isnull', True)), models.Q(('build__isnull', True), ('session__isnull', False)), _connector='OR'), name='attempt_of_one_thing'),
+            model_name="attempt",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("build__isnull", False), ("session__isnull", True)),
+                    models.Q(("build__isnull", True), ("session__isnull", False)),
+                    _connector="OR",
+                ),
+                name="attempt_of_one_thing",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ['submitting', 'queued', 'running'])), fields=('build',), name='build_one_active_attempt'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state__in", ["submitting", "queued", "running"])),
+                fields=("build",),
+                name="build_one_active_attempt",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='attempt',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ['submitting', 'queued', 'running'])), fields=('session',), name='session_one_active_attempt'),
+            model_name="attempt",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state__in", ["submitting", "queued", "running"])),
+                fields=("session",),
+                name="session_one_active_attempt",
+            ),
         ),
     ]

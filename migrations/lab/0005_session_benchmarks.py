@@ -5,15 +5,21 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('lab', '0004_defaults_in_the_database'),
+        ("lab", "0004_defaults_in_the_database"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='session',
-            name='benchmarks',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=100), blank=True, db_default=models.Value([]), default=list, help_text="What is measured of all that the machine can, as BENCHMARK or BENCHMARK/CASE's beginning; empty, or none of it there: everything.", size=None),
+            model_name="session",
+            name="benchmarks",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=100),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="What is measured of all that the machine can, as BENCHMARK or BENCHMARK/CASE's beginning; empty, or none of it there: everything.",
+                size=None,
+            ),
         ),
     ]

@@ -10,196 +10,346 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='MailingList',
+            name="MailingList",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(max_length=60, unique=True)),
-                ('url', models.CharField(max_length=500)),
-                ('address', models.EmailField(help_text='Where a reply to the list goes.', max_length=254)),
-                ('enabled', models.BooleanField(default=True)),
-                ('moderated', models.BooleanField(default=True, help_text='A person releases each report before it is sent.')),
-                ('poll_seconds', models.PositiveIntegerField(default=60)),
-                ('polled_at', models.DateTimeField(blank=True, null=True)),
-                ('failing_since', models.DateTimeField(blank=True, null=True)),
-                ('last_error', models.TextField(blank=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.SlugField(max_length=60, unique=True)),
+                ("url", models.CharField(max_length=500)),
+                ("address", models.EmailField(help_text="Where a reply to the list goes.", max_length=254)),
+                ("enabled", models.BooleanField(default=True)),
+                (
+                    "moderated",
+                    models.BooleanField(default=True, help_text="A person releases each report before it is sent."),
+                ),
+                ("poll_seconds", models.PositiveIntegerField(default=60)),
+                ("polled_at", models.DateTimeField(blank=True, null=True)),
+                ("failing_since", models.DateTimeField(blank=True, null=True)),
+                ("last_error", models.TextField(blank=True)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Tree',
+            name="Tree",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.SlugField(max_length=60, unique=True)),
-                ('url', models.CharField(max_length=500)),
-                ('enabled', models.BooleanField(default=True)),
-                ('poll_seconds', models.PositiveIntegerField(default=300)),
-                ('polled_at', models.DateTimeField(blank=True, null=True)),
-                ('failing_since', models.DateTimeField(blank=True, null=True)),
-                ('last_error', models.TextField(blank=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.SlugField(max_length=60, unique=True)),
+                ("url", models.CharField(max_length=500)),
+                ("enabled", models.BooleanField(default=True)),
+                ("poll_seconds", models.PositiveIntegerField(default=300)),
+                ("polled_at", models.DateTimeField(blank=True, null=True)),
+                ("failing_since", models.DateTimeField(blank=True, null=True)),
+                ("last_error", models.TextField(blank=True)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='Message',
+            name="Message",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('message_id', models.CharField(db_index=True, max_length=500)),
-                ('blob', models.CharField(help_text="Object id in the archive's epoch.", max_length=40)),
-                ('raw', models.BinaryField()),
-                ('kind', models.CharField(choices=[('cover', 'cover letter'), ('patch', 'patch'), ('other', 'discussion'), ('unusable', 'could not be read'), ('deleted', 'deleted from the archive')], max_length=10)),
-                ('reason', models.TextField(blank=True, help_text='Why it could not be used.')),
-                ('subject', models.TextField(blank=True)),
-                ('sender_name', models.TextField(blank=True)),
-                ('sender_address', models.CharField(blank=True, max_length=320)),
-                ('sent_at', models.DateTimeField(blank=True, null=True)),
-                ('received_at', models.DateTimeField(auto_now_add=True)),
-                ('in_reply_to', models.CharField(blank=True, db_index=True, max_length=500)),
-                ('references', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=500), blank=True, default=list, size=None)),
-                ('mailing_list', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='messages', to='sources.mailinglist')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("message_id", models.CharField(db_index=True, max_length=500)),
+                ("blob", models.CharField(help_text="Object id in the archive's epoch.", max_length=40)),
+                ("raw", models.BinaryField()),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("cover", "cover letter"),
+                            ("patch", "patch"),
+                            ("other", "discussion"),
+                            ("unusable", "could not be read"),
+                            ("deleted", "deleted from the archive"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("reason", models.TextField(blank=True, help_text="Why it could not be used.")),
+                ("subject", models.TextField(blank=True)),
+                ("sender_name", models.TextField(blank=True)),
+                ("sender_address", models.CharField(blank=True, max_length=320)),
+                ("sent_at", models.DateTimeField(blank=True, null=True)),
+                ("received_at", models.DateTimeField(auto_now_add=True)),
+                ("in_reply_to", models.CharField(blank=True, db_index=True, max_length=500)),
+                (
+                    "references",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=500), blank=True, default=list, size=None
+                    ),
+                ),
+                (
+                    "mailing_list",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="messages", to="sources.mailinglist"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
         migrations.CreateModel(
-            name='Revision',
+            name="Revision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('sha', models.CharField(max_length=40, unique=True)),
-                ('tree_sha', models.CharField(db_index=True, help_text='Same content, same kernel.', max_length=40)),
-                ('subject', models.TextField()),
-                ('author', models.CharField(max_length=300)),
-                ('committed_at', models.DateTimeField()),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='children', to='sources.revision')),
-                ('tree', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='revisions', to='sources.tree')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sha", models.CharField(max_length=40, unique=True)),
+                ("tree_sha", models.CharField(db_index=True, help_text="Same content, same kernel.", max_length=40)),
+                ("subject", models.TextField()),
+                ("author", models.CharField(max_length=300)),
+                ("committed_at", models.DateTimeField()),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "parent",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="children",
+                        to="sources.revision",
+                    ),
+                ),
+                (
+                    "tree",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="revisions", to="sources.tree"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-committed_at', '-id'],
+                "ordering": ["-committed_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='Series',
+            name="Series",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('root_message_id', models.CharField(help_text='The cover letter, or patch 1 where there is none.', max_length=500)),
-                ('subject', models.TextField(help_text='Without the [PATCH ...] mark.')),
-                ('author_name', models.TextField(blank=True)),
-                ('author_address', models.CharField(max_length=320)),
-                ('version', models.PositiveIntegerField(default=1)),
-                ('total', models.PositiveIntegerField(help_text='Patches that the marks announce.')),
-                ('submitted_at', models.DateTimeField()),
-                ('base_commit', models.CharField(blank=True, help_text='What the author says it applies to.', max_length=40)),
-                ('change_id', models.CharField(blank=True, db_index=True, max_length=200)),
-                ('failures', models.PositiveIntegerField(default=0, help_text='How often git failed while it was applied.')),
-                ('base', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='series_on_it', to='sources.revision')),
-                ('cover', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sources.message')),
-                ('head', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='series_ending', to='sources.revision')),
-                ('mailing_list', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='series', to='sources.mailinglist')),
-                ('superseded_by', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='supersedes', to='sources.series')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "state_since",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "root_message_id",
+                    models.CharField(help_text="The cover letter, or patch 1 where there is none.", max_length=500),
+                ),
+                ("subject", models.TextField(help_text="Without the [PATCH ...] mark.")),
+                ("author_name", models.TextField(blank=True)),
+                ("author_address", models.CharField(max_length=320)),
+                ("version", models.PositiveIntegerField(default=1)),
+                ("total", models.PositiveIntegerField(help_text="Patches that the marks announce.")),
+                ("submitted_at", models.DateTimeField()),
+                (
+                    "base_commit",
+                    models.CharField(blank=True, help_text="What the author says it applies to.", max_length=40),
+                ),
+                ("change_id", models.CharField(blank=True, db_index=True, max_length=200)),
+                (
+                    "failures",
+                    models.PositiveIntegerField(default=0, help_text="How often git failed while it was applied."),
+                ),
+                (
+                    "base",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="series_on_it",
+                        to="sources.revision",
+                    ),
+                ),
+                (
+                    "cover",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="sources.message",
+                    ),
+                ),
+                (
+                    "head",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="series_ending",
+                        to="sources.revision",
+                    ),
+                ),
+                (
+                    "mailing_list",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="series", to="sources.mailinglist"
+                    ),
+                ),
+                (
+                    "superseded_by",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="supersedes",
+                        to="sources.series",
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'series',
-                'ordering': ['-submitted_at', '-id'],
+                "verbose_name_plural": "series",
+                "ordering": ["-submitted_at", "-id"],
             },
         ),
         migrations.CreateModel(
-            name='Patch',
+            name="Patch",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('index', models.PositiveIntegerField()),
-                ('subject', models.TextField()),
-                ('message', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='patches', to='sources.message')),
-                ('revision', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='patches', to='sources.revision')),
-                ('series', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='patches', to='sources.series')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("index", models.PositiveIntegerField()),
+                ("subject", models.TextField()),
+                (
+                    "message",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="patches", to="sources.message"
+                    ),
+                ),
+                (
+                    "revision",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="patches",
+                        to="sources.revision",
+                    ),
+                ),
+                (
+                    "series",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="patches", to="sources.series"
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'patches',
-                'ordering': ['series', 'index'],
+                "verbose_name_plural": "patches",
+                "ordering": ["series", "index"],
             },
         ),
         migrations.AddField(
-            model_name='mailinglist',
-            name='tree',
-            field=models.ForeignKey(help_text='Default base tree.', on_delete=django.db.models.deletion.PROTECT, related_name='lists', to='sources.tree'),
+            model_name="mailinglist",
+            name="tree",
+            field=models.ForeignKey(
+                help_text="Default base tree.",
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="lists",
+                to="sources.tree",
+            ),
         ),
         migrations.CreateModel(
-            name='Branch',
+            name="Branch",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=200)),
-                ('head_at', models.DateTimeField(blank=True, null=True)),
-                ('head', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sources.revision')),
-                ('tree', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='branches', to='sources.tree')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=200)),
+                ("head_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "head",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="sources.revision",
+                    ),
+                ),
+                (
+                    "tree",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="branches", to="sources.tree"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['tree__name', 'name'],
+                "ordering": ["tree__name", "name"],
             },
         ),
         migrations.CreateModel(
-            name='Epoch',
+            name="Epoch",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('number', models.PositiveIntegerField()),
-                ('last_commit', models.CharField(blank=True, max_length=40)),
-                ('mailing_list', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='epochs', to='sources.mailinglist')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("number", models.PositiveIntegerField()),
+                ("last_commit", models.CharField(blank=True, max_length=40)),
+                (
+                    "mailing_list",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="epochs", to="sources.mailinglist"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['number'],
-                'constraints': [models.UniqueConstraint(fields=('mailing_list', 'number'), name='epoch_once')],
+                "ordering": ["number"],
+                "constraints": [models.UniqueConstraint(fields=("mailing_list", "number"), name="epoch_once")],
             },
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=django.contrib.postgres.indexes.GinIndex(fields=['references'], name='message_references'),
+            model_name="message",
+            index=django.contrib.postgres.indexes.GinIndex(fields=["references"], name="message_references"),
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(fields=['sent_at'], name='message_sent_at'),
+            model_name="message",
+            index=models.Index(fields=["sent_at"], name="message_sent_at"),
         ),
         migrations.AddConstraint(
-            model_name='message',
-            constraint=models.UniqueConstraint(fields=('mailing_list', 'message_id', 'blob'), name='message_once'),
+            model_name="message",
+            constraint=models.UniqueConstraint(fields=("mailing_list", "message_id", "blob"), name="message_once"),
         ),
         migrations.AddConstraint(
-            model_name='message',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['cover', 'patch', 'other', 'unusable', 'deleted'])), name='message_kind_known'),
+            model_name="message",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["cover", "patch", "other", "unusable", "deleted"])),
+                name="message_kind_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='series',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['incomplete', 'held', 'ready', 'applied', 'refused', 'superseded'])), name='series_state_known'),
+            model_name="series",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["incomplete", "held", "ready", "applied", "refused", "superseded"])),
+                name="series_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='series',
-            constraint=models.UniqueConstraint(fields=('mailing_list', 'root_message_id', 'version'), name='series_once'),
+            model_name="series",
+            constraint=models.UniqueConstraint(
+                fields=("mailing_list", "root_message_id", "version"), name="series_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='series',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'applied'), _negated=True), models.Q(('base__isnull', False), ('head__isnull', False)), _connector='OR'), name='applied_series_has_revisions'),
+            model_name="series",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "applied"), _negated=True),
+                    models.Q(("base__isnull", False), ("head__isnull", False)),
+                    _connector="OR",
+                ),
+                name="applied_series_has_revisions",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='patch',
-            constraint=models.UniqueConstraint(fields=('series', 'index'), name='patch_once'),
+            model_name="patch",
+            constraint=models.UniqueConstraint(fields=("series", "index"), name="patch_once"),
         ),
         migrations.AddConstraint(
-            model_name='branch',
-            constraint=models.UniqueConstraint(fields=('tree', 'name'), name='branch_once'),
+            model_name="branch",
+            constraint=models.UniqueConstraint(fields=("tree", "name"), name="branch_once"),
         ),
     ]

@@ -9,429 +9,668 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('sources', '0001_initial'),
+        ("sources", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='HeadMove',
+            name="HeadMove",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(choices=[('created', 'first seen'), ('advanced', 'moved forward'), ('forced', 'history rewritten'), ('deleted', 'deleted'), ('restored', 'back again')], max_length=10)),
-                ('decision', models.TextField(blank=True, help_text='What is measured of it, or why nothing is.')),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("created", "first seen"),
+                            ("advanced", "moved forward"),
+                            ("forced", "history rewritten"),
+                            ("deleted", "deleted"),
+                            ("restored", "back again"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("decision", models.TextField(blank=True, help_text="What is measured of it, or why nothing is.")),
+                (
+                    "at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='MeasureRule',
+            name="MeasureRule",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('pattern', models.CharField(help_text='As in .gitignore: mm/*.c, arch/*/lib/memcpy*, **.', max_length=300, unique=True)),
-                ('benchmarks', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=100), blank=True, db_default=models.Value([]), default=list, help_text='Names of benchmarks, or benchmark/case beginnings: will-it-scale/page_fault.', size=None)),
-                ('note', models.TextField(blank=True)),
-                ('enabled', models.BooleanField(db_default=True, default=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "pattern",
+                    models.CharField(
+                        help_text="As in .gitignore: mm/*.c, arch/*/lib/memcpy*, **.", max_length=300, unique=True
+                    ),
+                ),
+                (
+                    "benchmarks",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=100),
+                        blank=True,
+                        db_default=models.Value([]),
+                        default=list,
+                        help_text="Names of benchmarks, or benchmark/case beginnings: will-it-scale/page_fault.",
+                        size=None,
+                    ),
+                ),
+                ("note", models.TextField(blank=True)),
+                ("enabled", models.BooleanField(db_default=True, default=True)),
             ],
             options={
-                'ordering': ['pattern'],
+                "ordering": ["pattern"],
             },
         ),
         migrations.CreateModel(
-            name='Tag',
+            name="Tag",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=200)),
-                ('seen_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=200)),
+                (
+                    "seen_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='Thread',
+            name="Thread",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('stale', models.BooleanField(db_default=False, default=False)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("stale", models.BooleanField(db_default=False, default=False)),
             ],
             options={
-                'ordering': ['id'],
+                "ordering": ["id"],
             },
         ),
         migrations.CreateModel(
-            name='ThreadMember',
+            name="ThreadMember",
             fields=[
-                ('name', models.CharField(max_length=500, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=500, primary_key=True, serialize=False)),
             ],
             options={
-                'ordering': ['name'],
+                "ordering": ["name"],
             },
         ),
         migrations.CreateModel(
-            name='TrustedSender',
+            name="TrustedSender",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('address', models.EmailField(max_length=320, unique=True)),
-                ('note', models.TextField(blank=True, help_text='Who it is and who decided.')),
-                ('expires_at', models.DateTimeField(blank=True, null=True)),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("address", models.EmailField(max_length=320, unique=True)),
+                ("note", models.TextField(blank=True, help_text="Who it is and who decided.")),
+                ("expires_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "created_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
             ],
             options={
-                'ordering': ['address'],
+                "ordering": ["address"],
             },
         ),
         migrations.CreateModel(
-            name='WantedRevision',
+            name="WantedRevision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('why', models.CharField(choices=[('head', 'new head'), ('merge', 'merge by a named person'), ('tag', 'tag')], max_length=10)),
-                ('detail', models.TextField(blank=True, help_text='Which branch, person or tag.')),
-                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "why",
+                    models.CharField(
+                        choices=[("head", "new head"), ("merge", "merge by a named person"), ("tag", "tag")],
+                        max_length=10,
+                    ),
+                ),
+                ("detail", models.TextField(blank=True, help_text="Which branch, person or tag.")),
+                (
+                    "created_at",
+                    models.DateTimeField(
+                        db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.RemoveIndex(
-            model_name='message',
-            name='message_references',
+            model_name="message",
+            name="message_references",
         ),
         migrations.AddField(
-            model_name='branch',
-            name='deleted_at',
+            model_name="branch",
+            name="deleted_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='epoch',
-            name='rewritten_at',
-            field=models.DateTimeField(blank=True, help_text='When its history was last found rewritten.', null=True),
+            model_name="epoch",
+            name="rewritten_at",
+            field=models.DateTimeField(blank=True, help_text="When its history was last found rewritten.", null=True),
         ),
         migrations.AddField(
-            model_name='mailinglist',
-            name='failures',
+            model_name="mailinglist",
+            name="failures",
             field=models.PositiveIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='mailinglist',
-            name='fetched_at',
+            model_name="mailinglist",
+            name="fetched_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='mailinglist',
-            name='proof',
-            field=models.CharField(choices=[('dkim', "a valid signature (DKIM) of the sender's domain"), ('archive', "the archive is the site's own and proves its senders")], db_default='dkim', default='dkim', help_text='What proves a sender.', max_length=10),
+            model_name="mailinglist",
+            name="proof",
+            field=models.CharField(
+                choices=[
+                    ("dkim", "a valid signature (DKIM) of the sender's domain"),
+                    ("archive", "the archive is the site's own and proves its senders"),
+                ],
+                db_default="dkim",
+                default="dkim",
+                help_text="What proves a sender.",
+                max_length=10,
+            ),
         ),
         migrations.AddField(
-            model_name='mailinglist',
-            name='since',
-            field=models.DateTimeField(blank=True, help_text='Mails that the archive took before are not read.', null=True),
+            model_name="mailinglist",
+            name="since",
+            field=models.DateTimeField(
+                blank=True, help_text="Mails that the archive took before are not read.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='message',
-            name='authentic',
-            field=models.BooleanField(blank=True, help_text='Whether its sender was proved; empty: not checked.', null=True),
+            model_name="message",
+            name="authentic",
+            field=models.BooleanField(
+                blank=True, help_text="Whether its sender was proved; empty: not checked.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='message',
-            name='authenticity',
-            field=models.TextField(blank=True, db_default='', help_text='What proved the sender, or why nothing did.'),
+            model_name="message",
+            name="authenticity",
+            field=models.TextField(blank=True, db_default="", help_text="What proved the sender, or why nothing did."),
         ),
         migrations.AddField(
-            model_name='message',
-            name='kind_before',
-            field=models.CharField(blank=True, db_default='', help_text='What a deleted mail was.', max_length=10),
+            model_name="message",
+            name="kind_before",
+            field=models.CharField(blank=True, db_default="", help_text="What a deleted mail was.", max_length=10),
         ),
         migrations.AddField(
-            model_name='message',
-            name='trailers',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=1000), blank=True, db_default=models.Value([]), default=list, help_text='Reviewed-by and others: of the commit message of a patch, of unquoted text else.', size=None),
+            model_name="message",
+            name="trailers",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=1000),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Reviewed-by and others: of the commit message of a patch, of unquoted text else.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='author_address',
-            field=models.CharField(blank=True, db_default='', max_length=320),
+            model_name="patch",
+            name="author_address",
+            field=models.CharField(blank=True, db_default="", max_length=320),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='author_name',
-            field=models.TextField(blank=True, db_default='', help_text='From the body where it names one.'),
+            model_name="patch",
+            name="author_name",
+            field=models.TextField(blank=True, db_default="", help_text="From the body where it names one."),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='deletions',
+            model_name="patch",
+            name="deletions",
             field=models.PositiveIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='files',
+            model_name="patch",
+            name="files",
             field=models.PositiveIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='insertions',
+            model_name="patch",
+            name="insertions",
             field=models.PositiveIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='patch_id',
-            field=models.CharField(blank=True, db_default='', db_index=True, help_text='git patch-id --stable', max_length=40),
+            model_name="patch",
+            name="patch_id",
+            field=models.CharField(
+                blank=True, db_default="", db_index=True, help_text="git patch-id --stable", max_length=40
+            ),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='paths',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=4096), blank=True, db_default=models.Value([]), default=list, help_text='Files that it changes, old and new names.', size=None),
+            model_name="patch",
+            name="paths",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=4096),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Files that it changes, old and new names.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='patch',
-            name='trailers',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=1000), blank=True, db_default=models.Value([]), default=list, help_text='Its own, and those of replies to it or to the cover letter.', size=None),
+            model_name="patch",
+            name="trailers",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=1000),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Its own, and those of replies to it or to the cover letter.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='base_certain',
-            field=models.BooleanField(blank=True, help_text='No: nothing in the mails names the base, it only applies there.', null=True),
+            model_name="series",
+            name="base_certain",
+            field=models.BooleanField(
+                blank=True, help_text="No: nothing in the mails names the base, it only applies there.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='base_how',
-            field=models.TextField(blank=True, db_default='', help_text='What told the base.'),
+            model_name="series",
+            name="base_how",
+            field=models.TextField(blank=True, db_default="", help_text="What told the base."),
         ),
         migrations.AddField(
-            model_name='series',
-            name='benchmarks',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=100), blank=True, db_default=models.Value([]), default=list, help_text='What its changed paths ask to be measured, with the default set.', size=None),
+            model_name="series",
+            name="benchmarks",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=100),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="What its changed paths ask to be measured, with the default set.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='checked_at',
-            field=models.DateTimeField(blank=True, help_text='When its senders were last checked.', null=True),
+            model_name="series",
+            name="checked_at",
+            field=models.DateTimeField(blank=True, help_text="When its senders were last checked.", null=True),
         ),
         migrations.AddField(
-            model_name='series',
-            name='prerequisites',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=300), blank=True, db_default=models.Value([]), default=list, help_text='What the author says it needs: patch-id:..., change-id:..., message-id:....', size=None),
+            model_name="series",
+            name="prerequisites",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=300),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="What the author says it needs: patch-id:..., change-id:..., message-id:....",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='received_at',
-            field=models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now, help_text='When its first mail arrived.'),
+            model_name="series",
+            name="received_at",
+            field=models.DateTimeField(
+                db_default=django.db.models.functions.datetime.Now(),
+                default=server.core.clock.now,
+                help_text="When its first mail arrived.",
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='resend',
+            model_name="series",
+            name="resend",
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddField(
-            model_name='series',
-            name='rfc',
+            model_name="series",
+            name="rfc",
             field=models.BooleanField(db_default=False, default=False),
         ),
         migrations.AddField(
-            model_name='series',
-            name='tags',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, db_default=models.Value([]), default=list, help_text='Other words of the [PATCH ...] mark.', size=None),
+            model_name="series",
+            name="tags",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=200),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Other words of the [PATCH ...] mark.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='trailers',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=1000), blank=True, db_default=models.Value([]), default=list, help_text='Of its patches, and of replies to them and to the cover letter, each once.', size=None),
+            model_name="series",
+            name="trailers",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=1000),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Of its patches, and of replies to them and to the cover letter, each once.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='series',
-            name='tried_at',
-            field=models.DateTimeField(blank=True, help_text='When it was last tried to apply it.', null=True),
+            model_name="series",
+            name="tried_at",
+            field=models.DateTimeField(blank=True, help_text="When it was last tried to apply it.", null=True),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='addresses',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=320), blank=True, db_default=models.Value([]), default=list, help_text='Addresses in To or Cc that mean this tree.', size=None),
+            model_name="tree",
+            name="addresses",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=320),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Addresses in To or Cc that mean this tree.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='benchmarks',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=100), blank=True, db_default=models.Value([]), default=list, help_text='Benchmarks of interest, beside the default set.', size=None),
+            model_name="tree",
+            name="benchmarks",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=100),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Benchmarks of interest, beside the default set.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='branch_patterns',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, db_default=models.Value([]), default=list, help_text='Branches to watch: names, or globs such as linux-6.*.y.', size=None),
+            model_name="tree",
+            name="branch_patterns",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=200),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Branches to watch: names, or globs such as linux-6.*.y.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='failures',
+            model_name="tree",
+            name="failures",
             field=models.PositiveIntegerField(db_default=0, default=0),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='fetched_at',
+            model_name="tree",
+            name="fetched_at",
             field=models.DateTimeField(blank=True, null=True),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='heads_per_day',
-            field=models.PositiveIntegerField(blank=True, help_text='New heads measured in 24 hours at most; all when empty, none when 0.', null=True),
+            model_name="tree",
+            name="heads_per_day",
+            field=models.PositiveIntegerField(
+                blank=True, help_text="New heads measured in 24 hours at most; all when empty, none when 0.", null=True
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='merges_by',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=320), blank=True, db_default=models.Value([]), default=list, help_text='Addresses: every merge that one of these people committed is measured.', size=None),
+            model_name="tree",
+            name="merges_by",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=320),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Addresses: every merge that one of these people committed is measured.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='paths',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, db_default=models.Value([]), default=list, help_text='Beginnings of the paths that this tree takes patches for: mm/.', size=None),
+            model_name="tree",
+            name="paths",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=200),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Beginnings of the paths that this tree takes patches for: mm/.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='priority',
-            field=models.SmallIntegerField(db_default=0, default=0, help_text='Larger is measured earlier.'),
+            model_name="tree",
+            name="priority",
+            field=models.SmallIntegerField(db_default=0, default=0, help_text="Larger is measured earlier."),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='rebasing',
-            field=models.BooleanField(db_default=False, default=False, help_text='Its branches are expected to be forced.'),
+            model_name="tree",
+            name="rebasing",
+            field=models.BooleanField(
+                db_default=False, default=False, help_text="Its branches are expected to be forced."
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='subject_tags',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=60), blank=True, db_default=models.Value([]), default=list, help_text='Words in [PATCH ...] that mean this tree: mm-unstable.', size=None),
+            model_name="tree",
+            name="subject_tags",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=60),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Words in [PATCH ...] that mean this tree: mm-unstable.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='tag_patterns',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, db_default=models.Value([]), default=list, help_text='Tags whose commits are measured, as globs such as v*.', size=None),
+            model_name="tree",
+            name="tag_patterns",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=200),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Tags whose commits are measured, as globs such as v*.",
+                size=None,
+            ),
         ),
         migrations.AddField(
-            model_name='tree',
-            name='uarchs',
-            field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=60), blank=True, db_default=models.Value([]), default=list, help_text='Microarchitectures of interest; all when empty.', size=None),
+            model_name="tree",
+            name="uarchs",
+            field=django.contrib.postgres.fields.ArrayField(
+                base_field=models.CharField(max_length=60),
+                blank=True,
+                db_default=models.Value([]),
+                default=list,
+                help_text="Microarchitectures of interest; all when empty.",
+                size=None,
+            ),
         ),
         migrations.AlterField(
-            model_name='mailinglist',
-            name='address',
-            field=models.EmailField(blank=True, help_text='Where a reply to the list goes.', max_length=254),
+            model_name="mailinglist",
+            name="address",
+            field=models.EmailField(blank=True, help_text="Where a reply to the list goes.", max_length=254),
         ),
         migrations.AlterField(
-            model_name='mailinglist',
-            name='tree',
-            field=models.ForeignKey(blank=True, help_text='Default base tree.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='lists', to='sources.tree'),
+            model_name="mailinglist",
+            name="tree",
+            field=models.ForeignKey(
+                blank=True,
+                help_text="Default base tree.",
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="lists",
+                to="sources.tree",
+            ),
         ),
         migrations.AlterField(
-            model_name='mailinglist',
-            name='url',
+            model_name="mailinglist",
+            name="url",
             field=models.CharField(blank=True, max_length=500),
         ),
         migrations.AlterField(
-            model_name='message',
-            name='received_at',
-            field=models.DateTimeField(default=server.core.clock.now, help_text='When the archive took it; for a mail without one, when it was stored.'),
+            model_name="message",
+            name="received_at",
+            field=models.DateTimeField(
+                default=server.core.clock.now,
+                help_text="When the archive took it; for a mail without one, when it was stored.",
+            ),
         ),
         migrations.AddIndex(
-            model_name='series',
-            index=models.Index(django.db.models.functions.text.Upper('author_address'), name='series_author'),
+            model_name="series",
+            index=models.Index(django.db.models.functions.text.Upper("author_address"), name="series_author"),
         ),
         migrations.AddIndex(
-            model_name='series',
-            index=models.Index(fields=['root_message_id'], name='series_root'),
+            model_name="series",
+            index=models.Index(fields=["root_message_id"], name="series_root"),
         ),
         migrations.AddIndex(
-            model_name='series',
-            index=models.Index(condition=models.Q(('state__in', ['incomplete', 'held', 'ready'])), fields=['state'], name='series_waiting'),
+            model_name="series",
+            index=models.Index(
+                condition=models.Q(("state__in", ["incomplete", "held", "ready"])),
+                fields=["state"],
+                name="series_waiting",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='mailinglist',
-            constraint=models.CheckConstraint(condition=models.Q(('proof__in', ['dkim', 'archive'])), name='mailing_list_proof_known'),
+            model_name="mailinglist",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("proof__in", ["dkim", "archive"])), name="mailing_list_proof_known"
+            ),
         ),
         migrations.AddField(
-            model_name='headmove',
-            name='after',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sources.revision'),
+            model_name="headmove",
+            name="after",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="sources.revision",
+            ),
         ),
         migrations.AddField(
-            model_name='headmove',
-            name='before',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='sources.revision'),
+            model_name="headmove",
+            name="before",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.PROTECT,
+                related_name="+",
+                to="sources.revision",
+            ),
         ),
         migrations.AddField(
-            model_name='headmove',
-            name='branch',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='moves', to='sources.branch'),
+            model_name="headmove",
+            name="branch",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="moves", to="sources.branch"
+            ),
         ),
         migrations.AddField(
-            model_name='tag',
-            name='revision',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='tags', to='sources.revision'),
+            model_name="tag",
+            name="revision",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="tags", to="sources.revision"
+            ),
         ),
         migrations.AddField(
-            model_name='tag',
-            name='tree',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tags', to='sources.tree'),
+            model_name="tag",
+            name="tree",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="tags", to="sources.tree"
+            ),
         ),
         migrations.AddIndex(
-            model_name='thread',
-            index=models.Index(condition=models.Q(('stale', True)), fields=['id'], name='thread_stale'),
+            model_name="thread",
+            index=models.Index(condition=models.Q(("stale", True)), fields=["id"], name="thread_stale"),
         ),
         migrations.AddField(
-            model_name='message',
-            name='thread',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='messages', to='sources.thread'),
+            model_name="message",
+            name="thread",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.SET_NULL,
+                related_name="messages",
+                to="sources.thread",
+            ),
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(fields=['mailing_list', 'blob'], name='message_blob'),
+            model_name="message",
+            index=models.Index(fields=["mailing_list", "blob"], name="message_blob"),
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(fields=['mailing_list', '-id'], name='message_of_list'),
+            model_name="message",
+            index=models.Index(fields=["mailing_list", "-id"], name="message_of_list"),
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(django.db.models.functions.text.Upper('sender_address'), models.OrderBy(models.F('id'), descending=True), name='message_of_sender'),
+            model_name="message",
+            index=models.Index(
+                django.db.models.functions.text.Upper("sender_address"),
+                models.OrderBy(models.F("id"), descending=True),
+                name="message_of_sender",
+            ),
         ),
         migrations.AddIndex(
-            model_name='message',
-            index=models.Index(condition=models.Q(('reason', ''), _negated=True), fields=['-id'], name='message_with_reason'),
+            model_name="message",
+            index=models.Index(
+                condition=models.Q(("reason", ""), _negated=True), fields=["-id"], name="message_with_reason"
+            ),
         ),
         migrations.AddField(
-            model_name='threadmember',
-            name='thread',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='members', to='sources.thread'),
+            model_name="threadmember",
+            name="thread",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="members", to="sources.thread"
+            ),
         ),
         migrations.AddField(
-            model_name='wantedrevision',
-            name='revision',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='wanted', to='sources.revision'),
+            model_name="wantedrevision",
+            name="revision",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="wanted", to="sources.revision"
+            ),
         ),
         migrations.AddField(
-            model_name='wantedrevision',
-            name='tree',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='wanted', to='sources.tree'),
+            model_name="wantedrevision",
+            name="tree",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="wanted", to="sources.tree"
+            ),
         ),
         migrations.AddIndex(
-            model_name='headmove',
-            index=models.Index(fields=['branch', '-id'], name='head_move_branch'),
+            model_name="headmove",
+            index=models.Index(fields=["branch", "-id"], name="head_move_branch"),
         ),
         migrations.AddConstraint(
-            model_name='headmove',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['created', 'advanced', 'forced', 'deleted', 'restored'])), name='head_move_kind_known'),
+            model_name="headmove",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["created", "advanced", "forced", "deleted", "restored"])),
+                name="head_move_kind_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='tag',
-            constraint=models.UniqueConstraint(fields=('tree', 'name', 'revision'), name='tag_once'),
+            model_name="tag",
+            constraint=models.UniqueConstraint(fields=("tree", "name", "revision"), name="tag_once"),
         ),
         migrations.AddIndex(
-            model_name='wantedrevision',
-            index=models.Index(fields=['tree', '-created_at'], name='wanted_revision_recent'),
+            model_name="wantedrevision",
+            index=models.Index(fields=["tree", "-created_at"], name="wanted_revision_recent"),
         ),
         migrations.AddConstraint(
-            model_name='wantedrevision',
-            constraint=models.UniqueConstraint(fields=('tree', 'revision'), name='wanted_revision_once'),
+            model_name="wantedrevision",
+            constraint=models.UniqueConstraint(fields=("tree", "revision"), name="wanted_revision_once"),
         ),
         migrations.AddConstraint(
-            model_name='wantedrevision',
-            constraint=models.CheckConstraint(condition=models.Q(('why__in', ['head', 'merge', 'tag'])), name='wanted_revision_why_known'),
+            model_name="wantedrevision",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("why__in", ["head", "merge", "tag"])), name="wanted_revision_why_known"
+            ),
         ),
     ]

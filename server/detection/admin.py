@@ -1,7 +1,20 @@
 from django.contrib import admin
 
 from server.core.admin import PartsInline, ReadOnlyAdmin
-from server.detection.models import Comparison, Finding, FindingVerdict
+from server.detection.models import (
+    Acceptance,
+    Bisection,
+    BisectionStep,
+    ChangePoint,
+    Comparison,
+    Finding,
+    FindingVerdict,
+    MachineQuestion,
+    MeasuredHead,
+    NoiseProfile,
+    Timeline,
+    TimelinePoint,
+)
 
 
 @admin.register(Comparison)
@@ -30,9 +43,9 @@ class FindingVerdictInline(PartsInline):
 
 @admin.register(Finding)
 class FindingAdmin(ReadOnlyAdmin):
-    list_display = ["id", "series", "kind", "headline", "virtual", "state", "state_since"]
+    list_display = ["id", "series", "branch", "kind", "headline", "virtual", "state", "state_since"]
     list_filter = ["state", "kind", "virtual"]
-    list_select_related = ["series"]
+    list_select_related = ["series", "branch__tree"]
     search_fields = ["headline", "series__subject", "=trace"]
     inlines = [FindingVerdictInline]
 
@@ -43,3 +56,85 @@ class FindingVerdictAdmin(ReadOnlyAdmin):
     list_filter = ["verdict", "uarch"]
     list_select_related = ["finding__series", "uarch"]
     search_fields = ["finding__series__subject", "uarch__name"]
+
+
+@admin.register(Acceptance)
+class AcceptanceAdmin(ReadOnlyAdmin):
+    list_display = ["finding", "person", "reason", "uarchs", "expires_at", "withdrawn_at"]
+    list_select_related = ["finding__series", "finding__branch__tree"]
+    search_fields = ["person", "reason", "finding__headline"]
+
+
+class BisectionStepInline(PartsInline):
+    model = BisectionStep
+    readonly_fields = ["number", "kind", "index", "trial", "answer", "ratio", "reason"]
+
+
+@admin.register(Bisection)
+class BisectionAdmin(ReadOnlyAdmin):
+    list_display = ["id", "finding", "machine", "low", "high", "culprit", "state", "state_since"]
+    list_filter = ["state", "machine"]
+    list_select_related = ["finding__series", "finding__branch__tree", "machine", "culprit"]
+    search_fields = ["finding__headline", "machine__name", "=trace"]
+    inlines = [BisectionStepInline]
+
+
+@admin.register(BisectionStep)
+class BisectionStepAdmin(ReadOnlyAdmin):
+    list_display = ["bisection", "number", "kind", "answer", "ratio", "reason"]
+    list_filter = ["kind", "answer"]
+    search_fields = ["bisection__machine__name", "reason"]
+
+
+@admin.register(MachineQuestion)
+class MachineQuestionAdmin(ReadOnlyAdmin):
+    list_display = ["id", "machine", "kind", "detail", "state", "state_since"]
+    list_filter = ["state", "kind", "machine"]
+    list_select_related = ["machine"]
+    search_fields = ["machine__name", "detail", "key"]
+
+
+@admin.register(NoiseProfile)
+class NoiseProfileAdmin(ReadOnlyAdmin):
+    list_display = [
+        "machine",
+        "case",
+        "metric",
+        "comparisons",
+        "false_alarms",
+        "change_95",
+        "boot_sd",
+        "mde",
+        "last_at",
+    ]
+    list_filter = ["machine"]
+    list_select_related = ["machine", "case__benchmark", "metric__benchmark"]
+    search_fields = ["machine__name", "case__name"]
+
+
+@admin.register(MeasuredHead)
+class MeasuredHeadAdmin(ReadOnlyAdmin):
+    list_display = ["branch", "place", "revision", "trial", "observed_at"]
+    list_select_related = ["branch__tree", "revision", "trial"]
+    search_fields = ["branch__name", "revision__sha"]
+
+
+@admin.register(Timeline)
+class TimelineAdmin(ReadOnlyAdmin):
+    list_display = ["branch", "machine", "case", "metric", "core_type", "points_seen"]
+    list_filter = ["branch", "machine"]
+    list_select_related = ["branch__tree", "machine", "case__benchmark", "metric__benchmark", "core_type__machine"]
+    search_fields = ["machine__name", "case__name"]
+
+
+@admin.register(TimelinePoint)
+class TimelinePointAdmin(ReadOnlyAdmin):
+    list_display = ["timeline", "place", "ratio", "ratio_low", "ratio_high"]
+    search_fields = ["timeline__machine__name", "timeline__case__name"]
+
+
+@admin.register(ChangePoint)
+class ChangePointAdmin(ReadOnlyAdmin):
+    list_display = ["timeline", "place", "effect", "score", "state", "finding"]
+    list_filter = ["state"]
+    search_fields = ["timeline__machine__name", "timeline__case__name"]

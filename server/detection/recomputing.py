@@ -33,14 +33,14 @@ _WORDS = ("verdict", "reason", "base_boots", "patched_boots", "family_size", "fl
 class Difference:
     """One field of one cell that is stored otherwise than it would be computed now."""
 
-    series_id: int
+    finding_id: int
     cell: str
     field: str
     stored: str
     fresh: str
 
     def __str__(self) -> str:
-        return f"series {self.series_id}, {self.cell}: {self.field} is {self.stored}, now {self.fresh}"
+        return f"finding {self.finding_id}, {self.cell}: {self.field} is {self.stored}, now {self.fresh}"
 
 
 def differences(finding: Finding) -> list[Difference]:
@@ -58,10 +58,10 @@ def differences(finding: Finding) -> list[Difference]:
         old, new = stored.get(key), fresh.get(key)
         if old is None or new is None:
             presence = ("missing", "there") if old is None else ("there", "missing")
-            found.append(Difference(finding.series_id, _name(old or new), "comparison", *presence))
+            found.append(Difference(finding.pk, _name(old or new), "comparison", *presence))
         else:
             changed = _changed(old, new)
-            found += [Difference(finding.series_id, _name(old), *change) for change in changed]
+            found += [Difference(finding.pk, _name(old), *change) for change in changed]
     return found
 
 

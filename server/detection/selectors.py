@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.models import Session
-from server.sources.models import Series
 
 
 @dataclass(frozen=True)
@@ -109,15 +110,20 @@ def finding_vector(finding: Finding) -> tuple[Component, ...]:
     )
 
 
-def comparison_table(series: Series) -> ComparisonTable:
-    """All judged cells of a series: rows are cases, columns are its machines. Two queries."""
-    sessions = list(
-        Session.objects.filter(series=series)
-        .select_related("machine__uarch")
-        .order_by("machine__uarch__name", "machine__name")
-    )
+def sessions_of(finding: Finding) -> QuerySet[Session]:
+    """The sessions that a finding speaks about; of a change that is only suspected there are none."""
+    if finding.trial_id is not None:
+        return Session.objects.filter(trial=finding.trial_id)
+    if finding.series_id is not None:
+        return Session.objects.filter(series=finding.series_id)
+    return Session.objects.none()
+
+
+def comparison_table(of: QuerySet[Session]) -> ComparisonTable:
+    """All judged cells of these sessions: rows are cases, columns are their machines. Two queries."""
+    sessions = list(of.select_related("machine__uarch").order_by("machine__uarch__name", "machine__name"))
     comparisons = (
-        Comparison.objects.filter(session__series=series)
+        Comparison.objects.filter(session__in=sessions)
         .select_related(*_CELL_NAMES)
         .order_by("case__benchmark__name", "case__name", "metric__name", "core_type__name")
     )

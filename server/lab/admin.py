@@ -16,6 +16,7 @@ from server.lab.models import (
     PowerCycle,
     RoundMark,
     Session,
+    Trial,
 )
 
 
@@ -123,3 +124,11 @@ class RoundMarkAdmin(ReadOnlyAdmin):
 @admin.register(JenkinsJob)
 class JenkinsJobAdmin(ReadOnlyAdmin):
     list_display = ["name", "problem", "checked_at"]
+
+
+@admin.register(Trial)
+class TrialAdmin(ReadOnlyAdmin):
+    list_display = ["key", "purpose", "series", "state", "reason", "state_since"]
+    list_filter = ["state", "purpose"]
+    list_select_related = ["series"]
+    search_fields = ["key", "series__subject", "=trace"]

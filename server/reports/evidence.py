@@ -39,6 +39,8 @@ class Evidence:
 
 def gather(finding: Finding) -> Evidence:
     """Raises DomainError `incomplete-report` when a reader could not trust or check what would be told."""
+    if finding.series_id is None:
+        raise DomainError("incomplete-report", "a change of a branch has no thread to answer on")
     series = Series.objects.select_related("base__tree", "head", "mailing_list").get(pk=finding.series_id)
     if finding.kind == Finding.Kind.INCONCLUSIVE:
         raise DomainError("incomplete-report", "nothing inconclusive is mailed")

@@ -78,7 +78,8 @@ def _claim(delivery_id: int) -> Delivery | None:
         if delivery.report.state != ReportState.APPROVED:
             delivery.advance(DeliveryState.FAILED, f"its report is {ReportState(delivery.report.state).label}")
             return None
-        if delivery.report.finding.series.state != Series.State.APPLIED:
+        series = delivery.report.finding.series
+        if series is None or series.state != Series.State.APPLIED:
             delivery.advance(DeliveryState.FAILED, "a newer version has replaced the series")
             return None
         if _sent_lately() >= settings.MAIL_HOURLY_CAP:

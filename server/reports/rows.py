@@ -79,7 +79,7 @@ def _load(series: Sequence[Series]) -> _Bulk:
     for subject_id, after, at in steps.values_list("subject_id", "after", "at"):
         bulk.entered[subject_id].setdefault(after, at)
     findings = Finding.objects.filter(series__in=ids).select_related("report__delivery")
-    bulk.findings = {finding.series_id: finding for finding in findings}
+    bulk.findings = {finding.series_id: finding for finding in findings if finding.series_id is not None}
     return bulk
 
 

@@ -38,19 +38,20 @@ def compose_report(*, finding_id: int) -> Report | None:
             return report
         if finding.kind == Finding.Kind.INCONCLUSIVE or finding.state != Finding.State.CONFIRMED:
             return None
-        if finding.series.state != Series.State.APPLIED:
+        series = finding.series
+        if series is None or series.state != Series.State.APPLIED:
             return None
         try:
-            text, where = compose(gather(finding)), envelope(finding.series)
+            text, where = compose(gather(finding)), envelope(series)
         except DomainError as error:
             log.warning("report_refused", trace=finding.trace, finding=finding.pk, reason=error.message)
             return Report.objects.create(
                 finding=finding, state=ReportState.REFUSED, reason=error.message, trace=finding.trace
             ).record_creation()
-        return _store(finding, text, where)
+        return _store(finding, text, where, moderated=series.mailing_list.moderated)
 
 
-def _store(finding: Finding, text: Text, where: Envelope) -> Report:
+def _store(finding: Finding, text: Text, where: Envelope, *, moderated: bool) -> Report:
     held = _blocked(finding) or (_GOOD_NEWS if finding.kind == Finding.Kind.IMPROVED else "")
     report = Report.objects.create(
         finding=finding,
@@ -64,7 +65,7 @@ def _store(finding: Finding, text: Text, where: Envelope) -> Report:
         to=list(where.to),
         cc=list(where.cc),
     ).record_creation()
-    if not held and not finding.series.mailing_list.moderated:
+    if not held and not moderated:
         report.advance(ReportState.APPROVED, "the list is not moderated")
         queue_delivery(report=report)
     return report
@@ -76,7 +77,8 @@ def approve_report(*, report_id: int, reason: str = "approved by a person") -> R
         report = _locked(report_id)
         if report.state == ReportState.SENT:
             return report
-        if report.finding.series.state != Series.State.APPLIED:
+        series = report.finding.series
+        if series is None or series.state != Series.State.APPLIED:
             raise DomainError("superseded", "a newer version has replaced the series")
         if blocked := _blocked(report.finding):
             raise DomainError("virtual-stays", blocked)

@@ -52,6 +52,7 @@ class Metric(models.Model):
     class Better(models.TextChoices):
         LOWER = "lower", "lower is better"
         HIGHER = "higher", "higher is better"
+        NONE = "none", "neither: it explains, and is not judged"
 
     benchmark = models.ForeignKey(Benchmark, on_delete=models.PROTECT, related_name="metrics")
     name = models.SlugField(max_length=60)
@@ -66,7 +67,7 @@ class Metric(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["benchmark", "name"], name="metric_once"),
-            models.CheckConstraint(condition=Q(better__in=["lower", "higher"]), name="metric_better_known"),
+            models.CheckConstraint(condition=Q(better__in=["lower", "higher", "none"]), name="metric_better_known"),
         ]
         ordering = ["benchmark__name", "name"]
 

@@ -3,6 +3,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from server.detection.selectors import comparison_table, finding_vector
 from server.detection.services import judge_series
+from server.lab.models import Session
 from tests.builders import build_series
 from tests.detection.measured import SLOWER, STEADY, failed_session, measured_session, physical
 
@@ -34,7 +35,7 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_machine(
     measured_session(series, physical("h1", "haswell"), {"fault-4k": SLOWER, "copy": STEADY})
     judge_series(series_id=series.pk)
     with django_assert_num_queries(2):
-        table = comparison_table(series)
+        table = comparison_table(Session.objects.filter(series=series))
     assert [column.machine for column in table.machines] == ["h1", "z1"]
     assert [(row.case, row.moved) for row in table.rows] == [("copy", False), ("fault-4k", True)]
     copy, fault = table.rows
@@ -46,5 +47,5 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_machine(
 def test_table_of_a_series_that_is_not_judged_has_no_rows() -> None:
     series = build_series()
     measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
-    table = comparison_table(series)
+    table = comparison_table(Session.objects.filter(series=series))
     assert ([column.machine for column in table.machines], table.rows) == (["h1"], ())

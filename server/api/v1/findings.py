@@ -9,7 +9,7 @@ from server.api.v1.filters import FindingFilter
 from server.api.v1.reading import PublicMixin, describe, with_seen_virtual_findings
 from server.api.v1.serializers.findings import FindingDetailOut, FindingOut
 from server.detection.models import Finding
-from server.detection.selectors import comparison_table, finding_vector
+from server.detection.selectors import comparison_table, finding_vector, sessions_of
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
@@ -29,6 +29,6 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
     def get(self, _request: Request, pk: int) -> Response:
         findings = with_seen_virtual_findings(Finding.objects.select_related("series"))
         finding = get_object_or_404(findings, pk=pk)
-        rows = comparison_table(finding.series).rows
+        rows = comparison_table(sessions_of(finding)).rows
         cells = [cell for row in rows for cell in row.cells if cell is not None]
         return Response(FindingDetailOut(finding, context={"vector": finding_vector(finding), "cells": cells}).data)

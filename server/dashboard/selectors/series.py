@@ -19,6 +19,7 @@ from server.dashboard.selectors.verdicts import FindingBrief, finding_brief, wit
 from server.dashboard.selectors.versions import label_of
 from server.detection.models import Finding
 from server.detection.selectors import comparison_table
+from server.lab.models import Session
 from server.reports.history import series_history
 from server.reports.models import Delivery, Report
 from server.reports.progress import SeriesProgress, series_progress
@@ -149,7 +150,7 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         finding=finding_brief(finding) if finding else None,
         gaps=tuple(_gap(item) for item in finding.gaps) if finding else (),
         mail=_mail(finding) if finding else None,
-        matrix=verdict_matrix(comparison_table(series)),
+        matrix=verdict_matrix(comparison_table(Session.objects.filter(series=series))),
         progress=series_progress(series),
         history=history(series_history(series), fold=True),
     )

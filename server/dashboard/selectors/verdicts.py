@@ -73,4 +73,4 @@ def chips(verdicts: Iterable[FindingVerdict]) -> tuple[Chip, ...]:
 def briefs_by_series(series_ids: Sequence[int]) -> dict[int, FindingBrief]:
     """The findings of these series, in two queries."""
     findings = Finding.objects.filter(series_id__in=series_ids).prefetch_related(with_verdicts())
-    return {finding.series_id: finding_brief(finding) for finding in findings}
+    return {finding.series_id: finding_brief(finding) for finding in findings if finding.series_id is not None}

@@ -5,6 +5,7 @@ from server.lab.models.hosts import Builder, CoreType, Host, Machine, Microarchi
 from server.lab.models.jenkins import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.rounds import RoundMark
 from server.lab.models.sessions import Boot, BootState, PowerCycle, PowerCycleState, Session, SessionState
+from server.lab.models.trials import Trial, TrialState
 
 __all__ = [
     "Attempt",
@@ -25,4 +26,6 @@ __all__ = [
     "RoundMark",
     "Session",
     "SessionState",
+    "Trial",
+    "TrialState",
 ]

@@ -8,6 +8,7 @@ from django.db.models import Q, Value
 from server.builds.models import Build
 from server.core.states import Stateful, state_check
 from server.lab.models.hosts import Machine
+from server.lab.models.trials import Trial
 from server.sources.models import Series
 from server.sources.models.trees import words
 
@@ -43,17 +44,34 @@ class Session(Stateful):
         SessionState.RUNNING: frozenset(
             {SessionState.DONE, SessionState.FAILED, SessionState.PLANNED, SessionState.CANCELED}
         ),
+        # The sequential design asks for more boots of what is done.
+        SessionState.DONE: frozenset({SessionState.PLANNED}),
     }
     FINAL: ClassVar = frozenset({SessionState.DONE, SessionState.FAILED, SessionState.CANCELED})
 
     class Purpose(models.TextChoices):
         SERIES = "series", "what a series costs"
+        TRIAL = "trial", "another trial than that of a whole series"
         HEALTH = "health", "whether its machine is well: one kernel on both sides"
 
     purpose = models.CharField(
         max_length=10, choices=Purpose.choices, default=Purpose.SERIES, db_default=Purpose.SERIES
     )
     series = models.ForeignKey(Series, null=True, blank=True, on_delete=models.PROTECT, related_name="sessions")
+    trial = models.ForeignKey(
+        Trial,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="sessions",
+        help_text="Empty: a health session, or one of before there were trials.",
+    )
+    concluded_at = models.DateTimeField(
+        null=True, blank=True, help_text="When it was decided that no more boots are wanted."
+    )
+    cut_short = models.BooleanField(
+        default=False, db_default=False, help_text="More boots might have told more; the budget was spent."
+    )
     priority = models.IntegerField(default=0, db_default=0, help_text="On top of its tree's; the higher, the sooner.")
     deadline_at = models.DateTimeField(null=True, blank=True, help_text="When its result is wanted.")
     needs = words(60, "Capabilities that its machine must have.")
@@ -70,9 +88,12 @@ class Session(Stateful):
         constraints = [
             state_check(SessionState, "session_state_known"),
             models.CheckConstraint(
-                condition=Q(purpose="series", series__isnull=False) | Q(purpose="health", series__isnull=True),
+                condition=Q(purpose="series", series__isnull=False)
+                | Q(purpose="trial", series__isnull=True, trial__isnull=False)
+                | Q(purpose="health", series__isnull=True),
                 name="session_purpose_known",
             ),
+            models.UniqueConstraint(fields=["trial", "machine"], name="session_of_trial_once"),
             models.UniqueConstraint(fields=["series", "machine"], name="session_once"),
         ]
         # What the scheduler looks for, a few among very many.

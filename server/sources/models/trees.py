@@ -43,6 +43,21 @@ class Tree(Watched):
     heads_per_day = models.PositiveIntegerField(
         null=True, blank=True, help_text="New heads measured in 24 hours at most; all when empty, none when 0."
     )
+    reference = models.CharField(
+        max_length=200,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Tag or commit that every head is measured against; empty: the first head that was measured.",
+    )
+    pinned = models.ForeignKey(
+        "Revision",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="The reference kernel's revision, found from `reference`.",
+    )
     merges_by = words(320, "Addresses: every merge that one of these people committed is measured.")
     subject_tags = words(60, "Words in [PATCH ...] that mean this tree: mm-unstable.")
     addresses = words(320, "Addresses in To or Cc that mean this tree.")

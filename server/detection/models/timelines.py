@@ -1,0 +1,117 @@
+"""Branches over time: ratios of heads to the pinned reference kernel, and the steps that were published among them."""
+
+from django.db import models
+from django.db.models import Q, Value
+
+from server.core import clock
+from server.detection.models.comparisons import Comparison
+from server.detection.models.findings import Finding
+from server.lab.models import CoreType, Machine, Trial
+from server.results.models import Case, Metric
+from server.sources.models import Branch, Revision
+
+
+class MeasuredHead(models.Model):
+    """A revision of a branch that is measured against the reference: where it stands, and whether it was looked at.
+
+    `place` counts the first-parent commits up to it: it grows along the branch, and gaps are what was not measured.
+    """
+
+    branch = models.ForeignKey(Branch, on_delete=models.CASCADE, related_name="measured")
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="+")
+    reference = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="+")
+    place = models.PositiveIntegerField()
+    trial = models.ForeignKey(Trial, on_delete=models.PROTECT, related_name="heads")
+    observed_at = models.DateTimeField(null=True, blank=True, help_text="When its points entered the timelines.")
+    created_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["branch", "reference", "revision"], name="measured_head_once")]
+        indexes = [
+            models.Index(fields=["branch", "reference", "-place"], name="measured_head_place"),
+            models.Index(fields=["branch", "place"], condition=Q(observed_at=None), name="measured_head_waiting"),
+        ]
+        ordering = ["branch", "place"]
+
+    def __str__(self) -> str:
+        return f"{self.branch} at {self.place}"
+
+
+class Timeline(models.Model):
+    """The ratios head / reference of one (branch, machine, core type, case, metric)."""
+
+    branch = models.ForeignKey(Branch, on_delete=models.CASCADE, related_name="timelines")
+    reference = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="+")
+    machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="timelines")
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="timelines")
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="timelines")
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="timelines")
+    watch = models.JSONField(
+        default=dict,
+        db_default=Value({}, models.JSONField()),
+        blank=True,
+        help_text="What is remembered between two points (server/stats/watch_state.py).",
+    )
+    points_seen = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["branch", "reference", "machine", "case", "metric", "core_type"], name="timeline_once"
+            )
+        ]
+        ordering = ["branch", "machine", "case", "metric"]
+
+    def __str__(self) -> str:
+        return f"{self.metric} of {self.case} on {self.core_type}"
+
+
+class TimelinePoint(models.Model):
+    """One point: the ratio of a head to the reference, with its interval, from one session."""
+
+    timeline = models.ForeignKey(Timeline, on_delete=models.CASCADE, related_name="points")
+    head = models.ForeignKey(MeasuredHead, on_delete=models.CASCADE, related_name="points")
+    comparison = models.OneToOneField(Comparison, on_delete=models.CASCADE, related_name="point")
+    place = models.PositiveIntegerField(help_text="Of the head.")
+    ratio = models.FloatField(help_text="head / reference")
+    ratio_low = models.FloatField(null=True, help_text="95 % interval")
+    ratio_high = models.FloatField(null=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["timeline", "place"], name="timeline_point_once")]
+        ordering = ["timeline", "place"]
+
+    def __str__(self) -> str:
+        return f"{self.ratio:.3f} at {self.place}"
+
+
+class ChangePoint(models.Model):
+    """A step of a timeline that was published. It stays, or is withdrawn; it never comes twice."""
+
+    class State(models.TextChoices):
+        SUSPECT = "suspect", "suspected"
+        SETTLED = "settled", "settled"
+        WITHDRAWN = "withdrawn", "withdrawn"
+        MACHINE = "machine", "an event of its machine"
+
+    timeline = models.ForeignKey(Timeline, on_delete=models.CASCADE, related_name="change_points")
+    first_place = models.PositiveIntegerField(help_text="Where it was first published: it is known by this.")
+    place = models.PositiveIntegerField(help_text="First head of the new level.")
+    before_place = models.PositiveIntegerField(help_text="Last head of the old level.")
+    effect = models.FloatField(help_text="Logarithm of after / before.")
+    score = models.FloatField(help_text="-log10 of the chance")
+    state = models.CharField(max_length=10, choices=State.choices)
+    finding = models.ForeignKey(Finding, null=True, blank=True, on_delete=models.SET_NULL, related_name="change_points")
+    published_at = models.DateTimeField(default=clock.now)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["timeline", "first_place"], name="change_point_once"),
+            models.CheckConstraint(
+                condition=Q(state__in=["suspect", "settled", "withdrawn", "machine"]), name="change_point_state_known"
+            ),
+        ]
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.state} at {self.place} of {self.timeline}"
