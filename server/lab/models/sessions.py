@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q, Value
 
@@ -65,6 +66,13 @@ class Session(Stateful):
         on_delete=models.PROTECT,
         related_name="sessions",
         help_text="Empty: a health session, or one of before there were trials.",
+    )
+    looks = ArrayField(
+        models.PositiveIntegerField(),
+        default=list,
+        db_default=Value([]),
+        blank=True,
+        help_text="Boots a side at which it is judged (server/stats/sequential.py); empty: once, when all are there.",
     )
     concluded_at = models.DateTimeField(
         null=True, blank=True, help_text="When it was decided that no more boots are wanted."

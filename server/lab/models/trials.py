@@ -59,6 +59,14 @@ class Trial(Stateful):
         models.PositiveIntegerField(), help_text="Boots a side at which it is judged; the last is the most."
     )
     budget_seconds = models.FloatField(null=True, blank=True, help_text="Machine time of all its sessions; no limit.")
+    min_effect = models.FloatField(
+        null=True,
+        blank=True,
+        help_text="Changes below this fraction count as none; empty: what each cell's noise says.",
+    )
+    answered_at = models.DateTimeField(
+        null=True, blank=True, help_text="When its result was taken up by whoever asked."
+    )
     priority = models.IntegerField(default=0, help_text="On top of its tree's; the higher, the sooner.")
 
     class Meta:
@@ -76,6 +84,11 @@ class Trial(Stateful):
         indexes = [
             # What the sweeps look for, a few among very many.
             models.Index(fields=["state"], condition=Q(state__in=["wanted", "measuring"]), name="trial_open"),
+            models.Index(
+                fields=["id"],
+                condition=Q(answered_at=None, state__in=["done", "failed", "canceled"]),
+                name="trial_unanswered",
+            ),
             models.Index(fields=["purpose", "-id"], name="trial_of_purpose"),
         ]
         ordering = ["-id"]
