@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-dispatch bench-faults
+.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-dispatch bench-faults bench-history demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -18,6 +18,10 @@ setup: ## install and build what is missing (as root: Debian packages too)
 demo: ## one patch series from mail to verdict, on the running service (ARGS=--once ends there)
 	@scripts/setup.sh
 	@$(PYTHON) -m demo $(ARGS)
+
+demo-bisect: ## six patches of which one makes the difference, from mail to the culprit on virtual machines
+	@scripts/setup.sh
+	@$(PYTHON) -m demo --once --series split $(ARGS)
 
 stop: ## end the service, its PostgreSQL and its Redis
 	@if $(READY); then $(PYTHON) -m scripts.stack down; else $(NOT_READY); fi
@@ -80,6 +84,10 @@ bench-dispatch: ## what dispatching 500 sessions over 40 machines costs Jenkins 
 bench-faults: ## every state of builds and sessions against every fault, again and again (ARGS="--rounds N --seed N")
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch_faults $(ARGS)
+
+bench-history: ## 300 revisions on 6 simulated machines: what is found of 12 changes, at which machine time (ARGS="--seed N")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.fleet_history $(ARGS)
 
 fuzz: ## 200000 spoiled mails, read and stored (ARGS="--seed N": the same ones again)
 	@scripts/setup.sh

@@ -193,6 +193,7 @@ class Demo:
                 *checks.kernel_checks(series, outcome, base=posting.base, mails=mails),
                 *checks.measured_checks(series, outcome, machines),
                 *checks.verdict_checks(series, outcome, machines),
+                *checks.culprit_checks(series, outcome),
                 *checks.mail_checks(series, outcome, sent),
                 *checks.page_checks(series, outcome, stack.url),
             ]
@@ -203,7 +204,8 @@ class Demo:
                 display.finish("check", f"{len(found)} checks hold")
         display.close()
         replies = checks.replies_to(posting.root_message_id, sent)
-        self._say("", *summary.verdict_table(series), "", *summary.mail_lines(replies), *summary.check_lines(found))
+        self._say("", *summary.verdict_table(series), "", *summary.search_lines(series))
+        self._say("", *summary.mail_lines(replies), *summary.check_lines(found))
         self._say("", *summary.time_lines(TITLES, display.seconds(), display.total()))
         self._say("", self._address(stack, series.pk))
         if times is not None and not wrong and is_comparable(self._options.kind, self._local):

@@ -46,6 +46,8 @@ def write_site(folder: Path, *, repository: Path, branches: list[str], list_url:
         f"url = {json.dumps(repository.resolve().as_uri())}",
         f"branches = {json.dumps(branches)}",
         "poll_seconds = 30",
+        # The demo is about its series; each head of the tree would be boots beside them.
+        "heads_per_day = 0",
         "",
         "[[list]]",
         f"name = {json.dumps(LIST_NAME)}",

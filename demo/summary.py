@@ -5,7 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from demo.checks import Check
 from demo.progress import clock_text
 from demo.sink import Stored
+from server.detection.models import Finding
 from server.detection.selectors import CellView, Component, finding_vector
+from server.lab.models import Trial
+from server.lab.trials.costs import spent
 from server.sources.models import Series
 
 
@@ -35,6 +38,28 @@ def _means(cell: CellView) -> str:
         return "no means"
     boots = cell.base_boots + cell.patched_boots
     return f"{cell.base_mean:.0f} -> {cell.patched_mean:.0f} {cell.unit}, {boots} boots on {cell.machine}"
+
+
+def search_lines(series: Series) -> list[str]:
+    """What was found to have made it, each step of the way there, and what all its trials cost."""
+    finding = Finding.objects.filter(series=series).select_related("culprit").first()
+    if finding is None:
+        return []
+    lines = [f"  culprit: {finding.culprit.subject if finding.culprit else 'none'}; {finding.reason}".rstrip("; ")]
+    for search in finding.bisections.select_related("machine").order_by("pk"):
+        lines.append(f"  {search.machine.name}: {search.state}; {search.reason}".rstrip("; "))
+        for step in search.steps.order_by("number"):
+            ratio = f" {step.ratio:.2f}x" if step.ratio is not None else ""
+            where = "" if step.index is None else f" patch {step.index}"
+            lines.append(f"    {step.kind}{where}: {step.answer}{ratio} {step.reason}".rstrip())
+    cost = spent(list(_trials(series, finding)))
+    return [*lines, f"  {cost.sessions} sessions, {cost.boots} boots, {clock_text(cost.seconds)} of machine time"]
+
+
+def _trials(series: Series, finding: Finding) -> Iterable[int]:
+    yield from Trial.objects.filter(series=series).values_list("pk", flat=True)
+    yield from Trial.objects.filter(bisection_steps__bisection__finding=finding).values_list("pk", flat=True)
+    yield from Trial.objects.filter(key__startswith=f"finding:{finding.pk}:").values_list("pk", flat=True)
 
 
 def mail_lines(mails: Iterable[Stored]) -> list[str]:

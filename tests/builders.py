@@ -1,13 +1,15 @@
 """Typed builders of rows for tests: each makes what it needs and nothing more."""
 
 import itertools
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.builds.services import recipe_of
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
-from server.lab.models import Attempt, Boot, Builder, CoreType, Machine, Microarchitecture, PowerCycle, Session
+from server.lab.models import Attempt, Boot, Builder, CoreType, Machine, Microarchitecture, PowerCycle, Session, Trial
+from server.lab.trials.ordering import boot_order
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
 
@@ -144,6 +146,49 @@ def build_session(
     arms = [Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE]
     for position in range(2 * boots_per_side):
         build_boot(session, position, arms[position % 4], measured=state == Session.State.DONE)
+    return session
+
+
+def build_trial(
+    base: Revision | None = None,
+    patched: Revision | None = None,
+    *,
+    purpose: str = Trial.Purpose.HEAD,
+    state: str = Trial.State.WANTED,
+    machines: Iterable[Machine] = (),
+    **fields: Any,
+) -> Trial:
+    """A trial of two revisions of one tree, or of its series' base and head; without sessions."""
+    series = fields.get("series")
+    base = base or (series.base if series else build_revision())
+    patched = patched or (series.head if series else build_revision(base.tree, base))
+    fields.setdefault("key", f"test:{next(_serial)}")
+    fields.setdefault("looks", [4])
+    trial = Trial.objects.create(purpose=purpose, base=base, patched=patched, state=state, **fields).record_creation()
+    trial.machines.set(machines)
+    return trial
+
+
+def build_trial_session(
+    trial: Trial, machine: Machine | None = None, *, state: str = Session.State.PLANNED, **fields: Any
+) -> Session:
+    """A session of the trial with the boots of its first look, all measured when it is done."""
+    of_series = trial.purpose == Trial.Purpose.SERIES
+    fields.setdefault("looks", list(trial.looks))
+    for arm, revision in (("base_build", trial.base), ("patched_build", trial.patched)):
+        if arm not in fields:
+            fields[arm] = Build.objects.filter(tree_sha=revision.tree_sha).first() or build_build(revision)
+    session = Session.objects.create(
+        purpose=Session.Purpose.SERIES if of_series else Session.Purpose.TRIAL,
+        series=trial.series if of_series else None,
+        trial=trial,
+        machine=machine or build_machine(),
+        state=state,
+        trace=trial.trace,
+        **fields,
+    ).record_creation()
+    for position, arm in enumerate(boot_order(session.looks[0])):
+        build_boot(session, position, arm, measured=state == Session.State.DONE)
     return session
 
 

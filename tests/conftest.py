@@ -31,6 +31,8 @@ if PROFILE == "steady":
 def state_dir(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Path:
     path = tmp_path_factory.mktemp("state")
     settings.STATE_DIR = path
+    # Idle machines stay idle unless a test is about what they do then.
+    settings.NOISE_HOURS = 0.0
     return path
 
 

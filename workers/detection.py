@@ -1,10 +1,14 @@
-"""The detection queue: judging series whose sessions are over."""
+"""The detection queue: looking at what was measured, answering who asked, and what goes on by itself."""
 
 from celery import shared_task
 
+from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
-from server.detection.scope import series_awaiting_judgement
+from server.detection.answering import answer_trial
+from server.detection.looking import look_at_trial
+from server.detection.scope import series_awaiting_judgement, trials_to_look_at, unanswered_trials
 from server.detection.services import judge_series
+from server.detection.tending import PARTS
 
 
 @shared_task(name="detection.judge")
@@ -12,8 +16,32 @@ def judge(series_id: int) -> None:
     judge_series(series_id=series_id)
 
 
+@shared_task(name="detection.look")
+def look(trial_id: int) -> None:
+    look_at_trial(trial_id=trial_id)
+
+
+@shared_task(name="detection.answer")
+def answer(trial_id: int) -> None:
+    answer_trial(trial_id=trial_id)
+
+
+@shared_task(name="detection.tend")
+def tend(part: str) -> None:
+    """One sweep of one part, and of nobody else meanwhile."""
+    with advisory_lock(f"detection.{part}") as free:
+        if free:
+            PARTS[part]()
+
+
 @shared_task(name="detection.sweep")
 def sweep() -> None:
-    """Each series gets its own task, so that one that cannot be judged does not stand in the way of others."""
+    """Each piece of work gets its own task, so that one that fails does not stand in the way of others."""
     for series_id in series_awaiting_judgement():
         enqueue("detection.judge", series_id)
+    for trial_id in trials_to_look_at():
+        enqueue("detection.look", trial_id)
+    for trial_id in unanswered_trials():
+        enqueue("detection.answer", trial_id)
+    for part in PARTS:
+        enqueue("detection.tend", part)

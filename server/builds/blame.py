@@ -36,8 +36,11 @@ class Judgement:
     file: str = ""
 
 
-def blame(base: Build, patched: Build) -> Judgement:
-    """Tell base breakage from the series' own, once both builds are final; before that, nobody is to blame."""
+def blame(base: Build, patched: Build, *, who: str = "the series") -> Judgement:
+    """Tell base breakage from the series' own, once both builds are final; before that, nobody is to blame.
+
+    `who` is how the patched side is called.
+    """
     failed = [build for build in (base, patched) if build.state == BuildState.FAILED]
     if not failed or any(build.state not in {*_MADE, BuildState.FAILED} for build in (base, patched)):
         return Judgement(Blame.NONE)
@@ -46,14 +49,14 @@ def blame(base: Build, patched: Build) -> Judgement:
         arm = "base" if ours is base else "patched"
         return Judgement(Blame.OURS, f"the {arm} kernel was not built, for reasons of this service: {_why(ours)}")
     if base.state != BuildState.FAILED:
-        return Judgement(Blame.PATCH, f"the series breaks the build: {_why(patched)}", error_file(patched))
+        return Judgement(Blame.PATCH, f"{who} breaks the build: {_why(patched)}", error_file(patched))
     if patched.state != BuildState.FAILED:
-        sentence = f"the base does not build ({_why(base)}); the series builds, but there is nothing to compare it with"
+        sentence = f"the base does not build ({_why(base)}); {who} builds, but there is nothing to compare it with"
         return Judgement(Blame.BASE, sentence, error_file(base))
     if base.reason == patched.reason or base is patched:
-        sentence = f"the base does not build ({_why(base)}); the series is not to blame"
+        sentence = f"the base does not build ({_why(base)}); {who} is not to blame"
         return Judgement(Blame.BASE, sentence, error_file(base))
-    sentence = f"the base does not build ({_why(base)}), and neither does the series ({_why(patched)})"
+    sentence = f"the base does not build ({_why(base)}), and neither does {who} ({_why(patched)})"
     return Judgement(Blame.BOTH, sentence, error_file(patched))
 
 

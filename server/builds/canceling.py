@@ -9,28 +9,35 @@ from server.builds.recipes import recipe_of
 from server.core.errors import DomainError
 from server.sources.models import Series, SeriesState, WantedRevision
 
+_OWN_TREE = OuterRef("tree_sha")
+_ARMS = Q(base__tree_sha=_OWN_TREE) | Q(head__tree_sha=_OWN_TREE)
+
 
 def unwanted_builds() -> QuerySet[Build]:
     """Builds that wait or run for superseded series alone: no living series and no policy wants their source tree."""
-    own_tree = OuterRef("tree_sha")
-    arms = Q(base__tree_sha=own_tree) | Q(head__tree_sha=own_tree)
-    superseded = Series.objects.filter(arms, state=SeriesState.SUPERSEDED)
-    living = Series.objects.filter(arms, state=SeriesState.APPLIED)
-    chosen = WantedRevision.objects.filter(revision__tree_sha=own_tree)
+    superseded = Series.objects.filter(_ARMS, state=SeriesState.SUPERSEDED)
+    return _unclaimed().filter(Exists(superseded))
+
+
+def _unclaimed() -> QuerySet[Build]:
+    """Builds that wait or run and that no living series and no policy wants."""
+    living = Series.objects.filter(_ARMS, state=SeriesState.APPLIED)
+    chosen = WantedRevision.objects.filter(revision__tree_sha=_OWN_TREE)
     return Build.objects.filter(
-        Exists(superseded),
         ~Exists(living),
         ~Exists(chosen),
         state__in=[BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING],
     )
 
 
-def cancel_unwanted(reason: str, keep: Collection[int] = ()) -> int:
+def cancel_unwanted(reason: str, keep: Collection[int] = (), *, trees: Collection[str] | None = None) -> int:
     """Cancel the builds that only superseded series wanted; returns how many. Who wants one later wants it again.
 
-    `keep` are ids of builds that somebody waits for whom this layer does not know.
+    `keep` are ids of builds that somebody waits for whom this layer does not know; `trees`, if given, the source trees
+    that somebody like that wants no more: builds of those are canceled instead, where nobody else wants them.
     """
-    unwanted = unwanted_builds().exclude(pk__in=keep).order_by("pk")
+    found = unwanted_builds() if trees is None else _unclaimed().filter(tree_sha__in=trees)
+    unwanted = found.exclude(pk__in=keep).order_by("pk")
     return sum(build.advance(BuildState.CANCELED, reason) for build in unwanted)
 
 

@@ -1,6 +1,7 @@
 from django.contrib import admin
 
 from server.core.admin import PartsInline, ReadOnlyAdmin
+from server.detection.admin_actions import AcceptanceActions, FindingActions
 from server.detection.models import (
     Acceptance,
     Bisection,
@@ -9,12 +10,14 @@ from server.detection.models import (
     Comparison,
     Finding,
     FindingVerdict,
+    FleetState,
     MachineQuestion,
     MeasuredHead,
     NoiseProfile,
     Timeline,
     TimelinePoint,
 )
+from server.detection.noise.admin_actions import QuestionActions
 
 
 @admin.register(Comparison)
@@ -42,7 +45,7 @@ class FindingVerdictInline(PartsInline):
 
 
 @admin.register(Finding)
-class FindingAdmin(ReadOnlyAdmin):
+class FindingAdmin(FindingActions, ReadOnlyAdmin):
     list_display = ["id", "series", "branch", "kind", "headline", "virtual", "state", "state_since"]
     list_filter = ["state", "kind", "virtual"]
     list_select_related = ["series", "branch__tree"]
@@ -59,7 +62,7 @@ class FindingVerdictAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Acceptance)
-class AcceptanceAdmin(ReadOnlyAdmin):
+class AcceptanceAdmin(AcceptanceActions, ReadOnlyAdmin):
     list_display = ["finding", "person", "reason", "uarchs", "expires_at", "withdrawn_at"]
     list_select_related = ["finding__series", "finding__branch__tree"]
     search_fields = ["person", "reason", "finding__headline"]
@@ -87,7 +90,7 @@ class BisectionStepAdmin(ReadOnlyAdmin):
 
 
 @admin.register(MachineQuestion)
-class MachineQuestionAdmin(ReadOnlyAdmin):
+class MachineQuestionAdmin(QuestionActions, ReadOnlyAdmin):
     list_display = ["id", "machine", "kind", "detail", "state", "state_since"]
     list_filter = ["state", "kind", "machine"]
     list_select_related = ["machine"]
@@ -117,6 +120,12 @@ class MeasuredHeadAdmin(ReadOnlyAdmin):
     list_display = ["branch", "place", "revision", "trial", "observed_at"]
     list_select_related = ["branch__tree", "revision", "trial"]
     search_fields = ["branch__name", "revision__sha"]
+
+
+@admin.register(FleetState)
+class FleetStateAdmin(ReadOnlyAdmin):
+    list_display = ["branch", "reference", "virtual", "observed", "newest_place"]
+    list_select_related = ["branch__tree", "reference"]
 
 
 @admin.register(Timeline)

@@ -1,140 +1,144 @@
-"""Reads what sessions measured and compares it, cell by cell."""
+"""Cells: what the boots of sessions measured, by case, metric and core type, as the statistics take them."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from server import stats
-from server.builds.models import Artifact
-from server.detection.models import Comparison, Verdict
-from server.lab.models import Boot, Session
-from server.results.models import Measurement
+from server.detection.noise.effects import min_effects
+from server.lab.models import Boot, CoreType, Session, Trial
+from server.results.models import Case, Measurement, Metric
 
-# Smaller changes get no verdict. Published practice for kernels; once a cell has A/A boots of its own, their spread
-# will decide (docs/statistics.md).
+# Smaller changes get no verdict: published practice for kernels. A cell whose equal kernels differ by more has a
+# larger one (docs/detection/noise.md).
 MIN_EFFECT = 0.01
 
-SAME_IMAGE = "both kernels are the same image: the difference is the machine's own"
+_JUDGED = (Metric.Better.LOWER, Metric.Better.HIGHER)
+_NO_VALUES: tuple[float, ...] = ()
+
+
+class CellKey(NamedTuple):
+    """Ids of what makes a cell."""
+
+    session: int
+    case: int
+    metric: int
+    core_type: int
 
 
 @dataclass(frozen=True)
-class CaseNote:
-    """Why one case gave nothing in some boots of a session."""
+class MeasuredCell:
+    """One cell with the rows that it is about."""
 
-    session_id: int
-    benchmark: str
-    case: str
-    text: str
+    session: Session
+    case: Case
+    metric: Metric
+    core_type: CoreType
+    values: stats.Cell
 
-
-@dataclass
-class _Collected:
-    """The boots of one cell while they are read."""
-
-    first: Measurement
-    values: dict[str, list[list[float]]] = field(default_factory=lambda: {arm: [] for arm in Boot.Arm.values})
-    positions: dict[str, list[int]] = field(default_factory=lambda: {arm: [] for arm in Boot.Arm.values})
-
-    def add(self, measurement: Measurement) -> None:
-        arm = measurement.boot.arm
-        self.values[arm].append(measurement.values[measurement.warmup :])
-        self.positions[arm].append(measurement.boot.position)
-
-    def cell(self) -> stats.Cell:
-        metric = self.first.metric
-        better: Literal["lower", "higher"] = "lower" if metric.better == metric.Better.LOWER else "higher"
-        return stats.Cell(
-            base=self.values[Boot.Arm.BASE],
-            patched=self.values[Boot.Arm.PATCHED],
-            better=better,
-            min_effect=MIN_EFFECT,
-            resolution=metric.resolution,
-            base_positions=self.positions[Boot.Arm.BASE],
-            patched_positions=self.positions[Boot.Arm.PATCHED],
-            name=f"session {self.first.boot.session_id}, {self.first.case}, {metric.name}",
-        )
+    @property
+    def key(self) -> CellKey:
+        return CellKey(self.session.pk, self.case.pk, self.metric.pk, self.core_type.pk)
 
 
-def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
-    """Unsaved comparisons of all cells of these sessions; together they are one family."""
+@dataclass(frozen=True)
+class _Boots:
+    """The ended boots of one session by arm, in the order of their positions."""
+
+    ids: Mapping[str, list[int]]
+    positions: Mapping[str, list[int]]
+
+
+def read_cells(sessions: Sequence[Session]) -> list[MeasuredCell]:
+    """All cells that these sessions have values of, by session, case, metric and core type; eight queries at most.
+
+    Each cell has one entry for each boot that ended, in the order of their positions whenever their results came in;
+    a boot that gave no values of the cell has an empty one. Metrics that only explain make no cells.
+    """
+    boots = _boots(sessions)
+    values: dict[CellKey, dict[int, Sequence[float]]] = defaultdict(dict)
+    session_of = {boot: session for session, of in boots.items() for ids in of.ids.values() for boot in ids}
+    for boot, case_id, metric_id, core_type_id, measured, warmup in _measurements(session_of):
+        values[CellKey(session_of[boot], case_id, metric_id, core_type_id)][boot] = measured[warmup:]
     by_id = {session.pk: session for session in sessions}
-    collected = _collect(by_id)
-    judged = stats.judge_family(stats.compare([cell.cell() for cell in collected]))
-    identical = sessions_with_one_image(sessions)
-    notes = {(note.session_id, note.benchmark, note.case): note.text for note in case_notes(sessions)}
-    rows = []
-    for cell, result in zip(collected, judged, strict=True):
-        row = _row(by_id[cell.first.boot.session_id], cell.first, result)
-        note = notes.get((row.session_id, row.case.benchmark.name, row.case.name))
-        if note and row.verdict == Verdict.INCONCLUSIVE:
-            row.reason = f"{row.reason}; {note}"
-        if row.session_id in identical and row.verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
-            row.verdict, row.reason = Verdict.INCONCLUSIVE, SAME_IMAGE
-        rows.append(row)
-    return rows
+    cases = Case.objects.select_related("benchmark").in_bulk({key.case for key in values})
+    metrics = Metric.objects.in_bulk({key.metric for key in values})
+    core_types = CoreType.objects.in_bulk({key.core_type for key in values})
+    effects = _effects(sessions)
+    cells = []
+    for key, found in values.items():
+        session, case, metric = by_id[key.session], cases[key.case], metrics[key.metric]
+        name = f"session {session.pk}, {case}, {metric.name}"
+        cell = _values(found, boots[key.session], metric, name, effects.get(key))
+        cells.append(MeasuredCell(session, case, metric, core_types[key.core_type], cell))
+    return sorted(cells, key=_order)
 
 
-def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
-    """Sessions whose two kernels are byte for byte the same image."""
-    builds = {build for session in sessions for build in (session.base_build_id, session.patched_build_id)}
-    images = dict(Artifact.objects.filter(build__in=builds, kind=Artifact.Kind.IMAGE).values_list("build_id", "sha256"))
-    return {
-        session.pk
+def _order(cell: MeasuredCell) -> tuple[int, str, int, str, str]:
+    return cell.session.pk, cell.case.name, cell.case.pk, cell.metric.name, cell.core_type.name
+
+
+def _boots(sessions: Sequence[Session]) -> dict[int, _Boots]:
+    ended = Boot.objects.filter(session__in=sessions, state__in=[Boot.State.MEASURED, Boot.State.FAILED])
+    found: dict[int, _Boots] = {}
+    for pk, session, arm, position in ended.order_by("session_id", "position").values_list(
+        "id", "session_id", "arm", "position"
+    ):
+        of = found.setdefault(
+            session, _Boots({arm: [] for arm in Boot.Arm.values}, {arm: [] for arm in Boot.Arm.values})
+        )
+        of.ids[arm].append(pk)
+        of.positions[arm].append(position)
+    return found
+
+
+def _measurements(boots: Iterable[int]) -> Iterable[tuple[int, int, int, int, list[float], int]]:
+    judged = Measurement.objects.filter(
+        boot__in=list(boots), boot__state=Boot.State.MEASURED, metric__better__in=_JUDGED
+    )
+    columns = ("boot_id", "case_id", "metric_id", "core_type_id", "values", "warmup")
+    return judged.order_by().values_list(*columns).iterator(chunk_size=5000)
+
+
+def _values(
+    found: Mapping[int, Sequence[float]], boots: _Boots, metric: Metric, name: str, min_effect: float | None
+) -> stats.Cell:
+    better: Literal["lower", "higher"] = "lower" if metric.better == metric.Better.LOWER else "higher"
+    base, patched = (
+        [found.get(boot, _NO_VALUES) for boot in boots.ids[arm]] for arm in (Boot.Arm.BASE, Boot.Arm.PATCHED)
+    )
+    return stats.Cell(
+        base=base,
+        patched=patched,
+        better=better,
+        min_effect=MIN_EFFECT if min_effect is None else min_effect,
+        resolution=metric.resolution,
+        base_positions=boots.positions[Boot.Arm.BASE],
+        patched_positions=boots.positions[Boot.Arm.PATCHED],
+        exact=metric.exact,
+        name=name,
+    )
+
+
+def _effects(sessions: Sequence[Session]) -> "_Effects":
+    """Sessions of before there were trials were judged by the same minimum effect everywhere, and still are."""
+    trials = Trial.objects.in_bulk({session.trial_id for session in sessions if session.trial_id is not None})
+    set_by_hand = {
+        session.pk: effect
         for session in sessions
-        if session.base_build_id in images and images[session.base_build_id] == images.get(session.patched_build_id)
+        if session.trial_id is not None and (effect := trials[session.trial_id].min_effect) is not None
     }
+    others = [session for session in sessions if session.trial_id is not None and session.pk not in set_by_hand]
+    return _Effects(set_by_hand, min_effects(others) if others else {})
 
 
-def case_notes(sessions: Sequence[Session]) -> list[CaseNote]:
-    """One note for each session and case that gave nothing in some boot, from what the agent wrote down."""
-    texts: dict[tuple[int, str, str], dict[str, None]] = defaultdict(dict)
-    boots = Boot.objects.filter(session__in=sessions).exclude(notes=[])
-    for session_id, arm, notes in boots.order_by("session_id", "position").values_list("session_id", "arm", "notes"):
-        for note in notes:
-            key = (session_id, str(note.get("benchmark", "")), str(note.get("case", "")))
-            text = note.get("reason") or note.get("outcome") or "gave no values"
-            texts[key][f"{arm} kernel: {text}"] = None
-    return [CaseNote(*key, text="; ".join(found)) for key, found in texts.items()]
+@dataclass(frozen=True)
+class _Effects:
+    """Smallest changes worth a verdict: of whole sessions, and of cells by what their equal kernels show."""
 
+    sessions: Mapping[int, float]
+    cells: Mapping[tuple[int, int, int, int], float]
 
-def _collect(by_id: dict[int, Session]) -> list[_Collected]:
-    measurements = (
-        Measurement.objects.filter(boot__session__in=by_id, boot__state=Boot.State.MEASURED)
-        .select_related("boot", "case__benchmark", "metric", "core_type")
-        .order_by("boot__session_id", "case__name", "case_id", "metric__name", "core_type__name", "boot__position")
-    )
-    cells: dict[tuple[int, int, int, int], _Collected] = {}
-    for measurement in measurements:
-        key = (measurement.boot.session_id, measurement.case_id, measurement.metric_id, measurement.core_type_id)
-        if key not in cells:
-            cells[key] = _Collected(first=measurement)
-        cells[key].add(measurement)
-    return list(cells.values())
-
-
-def _row(session: Session, of: Measurement, result: stats.Comparison) -> Comparison:
-    return Comparison(
-        session=session,
-        case=of.case,
-        metric=of.metric,
-        core_type=of.core_type,
-        verdict=Verdict(result.verdict.value),
-        reason=result.reason,
-        base_boots=result.base.boots,
-        patched_boots=result.patched.boots,
-        base_mean=result.base.mean,
-        base_sd=result.base.sd,
-        patched_mean=result.patched.mean,
-        patched_sd=result.patched.sd,
-        ratio=result.ratio,
-        ratio_low=result.ratio_low,
-        ratio_high=result.ratio_high,
-        p_value=result.p_value,
-        p_adjusted=result.p_adjusted,
-        p_rank=result.p_rank,
-        family_size=result.family_size,
-        min_effect=MIN_EFFECT,
-        mde=result.mde,
-        flags=[flag.value for flag in result.flags],
-    )
+    def get(self, key: CellKey) -> float | None:
+        return self.sessions.get(key.session, self.cells.get(key))

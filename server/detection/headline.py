@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from server.detection.models import Verdict
-from server.detection.vector import SPLIT, CellVerdict, UarchVerdict
+from server.detection.vector import SAME_CODE, SPLIT, CellVerdict, UarchVerdict
 
 _LONGEST_HINT = 120
 # From here on two decimals show enough of a ratio, and a percentage needs none.
@@ -26,7 +26,10 @@ def headline(vector: Sequence[UarchVerdict], *, identical: bool) -> str:
     ]
     told = ", ".join(part for part in parts if part)
     line = f"{told[:1].upper()}{told[1:]}."
-    return f"Both kernels are the same image. {line}" if identical else line
+    if not identical:
+        return line
+    unbooted = all(component.reason == SAME_CODE for component in vector)
+    return f"Both kernels {'run the same code' if unbooted else 'are the same image'}. {line}"
 
 
 def as_ratio(ratio: float) -> str:
@@ -52,7 +55,10 @@ def _part(words: str, vector: Sequence[UarchVerdict], verdict: str, detail: Call
 def _unchanged(vector: Sequence[UarchVerdict]) -> str:
     if not vector:
         return ""
-    names = ", ".join(component.uarch.name for component in vector)
+    names = ", ".join(
+        f"{component.uarch.name} ({SAME_CODE})" if component.reason == SAME_CODE else component.uarch.name
+        for component in vector
+    )
     seen = max((component.mde for component in vector if component.mde is not None), default=None)
     return f"no change on {names}" + (f" (would have seen {as_percent(seen)})" if seen is not None else "")
 

@@ -1,50 +1,70 @@
-"""Which sessions make the finding of a series, and when it is time."""
+"""Which sessions make a result together, and when it is time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
-from server.lab.models import Boot, Session
+from server.lab.models import Boot, Session, Trial
+from server.lab.trials.planning import SAME_CODE
 from server.sources.models import Series
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The sessions that a finding speaks about, all physical or all virtual."""
+    """The sessions that a result speaks about, all physical or all virtual."""
 
     sessions: tuple[Session, ...]
     virtual: bool
 
     @property
     def done(self) -> list[Session]:
-        return [session for session in self.sessions if session.state == Session.State.DONE]
+        """Those that have something to tell."""
+        return [session for session in self.sessions if has_told(session)]
 
 
-def scope_of(series: Series) -> Scope | None:
-    """All sessions of the kind that is judged, once every session of the series is over; None before that.
+def has_told(session: Session) -> bool:
+    """Whether its boots are judged: it is done, or it ended early after boots enough for its first look."""
+    if session.state == Session.State.DONE:
+        return True
+    return session.state == Session.State.FAILED and session.concluded_at is not None
+
+
+def is_same_code(session: Session) -> bool:
+    """Done without a boot: both kernels run the same code, there was nothing to measure."""
+    return session.state == Session.State.DONE and session.reason == SAME_CODE
+
+
+def scope_of(series: Series, *, virtual_too: bool | None = None) -> Scope | None:
+    """Of a series of before there were trials; `trial_scope` tells what and when."""
+    return _scope(_sessions(Q(series=series)), virtual_too=virtual_too)
+
+
+def trial_scope(trial: Trial, *, virtual_too: bool | None = None) -> Scope | None:
+    """All sessions of the kind that is judged, once every session is over; None before that.
 
     Physical machines alone are evidence: where one was wanted, virtual ones are stored and not judged. Virtual ones
-    are judged among themselves when the site says so. A series whose sessions were all canceled is not judged.
+    are judged among themselves when the site says so, or `virtual_too` does. None as well when all sessions were
+    canceled.
     """
-    sessions = list(
-        Session.objects.filter(series=series)
-        .select_related("machine__uarch", "base_build", "patched_build")
-        .order_by("machine__name")
-    )
-    if any(session.state not in Session.FINAL for session in sessions):
-        return None
+    return _scope(_sessions(Q(trial=trial)), virtual_too=virtual_too)
+
+
+def judged_sessions(sessions: Sequence[Session], *, virtual_too: bool | None = None) -> tuple[list[Session], bool]:
+    """Of all sessions of a trial those that may be judged together, and whether they are the virtual ones."""
+    allowed = settings.VIRTUAL_VERDICTS if virtual_too is None else virtual_too
     virtual = _virtual_sessions(sessions)
     wanted = {session.pk for session in sessions if session.state != Session.State.CANCELED}
     if wanted - virtual:
-        return Scope(tuple(session for session in sessions if session.pk not in virtual), virtual=False)
-    if wanted and settings.VIRTUAL_VERDICTS:
-        return Scope(tuple(session for session in sessions if session.pk in virtual), virtual=True)
-    return None
+        return [session for session in sessions if session.pk not in virtual], False
+    if wanted and allowed:
+        return [session for session in sessions if session.pk in virtual], True
+    return [], False
 
 
 def series_awaiting_judgement() -> list[int]:
-    """Applied series whose sessions are all over and that have no finding."""
+    """Applied series of before there were trials whose sessions are all over and that have no finding."""
     sessions = Session.objects.filter(series=OuterRef("pk"))
     wanted = sessions.exclude(state=Session.State.CANCELED)
     if not settings.VIRTUAL_VERDICTS:
@@ -52,12 +72,43 @@ def series_awaiting_judgement() -> list[int]:
     waiting = (
         Series.objects.filter(Exists(wanted), state=Series.State.APPLIED, finding=None)
         .exclude(Exists(sessions.exclude(state__in=Session.FINAL)))
+        .exclude(Exists(sessions.exclude(trial=None)))
         .order_by("pk")
     )
     return list(waiting.values_list("pk", flat=True))
 
 
-def _virtual_sessions(sessions: list[Session]) -> set[int]:
+def trials_to_look_at() -> list[int]:
+    """Trials being measured that have boots nobody looked at, or whose sessions are all over; oldest first."""
+    sessions = Session.objects.filter(trial=OuterRef("pk"))
+    unseen = sessions.filter(state=Session.State.DONE, concluded_at=None)
+    going_on = sessions.exclude(state__in=Session.FINAL)
+    open_trials = Trial.objects.filter(state=Trial.State.MEASURING)
+    return list(open_trials.filter(Exists(unseen) | ~Exists(going_on)).order_by("pk").values_list("pk", flat=True))
+
+
+def unanswered_trials() -> list[int]:
+    """Trials that are over and whose result nobody took up; oldest first."""
+    over = Trial.objects.filter(state__in=Trial.FINAL, answered_at=None)
+    return list(over.order_by("pk").values_list("pk", flat=True))
+
+
+def _sessions(of: Q) -> list[Session]:
+    return list(
+        Session.objects.filter(of)
+        .select_related("machine__uarch", "base_build", "patched_build")
+        .order_by("machine__name")
+    )
+
+
+def _scope(sessions: Sequence[Session], *, virtual_too: bool | None = None) -> Scope | None:
+    if any(session.state not in Session.FINAL for session in sessions):
+        return None
+    judged, virtual = judged_sessions(sessions, virtual_too=virtual_too)
+    return Scope(tuple(judged), virtual) if judged else None
+
+
+def _virtual_sessions(sessions: Sequence[Session]) -> set[int]:
     """A session is virtual if its machine is, or if the probe of one of its boots saw a hypervisor."""
     seen = Boot.objects.filter(session__in=sessions, facts__virtual=True).values_list("session_id", flat=True)
     return {session.pk for session in sessions if session.machine.virtual} | set(seen)

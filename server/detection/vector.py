@@ -2,14 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from server.detection.models import Comparison, Finding, Verdict
+from server.detection.models.comparisons import CHANGES
 from server.lab.models import Microarchitecture
 
 SPLIT = "split"
-_CHANGES = (Verdict.REGRESSED, Verdict.IMPROVED)
+SAME_CODE = "same code"
 _MOST_NAMES = 5
 
 
@@ -50,9 +51,19 @@ class UarchVerdict:
 
 
 def uarch_verdicts(
-    uarchs: Iterable[Microarchitecture], comparisons: Sequence[Comparison], gaps: Sequence[Gap]
+    uarchs: Iterable[Microarchitecture],
+    comparisons: Sequence[Comparison],
+    gaps: Sequence[Gap],
+    *,
+    same_code: Collection[int] = (),
+    silenced: Mapping[int, str] | None = None,
 ) -> list[UarchVerdict]:
-    """The vector: every microarchitecture that was wanted, sorted by name."""
+    """The vector: every microarchitecture that was wanted, sorted by name.
+
+    `same_code` are the ids of those for which both kernels run the same code. Where nothing else was measured there,
+    nothing changed. `silenced` says by their ids why comparisons of some are given as inconclusive.
+    """
+    silenced = silenced or {}
     by_uarch: dict[int, list[Comparison]] = defaultdict(list)
     for comparison in comparisons:
         by_uarch[comparison.session.machine.uarch_id].append(comparison)
@@ -60,7 +71,9 @@ def uarch_verdicts(
     for uarch in sorted(set(uarchs), key=lambda uarch: uarch.name):
         found = by_uarch.get(uarch.pk, [])
         if found:
-            vector.append(_judge(uarch, _cells(found)))
+            vector.append(_told(_judge(uarch, _cells(found)), silenced.get(uarch.pk, "")))
+        elif uarch.pk in same_code:
+            vector.append(UarchVerdict(uarch, Verdict.UNCHANGED, SAME_CODE))
         else:
             missing = "; ".join(str(gap) for gap in gaps if gap.uarch == uarch.name) or "no measurements"
             vector.append(
@@ -69,12 +82,20 @@ def uarch_verdicts(
     return vector
 
 
+def _told(judged: UarchVerdict, silenced: str) -> UarchVerdict:
+    """The component with the reason why what was measured there is not heard; it goes on naming the cell."""
+    if not silenced:
+        return judged
+    reason = f"{silenced}; {judged.reason}" if judged.reason else silenced
+    return replace(judged, reason=reason, hint=silenced)
+
+
 def kind_of(vector: Sequence[UarchVerdict]) -> Finding.Kind:
     """The class of the whole vector; it is never a mean over machines."""
     verdicts = {component.verdict for component in vector}
-    if SPLIT in verdicts or verdicts.issuperset(_CHANGES):
+    if SPLIT in verdicts or verdicts.issuperset(CHANGES):
         return Finding.Kind.SPLIT
-    for kind in _CHANGES:
+    for kind in CHANGES:
         if kind in verdicts:
             return Finding.Kind(kind.value)
     return Finding.Kind.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Finding.Kind.INCONCLUSIVE
@@ -135,9 +156,9 @@ def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdi
 def _verdict(cells: Sequence[CellVerdict]) -> str:
     """A cell in question is left out: it hides no change of another cell, but nothing is `unchanged` beside it."""
     verdicts = {cell.verdict for cell in cells}
-    if verdicts.issuperset(_CHANGES):
+    if verdicts.issuperset(CHANGES):
         return SPLIT
-    for change in _CHANGES:
+    for change in CHANGES:
         if change in verdicts:
             return change
     return Verdict.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Verdict.INCONCLUSIVE
@@ -153,7 +174,7 @@ def _silence(cells: Sequence[CellVerdict]) -> list[str]:
 
 def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict, ...]:
     if verdict == SPLIT:
-        return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in _CHANGES)
+        return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in CHANGES)
     # An inconclusive verdict is about the cells in question, where there are any.
     made = [cell for cell in cells if cell.verdict == verdict]
     made = [cell for cell in made if cell.question] or made

@@ -15,8 +15,10 @@ from server.lab.health import judge_health
 from server.lab.hosts import change_health
 from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
 
-# Failed boots of one arm after which the session ends: the kernel does not work on this machine.
+# Failed boots of one arm after which the session ends, if none was measured or they are too many of those planned: the
+# kernel does not work on this machine. Of four boots two are too many, of sixteen two may happen.
 MAX_FAILED_BOOTS = 2
+_TOO_MANY_FAIL = 0.25
 # Fewer measured boots of one arm give no spread, so no verdict.
 MIN_MEASURED_BOOTS = 2
 _OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
@@ -130,15 +132,17 @@ def finish_session(*, session: Session) -> None:
         return
     machine = session.machine
     # A health session goes to quarantined machines on purpose.
-    if machine.health == Machine.Health.QUARANTINED and session.purpose == Session.Purpose.SERIES:
-        end_session(session, SessionState.FAILED, f"machine quarantined: {machine.health_reason}")
+    if machine.health == Machine.Health.QUARANTINED and session.purpose != Session.Purpose.HEALTH:
+        end_session(session, SessionState.FAILED, f"machine quarantined: {machine.health_reason}", keep=False)
         return
     for arm in Boot.Arm:
-        failed = session.boots.filter(arm=arm, state=BootState.FAILED)
-        if failed.count() >= MAX_FAILED_BOOTS:
+        boots = session.boots.filter(arm=arm)
+        failed, planned = boots.filter(state=BootState.FAILED), boots.count()
+        none = not boots.filter(state=BootState.MEASURED).exists()
+        if failed.count() >= MAX_FAILED_BOOTS and (none or failed.count() > _TOO_MANY_FAIL * planned):
             last = failed.order_by("-position").first()
             reason = f"{arm} kernel gave no measurement in {failed.count()} boots, last: {last and last.reason}"
-            end_session(session, SessionState.FAILED, reason)
+            end_session(session, SessionState.FAILED, reason, keep=False)
             return
     if session.boots.filter(_OPEN).exists():
         return

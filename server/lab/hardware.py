@@ -63,6 +63,12 @@ def latest_changes(machine: Machine, *, limit: int) -> tuple[HardwareChange, ...
     return tuple(HardwareChange(at=row.at, reason=row.reason, trace=row.trace) for row in rows)
 
 
+def changes_since(machine: Machine, since: datetime) -> str:
+    """What changed of the machine's hardware or firmware from then on, one text; "" if nothing that probes saw."""
+    rows = Transition.objects.filter(subject=_SUBJECT, subject_id=machine.pk, at__gte=since).order_by("id")
+    return "; ".join(dict.fromkeys(rows[:_MOST_DETAILS].values_list("reason", flat=True)))
+
+
 def _fingerprint(facts: Any) -> str:
     told = facts.get("fingerprint") if isinstance(facts, Mapping) else None
     return told if isinstance(told, str) and "-" in told else ""

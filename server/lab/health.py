@@ -11,7 +11,7 @@ from server.core.states import new_trace
 from server.core.tasks import enqueue
 from server.lab.hosts import Health, change_health, is_in_hands
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
-from server.lab.planner import boot_order
+from server.lab.trials.ordering import boot_order
 from server.sources.measuring import benchmarks_for
 from server.sources.models import Branch, HeadMove, Revision, Tag
 

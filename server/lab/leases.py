@@ -3,13 +3,13 @@
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Value
+from django.db.models import Q, Value
 from django.db.models.functions import Concat, Right
 
 from server.builds.models import Build, BuildState
 from server.core.errors import DomainError
 from server.lab.claiming import lease_end
-from server.lab.models import Attempt, AttemptState, PowerCycle, PowerCycleState, SessionState
+from server.lab.models import Attempt, AttemptState, PowerCycle, PowerCycleState, Session, SessionState, TrialState
 from server.sources.models import SeriesState
 
 # What is kept of an agent's log: the end says why it stopped.
@@ -35,17 +35,17 @@ def renew_lease(*, attempt: Attempt, agent: str, progress: str, away_seconds: in
 
 
 def is_wanted(attempt: Attempt) -> bool:
-    """Whether anyone still wants the result: a superseded series or an ended session wants none."""
+    """Whether anyone still wants the result: a superseded series, a canceled trial or an ended session wants none."""
     if attempt.power_cycle_id is not None:
         return PowerCycle.objects.filter(pk=attempt.power_cycle_id, state=PowerCycleState.RUNNING).exists()
     session = attempt.session
     if session is None:
         return Build.objects.filter(pk=attempt.build_id or 0, state=BuildState.RUNNING).exists()
     session.refresh_from_db(fields=["state"])
-    if session.series is not None:
-        session.series.refresh_from_db(fields=["state"])
-        if session.series.state == SeriesState.SUPERSEDED:
-            return False
+    unwanted = Q(series__state=SeriesState.SUPERSEDED) | Q(trial__series__state=SeriesState.SUPERSEDED)
+    unwanted |= Q(trial__state=TrialState.CANCELED)
+    if Session.objects.filter(unwanted, pk=session.pk).exists():
+        return False
     return session.state == SessionState.RUNNING and not _is_stopping(attempt)
 
 

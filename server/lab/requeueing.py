@@ -1,13 +1,16 @@
 """What becomes of work whose attempt ended without all its results: it is planned again, or given up."""
 
+from typing import Any
+
 from django.db import transaction
 
 from server.builds.models import Build, BuildState
-from server.core.tasks import enqueue
+from server.core import clock
 from server.lab.fruitless import MAX_FRUITLESS_ATTEMPTS, fruitless_attempts
 from server.lab.health import judge_health
 from server.lab.models import Attempt, BootState, PowerCycle, PowerCycleState, Session, SessionState
 from server.lab.power import end_power_cycle
+from server.lab.waking import wake_judge
 
 # A switch that failed this often will not do it the next time.
 _MOST_POWER_CYCLE_ATTEMPTS = 3
@@ -57,15 +60,31 @@ def _given_up(reason: str) -> str:
     return f"given up after {MAX_FRUITLESS_ATTEMPTS} attempts without progress: {reason}"
 
 
-def end_session(session: Session, state: str, reason: str) -> bool:
-    """End a session that will not boot any more, with all its open boots; wakes the judge of its series."""
+def end_session(session: Session, state: str, reason: str, *, keep: bool = True) -> bool:
+    """End a session that will not boot any more, with all its open boots; wakes who judges it.
+
+    One that was done already and boots more has its result: where it is to fail, what it has measured stays, and it is
+    concluded. Not so without `keep`: for reasons that speak against what it has measured.
+    """
     with transaction.atomic():
-        if not session.advance(state, reason):
+        fields: dict[str, Any] = {}
+        if state == SessionState.FAILED and keep and was_done(session):
+            state, reason = SessionState.DONE, f"cut short: {reason}"
+            fields = {"concluded_at": clock.now(), "cut_short": True}
+        if not session.advance(state, reason, **fields):
             return False
         for boot in session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]):
             boot.advance(BootState.FAILED, "not booted: the session ended")
-        if session.series_id is not None:
-            enqueue("detection.judge", session.series_id)
+        wake_judge(session)
         if session.purpose == Session.Purpose.HEALTH:
             judge_health(session)
     return True
+
+
+def was_done(session: Session) -> bool:
+    """Whether all boots of its first look have ended: it was done, and was given more."""
+    if not session.looks:
+        return False
+    first = session.boots.filter(position__lt=2 * session.looks[0])
+    more = session.boots.filter(position__gte=2 * session.looks[0])
+    return more.exists() and not first.exclude(state__in=[BootState.MEASURED, BootState.FAILED]).exists()

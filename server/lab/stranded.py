@@ -1,11 +1,16 @@
 """Waiting sessions whose machine is out of service: moved to a sister, or ended with the reason."""
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
+from server.core import clock
 from server.core.tasks import enqueue
 from server.lab.attempts import end_session
 from server.lab.hosts import Health
-from server.lab.models import BootState, Machine, Session, SessionState
+from server.lab.models import BootState, Machine, Session, SessionState, Trial
+from server.lab.out_of_service import out_of_service
+from server.lab.requeueing import was_done
+from server.lab.trials.choosing import PATIENCE_FOR_ALL, PATIENCE_FOR_ANY
 
 # A machine to be checked keeps its sessions: they go on when it passes, and are stranded when it does not.
 _KEEPS = [Health.GOOD, Health.UNKNOWN]
@@ -20,12 +25,14 @@ def rescue_stranded() -> tuple[int, int]:
     waiting = Session.objects.filter(state=SessionState.PLANNED).exclude(
         machine__enabled=True, machine__health__in=_KEEPS, needs=[]
     )
-    for session in waiting.select_related("machine"):
+    for session in waiting.select_related("machine", "trial"):
         trouble = _trouble(session)
         if not trouble:
             continue
-        if session.purpose == Session.Purpose.SERIES and _move(session, trouble):
+        if _may_move(session) and _move(session, trouble):
             moved += 1
+        elif _is_patient(session):
+            continue
         else:
             canceled = session.purpose == Session.Purpose.HEALTH
             ended += end_session(session, SessionState.CANCELED if canceled else SessionState.FAILED, trouble)
@@ -34,18 +41,30 @@ def rescue_stranded() -> tuple[int, int]:
 
 def _trouble(session: Session) -> str:
     machine = session.machine
-    if not machine.enabled:
-        return f"machine {machine.name} is disabled"
     checked = session.purpose == Session.Purpose.HEALTH and machine.health == Health.QUARANTINED
-    if machine.health not in _KEEPS and not checked:
-        reason = f": {machine.health_reason}" if machine.health_reason else ""
-        return f"machine {machine.name} is {_word(machine)}{reason}"
+    if not machine.enabled or (machine.health not in _KEEPS and not checked):
+        return out_of_service(machine)
     lacking = sorted(set(session.needs) - set(machine.capabilities))
     return f"machine {machine.name} has no {', '.join(lacking)}" if lacking else ""
 
 
-def _word(machine: Machine) -> str:
-    return "in maintenance" if machine.health == Health.MAINTENANCE else machine.health
+def _may_move(session: Session) -> bool:
+    """Whether any machine like its own would do: its trial names none, and it checks none."""
+    if session.trial is not None:
+        return not session.trial.machines.exists()
+    return session.purpose == Session.Purpose.SERIES
+
+
+def _is_patient(session: Session) -> bool:
+    """A trial of named machines waits for them a while, as it does before its sessions are planned.
+
+    Not where an idle machine was to be measured, and not for more boots of what has a result already.
+    """
+    trial = session.trial
+    if trial is None or trial.purpose == Trial.Purpose.NOISE or not trial.machines.exists() or was_done(session):
+        return False
+    patience = PATIENCE_FOR_ALL if trial.sessions.exclude(pk=session.pk).exists() else PATIENCE_FOR_ANY
+    return clock.now() - max(session.state_since, session.machine.health_since) < patience
 
 
 def _move(session: Session, trouble: str) -> bool:
@@ -78,4 +97,9 @@ def _sister(session: Session) -> Machine | None:
         cases=own.cases,
         capabilities__contains=sorted({*session.needs}),
     )
-    return alike.exclude(sessions__series=session.series_id).exclude(pk=own.pk).order_by("name").first()
+    of_trial, of_series = (
+        Q(trial=session.trial_id, trial__isnull=False),
+        Q(series=session.series_id, series__isnull=False),
+    )
+    others = Session.objects.filter(of_trial | of_series)
+    return alike.exclude(pk__in=others.values("machine")).exclude(pk=own.pk).order_by("name").first()

@@ -4,9 +4,12 @@ from django.db.models import Q
 
 from server.builds.models import BuildState
 from server.builds.services import cancel_unwanted
-from server.lab.attempts import UNCLAIMED, cancel_attempt, end_session
+from server.lab.attempts import UNCLAIMED, cancel_attempt
+from server.lab.canceling import cancel_session
 from server.lab.health import awaited_kernels
-from server.lab.models import Attempt, AttemptState, PowerCycleState, Session, SessionState
+from server.lab.models import Attempt, AttemptState, PowerCycleState, Session, SessionState, Trial, TrialState
+from server.lab.trials.ending import cancel_trial
+from server.lab.trials.wanted_kernels import awaited_by_trials, trees_of_canceled
 from server.sources.models import SeriesState
 
 _CANCELED = (
@@ -14,6 +17,7 @@ _CANCELED = (
     | Q(session__state=SessionState.CANCELED)
     | Q(power_cycle__state=PowerCycleState.CANCELED)
 )
+_REASON = "a newer version of the series arrived"
 # Work that has its result already, out of the spool of an earlier attempt.
 _OVER = Q(build__state__in=[BuildState.BUILT, BuildState.FAILED, BuildState.EXPIRED]) | Q(
     session__state__in=[SessionState.DONE, SessionState.FAILED]
@@ -21,27 +25,36 @@ _OVER = Q(build__state__in=[BuildState.BUILT, BuildState.FAILED, BuildState.EXPI
 
 
 def cancel_superseded() -> int:
-    """Cancel what waits or runs for series that a newer version replaced; returns how many builds and sessions.
+    """Cancel what waits or runs for series that a newer version replaced, or for trials that were canceled.
 
-    What is with an agent is stopped by the rounds; its session ends when that is done. Builds that others want as well
-    stay.
+    Returns how many builds and sessions. What is with an agent is stopped by the rounds; its session ends when that is
+    done. Builds that others want as well stay.
     """
-    reason = "a newer version of the series arrived"
-    sessions = Session.objects.filter(
-        state__in=[SessionState.PLANNED, SessionState.DISPATCHED, SessionState.RUNNING],
-        series__state=SeriesState.SUPERSEDED,
-    )
-    ended = sum(_cancel_session(session, reason) for session in sessions)
-    ended += cancel_unwanted(reason, keep=awaited_kernels())
+    ended = _cancel_sessions()
+    superseded = Trial.objects.filter(series__state=SeriesState.SUPERSEDED)
+    for trial in superseded.filter(state__in=[TrialState.WANTED, TrialState.MEASURING]):
+        cancel_trial(trial, _REASON)
+    keep = {*awaited_kernels(), *awaited_by_trials()}
+    ended += cancel_unwanted(_REASON, keep=keep)
+    ended += cancel_unwanted("the trial that wanted it was canceled", keep=keep, trees=trees_of_canceled())
     stop_needless()
     return ended
 
 
-def _cancel_session(session: Session, reason: str) -> bool:
-    attempt = session.attempts.filter(state__in=Attempt.ACTIVE).first()
-    if attempt is not None:
-        return cancel_attempt(attempt, reason)
-    return end_session(session, SessionState.CANCELED, reason)
+def _cancel_sessions() -> int:
+    """Also those of canceled trials whose agent was lost while it was to be stopped: they were planned again."""
+    sessions = Session.objects.filter(
+        Q(series__state=SeriesState.SUPERSEDED)
+        | Q(trial__series__state=SeriesState.SUPERSEDED)
+        | Q(trial__state=TrialState.CANCELED),
+        state__in=[SessionState.PLANNED, SessionState.DISPATCHED, SessionState.RUNNING],
+    )
+    return sum(cancel_session(session, _why(session)) for session in sessions.select_related("trial"))
+
+
+def _why(session: Session) -> str:
+    trial = session.trial
+    return trial.reason if trial is not None and trial.state == TrialState.CANCELED else _REASON
 
 
 def stop_needless() -> None:

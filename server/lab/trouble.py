@@ -6,10 +6,11 @@ from server.builds.models import Build
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.lab.hosts import IN_HANDS, Health, State, change_health, change_state, follow_attempt
-from server.lab.models import Attempt, AttemptState, Boot, BootState, Builder, Machine, PowerCycle
+from server.lab.kernel_trust import TRUSTED_BOOT
+from server.lab.models import Attempt, AttemptState, Boot, BootState, Builder, Machine, PowerCycle, Trial
 from server.lab.power import give_up_machine, want_power_cycle
 from server.lab.works import is_leased
-from server.sources.models import Series
+from server.sources.models import Patch, Series
 
 # Attempts in a row that a host fails, at more than one thing, before it is taken out of service. Two happen by chance
 # when a network is slow; each one more costs an hour of a machine that measures nothing.
@@ -108,20 +109,26 @@ def _say(row: Sequence[Attempt]) -> str:
 
 
 def _keys_ended_under_test(attempts: Sequence[Attempt]) -> set[str]:
-    """Keys of those whose last boot was of a series' kernel.
+    """Keys of those whose last boot was of a kernel that is being tested.
 
     Told by the history: the boot itself names only the latest attempt that began it, and a kernel that hangs is booted
     by one attempt after the other.
     """
     begun = {f"started by {attempt.key}": attempt.key for attempt in attempts}
-    boots = Boot.objects.filter(session__in={attempt.session_id for attempt in attempts}, session__series__isnull=False)
-    arms = dict(boots.values_list("pk", "arm"))
-    lines = Transition.objects.filter(subject="boot", subject_id__in=arms, after=BootState.RUNNING, reason__in=begun)
-    last_arm = {begun[reason]: arms[boot] for boot, reason in lines.order_by("id").values_list("subject_id", "reason")}
-    return {key for key, arm in last_arm.items() if arm == Boot.Arm.PATCHED}
+    boots = Boot.objects.filter(session__in={attempt.session_id for attempt in attempts})
+    trusted = set(boots.filter(TRUSTED_BOOT).values_list("pk", flat=True))
+    every = boots.values("pk")
+    lines = Transition.objects.filter(subject="boot", subject_id__in=every, after=BootState.RUNNING, reason__in=begun)
+    last = {begun[reason]: boot for boot, reason in lines.order_by("id").values_list("subject_id", "reason")}
+    return {key for key, boot in last.items() if boot not in trusted}
 
 
 def _one_without_patches(builds: set[Build]) -> bool:
-    heads = Series.objects.filter(head__tree_sha__in=[build.tree_sha for build in builds])
-    patched = set(heads.values_list("head__tree_sha", flat=True))
+    trees = [build.tree_sha for build in builds]
+    patched = set(Series.objects.filter(head__tree_sha__in=trees).values_list("head__tree_sha", flat=True))
+    prefixes = Patch.objects.filter(revision__tree_sha__in=trees)
+    patched |= set(prefixes.values_list("revision__tree_sha", flat=True))
+    # Of a series, too, and no commit of anybody: its head with one patch taken back.
+    asked = Trial.objects.filter(series__isnull=False, patched__tree_sha__in=trees)
+    patched |= set(asked.values_list("patched__tree_sha", flat=True))
     return any(build.tree_sha not in patched for build in builds)

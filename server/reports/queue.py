@@ -7,6 +7,7 @@ from datetime import datetime
 from server.builds.models import Build
 from server.lab.dispatch.base import Kind
 from server.lab.models import Machine, PowerCycle, Session
+from server.lab.purposes import purpose_of
 from server.lab.scheduling import Waiting, queue_in_order
 from server.sources.models import Tree
 
@@ -100,10 +101,10 @@ def _builds(ids: Sequence[int]) -> Mapping[int, _Named]:
 
 
 def _sessions(ids: Sequence[int]) -> Mapping[int, _Named]:
-    rows = Session.objects.filter(pk__in=ids).select_related("series", "machine")
+    rows = Session.objects.filter(pk__in=ids).select_related("series", "trial", "machine")
     return {
         row.pk: _Named(
-            title=row.series.subject if row.series else f"whether {row.machine.name} is well",
+            title=purpose_of(row),
             series_id=row.series_id,
             deadline=row.deadline_at,
         )

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from server.builds.blame import blame
 from server.builds.models import Build, BuildState
-from server.detection.models import Finding
+from server.detection.models import Finding, FindingState
 from server.lab.models import BootState, Machine, Session, SessionState
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.reports.rows import SeriesRows
@@ -17,6 +17,10 @@ from server.sources.models import SeriesState
 
 StageName = Literal["mails", "apply", "builds", "sessions", "verdict", "report"]
 StageState = Literal["waiting", "running", "done", "failed"]
+_NOT_YET = {
+    FindingState.CANDIDATE: "being checked before it is claimed",
+    FindingState.BISECTING: "the patch that made it is being looked for",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +224,14 @@ def report_stage(rows: SeriesRows, verdict: Stage) -> Stage:
         return _written(report)
     if finding is None or rows.series.state == SeriesState.SUPERSEDED:
         return Stage("report", "waiting", _superseded(rows))
+    return _not_written(finding)
+
+
+def _not_written(finding: Finding) -> Stage:
     if finding.kind == Finding.Kind.INCONCLUSIVE:
         return Stage("report", "done", "nothing inconclusive is mailed", finding.created_at, finding.created_at)
+    if finding.state in _NOT_YET:
+        return Stage("report", "running", _NOT_YET[FindingState(finding.state)], finding.state_since)
     if finding.state != Finding.State.CONFIRMED:
         return Stage("report", "done", "the finding was withdrawn before it was told", finding.created_at)
     return Stage("report", "running", "being written", finding.created_at)

@@ -61,7 +61,7 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
             defaults={
                 "title": metric["title"],
                 "unit": metric["unit"],
-                "better": metric["better"],
+                "better": _better(metric),
                 "resolution": _resolution(metric),
                 "exact": metric.get("exact", False) is True,
             },
@@ -97,6 +97,12 @@ def _slug(name: str) -> str:
     if len(name) > _LONGEST_NAME or not slug_re.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a case: letters, digits, - and _, at most {_LONGEST_NAME}")
     return name
+
+
+def _better(metric: dict[str, Any]) -> str:
+    if metric["better"] not in Metric.Better.values:
+        raise ValueError(f"metric {metric['name']}: better: {metric['better']!r} is none of lower, higher, none")
+    return str(metric["better"])
 
 
 def _resolution(metric: dict[str, Any]) -> float:

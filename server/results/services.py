@@ -8,10 +8,11 @@ from typing import Any
 import structlog
 from django.db import connection, transaction
 
-from server.core.tasks import enqueue
 from server.lab.attempts import is_wanted
 from server.lab.boots import BootReport, close_boot, finish_session, note_machine
+from server.lab.kernel_trust import TRUSTED_BOOT
 from server.lab.models import Attempt, Boot, BootState, Session
+from server.lab.waking import wake_judge
 from server.results.models import Case, Measurement, Metric
 
 log = structlog.get_logger(__name__)
@@ -54,13 +55,13 @@ def record_boot(
     with transaction.atomic():
         session = (
             Session.objects.select_for_update(of=("self",))
-            .select_related("machine__uarch", "base_build", "patched_build", "series")
+            .select_related("machine__uarch", "base_build", "patched_build", "series", "trial")
             .get(pk=attempt.session_id)
         )
-        # Only the base kernel is trusted to say what the machine is: a patch could make its own kernel lie.
+        # Only a kernel without the patches is trusted to say what the machine is: they could make their own kernel lie.
         # A result that is there already comes late: what it saw is no news of the machine.
         has_result = [BootState.MEASURED, BootState.FAILED]
-        news = session.boots.filter(position=position, arm=Boot.Arm.BASE).exclude(state__in=has_result)
+        news = session.boots.filter(TRUSTED_BOOT, position=position).exclude(state__in=has_result)
         if report.facts and news.exists():
             note_machine(machine=session.machine, facts=report.facts, trace=session.trace)
         rows, notes = _resolve(session, measured)
@@ -75,8 +76,8 @@ def record_boot(
         if boot is not None and boot.state == BootState.MEASURED:
             _copy(boot, rows)
         finish_session(session=session)
-        if session.state in Session.FINAL and session.series_id is not None:
-            enqueue("detection.judge", session.series_id)
+        if session.state in Session.FINAL:
+            wake_judge(session)
     return boot is not None, is_wanted(attempt)
 
 

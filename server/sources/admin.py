@@ -44,7 +44,7 @@ class TreeAdmin(KeptAdmin):
     list_display = ["name", "address", "enabled", "priority", "rebasing", "fetched_at", "failing_since"]
     list_filter = ["enabled", "rebasing"]
     search_fields = ["name", "url"]
-    readonly_fields = _WATCHER_FACTS
+    readonly_fields = [*_WATCHER_FACTS, "pinned", "pinned_as", "pin_problem"]
     inlines = [BranchInline]
 
     @admin.display(description="URL", ordering="url")

@@ -11,6 +11,7 @@ from server.sources.models import Revision, Tree
 SERIES_REFS = "refs/tidemark/series"
 _BASE_REFS = "refs/tidemark/bases"
 OLD_REFS = "refs/tidemark/old"
+_REVERT_REFS = "refs/tidemark/reverts"
 # Commits asked of one git log: their ids fit into its command line.
 _AT_ONCE = 1000
 # A subject is a line; one that fills pages is somebody's joke.
@@ -81,6 +82,11 @@ def base_ref(series_id: int) -> str:
     return f"{_BASE_REFS}/{series_id}"
 
 
+def revert_ref(sha: str, *, foreign: bool) -> str:
+    """What holds a commit that takes another one back; below SERIES_REFS where it is `foreign`, made of a series."""
+    return f"{SERIES_REFS}/reverts/{sha}" if foreign else f"{_REVERT_REFS}/{sha}"
+
+
 def record_revisions(*, tree: Tree, shas: list[str]) -> list[Revision]:
     """Rows for commits of the mirror, given oldest first; those that exist are returned as they are."""
     known = Revision.objects.in_bulk(shas, field_name="sha")
@@ -135,7 +141,11 @@ def ref_of(revision: Revision) -> str:
 
 
 def _holding_ref(revision: Revision) -> str:
-    """A branch or tag that holds the commit, else what keeps commits that branches moved away from."""
+    """Its own ref where it takes another commit back; a branch or tag that holds it; else what keeps old commits."""
+    own = [revert_ref(revision.sha, foreign=foreign) for foreign in (True, False)]
+    found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", *own).stdout
+    if found:
+        return found.decode().strip()
     contains = f"--contains={revision.sha}"
     for where in (tree_refs(revision.tree), tag_refs(revision.tree), OLD_REFS):
         found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", contains, where).stdout

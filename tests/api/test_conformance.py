@@ -17,8 +17,16 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from server.detection.models import Verdict
-from server.lab.models import Attempt, JenkinsRun, Session
+from server.detection.models import (
+    ChangePoint,
+    MachineQuestion,
+    MeasuredHead,
+    NoiseProfile,
+    Timeline,
+    TimelinePoint,
+    Verdict,
+)
+from server.lab.models import Attempt, JenkinsRun, Session, Trial
 from server.reports.services import compose_report
 from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
 from server.wsgi import application
@@ -40,10 +48,11 @@ pytestmark = pytest.mark.django_db
 _CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 _LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list", "message_list", "branch_list"]
 _LISTS += ["head_move_list", "wanted_revision_list", "tag_list", "build_list", "session_list", "attempt_list"]
-_LISTS += ["power_cycle_list", "builder_list", "queue"]
+_LISTS += ["power_cycle_list", "builder_list", "queue", "timeline_list", "machine_question_list"]
 _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", "session_samples"]
 _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
+_READING += ["machine_noise", "timeline_detail"]
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +90,29 @@ def rows() -> dict[str, Any]:
         "attempt": attempt.key,
         "tree": session.base_build.revision.tree.name,
         "message": series.cover_id,
+        "timeline": _looked_at(session).pk,
     }
+
+
+def _looked_at(session: Session) -> Timeline:
+    """A timeline with a point and a step; noise of the machine and a question about it."""
+    comparison = session.comparisons.get()
+    revision = session.base_build.revision
+    cell = {"machine": session.machine, "case": comparison.case, "metric": comparison.metric}
+    cell["core_type"] = comparison.core_type
+    branch = revision.tree.branches.create(name="looked-at")
+    trial = Trial.objects.create(key="head:1", purpose="head", base=revision, patched=revision, looks=[3], state="done")
+    head = MeasuredHead.objects.create(branch=branch, revision=revision, reference=revision, place=1, trial=trial)
+    timeline = Timeline.objects.create(branch=branch, reference=revision, **cell)
+    TimelinePoint.objects.create(timeline=timeline, head=head, comparison=comparison, place=1, ratio=1.0)
+    ChangePoint.objects.create(
+        timeline=timeline, first_place=1, place=1, before_place=0, effect=0.1, score=6.0, state="suspect"
+    )
+    NoiseProfile.objects.create(
+        comparisons=3, false_alarms=0, rejections=0, change_95=0.01, changes=[0.001], last_at=EPOCH, **cell
+    )
+    MachineQuestion.objects.create(key="event:1", kind="event", machine=session.machine, detail="moved", state="open")
+    return timeline
 
 
 def _dispatched(session: Session) -> Attempt:

@@ -40,18 +40,22 @@ def patches_of(kind: str) -> list[Path]:
 
 
 def _take_back(patch: Path, files: dict[str, list[str]]) -> None:
-    """Put what the patch leaves behind into the file, then what it started from in its place."""
-    name, start, before, after = "", 0, list[str](), list[str]()
+    """Put what the patch leaves behind into its files, then what it started from in its place: last hunk first."""
+    for name, start, lines in reversed(_hunks(patch)):
+        before = [line[1:] for line in lines if line[:1] in {" ", "-", ""}]
+        after = [line[1:] for line in lines if line[:1] in {" ", "+", ""}]
+        blank = files.setdefault(name, [f"line {number}" for number in range(_LINES)])
+        blank[start - 1 : start - 1 + len(after)] = before
+
+
+def _hunks(patch: Path) -> list[tuple[str, int, list[str]]]:
+    """File, first line of the new file, and lines of each hunk."""
+    name, hunks = "", list[tuple[str, int, list[str]]]()
     for line in patch.read_text(encoding="utf-8").splitlines():
         if found := _FILE.match(line):
             name = found[1]
         elif found := _HUNK.match(line):
-            assert start == 0, "one hunk for each patch"
-            start = int(found[1])
-        elif start:
-            if line[:1] in {" ", "-", ""}:
-                before.append(line[1:])
-            if line[:1] in {" ", "+", ""}:
-                after.append(line[1:])
-    lines = files.setdefault(name, [f"line {number}" for number in range(_LINES)])
-    lines[start - 1 : start - 1 + len(after)] = before
+            hunks.append((name, int(found[1]), []))
+        elif hunks and not line.startswith(("diff --git ", "index ", "--- a/")):
+            hunks[-1][2].append(line)
+    return hunks

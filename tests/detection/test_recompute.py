@@ -3,11 +3,12 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from server.detection.models import Comparison
+from server.detection.looking import look_at_trial
+from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.services import judge_series
 from server.results.models import Measurement
 from tests.builders import build_series
-from tests.detection.measured import SLOWER, STEADY, measured_session, physical
+from tests.detection.measured import SLOWER, STEADY, measured_session, measured_trial, physical
 
 pytestmark = pytest.mark.django_db
 
@@ -20,13 +21,30 @@ def recompute(*arguments: str) -> str:
 
 @pytest.fixture
 def series_id() -> int:
+    """A series of before there were trials."""
     series = build_series()
     measured_session(series, physical("h1", "haswell"), {"copy": STEADY, "fault-4k": SLOWER}, spread=0.01)
     judge_series(series_id=series.pk)
     return series.pk
 
 
+@pytest.fixture
+def finding() -> Finding:
+    """Of a series that was measured by a trial."""
+    cases = {"copy": STEADY, "fault-4k": SLOWER}
+    trial = measured_trial(
+        build_series(), {physical("h1", "haswell"): cases, physical("z1", "zen1"): cases}, spread=0.001
+    )
+    found = judge_series(series_id=trial.series_id or 0)
+    assert found is not None
+    return found
+
+
 def test_stored_comparisons_are_what_their_measurements_give(series_id: int) -> None:
+    assert recompute("--check") == "1 findings recomputed, 0 differences\n"
+
+
+def test_a_finding_of_a_trial_is_what_its_measurements_give(finding: Finding) -> None:
     assert recompute("--check") == "1 findings recomputed, 0 differences\n"
 
 
@@ -50,3 +68,46 @@ def test_missing_and_surplus_comparisons_are_differences(series_id: int) -> None
 
 def test_one_series_can_be_asked_for(series_id: int) -> None:
     assert recompute("--series", str(series_id + 1)).startswith("0 findings")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kind", "improved"),
+        ("headline", "Improved everywhere."),
+        ("gaps", ["lost"]),
+        ("explanations", [{"text": "it is the moon"}]),
+        ("counters", [{"counter": "instructions"}]),
+    ],
+)
+def test_whatever_a_finding_says_must_follow_from_its_measurements(finding: Finding, name: str, value: object) -> None:
+    Finding.objects.filter(pk=finding.pk).update(**{name: value})
+    said = recompute()
+    assert f"finding {finding.pk}, result: {name} is {value!r}, now " in said
+    assert said.endswith("1 findings recomputed, 1 differences\n")
+
+
+def test_a_changed_component_of_the_vector_is_a_difference(finding: Finding) -> None:
+    FindingVerdict.objects.filter(finding=finding, uarch__name="zen1").update(verdict="unchanged")
+    assert f"finding {finding.pk}, zen1: verdict is 'unchanged', now 'regressed'" in recompute()
+
+
+def test_trials_that_made_no_finding_are_recomputed_too() -> None:
+    trial = measured_trial(None, {physical("h1", "haswell"): {"copy": STEADY}}, purpose="bisect", key="bisection:1:2")
+    look_at_trial(trial_id=trial.pk)
+    assert recompute("--check") == "0 findings and 1 other trials recomputed, 0 differences\n"
+    Comparison.objects.update(verdict="regressed")
+    assert "trial bisection:1:2, h1 time of mm-basic/copy (all): verdict is 'regressed', now 'unchanged'" in recompute()
+
+
+def test_a_trial_that_was_cut_short_is_recomputed_as_it_was_judged() -> None:
+    trial = measured_trial(
+        None,
+        {physical("h1", "haswell"): {"copy": (2168.0, 2300.0)}},
+        spread=0.017,
+        purpose="bisect",
+        budget_seconds=1.0,
+    )
+    look_at_trial(trial_id=trial.pk)
+    assert trial.sessions.get().cut_short
+    assert recompute("--check").endswith(" 0 differences\n")

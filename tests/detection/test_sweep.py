@@ -4,10 +4,11 @@ import pytest
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from server.detection.models import Finding
-from server.lab.models import Session
+from server.detection.tending import PARTS
+from server.lab.models import Session, Trial
 from server.sources.models import Series
-from tests.builders import build_series, build_session
-from tests.detection.measured import STEADY, measured_session, physical, virtual
+from tests.builders import build_series, build_session, build_trial, build_trial_session
+from tests.detection.measured import STEADY, measured_session, measured_trial, physical, virtual
 from workers import detection
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +22,8 @@ def swept(sent_tasks: Sent, django_capture_on_commit_callbacks: DjangoCaptureOnC
         sent_tasks.clear()
         with django_capture_on_commit_callbacks(execute=True):
             detection.sweep()
-        return sent_tasks
+        # What goes on by itself is asked for at every sweep.
+        return [task for task in sent_tasks if task[0] != "detection.tend"]
 
     return sweep
 
@@ -60,3 +62,49 @@ def test_virtual_series_is_found_only_where_it_would_be_judged(swept: Any, setti
     settings.VIRTUAL_VERDICTS = judged
     measured_session(build_series(), virtual("vm", "haswell"), {"copy": STEADY})
     assert len(swept()) == judged
+
+
+def test_boots_that_nobody_looked_at_are_found_while_other_machines_measure(swept: Any) -> None:
+    trial = measured_trial(None, {physical("h1", "haswell"): {"copy": STEADY}}, purpose="head")
+    build_trial_session(trial, physical("z1", "zen1"), state=Session.State.RUNNING)
+    assert swept() == [("detection.look", (trial.pk,))]
+    detection.look(trial.pk)
+    assert swept() == []
+
+
+def test_a_trial_whose_sessions_are_over_is_found_until_it_is_answered(swept: Any) -> None:
+    series = build_series()
+    trial = measured_trial(series, {physical("h1", "haswell"): {"copy": STEADY}})
+    assert swept() == [("detection.look", (trial.pk,))]
+    detection.look(trial.pk)
+    assert swept() == [("detection.answer", (trial.pk,))]
+    detection.answer(trial.pk)
+    assert swept() == []
+    assert Finding.objects.get().trial == trial
+
+
+@pytest.mark.parametrize("state", ["failed", "canceled"])
+def test_trials_that_ended_without_a_result_are_answered_too(swept: Any, state: str) -> None:
+    trial = build_trial(state=state)
+    assert swept() == [("detection.answer", (trial.pk,))]
+
+
+def test_trials_that_wait_for_kernels_are_left_alone(swept: Any) -> None:
+    build_trial(state=Trial.State.WANTED)
+    assert swept() == []
+
+
+def test_every_part_is_tended_by_a_task_of_its_own(
+    sent_tasks: Sent,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tended: list[str] = []
+    with django_capture_on_commit_callbacks(execute=True):
+        detection.sweep()
+    asked = [str(args[0]) for name, args in sent_tasks if name == "detection.tend"]
+    assert asked == ["noise", "heads", "bisections", "life"]
+    for part in asked:
+        monkeypatch.setitem(PARTS, part, lambda: tended.append("x"))
+        detection.tend(part)
+    assert len(tended) == 4

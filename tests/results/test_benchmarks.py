@@ -5,7 +5,7 @@ import pytest
 from server.builds.models import Artifact
 from server.core.errors import DomainError
 from server.results.benchmarks import load_benchmark, source_version
-from server.results.models import Case
+from server.results.models import Case, Metric
 from server.results.selectors import case_orders
 from tests.builders import build_build, build_machine, build_measurement, build_session
 from tests.house.sources import ROOT
@@ -54,6 +54,20 @@ def test_benchmark_is_loaded_as_the_agent_will_be_told(folder: Path) -> None:
 def test_metric_says_whether_it_repeats_to_the_last_digit(folder: Path, line: str, *, exact: bool) -> None:
     (folder / "benchmark.toml").write_text(TOML + line)
     assert load_benchmark(folder).metrics.get().exact == exact
+
+
+@pytest.mark.django_db
+def test_metric_without_a_better_direction_explains_and_is_measured(folder: Path) -> None:
+    (folder / "benchmark.toml").write_text(TOML.replace('better = "lower"', 'better = "none"'))
+    assert load_benchmark(folder).metrics.get().better == Metric.Better.NONE
+    assert {order.metrics for order in case_orders()} == {("time",)}
+
+
+@pytest.mark.django_db
+def test_metric_with_a_direction_that_is_none_is_refused(folder: Path) -> None:
+    (folder / "benchmark.toml").write_text(TOML.replace('better = "lower"', 'better = "larger"'))
+    with pytest.raises(DomainError, match="metric time: better: 'larger' is none of lower, higher, none"):
+        load_benchmark(folder)
 
 
 @pytest.mark.django_db

@@ -152,8 +152,8 @@ def _case(entry: dict[str, Any], program: Program, settings: dict[str, Any], nee
 
 
 def _metric(entry: Mapping[str, Any]) -> Metric:
-    if entry["better"] not in {"lower", "higher"}:
-        raise ValueError(f"metric {entry['name']}: better is lower or higher")
+    if entry["better"] not in {"lower", "higher", "none"}:
+        raise ValueError(f"metric {entry['name']}: better is lower, higher or none")
     resolution = float(entry.get("resolution", 0.0))
     if not math.isfinite(resolution) or resolution < 0:
         raise ValueError(f"metric {entry['name']}: resolution {resolution} is no number from 0")

@@ -133,8 +133,8 @@ def _published(part: "_Part") -> Published:
 
 def _metric(part: "_Part") -> Metric:
     better = part.text("better")
-    if better not in {"lower", "higher"}:
-        raise DocumentError(f"{part.name}better is neither lower nor higher")
+    if better not in {"lower", "higher", "none"}:
+        raise DocumentError(f"{part.name}better is none of lower, higher, none")
     return Metric(name=part.word("name"), unit=one_line(part.text("unit"), 20), better=better)
 
 

@@ -27,7 +27,8 @@ def table(published: Published, here: Here, earlier: Record | None = None) -> li
         f"benchmark version {published.version[:12]}, {published.runs} runs a boot, {published.warmup} for warm-up",
     ]
     for metric in published.metrics:
-        lines += ["", f"{metric.name} in {metric.unit}, {metric.better} is better"]
+        judged = "not judged" if metric.better == "none" else f"{metric.better} is better"
+        lines += ["", f"{metric.name} in {metric.unit}, {judged}"]
         lines += _aligned([_HEAD, *_rows(published, metric, here)])
     lines += ["", *_remarks(published), *_about_here(published, here)]
     if earlier is not None:

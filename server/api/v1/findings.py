@@ -8,12 +8,16 @@ from rest_framework.response import Response
 from server.api.v1.filters import FindingFilter
 from server.api.v1.reading import PublicMixin, describe, with_seen_virtual_findings
 from server.api.v1.serializers.findings import FindingDetailOut, FindingOut
+from server.detection.bisecting.progress import bisections_of
+from server.detection.bisecting.walks import walk_of
 from server.detection.models import Finding
 from server.detection.selectors import comparison_table, finding_vector, sessions_of
 
+_NAMES = ("branch__tree", "before", "after", "culprit", "fix")
+
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
-    queryset = with_seen_virtual_findings(Finding.objects.all())
+    queryset = with_seen_virtual_findings(Finding.objects.select_related(*_NAMES))
     serializer_class = FindingOut
     filterset_class = FindingFilter
 
@@ -27,8 +31,14 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
 
     @describe("finding_detail", FindingDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
-        findings = with_seen_virtual_findings(Finding.objects.select_related("series"))
+        findings = with_seen_virtual_findings(Finding.objects.select_related("series", *_NAMES))
         finding = get_object_or_404(findings, pk=pk)
         rows = comparison_table(sessions_of(finding)).rows
         cells = [cell for row in rows for cell in row.cells if cell is not None]
-        return Response(FindingDetailOut(finding, context={"vector": finding_vector(finding), "cells": cells}).data)
+        context = {
+            "vector": finding_vector(finding),
+            "cells": cells,
+            "bisections": bisections_of(finding),
+            "walk": walk_of(finding.series) if finding.series is not None else None,
+        }
+        return Response(FindingDetailOut(finding, context=context).data)

@@ -34,6 +34,7 @@ def with_seen_virtual(sessions: QuerySet[Session]) -> QuerySet[Session]:
 
 def with_seen_virtual_findings(findings: QuerySet[Finding]) -> QuerySet[Finding]:
     """The same for findings, over the sessions that were judged."""
-    judged = Session.objects.filter(series=OuterRef("series"), comparisons__isnull=False)
+    own = Q(trial=OuterRef("trial")) | Q(series=OuterRef("series"))
+    judged = Session.objects.filter(own, comparisons__isnull=False)
     marked = judged.filter(Q(machine__virtual=True) | Q(boots__facts__virtual=True))
     return findings.annotate(seen_virtual=Exists(marked))

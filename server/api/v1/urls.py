@@ -2,7 +2,7 @@ from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from server.api.v1 import builds, dispatch, findings, hosts, lab, messages, places, series
+from server.api.v1 import builds, dispatch, findings, hosts, lab, messages, noise, places, series, timelines
 
 # Swagger UI sets styles from its script.
 docs = csp_update({"style-src": ["'unsafe-inline'"]})(
@@ -22,10 +22,14 @@ urlpatterns = [
     path("sessions/<int:pk>/samples/", lab.SamplesView.as_view(), name="api-session-samples"),
     path("machines/", hosts.MachineListView.as_view(), name="api-machine-list"),
     path("machines/<slug:name>/", hosts.MachineView.as_view(), name="api-machine-detail"),
+    path("machines/<slug:name>/noise/", noise.MachineNoiseView.as_view(), name="api-machine-noise"),
+    path("machine-questions/", noise.MachineQuestionListView.as_view(), name="api-machine-question-list"),
     path("builders/", hosts.BuilderListView.as_view(), name="api-builder-list"),
     path("builders/<slug:name>/", hosts.BuilderView.as_view(), name="api-builder-detail"),
     path("findings/", findings.FindingListView.as_view(), name="api-finding-list"),
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
+    path("timelines/", timelines.TimelineListView.as_view(), name="api-timeline-list"),
+    path("timelines/<int:pk>/", timelines.TimelineView.as_view(), name="api-timeline-detail"),
     path("builds/", builds.BuildListView.as_view(), name="api-build-list"),
     path("builds/<int:pk>/", builds.BuildView.as_view(), name="api-build-detail"),
     path("attempts/", dispatch.AttemptListView.as_view(), name="api-attempt-list"),

@@ -16,6 +16,14 @@ from server.dashboard.selectors.hosts import (
     power_cycles_of,
 )
 from server.dashboard.selectors.machines import MachineRow, SessionRow, busy_machines, machine_row, session_rows
+from server.detection.noise.selectors import (
+    AlarmRate,
+    NoiseRow,
+    QuestionRow,
+    alarm_rate,
+    noise_of_machine,
+    questions_of,
+)
 from server.lab.hardware import HardwareChange, latest_changes
 from server.lab.models import Attempt, CoreType, Machine
 from server.reports.queue import Queue, queue_of
@@ -23,6 +31,15 @@ from server.reports.queue import Queue, queue_of
 _LATEST = 25
 # Older changes of a machine stay in the history of states.
 _CHANGES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNoise:
+    """What it shows between equal kernels, and what people should look at."""
+
+    alarms: AlarmRate
+    cells: tuple[NoiseRow, ...]
+    questions: tuple[QuestionRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +61,7 @@ class MachinePage:
     active: tuple[AttemptRow, ...]
     waiting: Queue
     sessions: tuple[SessionRow, ...]
+    noise: MachineNoise
 
 
 def machine_page(name: str) -> MachinePage | None:
@@ -70,4 +88,5 @@ def machine_page(name: str) -> MachinePage | None:
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE)),
         waiting=waiting,
         sessions=session_rows(Q(machine=machine), limit=_LATEST),
+        noise=MachineNoise(alarm_rate(machine), noise_of_machine(machine), questions_of(machine)),
     )

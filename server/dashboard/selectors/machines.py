@@ -8,6 +8,7 @@ from django.db.models import Count, Q
 
 from server.dashboard.selectors.hosts import HostStatus, host_status
 from server.lab.models import Boot, Machine, Session
+from server.lab.purposes import purpose_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class SessionRow:
     series_id: int | None
     series_subject: str
     purpose: str
+    asked: str
     state: str
     state_label: str
     reason: str
@@ -57,7 +59,7 @@ def session_rows(where: Q, *, limit: int | None = None) -> tuple[SessionRow, ...
     state = "boots__state"
     query = (
         Session.objects.filter(where)
-        .select_related("machine__uarch", "series")
+        .select_related("machine__uarch", "series", "trial")
         .annotate(
             total=Count("boots"),
             measured=Count("boots", filter=Q(**{state: Boot.State.MEASURED})),
@@ -74,6 +76,7 @@ def session_rows(where: Q, *, limit: int | None = None) -> tuple[SessionRow, ...
             series_id=row.series_id,
             series_subject=row.series.subject if row.series else "",
             purpose=row.purpose,
+            asked=purpose_of(row),
             state=row.state,
             state_label=Session.State(row.state).label,
             reason=row.reason,

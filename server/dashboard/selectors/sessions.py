@@ -11,6 +11,7 @@ from server.dashboard.facts import Fact, differing_facts, readable_facts
 from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
 from server.dashboard.selectors.history import History, history
 from server.lab.models import Boot, Session
+from server.lab.purposes import purpose_of
 from server.reports.history import session_history
 
 
@@ -57,11 +58,16 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """`series_id` is None for a session that checks its machine: one kernel on both sides."""
+    """`series_id` is None for a session that checks its machine, one kernel on both sides, and for other trials.
+
+    `asked` says what it is for in any case.
+    """
 
     id: int
     series_id: int | None
     series_subject: str
+    purpose: str
+    asked: str
     machine: str
     uarch: str
     virtual: bool
@@ -90,7 +96,7 @@ class SessionFacts:
 
 
 def session_facts(session_id: int) -> SessionFacts | None:
-    related = ("machine__uarch", "series__base", "series__head")
+    related = ("machine__uarch", "series__base", "series__head", "trial")
     kernels = ("base_build__revision", "base_build__config", "patched_build__revision", "patched_build__config")
     session = Session.objects.select_related(*related, *kernels).filter(pk=session_id).first()
     if session is None:
@@ -102,6 +108,8 @@ def session_facts(session_id: int) -> SessionFacts | None:
         id=session.pk,
         series_id=session.series_id,
         series_subject=session.series.subject if session.series else "",
+        purpose=session.purpose,
+        asked=purpose_of(session),
         machine=session.machine.name,
         uarch=session.machine.uarch.name,
         virtual=session.machine.virtual,

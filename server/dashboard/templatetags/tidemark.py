@@ -28,6 +28,7 @@ register.filter("change", figures.change)
 register.filter("effect", figures.effect)
 register.filter("probability", figures.probability)
 register.filter("fixed", figures.fixed)
+register.filter("span", times.span)
 
 
 @register.filter

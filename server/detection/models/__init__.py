@@ -4,7 +4,7 @@ from server.detection.models.bisections import Bisection, BisectionState, Bisect
 from server.detection.models.comparisons import Comparison, Verdict
 from server.detection.models.findings import Acceptance, Finding, FindingState, FindingVerdict
 from server.detection.models.machines import MachineQuestion, NoiseProfile
-from server.detection.models.timelines import ChangePoint, MeasuredHead, Timeline, TimelinePoint
+from server.detection.models.timelines import ChangePoint, FleetState, MeasuredHead, Timeline, TimelinePoint
 
 __all__ = [
     "Acceptance",
@@ -16,6 +16,7 @@ __all__ = [
     "Finding",
     "FindingState",
     "FindingVerdict",
+    "FleetState",
     "MachineQuestion",
     "MeasuredHead",
     "NoiseProfile",

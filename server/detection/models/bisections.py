@@ -32,7 +32,10 @@ class Bisection(Stateful):
 
     NEXT: ClassVar = {
         BisectionState.ENDS: frozenset({BisectionState.SEARCHING, BisectionState.GAVE_UP, BisectionState.CANCELED}),
-        BisectionState.SEARCHING: frozenset({BisectionState.CHECKING, BisectionState.GAVE_UP, BisectionState.CANCELED}),
+        # Found without a check: one of several that cannot be told apart.
+        BisectionState.SEARCHING: frozenset(
+            {BisectionState.CHECKING, BisectionState.FOUND, BisectionState.GAVE_UP, BisectionState.CANCELED}
+        ),
         BisectionState.CHECKING: frozenset({BisectionState.FOUND, BisectionState.GAVE_UP, BisectionState.CANCELED}),
     }
     FINAL: ClassVar = frozenset({BisectionState.FOUND, BisectionState.GAVE_UP, BisectionState.CANCELED})

@@ -15,6 +15,9 @@ class Verdict(models.TextChoices):
     INCONCLUSIVE = "inconclusive", "inconclusive"
 
 
+CHANGES = (Verdict.REGRESSED, Verdict.IMPROVED)
+
+
 class Comparison(models.Model):
     """Base against patched in one cell: (session, case, metric, core type)."""
 

@@ -11,6 +11,29 @@ from server.results.models import Case, Metric
 from server.sources.models import Branch, Revision
 
 
+class FleetState(models.Model):
+    """What is remembered of all timelines of a branch together between two heads."""
+
+    branch = models.ForeignKey(Branch, on_delete=models.CASCADE, related_name="fleets")
+    reference = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="+")
+    virtual = models.BooleanField(help_text="Virtual machines are never judged together with physical ones.")
+    events = models.JSONField(
+        default=list,
+        db_default=Value([], models.JSONField()),
+        blank=True,
+        help_text="Machine and place of the events among the last points.",
+    )
+    observed = models.PositiveIntegerField(default=0, help_text="How many heads entered its timelines.")
+    newest_place = models.PositiveIntegerField(null=True, blank=True, help_text="Of these; an earlier head is late.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["branch", "reference", "virtual"], name="fleet_state_once")]
+        ordering = ["branch", "reference"]
+
+    def __str__(self) -> str:
+        return f"fleet of {self.branch}"
+
+
 class MeasuredHead(models.Model):
     """A revision of a branch that is measured against the reference: where it stands, and whether it was looked at.
 
@@ -23,6 +46,17 @@ class MeasuredHead(models.Model):
     place = models.PositiveIntegerField()
     trial = models.ForeignKey(Trial, on_delete=models.PROTECT, related_name="heads")
     observed_at = models.DateTimeField(null=True, blank=True, help_text="When its points entered the timelines.")
+    fleet = models.ForeignKey(
+        FleetState,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="heads",
+        help_text="Whose timelines got its points; empty: it had none.",
+    )
+    observed_as = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How many heads of the fleet were there with it: late ones come after earlier."
+    )
     created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
@@ -30,6 +64,7 @@ class MeasuredHead(models.Model):
         indexes = [
             models.Index(fields=["branch", "reference", "-place"], name="measured_head_place"),
             models.Index(fields=["branch", "place"], condition=Q(observed_at=None), name="measured_head_waiting"),
+            models.Index(fields=["fleet", "-place"], name="measured_head_of_fleet"),
         ]
         ordering = ["branch", "place"]
 
@@ -53,6 +88,7 @@ class Timeline(models.Model):
         help_text="What is remembered between two points (server/stats/watch_state.py).",
     )
     points_seen = models.PositiveIntegerField(default=0)
+    last_place = models.PositiveIntegerField(default=0, db_default=0, help_text="Of the newest point.")
 
     class Meta:
         constraints = [

@@ -68,6 +68,7 @@ class Trial(Stateful):
         null=True, blank=True, help_text="When its result was taken up by whoever asked."
     )
     priority = models.IntegerField(default=0, help_text="On top of its tree's; the higher, the sooner.")
+    tried_at = models.DateTimeField(null=True, blank=True, help_text="When the sweep last tried to plan it.")
 
     class Meta:
         constraints = [

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from django.db.models import Case, Count, DurationField, ExpressionWrapper, F, Max, Q, QuerySet, Sum, Value, When
 from django.db.models.functions import Coalesce
 
-from server.lab.models import Attempt, AttemptState
+from server.lab.models import Attempt, AttemptState, Session, Trial
+from server.lab.scheduling.askers import asker_of, tree_of
 from server.lab.scheduling.snapshot import Spent
-from server.sources.models import Series
 
 # Fair share looks back so far: long enough for a night's sessions to count, short enough to be forgiven.
 WINDOW = timedelta(hours=24)
@@ -20,14 +20,19 @@ _USUAL_BUILD_SECONDS = 600.0
 
 
 def on_machines(now: datetime) -> Spent:
-    """Seconds of machines by tree and series."""
-    attempts = _claimed(now).filter(machine__isnull=False, session__series__isnull=False)
-    rows = list(attempts.values_list("session__series").annotate(count=Count("pk"), spent=_seconds(now)))
-    series = {one: max(0.0, spent.total_seconds()) for one, _count, spent in rows}
+    """Seconds of machines by tree, and by series or trial of no series."""
+    # What the service does with machines for itself is no tree's.
+    own = Q(session__purpose=Session.Purpose.HEALTH) | Q(session__trial__purpose=Trial.Purpose.NOISE)
+    asked = _claimed(now).filter(machine__isnull=False).exclude(own)
+    grouped = asked.annotate(tree=tree_of("session__"), asker=asker_of("session__")).values_list("tree", "asker")
+    rows = list(grouped.annotate(count=Count("pk"), spent=_seconds(now)))
     trees: dict[int, float] = {}
-    for one, tree in Series.objects.filter(pk__in=series).order_by().values_list("pk", "base__tree"):
-        trees[tree or 0] = trees.get(tree or 0, 0.0) + series[one]
-    return Spent(trees, series, _mean(trees, sum(count for _one, count, _spent in rows), _USUAL_SESSION_SECONDS))
+    askers: dict[int, float] = {}
+    for tree, asker, _count, spent in rows:
+        seconds = max(0.0, spent.total_seconds())
+        trees[tree] = trees.get(tree, 0.0) + seconds
+        askers[asker] = askers.get(asker, 0.0) + seconds
+    return Spent(trees, askers, _mean(trees, sum(row[2] for row in rows), _USUAL_SESSION_SECONDS))
 
 
 def on_builders(now: datetime) -> Spent:

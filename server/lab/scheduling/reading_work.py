@@ -1,19 +1,20 @@
 """Reads what waits: planned sessions and wanted builds."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 
 from django.db.models import FloatField
 from django.db.models.functions import Cast, Extract
 
 from server.builds.models import Build, BuildState
-from server.lab.models import Session, SessionState
+from server.lab.models import Session, SessionState, Trial, TrialState
+from server.lab.scheduling.askers import asker_of, tree_of
 from server.lab.scheduling.backoff import delayed_builds, delayed_sessions
 from server.lab.scheduling.snapshot import WaitingBuild, WaitingSession
 from server.sources.models import Series, SeriesState
 
-_SESSION = ("pk", "machine_id", "series__base__tree_id", "series_id", "priority", "created", "deadline", "purpose")
+_SESSION = ("pk", "machine_id", "tree", "asker", "priority", "created", "deadline", "purpose")
 _BUILD = ("pk", "revision__tree_id", "state_since", "arch", "toolchain__name", "config_id", "tree_sha")
 _NOTHING: frozenset[str] = frozenset()
 
@@ -30,13 +31,15 @@ def waiting_sessions(priorities: Mapping[int, int], now: datetime) -> tuple[Wait
     built = {"base_build__state": BuildState.BUILT, "patched_build__state": BuildState.BUILT}
     unbuilt = set(planned.exclude(**built).values_list("pk", flat=True))
     health = str(Session.Purpose.HEALTH)
-    rows = planned.annotate(created=_seconds("created_at"), deadline=_seconds("deadline_at")).values_list(*_SESSION)
+    rows = planned.annotate(
+        tree=tree_of(), asker=asker_of(), created=_seconds("created_at"), deadline=_seconds("deadline_at")
+    ).values_list(*_SESSION)
     return tuple(
         WaitingSession(
             pk,
             machine,
-            tree or 0,
-            series or 0,
+            tree,
+            asker,
             priority + priorities.get(tree, 0),
             since := _moment(created),
             delays[pk].due if pk in delays else since,
@@ -46,7 +49,7 @@ def waiting_sessions(priorities: Mapping[int, int], now: datetime) -> tuple[Wait
             delays[pk].fruitless if pk in delays else 0,
             pk not in unbuilt,
         )
-        for pk, machine, tree, series, priority, created, deadline, purpose in rows
+        for pk, machine, tree, asker, priority, created, deadline, purpose in rows
     )
 
 
@@ -66,15 +69,26 @@ def waiting_builds(priorities: Mapping[int, int], now: datetime) -> tuple[Waitin
         return ()
     delays = delayed_builds(now)
     lacking = _lacking({row[-1] for row in rows})
+    asked = _trial_priorities(lacking)
     waiting = []
     for pk, tree, since, arch, toolchain, config, tree_sha in rows:
         stage, series, base = lacking.get(tree_sha, (1, 0, False))
         due, tried = delays.get(pk, (since, 0))
-        priority = priorities.get(tree, 0)
+        priority = priorities.get(tree, 0) + asked.get(tree_sha, 0)
         waiting.append(
             WaitingBuild(pk, tree, series, priority, since, due, arch, toolchain, config, stage, base, tried)
         )
     return tuple(waiting)
+
+
+def _trial_priorities(of_series: Container[str]) -> dict[str, int]:
+    """By source tree the highest priority of the trials that wait for it; not below that of a series that does, too."""
+    trials = Trial.objects.filter(state=TrialState.WANTED).exclude(priority=0).order_by()
+    found: dict[str, int] = {}
+    for priority, *trees in trials.values_list("priority", "base__tree_sha", "patched__tree_sha"):
+        for tree_sha in trees:
+            found[tree_sha] = max(priority, found.get(tree_sha, 0 if tree_sha in of_series else priority))
+    return found
 
 
 def _lacking(wanted: set[str]) -> dict[str, tuple[int, int, bool]]:

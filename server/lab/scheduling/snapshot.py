@@ -15,6 +15,8 @@ from server.lab.dispatch.base import Kind
 class WaitingSession(NamedTuple):
     """One planned session. `tree` and `series` are 0 where it has none; `fruitless` counts attempts in vain.
 
+    A trial of no series stands as a series of its own, with a negative number.
+
     `built` is false while a kernel of it is being built again.
     """
 

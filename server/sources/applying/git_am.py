@@ -123,12 +123,12 @@ def _borrowing_repository(room: Path, base: str, paths: frozenset[str]) -> Repos
     patterns = [".gitattributes", *(_pattern(p) for p in sorted(paths))]
     (git_dir / "info").mkdir()
     (git_dir / "info" / "sparse-checkout").write_bytes("\n".join(patterns).encode("utf-8", "surrogateescape") + b"\n")
-    repository = Repository(git_dir, room / "tree", Room(writable=room, readable=_borrowed(objects)))
+    repository = Repository(git_dir, room / "tree", Room(writable=room, readable=borrowed_folders(objects)))
     repository.output("read-tree", "-m", "-u", "HEAD")
     return repository
 
 
-def _borrowed(objects: Path) -> tuple[Path, ...]:
+def borrowed_folders(objects: Path) -> tuple[Path, ...]:
     """The mirror's folder of objects, and those from which an operator lets it borrow in turn."""
     found = [objects]
     for folder in found:

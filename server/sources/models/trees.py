@@ -58,6 +58,10 @@ class Tree(Watched):
         related_name="+",
         help_text="The reference kernel's revision, found from `reference`.",
     )
+    pinned_as = models.CharField(
+        max_length=200, blank=True, default="", db_default="", help_text="What `reference` was when it was pinned."
+    )
+    pin_problem = models.TextField(blank=True, default="", db_default="", help_text="Why `reference` is not pinned.")
     merges_by = words(320, "Addresses: every merge that one of these people committed is measured.")
     subject_tags = words(60, "Words in [PATCH ...] that mean this tree: mm-unstable.")
     addresses = words(320, "Addresses in To or Cc that mean this tree.")
@@ -165,6 +169,8 @@ class WantedRevision(models.Model):
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="wanted")
     why = models.CharField(max_length=10, choices=Why.choices)
     detail = models.TextField(blank=True, help_text="Which branch, person or tag.")
+    taken_at = models.DateTimeField(null=True, blank=True, help_text="When its measuring was asked for, or given up.")
+    outcome = models.TextField(blank=True, default="", db_default="", help_text="Why it is not measured.")
     created_at = models.DateTimeField(default=clock.now, db_default=Now())
 
     class Meta:
@@ -174,7 +180,10 @@ class WantedRevision(models.Model):
                 condition=models.Q(why__in=["head", "merge", "tag"]), name="wanted_revision_why_known"
             ),
         ]
-        indexes = [models.Index(fields=["tree", "-created_at"], name="wanted_revision_recent")]
+        indexes = [
+            models.Index(fields=["tree", "-created_at"], name="wanted_revision_recent"),
+            models.Index(fields=["tree", "id"], condition=models.Q(taken_at=None), name="wanted_revision_waiting"),
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:

@@ -85,6 +85,13 @@ def _patterns(value: object) -> list[str]:
     return patterns
 
 
+def _reference(value: object) -> str:
+    reference = _text(value)
+    if not is_usable(reference):
+        raise ValueError(f"{reference} is no usable name of a tag, and no commit")
+    return reference
+
+
 def _address(value: object) -> str:
     address = _text(value).lower()
     if not _ADDRESS.fullmatch(address):
@@ -110,6 +117,7 @@ KEYS = {
     "priority": Key("priority", _number(*_PRIORITY)),
     "uarchs": Key("uarchs", _words(_text)),
     "benchmarks": Key("benchmarks", _words(_text)),
+    "reference": Key("reference", _reference),
     "heads_per_day": Key("heads_per_day", _number(0, _MOST_HEADS)),
     "merges_by": Key("merges_by", _words(_address)),
     "subject_tags": Key("subject_tags", _words(_text)),

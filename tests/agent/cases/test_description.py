@@ -33,6 +33,10 @@ def test_case_without_command_is_one_process_for_all_runs() -> None:
     assert not read(HEAD + SCRIPT + CASE + 'command = ["{program}"]\n' + METRIC).cases["one"].is_one_process
 
 
+def test_metric_may_explain_without_a_better_direction() -> None:
+    assert read(HEAD + SCRIPT + CASE + METRIC.replace("lower", "none")).metrics["time"].better == "none"
+
+
 @pytest.mark.parametrize(
     ("toml", "said"),
     [
@@ -45,7 +49,7 @@ def test_case_without_command_is_one_process_for_all_runs() -> None:
         (HEAD + SCRIPT + CASE.replace('"one"', f'"{"x" * 61}"') + METRIC, "not allowed"),
         (HEAD + SCRIPT + CASE.replace("warmup = 1", "warmup = 3") + METRIC, "3 runs of which 3"),
         (HEAD + SCRIPT + CASE + 'command = "{program}"\n' + METRIC, "no list of texts"),
-        (HEAD + SCRIPT + CASE + METRIC.replace("lower", "smaller"), "lower or higher"),
+        (HEAD + SCRIPT + CASE + METRIC.replace("lower", "smaller"), "lower, higher or none"),
         (HEAD + SCRIPT + CASE + METRIC + "resolution = nan\n", "resolution"),
         (HEAD + SCRIPT + CASE + METRIC + "resolution = -1.0\n", "resolution"),
         (HEAD.replace("made-up", "../up") + SCRIPT + CASE + METRIC, "not allowed"),

@@ -3,18 +3,41 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from server.api.v1.serializers.bisections import BisectionOut, WalkOut
 from server.api.v1.serializers.common import VirtualOut
-from server.detection.models import Finding
+from server.detection.models import Acceptance, Finding
 
 
 class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
+    tree = serializers.CharField(source="branch.tree.name", default=None, allow_null=True)
+    branch = serializers.CharField(source="branch.name", default=None, allow_null=True)
+    before = serializers.CharField(
+        source="before.sha", default=None, allow_null=True, help_text="Of a branch: last revision measured without it."
+    )
+    after = serializers.CharField(
+        source="after.sha", default=None, allow_null=True, help_text="Of a branch: first revision measured with it."
+    )
+    culprit = serializers.CharField(
+        source="culprit.sha", default=None, allow_null=True, help_text="The revision that made it."
+    )
+    fix = serializers.CharField(
+        source="fix.sha", default=None, allow_null=True, help_text="The revision that mended it."
+    )
+
     class Meta:
         model = Finding
         fields = [
             "id",
             "series",
+            "tree",
+            "branch",
+            "before",
+            "after",
+            "culprit",
+            "fix",
             "kind",
             "state",
+            "state_since",
             "reason",
             "headline",
             "virtual",
@@ -76,14 +99,85 @@ class GapOut(serializers.Serializer[Any]):
     reason = serializers.CharField()
 
 
+class ExplanationOut(serializers.Serializer[Any]):
+    """Facts that separate the machines that changed from the others, by one case."""
+
+    question = serializers.CharField()
+    outcome = serializers.CharField()
+    text = serializers.CharField()
+    benchmark = serializers.CharField()
+    case = serializers.CharField()
+    metric = serializers.CharField()
+    core_type = serializers.CharField()
+    changed = serializers.ListField(child=serializers.CharField())
+    others = serializers.ListField(child=serializers.CharField())
+    conditions = serializers.ListField(child=serializers.CharField())
+    chance = serializers.FloatField(allow_null=True, help_text="How often chance alone finds such facts.")
+
+
+class CounterOut(serializers.Serializer[Any]):
+    """A counter that moved with the metric; the ratio is patched / base."""
+
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    benchmark = serializers.CharField()
+    case = serializers.CharField()
+    counter = serializers.CharField()
+    ratio = serializers.FloatField()
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+
+
+class CheckOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    outcome = serializers.CharField(help_text="passed, failed, not-checked or pending")
+    text = serializers.CharField()
+    machine = serializers.CharField(help_text="Empty: all of them.")
+
+
+class AcceptanceOut(serializers.ModelSerializer[Acceptance]):
+    metric = serializers.CharField(source="metric.name", default=None, allow_null=True)
+
+    class Meta:
+        model = Acceptance
+        fields = ["metric", "uarchs", "reason", "person", "expires_at", "withdrawn_at", "created_at"]
+
+
 class FindingDetailOut(FindingOut):
-    # The context holds the `vector` and the `cells`; all of them are virtual when the finding is.
+    # The context holds the `vector`, the `cells`, `bisections` and `walk`; all are virtual when the finding is.
+    explanations = ExplanationOut(many=True)
+    counters = CounterOut(many=True)
+    checks = CheckOut(many=True)
+    acceptances = AcceptanceOut(many=True)
+    bisections = serializers.SerializerMethodField()
+    walk = serializers.SerializerMethodField()
     gaps = GapOut(many=True, help_text="What was wanted and has no result.")
     vector = serializers.SerializerMethodField()
     comparisons = serializers.SerializerMethodField()
 
     class Meta(FindingOut.Meta):
-        fields = [*FindingOut.Meta.fields, "gaps", "vector", "comparisons"]
+        fields = [
+            *FindingOut.Meta.fields,
+            "previous",
+            "explanations",
+            "counters",
+            "checks",
+            "acceptances",
+            "bisections",
+            "walk",
+            "gaps",
+            "vector",
+            "comparisons",
+        ]
+
+    @extend_schema_field(BisectionOut(many=True))
+    def get_bisections(self, _finding: Finding) -> Any:
+        return BisectionOut(self.context["bisections"], many=True).data
+
+    @extend_schema_field(WalkOut(allow_null=True))
+    def get_walk(self, _finding: Finding) -> Any:
+        walk = self.context["walk"]
+        return None if walk is None else WalkOut(walk).data
 
     @extend_schema_field(ComponentOut(many=True))
     def get_vector(self, _finding: Finding) -> Any:

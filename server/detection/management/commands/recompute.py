@@ -1,31 +1,47 @@
-"""manage.py recompute: compares stored comparisons with what their measurements give now. Changes nothing."""
+"""manage.py recompute: compares what is stored with what the measurements give now. Changes nothing."""
 
 from argparse import ArgumentParser
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from server.detection.heads.recomputing import differences as head_differences
 from server.detection.models import Finding
-from server.detection.recomputing import differences
+from server.detection.noise.recomputing import differences as noise_differences
+from server.detection.recomputing import differences, judged_trials, trial_differences
 
 
 class Command(BaseCommand):
-    help = "Compute all comparisons again from the stored measurements and print where they differ. Changes nothing."
+    help = (
+        "Compute all comparisons, findings, timelines and noise profiles again from the stored measurements and print "
+        "where they differ. Changes nothing."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--check", action="store_true", help="exit with 1 if anything differs")
-        parser.add_argument("--series", type=int, help="only this series")
+        parser.add_argument("--series", type=int, help="only the finding and the trials of this series")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        findings = Finding.objects.order_by("pk")
-        if options["series"] is not None:
-            findings = findings.filter(series=options["series"])
-        checked = total = 0
+        series = options["series"]
+        findings = Finding.objects.select_related("trial", "series").order_by("pk")
+        if series is not None:
+            findings = findings.filter(series=series)
+        checked = trials = total = 0
         for finding in findings.iterator():
-            found = differences(finding)
-            checked, total = checked + 1, total + len(found)
-            for difference in found:
-                self.stdout.write(str(difference))
-        self.stdout.write(f"{checked} findings recomputed, {total} differences")
+            checked, total = checked + 1, total + self._show(differences(finding))
+        for trial in judged_trials(series):
+            trials, total = trials + 1, total + self._show(trial_differences(trial))
+        if series is None:
+            total += self._show(noise_differences()) + self._show(head_differences())
+        besides = f" and {trials} other trials" if trials else ""
+        self.stdout.write(f"{checked} findings{besides} recomputed, {total} differences")
         if options["check"] and total:
-            raise CommandError("stored comparisons differ from fresh ones")
+            raise CommandError("what is stored differs from what the measurements give")
+
+    def _show(self, found: Iterable[object]) -> int:
+        shown = 0
+        for difference in found:
+            self.stdout.write(str(difference))
+            shown += 1
+        return shown

@@ -10,6 +10,7 @@ from django.utils.dateparse import parse_datetime
 from server.core.errors import DomainError
 from server.lab.management.care_arguments import whoever
 from server.lab.models import Session
+from server.lab.purposes import purpose_of
 from server.lab.scheduling import why_waiting
 from server.lab.urgency import Wish, change_urgency
 
@@ -27,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--by", metavar="WHO", default="", help="who decides this; the account's name if not given")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        session = Session.objects.select_related("machine").filter(pk=options["id"]).first()
+        session = Session.objects.select_related("machine", "series", "trial").filter(pk=options["id"]).first()
         if session is None:
             raise CommandError(f"there is no session {options['id']}")
         wish = Wish(options["priority"], _deadline(options["deadline"]), _needs(options["needs"]))
@@ -44,6 +45,7 @@ class Command(BaseCommand):
         deadline = f"{session.deadline_at:%Y-%m-%d %H:%M} UTC" if session.deadline_at else _NONE
         self.stdout.write(f"{session}: {session.state}{f' ({session.reason})' if session.reason else ''}")
         needs = ", ".join(session.needs) or "nothing"
+        self.stdout.write(f"for {purpose_of(session)}")
         self.stdout.write(f"priority {session.priority}, deadline {deadline}, needs {needs}")
         waiting = why_waiting(session)
         if waiting is not None:

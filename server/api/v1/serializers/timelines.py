@@ -1,0 +1,66 @@
+"""Branches over time: ratios of their heads to the pinned reference kernel."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from server.detection.models import ChangePoint, Timeline, TimelinePoint
+
+
+class TimelineOut(serializers.ModelSerializer[Timeline]):
+    tree = serializers.CharField(source="branch.tree.name")
+    branch = serializers.CharField(source="branch.name")
+    reference = serializers.CharField(source="reference.sha")
+    machine = serializers.CharField(source="machine.name")
+    uarch = serializers.CharField(source="machine.uarch.name")
+    virtual = serializers.BooleanField(source="machine.virtual")
+    benchmark = serializers.CharField(source="case.benchmark.name")
+    case = serializers.CharField(source="case.name")
+    metric = serializers.CharField(source="metric.name")
+    better = serializers.CharField(source="metric.better")
+    core_type = serializers.CharField(source="core_type.name")
+
+    class Meta:
+        model = Timeline
+        fields = [
+            "id",
+            "tree",
+            "branch",
+            "reference",
+            "machine",
+            "uarch",
+            "virtual",
+            "benchmark",
+            "case",
+            "metric",
+            "better",
+            "core_type",
+            "points_seen",
+        ]
+
+
+class TimelinePointOut(serializers.ModelSerializer[TimelinePoint]):
+    sha = serializers.CharField(source="head.revision.sha")
+    committed_at = serializers.DateTimeField(source="head.revision.committed_at")
+    session = serializers.IntegerField(source="comparison.session_id")
+
+    class Meta:
+        model = TimelinePoint
+        fields = ["place", "sha", "committed_at", "ratio", "ratio_low", "ratio_high", "session"]
+
+
+class ChangePointOut(serializers.ModelSerializer[ChangePoint]):
+    class Meta:
+        model = ChangePoint
+        fields = ["place", "before_place", "effect", "score", "state", "finding", "published_at"]
+
+
+class TimelineDetailOut(TimelineOut):
+    change_points = ChangePointOut(many=True)
+    points = serializers.SerializerMethodField(help_text="The last 1000, oldest first.")
+
+    class Meta(TimelineOut.Meta):
+        fields = [*TimelineOut.Meta.fields, "change_points", "points"]
+
+    def get_points(self, _timeline: Timeline) -> Any:
+        return TimelinePointOut(self.context["points"], many=True).data

@@ -1,0 +1,49 @@
+"""A bisection goes on: what its steps have told decides what is asked next."""
+
+from collections.abc import Callable, Mapping
+
+from django.db import transaction
+
+from server.core.errors import DomainError
+from server.detection.bisecting.checking import check_culprit
+from server.detection.bisecting.concluding import cancel_bisection, give_up
+from server.detection.bisecting.ends import verify_ends
+from server.detection.bisecting.locking import lock
+from server.detection.bisecting.searching import search
+from server.detection.models import Bisection, BisectionState, Finding
+from server.sources.models import Series
+
+_PHASES: Mapping[str, Callable[[Bisection], bool]] = {
+    BisectionState.ENDS: verify_ends,
+    BisectionState.SEARCHING: search,
+    BisectionState.CHECKING: check_culprit,
+}
+
+
+def go_on(bisection_id: int) -> None:
+    """Ask the next step, or end. Nothing while a step is being measured; harmless at once from several processes.
+
+    Ends with a step asked, or with the bisection. DomainError, temporary, where git or the host fails: then nothing
+    of this call is kept.
+    """
+    with transaction.atomic():
+        bisection = lock(bisection_id)
+        if bisection.state not in Bisection.FINAL and (reason := _needless(bisection.finding)):
+            cancel_bisection(bisection, reason)
+        while bisection.state not in Bisection.FINAL and not bisection.steps.filter(answer="").exists():
+            try:
+                if not _PHASES[bisection.state](bisection):
+                    return
+            except DomainError as error:
+                if error.code != "budget-spent":
+                    raise
+                give_up(bisection, error.message)
+
+
+def _needless(finding: Finding) -> str:
+    """Why nobody wants to know any more; empty while somebody does."""
+    if finding.state != Finding.State.BISECTING:
+        return f"its finding is {finding.state}"
+    if finding.series is not None and finding.series.state == Series.State.SUPERSEDED:
+        return "a newer version of the series arrived"
+    return ""

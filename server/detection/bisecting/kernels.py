@@ -1,0 +1,61 @@
+"""What is known already of the kernels of a bisection's revisions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from server.builds.models import Build, BuildState
+from server.builds.services import recipe_of
+from server.detection.models import Bisection
+from server.sources.models import Revision
+
+_MADE = frozenset({BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING, BuildState.BUILT})
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """By index of the revision. Two with a name in common run the same code.
+
+    `made` are built, or being built for somebody else; `broken` do not build, with the reason.
+    """
+
+    names: Mapping[int, frozenset[str]]
+    made: frozenset[int]
+    broken: Mapping[int, str]
+
+    def same(self, one: int, other: int) -> bool:
+        return bool(self.names.get(one, frozenset()) & self.names.get(other, frozenset()))
+
+
+def kernels_of(bisection: Bisection) -> Kernels:
+    """As its machine's configuration makes them; nothing is known of revisions that nobody asked for yet."""
+    trees = dict(Revision.objects.filter(sha__in=bisection.revisions).values_list("sha", "tree_sha"))
+    builds = builds_for(bisection, set(trees.values()))
+    names: dict[int, frozenset[str]] = {}
+    made, broken = set(), {}
+    for index, sha in enumerate(bisection.revisions):
+        if sha not in trees:
+            continue
+        build = builds.get(trees[sha])
+        names[index] = frozenset({trees[sha], build.text_hash} if build and build.text_hash else {trees[sha]})
+        if build and build.state in _MADE:
+            made.add(index)
+        if build and does_not_build(build):
+            broken[index] = build.reason
+    return Kernels(names, frozenset(made), broken)
+
+
+def builds_for(bisection: Bisection, tree_shas: set[str]) -> dict[str, Build]:
+    """The builds of these trees for the bisection's machine, by tree."""
+    machine = bisection.machine
+    builds = Build.objects.filter(
+        tree_sha__in=tree_shas,
+        config=machine.config,
+        toolchain=machine.toolchain,
+        recipe=recipe_of(machine.config, machine.toolchain),
+    )
+    return {build.tree_sha: build for build in builds.defer("log_tail", "first_error")}
+
+
+def does_not_build(build: Build) -> bool:
+    """Whether that is the kernel's own fault."""
+    return build.state == BuildState.FAILED and not build.given_up

@@ -1,0 +1,23 @@
+"""What a trial of a head says: the ratios that may enter timelines."""
+
+from server.detection.models import Comparison
+from server.detection.scope import trial_scope
+from server.lab.models import Trial
+
+
+def ratios_of(trial: Trial, *, virtual_too: bool | None = None) -> tuple[list[Comparison], bool]:
+    """Comparisons with a ratio of the sessions that may be judged together, and whether these are virtual.
+
+    Verdicts do not matter here: a point that says little alone speaks with its neighbours. Where a machine is marked
+    otherwise than its boots showed, it has no timeline: it would be mixed with others.
+    """
+    scope = trial_scope(trial, virtual_too=virtual_too)
+    if scope is None:
+        return [], False
+    rows = (
+        Comparison.objects.filter(session__in=scope.sessions, session__machine__virtual=scope.virtual)
+        .exclude(ratio=None)
+        .select_related("session__machine", "case", "metric", "core_type")
+        .order_by("session__machine__name", "case_id", "metric_id", "core_type_id")
+    )
+    return [row for row in rows if row.ratio is not None and row.ratio > 0], scope.virtual

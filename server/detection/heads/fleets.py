@@ -1,0 +1,117 @@
+"""Timelines of a branch as rows, and as the watch over all of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from django.db.models import QuerySet
+
+from server.detection.models import Comparison, FleetState, MeasuredHead, Timeline
+from server.results.models import Metric
+from server.stats.fleet_watch import FleetWatch
+from server.stats.watch_state import WINDOW, Watch, watch_from_dict
+
+Key = tuple[int, int, int, int]
+
+# One statement holds so many watches, of some 4 kB each.
+_WRITTEN_AT_ONCE = 250
+
+
+@dataclass
+class Fleet:
+    """The fleet of one branch and reference: its row, its timelines that are awake, and the watch over them.
+
+    Names of timelines are their ids, names of machines as well.
+    """
+
+    row: FleetState
+    timelines: dict[str, Timeline]
+    watch: FleetWatch
+
+    def of(self, comparison: Comparison) -> Timeline:
+        return self._by_key[key_of(comparison)]
+
+    def __post_init__(self) -> None:
+        self._by_key = {key_of(timeline): timeline for timeline in self.timelines.values()}
+
+
+def key_of(cell: Comparison | Timeline) -> Key:
+    machine = cell.machine_id if isinstance(cell, Timeline) else cell.session.machine_id
+    return machine, cell.case_id, cell.metric_id, cell.core_type_id
+
+
+def read_fleet(head: MeasuredHead, comparisons: Sequence[Comparison], *, virtual: bool) -> Fleet:
+    """The fleet as it stands, with a timeline for each of the comparisons. Few queries, however long its history is."""
+    row, _ = FleetState.objects.get_or_create(branch=head.branch, reference=head.reference, virtual=virtual)
+    every = timelines_of(row)
+    timelines = {key_of(timeline): timeline for timeline in every.filter(last_place__gte=_awake_from(row))}
+    missing = {key_of(one): one for one in comparisons if key_of(one) not in timelines}
+    if missing:
+        asleep = every.filter(machine__in={key[0] for key in missing}, case__in={key[1] for key in missing})
+        timelines |= {key_of(timeline): timeline for timeline in asleep if key_of(timeline) in missing}
+        timelines |= _made(row, [one for key, one in missing.items() if key not in timelines])
+    named = {str(one.pk): one for one in sorted(timelines.values(), key=lambda one: one.pk)}
+    events = tuple((str(machine), int(place)) for machine, place in row.events)
+    return Fleet(row, named, FleetWatch({name: stored_watch(one) for name, one in named.items()}, events))
+
+
+def timelines_of(row: FleetState) -> QuerySet[Timeline]:
+    every = Timeline.objects.filter(branch=row.branch_id, reference=row.reference_id, machine__virtual=row.virtual)
+    return every.select_related("metric", "core_type")
+
+
+def stored_watch(timeline: Timeline) -> Watch:
+    """What the timeline remembers; nothing yet of a new one."""
+    return watch_from_dict(timeline.watch) if timeline.watch else new_watch(timeline)
+
+
+def new_watch(timeline: Timeline) -> Watch:
+    """Timelines of one case, metric and kind of core on several machines are one benchmark."""
+    better: Literal["lower", "higher"] = "higher" if timeline.metric.better == Metric.Better.HIGHER else "lower"
+    return Watch(
+        name=str(timeline.pk),
+        machine=str(timeline.machine_id),
+        benchmark=f"{timeline.case_id}:{timeline.metric_id}:{timeline.core_type.name}",
+        better=better,
+    )
+
+
+def store_watches(fleet: Fleet, place: int, watches: Mapping[str, Watch]) -> None:
+    """Write what timelines remember after a point of the head at a place; the others did not change."""
+    changed = []
+    for name, watch in watches.items():
+        timeline = fleet.timelines[name]
+        timeline.watch = watch.as_dict()
+        timeline.points_seen += 1
+        timeline.last_place = max(timeline.last_place, place)
+        changed.append(timeline)
+    Timeline.objects.bulk_update(changed, ["watch", "points_seen", "last_place"], batch_size=_WRITTEN_AT_ONCE)
+
+
+def awake_from(places: Iterable[int]) -> int:
+    """The place from which on a timeline must have had a point to be looked at, of the places observed so far.
+
+    A machine that left the lab, or a case that is measured no longer, has nothing to say about new heads, and others
+    must not wait for it.
+    """
+    newest = sorted(places, reverse=True)[:WINDOW]
+    return newest[-1] if len(newest) == WINDOW else 0
+
+
+def _awake_from(row: FleetState) -> int:
+    return awake_from(row.heads.order_by("-place").values_list("place", flat=True)[:WINDOW])
+
+
+def _made(row: FleetState, cells: Sequence[Comparison]) -> dict[Key, Timeline]:
+    made = Timeline.objects.bulk_create(
+        Timeline(
+            branch_id=row.branch_id,
+            reference_id=row.reference_id,
+            machine=cell.session.machine,
+            case=cell.case,
+            metric=cell.metric,
+            core_type=cell.core_type,
+        )
+        for cell in cells
+    )
+    return {key_of(timeline): timeline for timeline in made}

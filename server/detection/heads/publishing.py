@@ -1,0 +1,100 @@
+"""What the watch says becomes change points, and questions about machines."""
+
+from bisect import bisect_left
+
+from server.detection.heads.fleets import Fleet
+from server.detection.heads.watching import Looked, Told
+from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead
+from server.detection.noise.questions import open_question
+from server.lab.models import Machine
+from server.stats.events import MachineEvent
+from server.stats.watch import NEAR
+from server.stats.watch_state import State
+
+_OPEN = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
+_MOST_NAMED = 3
+
+
+def publish(head: MeasuredHead, fleet: Fleet, looked: Looked) -> list[ChangePoint]:
+    """Write the news of a head; returns the change points that are new.
+
+    A change point that fresh boots have confirmed stays, whatever its timeline says later; one that belongs to an event
+    of its machine stays the machine's.
+    """
+    fresh = [_suspect(fleet, told) for told in looked.told if told.state == State.SUSPECT]
+    for told in looked.told:
+        if told.state != State.SUSPECT:
+            _settle(told)
+    made = [point for point, created in fresh if created]
+    for event in looked.events:
+        _ask_about(head, fleet, event)
+    mine = ChangePoint.objects.filter(pk__in=[point.pk for point in made], state=ChangePoint.State.SUSPECT)
+    return list(
+        mine.select_related("timeline__machine__uarch", "timeline__case__benchmark", "timeline__metric").order_by("pk")
+    )
+
+
+def _suspect(fleet: Fleet, told: Told) -> tuple[ChangePoint, bool]:
+    return ChangePoint.objects.get_or_create(
+        timeline=fleet.timelines[told.timeline],
+        first_place=told.first_place,
+        defaults={
+            "place": told.place,
+            "before_place": told.before_place,
+            "effect": told.effect,
+            "score": told.score,
+            "state": ChangePoint.State.SUSPECT,
+        },
+    )
+
+
+def _settle(told: Told) -> None:
+    """Settled at the place that looks best now, or withdrawn."""
+    point = ChangePoint.objects.filter(timeline=int(told.timeline), first_place=told.first_place)
+    if told.state == State.SETTLED:
+        point.filter(state=ChangePoint.State.SUSPECT).update(
+            state=ChangePoint.State.SETTLED,
+            place=told.place,
+            before_place=told.before_place,
+            effect=told.effect,
+            score=told.score,
+        )
+    else:
+        point.filter(state=ChangePoint.State.SUSPECT).exclude(finding__state__in=Finding.STANDING).update(
+            state=ChangePoint.State.WITHDRAWN
+        )
+
+
+def _ask_about(head: MeasuredHead, fleet: Fleet, event: MachineEvent) -> None:
+    """A question about the machine, and the change points there are its own: they are no finding's any more."""
+    machine = Machine.objects.get(pk=int(event.machine))
+    open_question(
+        f"event:{fleet.row.pk}:{machine.pk}:{event.revision}",
+        MachineQuestion.Kind.EVENT,
+        machine,
+        _told(head, fleet, event),
+        branch=head.branch,
+        place=event.revision,
+        trace=head.trial.trace,
+    )
+    low, high = near(fleet, event.revision)
+    points = ChangePoint.objects.filter(timeline__in=[int(name) for name in event.shifts], place__range=(low, high))
+    points.filter(state__in=_OPEN).exclude(finding__state__in=Finding.STANDING).update(state=ChangePoint.State.MACHINE)
+
+
+def near(fleet: Fleet, place: int) -> tuple[int, int]:
+    """The places of the heads around one that may be the same step, by the number of heads between them."""
+    measured = sorted({revision for watch in fleet.watch.watches.values() for revision in watch.revisions})
+    at = bisect_left(measured, place)
+    if not measured:
+        return place, place
+    return measured[max(at - NEAR + 1, 0)], max(measured[min(at + NEAR - 1, len(measured) - 1)], place)
+
+
+def _told(head: MeasuredHead, fleet: Fleet, event: MachineEvent) -> str:
+    largest = sorted(event.shifts.items(), key=lambda one: -abs(one[1]))[:_MOST_NAMED]
+    cases = ", ".join(f"{fleet.timelines[name].case} {100 * shift:+.1f} %" for name, shift in largest)
+    return (
+        f"{event.moved} of its {event.measured} timelines on {head.branch} moved at place {event.revision}, "
+        f"as other machines did not ({cases}): a change of the machine itself?"
+    )

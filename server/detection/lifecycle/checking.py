@@ -1,0 +1,102 @@
+"""Checks before any claim: a change stays a candidate until its machines, its base and the layout are looked at."""
+
+from collections.abc import Sequence
+
+from server.detection.explaining import explain_finding
+from server.detection.lifecycle.checks import Check, Name, Outcome, checks_named, set_checks
+from server.detection.lifecycle.confirming import confirm
+from server.detection.lifecycle.invalidating import Why, invalidate
+from server.detection.lifecycle.layout import ask_for_layout, layout_checks, layout_key, waiting_for
+from server.detection.lifecycle.machine_checks import base_checks, machine_checks
+from server.detection.models import Comparison, Finding
+from server.detection.models.comparisons import CHANGES
+from server.detection.results import Result, remade, remake
+from server.lab.models import Session, Trial
+
+CLAIMS = (Finding.Kind.REGRESSED, Finding.Kind.IMPROVED, Finding.Kind.SPLIT)
+_CHECKED = (Name.CODE, Name.MACHINE, Name.BASE, Name.LAYOUT)
+_CONFIRMED = "judged from interleaved boots"
+
+
+def begin_checks(finding: Finding) -> None:
+    """Ask for what must be known before the claim is made; a finding that claims no change is confirmed at once.
+
+    Runs in the transaction of the caller, who holds the finding. Harmless to repeat.
+    """
+    if finding.state != Finding.State.CANDIDATE:
+        return
+    if finding.kind not in CLAIMS:
+        confirm(finding, _CONFIRMED)
+        return
+    result = remade(finding)
+    changed = _changed(result)
+    layout = _layout_trial(finding, changed)
+    if layout is not None and layout.state not in Trial.FINAL:
+        set_checks(finding, _CHECKED, waiting_for(layout))
+        finding.note("its layout is being checked")
+        return
+    conclude_checks(finding)
+
+
+def conclude_checks(finding: Finding) -> None:
+    """Write down what the checks say, judge anew without what they took away, and confirm or withdraw the claim.
+
+    Runs in the transaction of the caller, who holds the finding; the layout trial, if there is one, is over.
+    """
+    if finding.state != Finding.State.CANDIDATE:
+        return
+    # What earlier checks took away is asked again.
+    set_checks(finding, _CHECKED, ())
+    changed = _changed(remade(finding))
+    layout = Trial.objects.filter(key=layout_key(finding)).first()
+    set_checks(finding, _CHECKED, _answers(finding, changed, layout))
+    if any(check.get("outcome") == Outcome.FAILED for check in finding.checks):
+        remake(finding)
+        explain_finding(finding)
+    if finding.kind in CLAIMS:
+        confirm(finding, _CONFIRMED)
+        return
+    why, reason = _taken_away(finding)
+    invalidate(finding, actor="", why=why, reason=reason)
+
+
+def _changed(result: Result | None) -> list[Comparison]:
+    """The comparisons that make the claim."""
+    return [row for row in result.comparisons if row.verdict in CHANGES] if result else []
+
+
+def _layout_trial(finding: Finding, changed: Sequence[Comparison]) -> Trial | None:
+    """The layout trial, asked for now if it is not yet; machines that cannot be relied on have no part in it."""
+    if finding.trial is None:
+        return None
+    ill = {check.machine for check in machine_checks(_sessions(changed)) if check.outcome == Outcome.FAILED}
+    fit = [row for row in changed if row.session.machine.name not in ill]
+    return ask_for_layout(finding, finding.trial, fit)
+
+
+def _answers(finding: Finding, changed: Sequence[Comparison], layout: Trial | None) -> list[Check]:
+    sessions = _sessions(changed)
+    base = base_checks(finding.trial) if finding.trial is not None else []
+    return [*_code_checks(sessions), *machine_checks(sessions), *base, *layout_checks(layout, changed)]
+
+
+def _code_checks(sessions: Sequence[Session]) -> list[Check]:
+    """Kernels of equal code make no claim (doubting.py); here it is said that these were told apart."""
+    hashes = [(session.base_build.text_hash, session.patched_build.text_hash) for session in sessions]
+    if not hashes:
+        return []
+    if all(base and patched and base != patched for base, patched in hashes):
+        return [Check(Name.CODE, Outcome.PASSED, "the kernels' code differs")]
+    return [Check(Name.CODE, Outcome.NOT_CHECKED, "not every build told a hash of its code")]
+
+
+def _sessions(changed: Sequence[Comparison]) -> list[Session]:
+    return list({row.session_id: row.session for row in changed}.values())
+
+
+def _taken_away(finding: Finding) -> tuple[Why, str]:
+    for name, why in ((Name.LAYOUT, Why.LAYOUT), (Name.MACHINE, Why.MACHINE)):
+        failed = [str(row["text"]) for row in checks_named(finding, name) if row["outcome"] == Outcome.FAILED]
+        if failed:
+            return why, "; ".join(failed)
+    return Why.NOISE, "nothing is left of what it claimed"

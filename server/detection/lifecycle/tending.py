@@ -1,0 +1,62 @@
+"""The sweep over the life of findings: what a lost message left, what has expired, what a newer version replaced."""
+
+from collections.abc import Callable
+
+import structlog
+from django.db import transaction
+from django.db.models import Q
+
+from server.core.errors import DomainError
+from server.detection.lifecycle.accepting import expire_acceptances
+from server.detection.lifecycle.checking import begin_checks, conclude_checks
+from server.detection.lifecycle.fixing import look_for_mending, mendable
+from server.detection.lifecycle.layout import layout_key
+from server.detection.lifecycle.locking import held
+from server.detection.lifecycle.superseding import awaiting_replacement, supersede_of_series, supersede_older
+from server.detection.models import Finding
+from server.lab.models import Trial
+
+log = structlog.get_logger(__name__)
+
+# One sweep does no more of a kind; the next one comes soon.
+_AT_ONCE = 50
+
+
+def tend() -> None:
+    """Every part can fail alone, and each finding alone."""
+    supersede_of_series()
+    for finding in awaiting_replacement()[:_AT_ONCE]:
+        supersede_older(finding)
+    expire_acceptances()
+    for finding_id in _unchecked()[:_AT_ONCE]:
+        _alone(finding_id, _go_on_checking)
+    for finding in mendable()[:_AT_ONCE]:
+        _alone(finding.pk, _look_for_mending)
+
+
+def _alone(finding_id: int, do: Callable[[Finding], object]) -> None:
+    try:
+        with transaction.atomic():
+            do(held(finding_id))
+    except DomainError as error:
+        log.warning("finding_not_tended", finding=finding_id, code=error.code, reason=error.message)
+
+
+def _unchecked() -> list[int]:
+    """Candidates that are judged: those of suspected changes wait for their own trial first."""
+    judged = Q(trial__answered_at__isnull=False) | Q(trial=None, series__isnull=False)
+    rows = Finding.objects.filter(judged, state=Finding.State.CANDIDATE)
+    return list(rows.order_by("pk").values_list("pk", flat=True))
+
+
+def _go_on_checking(finding: Finding) -> None:
+    layout = Trial.objects.filter(key=layout_key(finding)).first()
+    if layout is None:
+        begin_checks(finding)
+    elif layout.state in Trial.FINAL and layout.answered_at is not None:
+        conclude_checks(finding)
+
+
+def _look_for_mending(finding: Finding) -> None:
+    if finding.state in (Finding.State.CONFIRMED, Finding.State.REPORTED):
+        look_for_mending(finding)

@@ -1,0 +1,106 @@
+"""Findings: what they say, and what people decide about them."""
+
+from argparse import ArgumentParser
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from server.core.errors import DomainError
+from server.detection.lifecycle.accepting import accept, withdraw_acceptance
+from server.detection.lifecycle.invalidating import Why, invalidate
+from server.detection.lifecycle.ledger import standing
+from server.detection.management.finding_text import finding_text
+from server.detection.models import Finding, FindingState
+from server.results.models import Metric
+
+
+class Command(BaseCommand):
+    help = "Print a finding, accept it, take an acceptance back, or withdraw it."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        self._action(actions, "show", "print all that is known of it")
+        taking = self._action(actions, "accept", "write a line into the ledger: its regressions are accepted")
+        taking.add_argument("--metric", metavar="BENCHMARK:METRIC", default="", help="this one only")
+        taking.add_argument("--uarch", metavar="UARCH", action="append", default=[], help="there only; may be repeated")
+        taking.add_argument("--until", metavar="YYYY-MM-DD", default="", help="last day (UTC) on which it is accepted")
+        back = self._action(actions, "unaccept", "take lines of the ledger back")
+        back.add_argument("--line", type=int, metavar="N", help="this line; all that hold if not given")
+        withdrawing = self._action(actions, "invalidate", "withdraw it: it was no change of the code")
+        withdrawing.add_argument("--why", choices=[why.value for why in Why], required=True, help="what it was")
+        for deciding in (taking, back, withdrawing):
+            deciding.add_argument("reason", help="for everybody to read")
+            deciding.add_argument("--by", metavar="PERSON", required=True, help="who decides this")
+
+    def _action(self, actions: Any, name: str, text: str) -> ArgumentParser:
+        found: ArgumentParser = actions.add_parser(name, help=text)
+        found.add_argument("id", type=int, help="number of the finding")
+        return found
+
+    def handle(self, *_args: Any, action: str, **options: Any) -> None:
+        rows = Finding.objects.select_related("series", "branch__tree", "culprit", "fix", "trial", "previous__series")
+        finding = rows.filter(pk=options["id"]).first()
+        if finding is None:
+            raise CommandError(f"there is no finding {options['id']}")
+        try:
+            if action == "show":
+                self.stdout.write(finding_text(finding))
+                return
+            if action == "accept":
+                self._accept(finding, options)
+            elif action == "unaccept":
+                self._unaccept(finding, options)
+            else:
+                why, reason = Why(options["why"]), options["reason"]
+                invalidate(finding, actor=_person(options), why=why, reason=reason)
+        except DomainError as error:
+            raise CommandError(error.message) from error
+        finding.refresh_from_db(fields=["state"])
+        self.stdout.write(f"finding {finding.pk}: {FindingState(finding.state).label}")
+
+    def _accept(self, finding: Finding, options: dict[str, Any]) -> None:
+        line = accept(
+            finding,
+            actor=_person(options),
+            reason=options["reason"],
+            metric=_metric(options["metric"]),
+            uarchs=options["uarch"],
+            expires_at=_end_of(options["until"]),
+        )
+        self.stdout.write(f"line {line.pk} of the ledger")
+
+    def _unaccept(self, finding: Finding, options: dict[str, Any]) -> None:
+        lines = [line for line in standing(finding) if options["line"] in (None, line.pk)]
+        if not lines:
+            wanted = f"line {options['line']}" if options["line"] else "a line"
+            raise CommandError(f"finding {finding.pk} has not {wanted} in the ledger that holds")
+        for line in lines:
+            withdraw_acceptance(line, actor=_person(options), reason=options["reason"])
+
+
+def _person(options: dict[str, Any]) -> str:
+    person = str(options["by"]).strip()
+    if not person:
+        raise CommandError("--by: who decides this is not said")
+    return person
+
+
+def _metric(told: str) -> Metric | None:
+    if not told:
+        return None
+    benchmark, _, name = told.partition(":")
+    found = Metric.objects.filter(benchmark__name=benchmark, name=name).first()
+    if found is None:
+        raise CommandError(f"--metric: there is no metric {told!r}; it is written as BENCHMARK:METRIC")
+    return found
+
+
+def _end_of(told: str) -> datetime | None:
+    if not told:
+        return None
+    try:
+        day = datetime.strptime(told, "%Y-%m-%d").replace(tzinfo=UTC).date()
+        return datetime.combine(day + timedelta(days=1), time(), tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise CommandError(f"--until: {told!r} is no day as YYYY-MM-DD") from error

@@ -1,0 +1,1 @@
+"""What machines show by themselves: A/A trials, the noise of cells, machines that drift, questions about machines."""

@@ -1,0 +1,55 @@
+"""Comparisons of equal kernels: all that is known of a machine's noise follows from these rows, which never change."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q, QuerySet
+
+from server.detection.doubting import OTHER_MACHINE
+from server.detection.models import Comparison
+from server.lab.models import Session, Trial
+
+# The latest changes tell how noisy a cell is; those of before the last year are of another firmware, or another room.
+KEPT_CHANGES = 200
+REMEMBERED = timedelta(days=365)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One A/A change of a cell: the logarithm of its ratio, and when it was judged."""
+
+    log: float
+    at: datetime
+
+
+def sessions_of_equal_kernels(machines: Collection[int]) -> QuerySet[Session]:
+    """Sessions of trials and series on these machines whose two kernels run the same code.
+
+    Health sessions are not among them: two boots a side are too short, and nobody judges them.
+    """
+    same_code = Q(base_build__text_hash=F("patched_build__text_hash")) & ~Q(base_build__text_hash="")
+    equal = Q(trial__purpose=Trial.Purpose.NOISE) | Q(base_build=F("patched_build")) | same_code
+    return Session.objects.filter(equal, machine__in=machines).exclude(purpose=Session.Purpose.HEALTH)
+
+
+def equal_comparisons(machines: Collection[int]) -> QuerySet[Comparison]:
+    """The judged cells of those sessions that have a ratio, oldest first.
+
+    What a machine measured while its hardware or firmware was changed is no noise of either.
+    """
+    sessions = list(sessions_of_equal_kernels(machines).order_by().values_list("pk", flat=True))
+    rows = Comparison.objects.filter(session__in=sessions, ratio__gt=0).exclude(reason__startswith=OTHER_MACHINE)
+    return rows.order_by("computed_at", "pk")
+
+
+def recent(changes: Sequence[Change], *, before: datetime) -> list[float]:
+    """Logarithms of the changes that count at that time, oldest first; `changes` come oldest first."""
+    since = before - REMEMBERED
+    return [change.log for change in changes if since <= change.at < before][-KEPT_CHANGES:]
+
+
+def log_ratio(ratio: float | None) -> float:
+    """Of a comparison that has one; rows without are left out by `equal_comparisons`."""
+    return math.log(ratio) if ratio else 0.0

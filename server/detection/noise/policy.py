@@ -1,0 +1,88 @@
+"""Which machines are idle and due for an A/A trial, and what it measures."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef, QuerySet
+
+from server.core import clock
+from server.lab.assignments import CaseOrder
+from server.lab.models import Machine, Session, Trial
+from server.results.selectors import case_orders
+
+_SECONDS = 3600
+# Trials of a machine that are looked back on for whose turn it is: more than a round through all cases takes.
+_REMEMBERED = 100
+# What one entry of a trial's `benchmarks` holds.
+_LONGEST_ENTRY = 100
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one A/A session measures; `seconds` is the most that one of its boots may spend in cases."""
+
+    benchmarks: tuple[str, ...]
+    seconds: int
+
+
+def due_machines() -> QuerySet[Machine]:
+    """Good machines without any work that had no A/A trial for so long as the site says; virtual ones if they count."""
+    if settings.NOISE_HOURS <= 0:
+        return Machine.objects.none()
+    since = clock.now() - timedelta(hours=settings.NOISE_HOURS)
+    trials = Trial.objects.filter(purpose=Trial.Purpose.NOISE, machines=OuterRef("pk"))
+    open_sessions = Session.objects.filter(machine=OuterRef("pk")).exclude(state__in=Session.FINAL)
+    machines = Machine.objects.filter(
+        ~Exists(trials.filter(created_at__gt=since)),
+        ~Exists(trials.exclude(state__in=Trial.FINAL)),
+        ~Exists(open_sessions),
+        enabled=True,
+        health=Machine.Health.GOOD,
+    )
+    if not settings.VIRTUAL_VERDICTS:
+        machines = machines.filter(virtual=False)
+    return machines.select_related("config", "toolchain", "health_build").order_by("name")
+
+
+def next_share(machine: Machine) -> Share:
+    """The cases of the machine whose turn it is, as many as the time of one A/A session holds; at least one.
+
+    Those that were never asked for come first, then those asked for longest ago. Empty where it measures nothing.
+    """
+    asked = _asked(machine)
+    orders = case_orders(machine)
+    most = settings.NOISE_SESSION_HOURS * _SECONDS / (2 * settings.NOISE_BOOTS)
+    turns = {entry(order): _turn(order, asked) for order in orders}
+    chosen: list[str] = []
+    seconds = 0
+    for order in sorted(orders, key=lambda one: (turns[entry(one)], entry(one))):
+        added = _cost([*chosen, entry(order)], orders)
+        if chosen and added > most:
+            break
+        chosen.append(entry(order))
+        seconds = added
+    return Share(tuple(chosen), seconds)
+
+
+def entry(order: CaseOrder) -> str:
+    """How a case is asked for: BENCHMARK/CASE, of which the beginning is enough."""
+    return f"{order.benchmark}/{order.case}"[:_LONGEST_ENTRY]
+
+
+def _asked(machine: Machine) -> Sequence[Collection[str]]:
+    """What the machine's A/A trials asked for, oldest first."""
+    trials = Trial.objects.filter(purpose=Trial.Purpose.NOISE, machines=machine).order_by("-pk")
+    return list(trials.values_list("benchmarks", flat=True)[:_REMEMBERED])[::-1]
+
+
+def _turn(order: CaseOrder, asked: Sequence[Collection[str]]) -> int:
+    """0 for a case that was never asked for, else the higher the later."""
+    return max((number for number, one in enumerate(asked, 1) if entry(order) in one), default=0)
+
+
+def _cost(chosen: Collection[str], orders: Sequence[CaseOrder]) -> int:
+    """Time limits of all that these entries ask for: one entry may be the beginning of several cases' names."""
+    names: Mapping[str, CaseOrder] = {f"{order.benchmark}/{order.case}": order for order in orders}
+    return sum(order.timeout_seconds for name, order in names.items() if name.startswith(tuple(chosen)))

@@ -1,0 +1,99 @@
+"""What scripts read of findings, timelines and the noise of machines."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from server.core import clock
+from server.detection.models import Finding, MachineQuestion, NoiseProfile, Timeline
+from server.lab.models import CoreType, Machine
+from tests.builders import (
+    build_case,
+    build_comparison,
+    build_finding,
+    build_machine,
+    build_metric,
+    build_revision,
+    build_series,
+    build_session,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def read(client: Client, path: str, status: int = 200) -> Any:
+    response = client.get(f"/api/v1/{path}")
+    assert response.status_code == status, response.content
+    return response.json()
+
+
+@pytest.fixture
+def machine() -> Machine:
+    machine = build_machine("z3", "zen3", virtual=False)
+    CoreType.objects.get_or_create(machine=machine, name="all")
+    return machine
+
+
+def test_finding_tells_what_it_rests_on(client: Client, machine: Machine) -> None:
+    series = build_series()
+    build_comparison(build_session(series, machine), "regressed")
+    check = {"name": "layout", "outcome": "passed", "text": "shown by another layout too", "machine": "z3"}
+    culprit = build_revision()
+    finding = build_finding(series, checks=[check], culprit=culprit)
+    told = read(client, f"findings/{finding.pk}/")
+    assert told["culprit"] == culprit.sha
+    assert told["checks"] == [check]
+    assert (told["bisections"], told["walk"], told["acceptances"], told["branch"]) == ([], None, [], None)
+
+
+def test_finding_of_a_branch_tells_its_boundary(client: Client, machine: Machine) -> None:
+    series = build_series()
+    build_comparison(build_session(series, machine), "regressed")
+    finding = build_finding(series)
+    assert series.base is not None
+    branch = series.base.tree.branches.create(name="master")
+    before, after = build_revision(), build_revision()
+    Finding.objects.update(series=None, branch=branch, before=before, after=after)
+    told = read(client, f"findings/{finding.pk}/")
+    assert (told["series"], told["branch"], told["before"], told["after"]) == (None, "master", before.sha, after.sha)
+    assert read(client, "findings/")["results"][0]["tree"] == branch.tree.name
+
+
+def test_noise_of_a_machine_is_data(client: Client, machine: Machine) -> None:
+    NoiseProfile.objects.create(
+        machine=machine, case=build_case(), metric=build_metric(), core_type=machine.core_types.get(),
+        comparisons=40, false_alarms=1, rejections=2, change_95=0.013, boot_sd=0.004, mde=0.011,
+        changes=[0.001], last_at=clock.now(),
+    )  # fmt: skip
+    told = read(client, "machines/z3/noise/")
+    assert told["machine"] == "z3"
+    assert told["cells"][0]["change_95"] == 0.013
+    assert told["alarms"]["comparisons"] == 40
+    assert 0 < told["alarms"]["low"] < 1 / 40 < told["alarms"]["high"] < 0.2
+
+
+def test_noise_of_an_unknown_machine_is_not_found(client: Client) -> None:
+    read(client, "machines/nobody/noise/", status=404)
+
+
+def test_open_questions_are_listed_by_machine(client: Client, machine: Machine) -> None:
+    MachineQuestion.objects.create(
+        key="event:1", kind="event", machine=machine, detail="38 of 40 timelines moved", state="open"
+    )
+    assert (
+        read(client, "machine-questions/?machine=z3&state=open")["results"][0]["detail"] == "38 of 40 timelines moved"
+    )
+    assert read(client, "machine-questions/?machine=other")["results"] == []
+
+
+def test_timelines_are_listed_without_their_points(client: Client, machine: Machine) -> None:
+    series = build_series()
+    assert series.base is not None
+    timeline = Timeline.objects.create(
+        branch=series.base.tree.branches.create(name="master"), reference=series.base, machine=machine,
+        case=build_case(), metric=build_metric(), core_type=machine.core_types.get(),
+    )  # fmt: skip
+    told = read(client, "timelines/?machine=z3")["results"][0]
+    assert (told["id"], told["uarch"], told["branch"]) == (timeline.pk, "zen3", "master")
+    assert read(client, f"timelines/{timeline.pk}/")["points"] == []

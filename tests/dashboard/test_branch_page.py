@@ -1,0 +1,83 @@
+"""Branches over time: their findings, their timelines, and one timeline drawn."""
+
+import math
+
+import pytest
+
+from server.dashboard.sparks import HEIGHT, spark
+from server.detection.models import ChangePoint, MeasuredHead, Timeline, TimelinePoint
+from server.lab.models import Trial
+from server.sources.models import Branch
+from tests.builders import build_comparison, build_machine, build_revision, build_series, build_session
+from tests.dashboard.conftest import Reader
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def timeline() -> Timeline:
+    series = build_series()
+    assert series.base is not None
+    machine = build_machine("z3", "zen3", virtual=False)
+    branch = series.base.tree.branches.create(name="master")
+    first = build_comparison(build_session(series, machine))
+    timeline = Timeline.objects.create(
+        branch=branch, reference=series.base, machine=machine, case=first.case, metric=first.metric,
+        core_type=first.core_type, points_seen=2,
+    )  # fmt: skip
+    for place, comparison in ((7, first), (9, build_comparison(build_session(build_series(), machine)))):
+        revision = build_revision(subject=f"mm: Revision at {place}")
+        trial = Trial.objects.create(
+            key=f"head:{place}", purpose="head", base=series.base, patched=revision, looks=[3], state="done"
+        )
+        head = MeasuredHead.objects.create(
+            branch=branch, reference=series.base, revision=revision, place=place, trial=trial
+        )
+        TimelinePoint.objects.create(
+            timeline=timeline, head=head, comparison=comparison, place=place, ratio=1.0 + place / 100
+        )
+    ChangePoint.objects.create(
+        timeline=timeline, first_place=9, place=9, before_place=7, effect=math.log(1.25), score=6.0, state="suspect"
+    )
+    return timeline
+
+
+def test_branch_lists_its_timelines_with_where_they_changed(reader: Reader, timeline: Timeline) -> None:
+    text = reader.read(f"/trees/{timeline.branch.tree.name}/branches/master/")
+    assert f'href="/timelines/{timeline.pk}/"' in text
+    assert "1.090x" in text
+    assert "1.250x" in text
+    assert "suspect" in text
+
+
+def test_branch_without_measurements_says_so(reader: Reader, timeline: Timeline) -> None:
+    Branch.objects.create(tree=timeline.branch.tree, name="next/akpm")
+    text = reader.read(f"/trees/{timeline.branch.tree.name}/branches/next/akpm/")
+    assert "No head of this branch has been measured yet." in text
+
+
+@pytest.mark.parametrize("path", ["/trees/none/branches/master/", "/timelines/999999/"])
+def test_what_is_not_there_is_not_found(reader: Reader, path: str) -> None:
+    assert "404" in reader.read(path, status=404)
+
+
+def test_timeline_draws_its_points_and_lists_them_newest_first(reader: Reader, timeline: Timeline) -> None:
+    text = reader.read(f"/timelines/{timeline.pk}/")
+    assert "<polyline" in text
+    assert text.index("1.090x") < text.index("1.070x")
+
+
+def test_tree_leads_to_its_branches(reader: Reader, timeline: Timeline) -> None:
+    name = timeline.branch.tree.name
+    assert f'href="/trees/{name}/branches/master/"' in reader.read(f"/trees/{name}/")
+
+
+def test_quiet_timeline_is_drawn_flat() -> None:
+    drawn = spark([1, 2, 3], [1.0, 1.001, 0.999], [])
+    assert drawn is not None
+    heights = [float(point.split(",")[1]) for point in drawn.line.split()]
+    assert max(heights) - min(heights) < HEIGHT / 10
+
+
+def test_one_point_is_no_line() -> None:
+    assert spark([1], [1.0], []) is None

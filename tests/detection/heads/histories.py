@@ -1,0 +1,111 @@
+"""A branch whose heads were measured, point by point, without boots: what comparisons said is given."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from server.detection.heads.answering import answer
+from server.detection.heads.candidates import take_up_news
+from server.detection.models import ChangePoint, Comparison, MeasuredHead, Timeline, Verdict
+from server.lab.models import Session, Trial
+from server.results.models import Case
+from server.sources.models import Branch
+from tests.builders import build_build, build_case, build_machine, build_metric, build_revision, build_tree, build_trial
+
+NOISE: Final = 0.002
+
+
+class History:
+    """Heads of one branch on some machines; `head` measures the next one and lets it enter the timelines."""
+
+    def __init__(self, machines: Mapping[str, str], cases: int = 3, *, seed: int = 1) -> None:
+        self.tree = build_tree("mainline")
+        self.branch = Branch.objects.create(tree=self.tree, name="master")
+        self.reference = build_revision(self.tree)
+        self.machines = [build_machine(name, uarch, virtual=False) for name, uarch in machines.items()]
+        self.cases = [build_case(f"case-{number}") for number in range(cases)]
+        self.place = 100
+        self._core_types = {machine.pk: machine.core_types.get(name="all") for machine in self.machines}
+        self._metric = build_metric()
+        self._noise = np.random.default_rng(seed)
+        self._base = build_build(self.reference)
+        self._patched = build_build(build_revision(self.tree))
+
+    def planned(self, *, place: int | None = None) -> MeasuredHead:
+        """A head whose trial is wanted."""
+        self.place = self.place + 1 if place is None else place
+        revision = build_revision(self.tree)
+        trial = build_trial(self.reference, revision, looks=[3])
+        return MeasuredHead.objects.create(
+            branch=self.branch, revision=revision, reference=self.reference, place=self.place, trial=trial
+        )
+
+    def measured(self, head: MeasuredHead, levels: Mapping[tuple[str, int], float] | None = None) -> Trial:
+        """The head's trial is over, with the ratios of the levels (by machine and case; else 1), give or take noise."""
+        for machine in self.machines:
+            session = Session.objects.create(
+                purpose=Session.Purpose.TRIAL,
+                trial=head.trial,
+                machine=machine,
+                state=Session.State.DONE,
+                base_build=self._base,
+                patched_build=self._patched,
+            )
+            Comparison.objects.bulk_create(
+                self._comparison(session, case, (levels or {}).get((machine.name, number), 1.0))
+                for number, case in enumerate(self.cases)
+            )
+        Trial.objects.filter(pk=head.trial_id).update(state=Trial.State.DONE)
+        head.trial.refresh_from_db()
+        return head.trial
+
+    def head(self, levels: Mapping[tuple[str, int], float] | None = None) -> MeasuredHead:
+        head = self.planned()
+        answer(self.measured(head, levels))
+        return head
+
+    def heads(self, count: int, levels: Mapping[tuple[str, int], float] | None = None) -> None:
+        for _ in range(count):
+            self.head(levels)
+
+    def everywhere(self, case: int, ratio: float) -> dict[tuple[str, int], float]:
+        return {(machine.name, case): ratio for machine in self.machines}
+
+    def all_of(self, machine: str, ratio: float) -> dict[tuple[str, int], float]:
+        return {(machine, case): ratio for case in range(len(self.cases))}
+
+    def steps(self, place: int, effects: Mapping[tuple[str, int], float]) -> None:
+        """Timelines (by machine and case) are suspected to have moved at a head, by log ratios."""
+        head = MeasuredHead.objects.get(place=place)
+        points = [
+            ChangePoint.objects.create(
+                timeline=Timeline.objects.get(machine__name=machine, case=self.cases[case]),
+                first_place=place,
+                place=place,
+                before_place=place - 1,
+                effect=effect,
+                score=5.0,
+                state=ChangePoint.State.SUSPECT,
+            )
+            for (machine, case), effect in effects.items()
+        ]
+        take_up_news(head, points)
+
+    def _comparison(self, session: Session, case: Case, level: float) -> Comparison:
+        ratio = level * math.exp(self._noise.normal(0, NOISE))
+        return Comparison(
+            session=session,
+            case=case,
+            metric=self._metric,
+            core_type=self._core_types[session.machine_id],
+            verdict=Verdict.INCONCLUSIVE,
+            base_boots=3,
+            patched_boots=3,
+            ratio=ratio,
+            ratio_low=ratio * 0.99,
+            ratio_high=ratio * 1.01,
+            family_size=1,
+            min_effect=0.01,
+        )

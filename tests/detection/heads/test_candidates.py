@@ -1,0 +1,86 @@
+"""Suspects of one change are one finding, between heads that surely have the old and the new level."""
+
+import pytest
+
+from server.detection.heads.boundaries import Span, margin, widened
+from server.detection.models import ChangePoint, Finding, Timeline
+from server.lab.models import Trial
+from tests.detection.heads.histories import History
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def history() -> History:
+    history = History({"h1": "haswell", "h2": "haswell", "z1": "zen3", "z2": "zen3"})
+    history.heads(9)
+    return history
+
+
+def boundaries() -> list[tuple[int, int]]:
+    rows = Finding.objects.order_by("pk")
+    places = {head.revision_id: head.place for head in Timeline.objects.earliest("pk").branch.measured.all()}
+    return [(places[row.before_id], places[row.after_id]) for row in rows if row.before_id and row.after_id]
+
+
+def test_the_confirmation_measures_what_moved_and_each_other_microarchitecture_once(history: History) -> None:
+    history.steps(105, {("h1", 1): 0.1})
+    finding = Finding.objects.select_related("before", "after", "trial").get()
+    trial = finding.trial
+    assert trial
+    assert (trial.purpose, trial.base, trial.patched) == (Trial.Purpose.CONFIRM, finding.before, finding.after)
+    assert [machine.name for machine in trial.machines.order_by("name")] == ["h1", "h2", "z1"]
+    assert trial.benchmarks == ["mm-basic/case-1"]
+    assert boundaries() == [(104, 105)]
+
+
+def test_timelines_that_move_at_one_head_are_one_split_finding(history: History) -> None:
+    history.steps(105, {("h1", 0): 0.1, ("z1", 0): -0.1, ("z2", 2): -0.1})
+    finding = Finding.objects.get()
+    assert finding.kind == Finding.Kind.SPLIT
+    assert finding.change_points.count() == 3
+
+
+def test_the_same_step_seen_later_or_a_head_off_joins(history: History) -> None:
+    history.steps(105, {("h1", 0): 0.1})
+    history.steps(105, {("z1", 2): 0.1})
+    history.steps(106, {("h2", 0): 0.1})
+    assert Finding.objects.get().change_points.count() == 3
+
+
+def test_another_case_at_another_head_is_another_change(history: History) -> None:
+    history.steps(104, {("h1", 0): 0.1})
+    history.steps(106, {("h1", 1): 0.1})
+    assert boundaries() == [(103, 104), (105, 106)]
+
+
+def test_a_step_back_is_another_change(history: History) -> None:
+    history.steps(104, {("h1", 0): 0.1})
+    history.steps(105, {("h1", 0): -0.1})
+    assert [finding.kind for finding in Finding.objects.order_by("pk")] == ["regressed", "improved"]
+
+
+def test_a_small_step_is_looked_for_between_more_heads_but_not_beyond_another_step(history: History) -> None:
+    history.steps(103, {("h1", 0): 0.1})
+    history.steps(106, {("h1", 0): -0.004})
+    low, high = boundaries()[1]
+    assert (low, high) == (103, 109)
+    assert margin(list(ChangePoint.objects.filter(effect__lt=0))) == 5
+
+
+def test_what_fresh_boots_refuted_is_not_asked_again_and_other_cells_are(history: History) -> None:
+    history.steps(105, {("h1", 0): 0.1})
+    ChangePoint.objects.update(state=ChangePoint.State.WITHDRAWN)
+    Finding.objects.get().advance(Finding.State.INVALID, "not seen again")
+    ChangePoint.objects.update(first_place=104)
+    history.steps(105, {("h1", 0): 0.1})
+    assert Finding.objects.count() == 1
+    history.steps(105, {("z1", 1): 0.1})
+    assert boundaries() == [(104, 105), (103, 106)]
+
+
+def test_a_span_reaches_no_further_than_it_may() -> None:
+    places = [10, 12, 15, 20, 30]
+    assert widened(Span(15, 20), places, 1) == Span(12, 30)
+    assert widened(Span(15, 20), places, 9) == Span(10, 30)
+    assert widened(Span(15, 20), places, 9, within=Span(12, 20)) == Span(12, 20)

@@ -1,0 +1,108 @@
+"""Fresh boots decide what becomes of a suspected change."""
+
+import pytest
+
+from server.detection.heads.answering import answer
+from server.detection.heads.selectors import change_points_after
+from server.detection.heads.tending import tend
+from server.detection.models import ChangePoint, Comparison, Finding, Verdict
+from server.lab.models import Session, Trial
+from tests.builders import build_case, build_comparison, build_trial_session
+from tests.detection.heads.histories import History
+
+pytestmark = pytest.mark.django_db
+LAB = {"h1": "haswell", "z1": "zen3"}
+
+
+@pytest.fixture
+def history() -> History:
+    history = History(LAB)
+    history.heads(4)
+    history.steps(103, {("h1", 0): 0.1})
+    return history
+
+
+def suspected() -> tuple[Finding, Trial]:
+    finding = Finding.objects.get()
+    assert finding.trial
+    return finding, finding.trial
+
+
+def confirmed(verdicts: dict[str, str], case: str = "case-0") -> Finding:
+    """The confirmation is over, with these verdicts of the case by machine."""
+    finding, trial = suspected()
+    for machine in trial.machines.all():
+        session = build_trial_session(trial, machine, state=Session.State.DONE, looks=[4])
+        build_comparison(session, verdicts[machine.name], case=build_case(case))
+    Trial.objects.filter(pk=trial.pk).update(state=Trial.State.DONE)
+    trial.refresh_from_db()
+    answer(trial)
+    finding.refresh_from_db()
+    return finding
+
+
+@pytest.mark.usefixtures("history")
+def test_a_change_that_is_seen_again_is_claimed() -> None:
+    finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
+    assert finding.state in Finding.STANDING
+    assert finding.kind == Finding.Kind.REGRESSED
+    assert finding.headline.startswith("Regressed on haswell")
+    assert {verdict.verdict for verdict in finding.verdicts.all()} == {"regressed", "unchanged"}
+    assert ChangePoint.objects.get().state == ChangePoint.State.SETTLED
+
+
+@pytest.mark.usefixtures("history")
+@pytest.mark.parametrize("verdict", [Verdict.UNCHANGED, Verdict.INCONCLUSIVE, Verdict.IMPROVED])
+def test_what_is_not_seen_again_the_same_way_is_no_claim(verdict: str) -> None:
+    finding = confirmed({"h1": verdict, "z1": Verdict.UNCHANGED})
+    assert finding.state == Finding.State.INVALID
+    assert "not seen again" in finding.reason
+    assert ChangePoint.objects.get().state == ChangePoint.State.WITHDRAWN
+
+
+@pytest.mark.usefixtures("history")
+def test_a_change_of_another_microarchitecture_does_not_confirm_it() -> None:
+    finding = confirmed({"h1": Verdict.UNCHANGED, "z1": Verdict.REGRESSED})
+    assert finding.state == Finding.State.INVALID
+
+
+@pytest.mark.usefixtures("history")
+def test_answering_twice_changes_nothing() -> None:
+    finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
+    before = (finding.state, finding.headline, Comparison.objects.count())
+    assert finding.trial
+    answer(finding.trial)
+    finding.refresh_from_db()
+    assert (finding.state, finding.headline, Comparison.objects.count()) == before
+
+
+@pytest.mark.usefixtures("history")
+def test_a_confirmation_that_fails_leaves_no_claim() -> None:
+    finding, trial = suspected()
+    Trial.objects.filter(pk=trial.pk).update(state=Trial.State.FAILED, reason="it does not boot")
+    trial.refresh_from_db()
+    answer(trial)
+    finding.refresh_from_db()
+    assert (finding.state, finding.reason) == ("invalid", "could not be measured again: it does not boot")
+    assert ChangePoint.objects.get().state == ChangePoint.State.SUSPECT
+
+
+@pytest.mark.usefixtures("history")
+def test_a_suspicion_that_is_taken_back_ends_its_trial() -> None:
+    finding, trial = suspected()
+    ChangePoint.objects.update(state=ChangePoint.State.WITHDRAWN)
+    tend()
+    finding.refresh_from_db()
+    trial.refresh_from_db()
+    assert (finding.state, finding.reason) == ("invalid", "later points took the suspicion back")
+    assert trial.state == Trial.State.CANCELED
+
+
+def test_a_step_back_is_found_for_the_finding(history: History) -> None:
+    finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
+    history.heads(3)
+    assert change_points_after(finding) == []
+    history.steps(106, {("h1", 0): -0.08})
+    history.steps(107, {("h1", 1): -0.08})
+    assert [one.place for one in change_points_after(finding)] == [106]
+    assert Finding.objects.count() == 3

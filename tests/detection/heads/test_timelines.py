@@ -1,0 +1,99 @@
+"""Heads enter timelines once and in order; steps become change points, those of machines become questions."""
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from server.detection.heads.answering import answer
+from server.detection.heads.observing import observe_due
+from server.detection.heads.recomputing import differences
+from server.detection.heads.selectors import points_of, timelines_of
+from server.detection.heads.tending import tend
+from server.detection.models import ChangePoint, Finding, FleetState, MachineQuestion, Timeline, TimelinePoint
+from server.lab.models import Trial
+from tests.detection.heads.histories import History
+
+pytestmark = pytest.mark.django_db
+LAB = {"h1": "haswell", "h2": "haswell", "z1": "zen3"}
+
+
+@pytest.fixture
+def history() -> History:
+    return History(LAB)
+
+
+def test_a_head_enters_once_however_often_its_trial_is_answered(history: History) -> None:
+    head = history.head()
+    for _ in range(2):
+        answer(head.trial)
+        tend()
+    head.refresh_from_db()
+    assert head.observed_at
+    assert TimelinePoint.objects.count() == 9
+    assert set(Timeline.objects.values_list("points_seen", "last_place")) == {(1, head.place)}
+
+
+def test_a_later_head_waits_for_an_earlier_one(history: History) -> None:
+    first, second = history.planned(), history.planned()
+    answer(history.measured(second))
+    assert not TimelinePoint.objects.exists()
+    answer(history.measured(first))
+    places = [point.place for point in points_of(Timeline.objects.earliest("pk").pk)]
+    assert places == [first.place, second.place]
+
+
+def test_patience_ends_and_what_comes_late_takes_its_place(history: History, settings: Settings) -> None:
+    history.heads(3)
+    late = history.planned()
+    settings.HEAD_PATIENCE_HOURS = 0.0
+    after = history.head()
+    assert FleetState.objects.get().newest_place == after.place
+    answer(history.measured(late))
+    watch = Timeline.objects.earliest("pk").watch
+    assert watch["revisions"] == [101, 102, 103, 104, 105]
+    assert watch["indices"] == [0, 1, 2, 3, 4]
+    assert not list(differences())
+
+
+def test_a_head_that_cannot_be_measured_is_passed(history: History) -> None:
+    broken, head = history.planned(), history.planned()
+    Trial.objects.filter(pk=broken.trial_id).update(state=Trial.State.FAILED)
+    answer(history.measured(head))
+    assert set(TimelinePoint.objects.values_list("place", flat=True)) == {head.place}
+
+
+def test_a_step_on_all_machines_becomes_one_finding_whatever_shows_it_later(history: History) -> None:
+    history.heads(13)
+    history.heads(15, history.everywhere(0, 1.08))
+    points = ChangePoint.objects.select_related("timeline__machine")
+    assert {point.timeline.machine.name for point in points} == set(LAB)
+    assert {(point.before_place, point.place) for point in points} == {(113, 114)}
+    finding = Finding.objects.get()
+    assert {point.finding_id for point in points} == {finding.pk}
+    assert finding.kind == Finding.Kind.REGRESSED
+    assert "1.08x time of case-0 on haswell" in finding.headline
+    assert finding.headline.endswith("to be confirmed by fresh boots.")
+    shown = [view for view in timelines_of(history.branch) if view.case == "case-0"]
+    assert [view.change_points[0].place for view in shown] == [114, 114, 114]
+    assert not list(differences(history.branch))
+
+
+def test_a_machine_that_moves_with_all_its_cases_is_a_question_and_no_finding() -> None:
+    history = History(LAB, cases=6)
+    history.heads(13)
+    history.heads(6, history.all_of("z1", 1.06))
+    question = MachineQuestion.objects.get()
+    assert (question.kind, question.machine.name, question.place) == ("event", "z1", 114)
+    assert not Finding.objects.exclude(state=Finding.State.INVALID).exists()
+    assert not list(differences())
+
+
+def test_changed_ratio_is_a_difference(history: History) -> None:
+    history.heads(3)
+    point = TimelinePoint.objects.earliest("pk")
+    TimelinePoint.objects.filter(pk=point.pk).update(ratio=2.0)
+    assert [str(one).split(",")[0] for one in differences()] == [f"timeline {point.timeline_id}"]
+
+
+def test_nothing_is_due_while_the_first_head_is_measured(history: History) -> None:
+    history.planned()
+    assert observe_due(history.branch.pk, history.reference.pk, most=5) == 0

@@ -1,0 +1,163 @@
+"""Regressions in a branch that a later revision mends: found by what commits say, and measured."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from server.detection.lifecycle.answering import answer
+from server.detection.lifecycle.checks import Name, Outcome, checks_named
+from server.detection.lifecycle.fix_commits import mendings
+from server.detection.lifecycle.tending import tend
+from server.detection.models import Finding
+from server.lab.models import Machine, Trial
+from server.sources.mirror import mirror, record_revisions
+from server.sources.models import Branch, Tree
+from server.sources.trees.fetching import fetch_tree
+from tests.detection.lifecycle.findings import DOWN, SAME, UNSURE, UP, as_judged, judged, write_down
+from tests.detection.measured import physical
+from tests.sources.posting import Upstream
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclass
+class World:
+    """A tree with a commit that made things slower, between two measured heads."""
+
+    tree: Tree
+    upstream: Upstream
+    machine: Machine
+    good: str
+    culprit: str
+    finding: Finding
+
+    def commit(self, message: str) -> str:
+        return self.upstream.commit({f"file-{self.upstream.commits}": "x"}, message)
+
+    def look(self) -> None:
+        fetch_tree(tree=self.tree)
+        tend()
+        self.finding.refresh_from_db()
+
+    def fix_trials(self) -> list[Trial]:
+        return list(Trial.objects.filter(purpose=Trial.Purpose.FIX).order_by("pk"))
+
+    def measure(self, trial: Trial, verdict: str) -> None:
+        write_down(trial, {self.machine: {"fork": verdict}})
+        trial.advance(Trial.State.DONE)
+        answer(trial)
+        self.finding.refresh_from_db()
+
+    def outcomes(self) -> list[str]:
+        return [row["outcome"] for row in checks_named(self.finding, Name.FIX)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, settings: Settings) -> World:
+    settings.BISECT_HOURS = 0
+    upstream = Upstream.create(tmp_path / "upstream")
+    before = upstream.commit({"README": "a tree"}, "Begin")
+    good = upstream.commit({"README": "a better tree"}, "Say more")
+    culprit = upstream.commit({"mm": "slow"}, "mm: Make it slow")
+    after = upstream.commit({"README": "a large tree"}, "Say even more")
+    tree = Tree.objects.create(name="linus", url=str(upstream.path), branch_patterns=["master"])
+    fetch_tree(tree=tree)
+    first, parent, made, last = record_revisions(tree=tree, shas=[before, good, culprit, after])
+    machine = physical("m1", "zen3")
+    trial = judged(None, {machine: {"fork": UP, "mmap": SAME}}, purpose=Trial.Purpose.CONFIRM, base=first, patched=last)
+    branch = Branch.objects.get(tree=tree)
+    finding = as_judged(trial, state=Finding.State.CONFIRMED, branch=branch, before=first, after=last, culprit=made)
+    assert parent.sha == good
+    return World(tree, upstream, machine, good, culprit, finding)
+
+
+def test_a_commit_that_names_the_culprit_is_measured_against_its_parent(world: World) -> None:
+    fix = world.commit(f'mm: Be quick again\n\nFixes: {world.culprit[:12]} ("mm: Make it slow")')
+    world.commit("Go on")
+    world.look()
+    (trial,) = world.fix_trials()
+    assert (trial.base.sha, trial.patched.sha, trial.benchmarks) == (world.good, fix, ["mm-basic/fork"])
+    assert world.outcomes() == ["pending"]
+    world.look()
+    assert len(world.fix_trials()) == 1
+
+
+@pytest.mark.parametrize("verdict", [SAME, DOWN])
+def test_measured_as_mended_the_finding_is_fixed(world: World, verdict: str) -> None:
+    fix = world.commit(f'Revert "mm: Make it slow"\n\nThis reverts commit {world.culprit}.')
+    world.look()
+    world.measure(world.fix_trials()[0], verdict)
+    assert (world.finding.state, world.outcomes()) == (Finding.State.FIXED, ["passed"])
+    assert world.finding.fix is not None
+    assert world.finding.fix.sha == fix
+    assert world.finding.reason == f'mended by {fix[:12]} Revert "mm: Make it slow"'
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"), [(UP, "still regressed: time of fork"), (UNSURE, "time of fork could not be told")]
+)
+def test_what_does_not_mend_it_is_noted_and_the_next_one_tried(world: World, verdict: str, said: str) -> None:
+    world.commit(f"mm: Try\n\nFixes: {world.culprit[:12]}")
+    world.look()
+    world.measure(world.fix_trials()[0], verdict)
+    assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["failed"])
+    assert said in checks_named(world.finding, Name.FIX)[0]["text"]
+    second = world.commit(f"mm: Try again\n\nFixes: {world.culprit[:12]}")
+    world.look()
+    assert [trial.patched.sha for trial in world.fix_trials()][1:] == [second]
+
+
+def test_a_trial_that_fails_leaves_the_finding(world: World) -> None:
+    world.commit(f"mm: Try\n\nFixes: {world.culprit[:12]}")
+    world.look()
+    trial = world.fix_trials()[0]
+    trial.advance(Trial.State.FAILED, "it does not build")
+    answer(trial)
+    world.finding.refresh_from_db()
+    assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["failed"])
+    assert "it does not build" in checks_named(world.finding, Name.FIX)[0]["text"]
+
+
+def test_each_head_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    head = world.commit("Something else, see Fixes: 0123456789ab")
+    world.look()
+    (row,) = checks_named(world.finding, Name.FIX_SEARCH)
+    assert (row["outcome"], row["revision"]) == (Outcome.NOT_CHECKED, head)
+    asked: list[str] = []
+    monkeypatch.setattr(
+        "server.detection.lifecycle.fixing.mendings",
+        lambda _mirror, _culprits, *, since, head: asked.append(f"{since} {head}") or [],
+    )
+    tend()
+    assert asked == []
+    later = world.commit("Go on")
+    world.look()
+    assert asked == [f"{head} {later}"]
+
+
+def test_a_mending_commit_lands_with_the_merge_that_brings_it(world: World) -> None:
+    head = world.upstream.git("rev-parse", "HEAD")
+    world.upstream.git("checkout", "-q", "-b", "topic")
+    fix = world.commit(f"mm: Be quick again\n\nFixes: {world.culprit[:13]}")
+    world.upstream.git("checkout", "-q", "master")
+    world.commit("Go on")
+    world.upstream.git("merge", "-q", "--no-ff", "-m", "Merge topic", "topic")
+    merge = world.upstream.git("rev-parse", "HEAD")
+    last = world.commit("Go on")
+    fetch_tree(tree=world.tree)
+    (found,) = mendings(mirror(), {world.culprit}, since=head, head=last)
+    assert (found.sha, found.landed) == (fix, merge)
+    assert mendings(mirror(), {"f" * 40}, since=head, head=last) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["Fixes: {0:.11}", "This partly Fixes: {0:.12}", "see commit {0:.12}", "Fixes: {0:.12}0"]
+)
+def test_other_words_name_no_culprit(world: World, line: str) -> None:
+    if line.endswith("}0") and world.culprit[12] == "0":
+        pytest.skip("this commit id goes on so")
+    world.commit(f"mm: Change\n\n{line.format(world.culprit)}")
+    world.look()
+    assert world.fix_trials() == []

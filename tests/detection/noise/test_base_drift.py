@@ -1,0 +1,93 @@
+"""Machines that measure a known kernel otherwise than before."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from server.builds.models import Build
+from server.detection.models import MachineQuestion
+from server.detection.noise.base_drift import base_drift
+from server.lab.models import Machine, Session, Trial
+from server.results.models import Measurement
+from tests.builders import build_build, build_machine, build_revision, build_trial, build_trial_session
+from tests.detection.measured import measure
+
+pytestmark = pytest.mark.django_db
+
+USUAL = {"copy": 1000.0, "clear": 2000.0, "fault": 3000.0, "fork": 4000.0}
+TEXT = "b" * 64
+
+
+def measured(machine: Machine, levels: Mapping[str, float], base: Build | None = None) -> Trial:
+    """A trial whose session on the machine is done; its base kernel gave these values, the patched one half of them."""
+    base = base or build_build(build_revision(), text_hash=TEXT)
+    trial = build_trial(base.revision, machines=[machine])
+    session = build_trial_session(trial, machine, state=Session.State.DONE, base_build=base)
+    for boot in session.boots.all():
+        measure(boot, {case: (level, level / 2) for case, level in levels.items()}, spread=0.002)
+    return trial
+
+
+def moved(*cases: str) -> dict[str, float]:
+    return {case: level * (1.1 if case in cases else 1.0) for case, level in USUAL.items()}
+
+
+def test_most_cells_moved_is_a_question_and_a_failed_check() -> None:
+    machine = build_machine()
+    first = measured(machine, USUAL)
+    trial = measured(machine, moved("copy", "clear", "fault"))
+    ((found, text),) = base_drift(trial)
+    assert found == machine
+    assert f"than in session {first.sessions.get().pk}: 3 of 4 cells moved" in text
+    assert "time of copy (1.1x)" in text
+    question = MachineQuestion.objects.get()
+    assert (question.kind, question.machine, question.detail) == ("base", machine, text)
+    assert base_drift(trial) == [(machine, text)]
+    assert MachineQuestion.objects.count() == 1
+
+
+def test_half_of_the_cells_may_have_reasons_of_their_own() -> None:
+    machine = build_machine()
+    measured(machine, USUAL)
+    assert base_drift(measured(machine, moved("copy", "clear"))) == []
+    assert not MachineQuestion.objects.exists()
+
+
+def test_the_newest_time_before_is_what_counts() -> None:
+    machine = build_machine()
+    measured(machine, USUAL)
+    measured(machine, moved(*USUAL))
+    assert base_drift(measured(machine, moved(*USUAL))) == []
+
+
+def test_another_kernel_is_not_compared() -> None:
+    machine = build_machine()
+    measured(machine, USUAL, base=build_build(text_hash="d" * 64))
+    assert base_drift(measured(machine, moved(*USUAL))) == []
+
+
+def test_kernels_without_a_text_hash_are_known_by_their_build_alone() -> None:
+    machine, kernel = build_machine(), build_build()
+    measured(machine, USUAL, base=build_build())
+    measured(machine, USUAL, base=kernel)
+    assert len(base_drift(measured(machine, moved(*USUAL), base=kernel))) == 1
+
+
+def test_another_machine_s_level_says_nothing() -> None:
+    measured(build_machine("one"), USUAL)
+    assert base_drift(measured(build_machine("two"), moved(*USUAL))) == []
+
+
+def test_another_version_of_the_benchmark_is_another_program() -> None:
+    machine = build_machine()
+    measured(machine, USUAL)
+    Measurement.objects.update(version="1")
+    trial = measured(machine, moved(*USUAL))
+    Measurement.objects.filter(boot__session__trial=trial).update(version="2")
+    assert base_drift(trial) == []
+
+
+def test_two_cells_are_too_few() -> None:
+    machine = build_machine()
+    measured(machine, {"copy": 1000.0, "clear": 2000.0})
+    assert base_drift(measured(machine, {"copy": 1500.0, "clear": 3000.0})) == []
