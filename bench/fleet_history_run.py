@@ -43,6 +43,8 @@ def main(*arguments: str) -> None:
 def _report(truth: Truth, played: Played) -> int:
     scored, seconds = score(truth, played.branch, played.places), played.seconds
     print(table(["change", "size", "where", "head", "told"], lines(truth, scored)))
+    for told in scored.wide:
+        print(f"WIDE after {told.low}, until {told.high}: {told.finding.headline}")
     for told in scored.false:
         print(f"FALSE after {told.low}, until {told.high}: {told.finding.headline}")
     print("maintenance: " + ", ".join(f"machine {step.machine} at {step.place}" for step in truth.maintenance))

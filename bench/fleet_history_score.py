@@ -25,9 +25,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Score:
-    """Confirmed findings by the change they tell of; `false` tell of none, some of these of a maintenance step."""
+    """Confirmed findings by the change they tell of; `false` tell of none, some of these of a maintenance step.
+
+    `wide` say where a change is, but leave revisions that were measured between; nothing is found by them.
+    """
 
     found: Mapping[int, Sequence[Told]]
+    wide: Sequence[Told]
     false: Sequence[Told]
     maintenance: Sequence[Told]
 
@@ -45,15 +49,20 @@ def score(truth: Truth, branch: Branch, places: Mapping[str, int]) -> Score:
     rows = Finding.objects.filter(branch=branch, state__in=_TOLD, kind__in=_CHANGED).order_by("pk")
     told = [_told(row, places) for row in rows.select_related("before", "after", "culprit")]
     found: dict[int, list[Told]] = {}
-    false = []
+    missing = truth.unwanted | truth.unbuildable
+    false, wide = [], []
     for one in told:
         change = next((change for change in truth.changes if one.low < change.place <= one.high), None)
         if change is None:
             false.append(one)
+        elif any(place not in missing for place in range(one.low + 1, one.high)):
+            wide.append(one)
         else:
             found.setdefault(change.place, []).append(one)
     steps = [step.place for step in truth.maintenance]
-    return Score(found, false, [one for one in false if any(one.low - _NEAR < at <= one.high + _NEAR for at in steps)])
+    return Score(
+        found, wide, false, [one for one in false if any(one.low - _NEAR < at <= one.high + _NEAR for at in steps)]
+    )
 
 
 def _told(finding: Finding, places: Mapping[str, int]) -> Told:

@@ -16,6 +16,7 @@ from server.detection.noise.drift_test import Changes, growth
 from server.detection.noise.quantiles import change_95
 
 _Noise = Callable[[np.random.Generator, int], np.ndarray]
+_WILD = 0.1
 # How the cells of one night hang together, in units of their own size.
 NIGHTS: dict[str, _Noise] = {
     "independent": lambda rng, cells: rng.normal(size=cells),
@@ -26,9 +27,9 @@ NIGHTS: dict[str, _Noise] = {
 CHANGES: dict[str, _Noise] = {
     "normal": lambda rng, number: rng.normal(size=number),
     "t, 3": lambda rng, number: rng.standard_t(3, size=number),
-    "one in ten is 5 times": lambda rng, number: rng.normal(size=number) * np.where(rng.random(number) < 0.1, 5, 1),
+    "one in ten is 5 times": lambda rng, number: rng.normal(size=number) * np.where(rng.random(number) < _WILD, 5, 1),
 }
-CELLS, HISTORIES, GROWN, KNOWN = (8, 30), (12, 20, 40), (2.0, 3.0, 5.0), (8, 12, 18, 19, 30, 60, 200)
+CELLS, HISTORIES, GROWN, KNOWN = (8, 30), (15, 20, 40), (2.0, 3.0, 5.0), (8, 12, 18, 19, 30, 60, 200)
 # Of the tries, since power needs no four digits.
 _POWER_SHARE = 8
 

@@ -1,97 +1,30 @@
 """The founding cases, measured again by a simulated fleet through the real API: does each end as its thread read it?
 
-    make bench-replay ARGS="--rates 200"
-    python -m bench.scratch_database bench.replay [--cases FILE] [--seed 1] [--rates N] [--no-cases] [--noise 20]
+    make bench-replay ARGS="--rates 200"   make bench-replay ARGS="--faults 30"
+    python -m bench.replay [--cases FILE] [--seed 1] [--noise 20] [--spread 0.005] [--rates N] [--no-cases] [--quiet]
 
 Samples are drawn from the published means and spreads, 7 boots a side of 3 runs (a warm-up before); nothing of the
-published data is kept here. Where no spread was published, boots differ by 1.5 % and the runs of one by 1 %. Before, so
-many nights without work pass (--noise): A/A trials tell the service how noisy each cell is.
+published data is kept here. Where no spread was published, --spread is taken between boots and between the runs of one.
+Before, so many nights without work pass (--noise): A/A trials tell how noisy each cell is. --rates plays so many series
+that change nothing, and as many with the published effect. With --faults N it is played on the whole local stack while
+its processes are killed (bench/replay_faults.py).
 """
 
-import argparse
-import logging
+import subprocess
 import sys
-import time
-from collections.abc import Sequence
-from pathlib import Path
 
-from bench.kit import KitError
-from bench.replay_expected import EXPECTED
-from bench.replay_lines import Line, expected_table
-from bench.replay_player import Player, playing
-from bench.replay_rates import Rate, false_alarms, rates_table, splits
-from bench.replay_studies import CASES, Study, read_studies
-from bench.replay_walk import NAME as WALKED
-from bench.replay_walk import walked
-from server.sources.models import Series
-
-_NULL = "nothing"
+from bench.kit import ROOT
+from bench.scratch_database import servers
 
 
-def main(*arguments: str) -> None:
-    options = _parser().parse_args(arguments)
-    # Each step of each session is a line of the service's log.
-    logging.disable(logging.CRITICAL if options.quiet else logging.WARNING)
-    try:
-        studies = read_studies(options.cases)
-    except KitError as error:
-        sys.exit(f"bench: {error}")
-    wanted = [studies[name] for name in (*EXPECTED, WALKED) if name in studies]
-    with playing([*wanted, studies["folio-copy-batch"].without_effect(_NULL)], seed=options.seed) as player:
-        began = time.monotonic()
-        player.measure_noise(options.noise)
-        print(f"{options.noise} nights of A/A trials: {time.monotonic() - began:.0f} s", flush=True)
-        lines = [] if options.no_cases else _cases(player, wanted)
-        rates = _rates(player, options.rates) if options.rates else []
-        lines += _failures(player)
-    sys.exit(0 if all(each.right for each in lines) and all(rate.holds for rate in rates) else 1)
+def main() -> None:
+    if any(word.startswith("--faults") for word in sys.argv[1:]):
+        command = [sys.executable, "-m", "bench.replay_faults", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, cwd=ROOT, check=False).returncode)
+    with servers() as environment:
+        command = [sys.executable, "-m", "bench.scratch_database", "bench.replay_run", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.scratch_database bench.replay", description=__doc__)
-    parser.add_argument("--cases", type=Path, default=CASES)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--noise", type=int, default=20, help="nights of A/A trials before")
-    parser.add_argument("--rates", type=int, default=0, help="replays without effect, and with the published one")
-    parser.add_argument("--no-cases", action="store_true", help="only the rates")
-    parser.add_argument("--quiet", action="store_true", help="no log of the service at all")
-    return parser
-
-
-def _cases(player: Player, studies: Sequence[Study]) -> list[Line]:
-    lines: list[Line] = []
-    for study in studies:
-        began = time.monotonic()
-        if study.name == WALKED:
-            found = list(walked(player))
-        else:
-            finding = player.play(study.name)
-            series = Series.objects.filter(mailing_list__name=study.name).latest("pk")
-            found = list(EXPECTED[study.name](finding, series, study))
-            if finding is not None:
-                print(f"{study.name}: {finding.headline}")
-        lines += found
-        print(f"{expected_table(found)}\n({time.monotonic() - began:.1f} s)\n", flush=True)
-    return lines
-
-
-def _failures(player: Player) -> list[Line]:
-    """Tasks that ended with an error: a worker lives on, and a sweep asks again, but none of them should."""
-    failures = player.worker.failures
-    for text, count in failures.most_common():
-        print(f"FAIL: {count} x {text}")
-    if failures:
-        print(player.worker.last_failure)
-    return [Line("tasks that failed", "0", str(failures.total()), not failures)]
-
-
-def _rates(player: Player, tries: int) -> list[Rate]:
-    def progress(text: str) -> None:
-        print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
-
-    rates = [
-        false_alarms(player, _NULL, tries, progress=progress),
-        splits(player, "folio-copy-batch", tries, progress=progress),
-    ]
-    print(f"\n{rates_table(rates)}")
-    return rates
+if __name__ == "__main__":
+    main()

@@ -21,9 +21,12 @@ from tidemark_agent.credentials import token_reader
 from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
 
-from bench.replay_agents import Agent, BuilderAgent, MachineAgent
+from bench.replay_builder import BuilderAgent
+from bench.replay_calls import Agent
+from bench.replay_kernels import Kernel, kernel_of
+from bench.replay_machine import MachineAgent
 from bench.replay_models import BY_UARCH
-from bench.replay_samples import Kernel, Truth, kernel_of
+from bench.replay_samples import Truth
 from bench.replay_studies import CASES, read_studies
 from bench.replay_wire import Wire
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.replay_lines import Line, line
-from bench.replay_studies import Row, Study
+from bench.replay_rows import Row, Study
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.sources.models import Series
 

@@ -1,6 +1,6 @@
 """A replay on the whole local stack while its processes are killed at random: the same findings, nothing stuck.
 
-    make bench-replay-faults ARGS="--faults 30 --seed 1"
+    make bench-replay ARGS="--faults 30 --seed 1"
 
 First every study is played undisturbed, then again and again until all faults have struck. The stack is one of its own,
 and is removed at the end (--keep leaves it and its logs).

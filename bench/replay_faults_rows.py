@@ -1,17 +1,15 @@
-"""What a replay came to, and whether it stands still: read from the rows of a database that may be away."""
+"""What a replay came to: read from the rows of a database that may be away."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import DatabaseError, InterfaceError, connection
-from django.db.models import Max
+from django.db.models import QuerySet
 
-from server.builds.models import Build, BuildState
-from server.core.models import Transition
 from server.detection.models import Comparison, Finding
-from server.lab.models import Attempt, Boot, Session, Trial
+from server.lab.models import Boot, Session, Trial
 from server.sources.models import Series
 
 _T = TypeVar("_T")
@@ -62,33 +60,5 @@ def outcome(series: Series) -> Outcome:
     )
 
 
-def _texts(rows: object, *fields: str) -> tuple[str, ...]:
-    values = rows.values_list(*fields)  # type: ignore[attr-defined] (querysets of several models)
-    return tuple(str(row) for row in values)
-
-
-def last_change() -> tuple[int, int]:
-    """It differs after anything moved."""
-    moved = Transition.objects.aggregate(last=Max("pk"))["last"] or 0
-    return moved, Comparison.objects.count()
-
-
-def open_work() -> dict[str, int]:
-    """What is not over yet, by kind."""
-    open_findings = [Finding.State.CANDIDATE, Finding.State.BISECTING]
-    counts = {
-        "builds": Build.objects.filter(state__in=[BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING]),
-        "sessions": Session.objects.exclude(state__in=Session.FINAL),
-        "attempts": Attempt.objects.filter(state__in=Attempt.ACTIVE),
-        "trials": Trial.objects.exclude(state__in=Trial.FINAL),
-        "unanswered trials": Trial.objects.filter(answered_at=None, state__in=Trial.FINAL),
-        "series without a finding": Series.objects.filter(state=Series.State.APPLIED, finding=None),
-        "findings": Finding.objects.filter(state__in=open_findings),
-    }
-    found = {name: rows.count() for name, rows in counts.items()}
-    return {name: count for name, count in found.items() if count}
-
-
-def agents_at_work() -> bool:
-    """Whether an agent has something to do: then waiting for it is no standing still."""
-    return Attempt.objects.filter(state=Attempt.State.RUNNING).exists()
+def _texts(rows: QuerySet[Any], *fields: str) -> tuple[str, ...]:
+    return tuple(str(row) for row in rows.values_list(*fields))

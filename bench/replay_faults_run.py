@@ -4,23 +4,22 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from django.db.models import Count
 
 from bench.replay_faults_kinds import FAULTS, Victim
-from bench.replay_faults_rows import Outcome, agents_at_work, last_change, open_work, outcome, persist
+from bench.replay_faults_open import open_work
+from bench.replay_faults_rows import Outcome, outcome, persist
 from bench.replay_faults_sweeps import Sweeps
+from bench.replay_faults_watch import Watch
 from bench.replay_fleet import enlist
 from bench.replay_lines import Line
+from bench.replay_rows import Study
 from bench.replay_series import post_series
-from bench.replay_studies import Study
 from scripts.stack.places import Places
 from server.lab.models import Session, Trial
 from server.sources.models import Series
 
-# Between two faults; mostly longer than two sweeps, or nothing could be seen to stand still.
-_PAUSES = (4.0, 16.0)
 _MOST_SWEEPS = 2
 _POLL_SECONDS = 0.5
 _MOST_SECONDS = 1200.0
@@ -28,43 +27,6 @@ _MOST_SECONDS = 1200.0
 
 class StuckError(Exception):
     """A posting did not come to its end."""
-
-
-@dataclass
-class Watch:
-    """Strikes when it is time, and keeps how many sweeps at most went by in which nothing moved."""
-
-    victim: Victim
-    left: list[str]
-    sweeps: Sweeps
-    struck: list[str] = field(default_factory=list)
-    next_at: float = 0.0
-    stillest: int = 0
-    stood: str = ""
-    _seen: tuple[int, int] = (0, 0)
-    _since: int = 0
-
-    def begin(self) -> None:
-        self._wait()
-        self._since = self.sweeps.done()
-
-    def step(self) -> None:
-        now = time.monotonic()
-        if self.left and now > self.next_at:
-            name = self.left[-1]
-            if FAULTS[name](self.victim):
-                self.struck.append(self.left.pop())
-                print(f"{len(self.struck)}. {name}", flush=True)
-                self._wait()
-        seen, swept = persist(last_change), self.sweeps.done()
-        # A sweep that was under way when something moved may have looked before.
-        if seen != self._seen or persist(agents_at_work):
-            self._seen, self._since = seen, swept + 1
-        elif swept - self._since > self.stillest and persist(open_work):
-            self.stillest, self.stood = swept - self._since, str(persist(open_work))
-
-    def _wait(self) -> None:
-        self.next_at = time.monotonic() + self.victim.dice.uniform(*_PAUSES)
 
 
 def measure(studies: Sequence[Study], *, places: Places, faults: int, seed: int) -> list[Line]:

@@ -20,10 +20,9 @@ class Sweeps:
 
     def done(self) -> int:
         """Whole sweeps since the beginning: as many as the rarest of them."""
-        with self._log.open(encoding="utf-8", errors="replace") as file:
+        with self._log.open("rb") as file:
             file.seek(self._place)
-            lines = file.read()
-            whole = lines.rpartition("\n")[0]
-            self._place += len(whole.encode("utf-8", "replace"))
-        self._done.update(_DONE.findall(whole))
+            whole = file.read().rpartition(b"\n")[0]
+        self._place += len(whole)
+        self._done.update(_DONE.findall(whole.decode("utf-8", "replace")))
         return min(self._done[name] for name in _SWEEPS)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from bench.replay_models import BY_UARCH, Model
-from bench.replay_studies import Row, Study
+from bench.replay_model import Model
+from bench.replay_models import BY_UARCH
+from bench.replay_rows import Row, Study
 from server.builds.models import KernelConfig, Toolchain
 from server.core.models import ApiToken
 from server.core.tokens import issue_token

@@ -3,13 +3,9 @@
 Zen 3 is told as the thread tested it: rep_good without erms and fsrm, by which the copy routines are chosen.
 """
 
-from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any
+from bench.replay_model import Model
 
 KIB, MIB = 1 << 10, 1 << 20
-# By these features x86 kernels choose their routines that copy and clear.
-_CHOOSING = ("rep_good", "erms", "fsrm", "fzrm", "fsrs", "fsrc")
 _X86 = (
     "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2 ht syscall nx "
     "pdpe1gb rdtscp lm constant_tsc rep_good pni pclmulqdq ssse3 fma cx16 sse4_1 sse4_2 movbe popcnt aes xsave avx "
@@ -18,37 +14,6 @@ _X86 = (
 _AMD = "svm cr8_legacy sse4a misalignsse topoext perfctr_core perfctr_llc clzero wbnoinvd monitorx"
 _AVX512 = "avx512f avx512dq avx512ifma avx512cd avx512bw avx512vl avx512_vbmi avx512_vnni avx512_bitalg gfni vaes"
 _ARM = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
-
-
-@dataclass(frozen=True)
-class Model:
-    """One machine; `words` are its CPU flags, `more` the facts that only it tells."""
-
-    uarch: str
-    model_name: str
-    arch: str
-    words: str
-    l1d_bytes: int
-    l2_bytes: int
-    llc_bytes: int
-    cpus: int
-    memory_gib: int
-    microcode: str = ""
-    numbers: tuple[int, int, int] = (-1, -1, -1)
-    midr: str = ""
-    core_types: tuple[str, ...] = ("all",)
-    virtual: bool = False
-    more: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return f"{self.uarch}-1"
-
-    @property
-    def vendor(self) -> str:
-        if self.arch == "arm64":
-            return "ARM"
-        return "AuthenticAMD" if "AMD" in self.model_name else "GenuineIntel"
 
 
 MODELS = (
@@ -99,37 +64,3 @@ MODELS = (
     ),
 )
 BY_UARCH = {model.uarch: model for model in MODELS}
-
-
-def facts_of(model: Model) -> dict[str, Any]:
-    """What one boot tells; the same at every boot."""
-    flags = model.words.split() + (["hypervisor"] if model.virtual else [])
-    family, number, stepping = model.numbers
-    detected = {word: word in flags for word in _CHOOSING} if model.arch == "x86_64" else {}
-    return {
-        "uarch": model.uarch,
-        "vendor": model.vendor,
-        "model_name": model.model_name,
-        "midr": model.midr,
-        "family": family,
-        "model": number,
-        "stepping": stepping,
-        "arch": model.arch,
-        "flags": flags,
-        "virtual": model.virtual,
-        "hypervisor": "",
-        "clock": "wall",
-        "cpus": model.cpus,
-        "memory_kb": model.memory_gib << 20,
-        "microcode": model.microcode,
-        "page_bytes": 4 * KIB,
-        "l1d_bytes": model.l1d_bytes,
-        "l2_bytes": model.l2_bytes,
-        "llc_bytes": model.llc_bytes or None,
-        "core_types": [{"name": name, "cpus": ""} for name in model.core_types],
-        "alternatives": {"chosen_by": detected, "cleared": [], "detected": []},
-        "preemption": "voluntary",
-        "governor": "performance",
-        "fingerprint": f"1-{sha256(model.name.encode()).hexdigest()[:24]}",
-        **model.more,
-    }

@@ -3,22 +3,25 @@
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from bench.replay_agents import Agent, BuilderAgent, MachineAgent
+from bench.replay_builder import BuilderAgent
+from bench.replay_calls import Agent
+from bench.replay_commits import held_by
+from bench.replay_dispatcher import OurDispatcher
 from bench.replay_fleet import enlist
+from bench.replay_inprocess import InProcess
+from bench.replay_machine import MachineAgent
+from bench.replay_rows import Study
 from bench.replay_samples import Truth
-from bench.replay_series import base_of, held_by, post_series
-from bench.replay_service import SWEEPS, BrokenError, InProcess, OurDispatcher, Worker, service
-from bench.replay_studies import Study
+from bench.replay_series import post_series
+from bench.replay_service import service
+from bench.replay_worker import SWEEPS, BrokenError, Worker
 from server.core.models import ApiToken
 from server.detection.models import Finding
 from server.lab.dispatch.base import Work
-from server.lab.models import Machine, Trial
-from server.lab.trials.asking import Ask, want_trial
 from server.sources.models import Series
 
 # A question that needs more visits to its machines than this goes on for ever.
 _MOST_SWEEPS = 500
-_NOISE_BOOTS = 4
 
 
 class Player:
@@ -66,26 +69,6 @@ class Player:
         series = self.post(name, number)
         self.settle()
         return Finding.objects.filter(series=series).first()
-
-    def measure_noise(self, trials: int) -> None:
-        """So many A/A trials on each physical machine, as nights without work would bring them."""
-        for study in self.truth.studies.values():
-            base = base_of(study)
-            for machine in Machine.objects.filter(uarch__name__in=study.uarchs, virtual=False):
-                for number in range(trials):
-                    want_trial(
-                        Ask(
-                            key=f"noise:{machine.name}:{study.name}:{number}",
-                            purpose=Trial.Purpose.NOISE,
-                            base=base,
-                            patched=base,
-                            looks=(_NOISE_BOOTS,),
-                            trace=base.sha[:16],
-                            machines=(machine,),
-                            benchmarks=tuple(study.benchmarks),
-                        )
-                    )
-        self.settle()
 
 
 @contextmanager

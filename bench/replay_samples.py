@@ -7,19 +7,10 @@ from zlib import crc32
 
 import numpy as np
 
-from bench.replay_studies import Row, Study
+from bench.replay_kernels import Kernel
+from bench.replay_rows import Row, Study
 
 _WARM_UP_SLOWER = 1.06
-# Beginnings of the names of files that say what a commit holds.
-STUDY, PATCH = "study-", "patch-"
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """What a simulated image holds: which study it belongs to, and which of its patches are in it, from 1."""
-
-    study: str
-    patches: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -33,13 +24,6 @@ class Moment:
     def generator(self, row: Row) -> np.random.Generator:
         name = " ".join((self.session, *row.cell))
         return np.random.default_rng([self.seed, self.position, crc32(name.encode())])
-
-
-def kernel_of(names: Iterable[str]) -> Kernel:
-    """What a commit with these files holds, whoever made it: a revert of one patch is read as well."""
-    kept = list(names)
-    study = next(name.removeprefix(STUDY) for name in kept if name.startswith(STUDY))
-    return Kernel(study, frozenset(int(name.removeprefix(PATCH)) for name in kept if name.startswith(PATCH)))
 
 
 class Truth:

@@ -8,7 +8,7 @@ from typing import Any
 from tidemark_agent import errors
 from tidemark_agent.client import Client
 
-from bench.replay_agents import RefusedError
+from bench.replay_calls import RefusedError
 
 # Longer than any fault lasts.
 _PATIENCE_SECONDS = 300.0

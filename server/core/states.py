@@ -1,7 +1,7 @@
 """Rows with a life: a state, why, since when, and a transition won by a conditional UPDATE."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import structlog
@@ -82,29 +82,43 @@ class Stateful(models.Model):
         return True
 
 
+def record_creations(rows: Sequence[Stateful]) -> None:
+    """As `record_creation` of each of many rows, in one query."""
+    lines = [_line(row, "", row.state, row.reason, "") for row in rows]
+    Transition.objects.bulk_create(lines)
+    transaction.on_commit(lambda: _tell(*lines))
+
+
 def _record(row: Stateful, before: str, after: str, reason: str, actor: str = "") -> None:
-    subject = str(row._meta.model_name)
-    Transition.objects.create(
+    line = _line(row, before, after, reason, actor)
+    line.save(force_insert=True)
+    transaction.on_commit(lambda: _tell(line))
+
+
+def _line(row: Stateful, before: str, after: str, reason: str, actor: str) -> Transition:
+    return Transition(
         trace=row.trace,
-        subject=subject,
+        subject=str(row._meta.model_name),
         subject_id=row.pk,
         before=before,
         after=after,
         reason=reason,
         actor=actor,
     )
-    transaction.on_commit(
-        lambda: log.info(
+
+
+def _tell(*lines: Transition) -> None:
+    for line in lines:
+        log.info(
             "state_changed",
-            trace=row.trace,
-            subject=subject,
-            id=row.pk,
-            before=before,
-            after=after,
-            reason=reason,
-            actor=actor,
+            trace=line.trace,
+            subject=line.subject,
+            id=line.subject_id,
+            before=line.before,
+            after=line.after,
+            reason=line.reason,
+            actor=line.actor,
         )
-    )
 
 
 def state_check(states: type[models.TextChoices], name: str) -> models.CheckConstraint:

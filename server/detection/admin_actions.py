@@ -12,6 +12,7 @@ from django.http import HttpRequest
 from server.core.admin import PlainAdmin, each
 from server.detection.lifecycle.accepting import accept, withdraw_acceptance
 from server.detection.lifecycle.invalidating import Why, invalidate
+from server.detection.lifecycle.reopening import reopen
 from server.detection.models import Acceptance, Finding
 
 
@@ -27,7 +28,7 @@ def _told(request: HttpRequest) -> tuple[str, str]:
 
 class FindingActions(PlainAdmin):
     action_form = ReasonForm
-    actions = ["accept_all", "invalidate_noise", "invalidate_layout", "invalidate_machine"]
+    actions = ["accept_all", "invalidate_noise", "invalidate_layout", "invalidate_machine", "reopen"]
 
     def has_decide_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("detection.change_finding")
@@ -36,6 +37,11 @@ class FindingActions(PlainAdmin):
     def accept_all(self, request: HttpRequest, queryset: "QuerySet[Finding]") -> None:
         actor, reason = _told(request)
         each(self, request, queryset, lambda finding: accept(finding, actor=actor, reason=reason))
+
+    @admin.action(description="Open again: it is not mended", permissions=["decide"])
+    def reopen(self, request: HttpRequest, queryset: "QuerySet[Finding]") -> None:
+        actor, reason = _told(request)
+        each(self, request, queryset, lambda finding: reopen(finding, actor=actor, reason=reason))
 
     @admin.action(description="Withdraw: it was noise", permissions=["decide"])
     def invalidate_noise(self, request: HttpRequest, queryset: "QuerySet[Finding]") -> None:

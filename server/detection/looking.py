@@ -6,14 +6,13 @@ import structlog
 from django.db import transaction
 from django.db.models import Count, Q
 
-from server.core import clock
 from server.core.errors import DomainError
 from server.detection.cells import MeasuredCell, read_cells
 from server.detection.doubting import doubts_about
 from server.detection.judging import design_of, fresh_comparisons, is_fixed
 from server.detection.models import Comparison
 from server.detection.scope import has_told, judged_sessions
-from server.lab.models import Boot, Session, SessionState, Trial, TrialState
+from server.lab.models import Boot, Machine, Session, SessionState, Trial, TrialState
 from server.lab.trials.costs import spent
 from server.lab.trials.ending import finish_trial
 from server.lab.trials.extending import conclude, more_boots
@@ -71,19 +70,19 @@ def _take_looks(trial: Trial, sessions: Sequence[Session]) -> None:
 
 
 def _keep_what_it_told(session: Session) -> None:
-    """A session that failed after boots enough for its first look is judged by them.
+    """A session that failed after boots enough for its first look is judged by them, unless its machine is in doubt.
 
-    That its kernel or machine failed does not follow from what it had measured, so the last look takes what is left.
+    That its kernel failed does not follow from what it had measured, so the last look takes what is left of alpha.
     """
+    if session.machine.health == Machine.Health.QUARANTINED:
+        return
     counts = session.boots.aggregate(
         base=Count("pk", filter=Q(arm=Boot.Arm.BASE, state=Boot.State.MEASURED)),
         patched=Count("pk", filter=Q(arm=Boot.Arm.PATCHED, state=Boot.State.MEASURED)),
     )
     if not session.looks or min(counts.values()) < session.looks[0]:
         return
-    now = clock.now()
-    if Session.objects.filter(pk=session.pk, concluded_at=None).update(concluded_at=now, cut_short=True):
-        session.concluded_at, session.cut_short = now, True
+    conclude(session, cut_short=True)
 
 
 def _look(trial: Trial, session: Session) -> None:
@@ -112,10 +111,12 @@ def _is_hopeless(cell: MeasuredCell) -> bool:
 
 
 def _ask_for_more(session: Session, hopeful: Sequence[MeasuredCell], progress: Progress) -> bool:
+    reason = f"{len(hopeful)} of {len(progress.cells)} cells need more boots"
     if len(hopeful) < len(progress.open_cells):
         # Cells that are given up must not say how many boots come next.
         progress = next_step([cell.values for cell in hopeful], design_of(session))
-    reason = f"{len(hopeful)} of {len(progress.cells)} cells need more boots"
+    if progress.base_boots + progress.patched_boots == 0:
+        return False
     return more_boots(session, base=progress.base_boots, patched=progress.patched_boots, reason=reason)
 
 

@@ -11,7 +11,7 @@ from server.core.states import new_trace
 from server.core.tasks import enqueue
 from server.lab.hosts import Health, change_health, is_in_hands
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
-from server.lab.trials.ordering import boot_order
+from server.lab.trials.ordering import boot_order, plan_boots
 from server.sources.measuring import benchmarks_for
 from server.sources.models import Branch, HeadMove, Revision, Tag
 
@@ -54,10 +54,7 @@ def _plan(machine: Machine, kernel: Build, reason: str) -> Session:
         reason=reason,
         trace=new_trace(),
     ).record_creation()
-    for position, arm in enumerate(boot_order(BOOTS_PER_SIDE)):
-        Boot.objects.create(
-            session=session, position=position, arm=arm, state=BootState.PLANNED, trace=session.trace
-        ).record_creation()
+    plan_boots(session, boot_order(BOOTS_PER_SIDE))
     enqueue("lab.dispatch")
     return session
 

@@ -56,6 +56,11 @@ def wake_outbox() -> None:
         enqueue("reports.send", delivery_id)
 
 
+def may_be_told(finding: Finding) -> bool:
+    """Whether the claim stands: what people withdrew or accepted is no news any more, whoever approved its report."""
+    return finding.state in (Finding.State.CONFIRMED, Finding.State.BISECTING, Finding.State.REPORTED)
+
+
 def reports_without_delivery() -> list[Report]:
     return list(Report.objects.filter(state=ReportState.APPROVED, delivery=None).order_by("pk"))
 
@@ -75,17 +80,23 @@ def _claim(delivery_id: int) -> Delivery | None:
         delivery = _due().select_related("report__finding__series").filter(pk=delivery_id).first()
         if delivery is None:
             return None
-        if delivery.report.state != ReportState.APPROVED:
-            delivery.advance(DeliveryState.FAILED, f"its report is {ReportState(delivery.report.state).label}")
-            return None
-        series = delivery.report.finding.series
-        if series is None or series.state != Series.State.APPLIED:
-            delivery.advance(DeliveryState.FAILED, "a newer version has replaced the series")
+        if why := _no_longer_wanted(delivery.report):
+            delivery.advance(DeliveryState.FAILED, why)
             return None
         if _sent_lately() >= settings.MAIL_HOURLY_CAP:
             _wait(delivery, f"the cap of {settings.MAIL_HOURLY_CAP} mails an hour is reached")
             return None
         return delivery if delivery.advance(DeliveryState.SENDING, tries=delivery.tries + 1) else None
+
+
+def _no_longer_wanted(report: Report) -> str:
+    """Why a mail that was queued must not leave any more; empty when it may."""
+    if report.state != ReportState.APPROVED:
+        return f"its report is {ReportState(report.state).label}"
+    series = report.finding.series
+    if series is None or series.state != Series.State.APPLIED:
+        return "a newer version has replaced the series"
+    return "" if may_be_told(report.finding) else f"its finding is {Finding.State(report.finding.state).label}"
 
 
 def _sent_lately() -> int:

@@ -13,6 +13,7 @@ from server.detection.models import Finding
 from server.reports.compose import Text, compose
 from server.reports.evidence import gather, is_virtual
 from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
+from server.reports.outbox import may_be_told
 from server.reports.recipients import Envelope, envelope
 from server.reports.smtp import route
 from server.sources.models import Series
@@ -80,6 +81,9 @@ def approve_report(*, report_id: int, reason: str = "approved by a person") -> R
         series = report.finding.series
         if series is None or series.state != Series.State.APPLIED:
             raise DomainError("superseded", "a newer version has replaced the series")
+        if not may_be_told(report.finding):
+            state = Finding.State(report.finding.state).label
+            raise DomainError("conflict", f"finding {report.finding_id} is {state}")
         if blocked := _blocked(report.finding):
             raise DomainError("virtual-stays", blocked)
         if report.state == ReportState.DRAFT:

@@ -14,7 +14,7 @@ SEED = 1
 
 
 def small(seed: int = SEED) -> Truth:
-    return make_truth(seed, revisions=60, machines=3, changes=1, maintenance=1, benchmarks=2)
+    return make_truth(seed, revisions=48, machines=3, changes=1, maintenance=1, benchmarks=2)
 
 
 def test_same_seed_gives_the_same_history() -> None:

@@ -423,6 +423,17 @@ def test_mail_of_a_series_that_was_superseded_meanwhile_does_not_leave() -> None
         approve_report(report_id=delivery.report_id)
 
 
+@pytest.mark.parametrize("state", [Finding.State.INVALID, Finding.State.ACCEPTED])
+def test_what_was_withdrawn_or_accepted_meanwhile_is_not_told(state: str) -> None:
+    delivery = queued()
+    delivery.report.finding.advance(state, "a person said so", actor="ada")
+    assert not send_delivery(delivery_id=delivery.pk)
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.reason) == (Delivery.State.FAILED, f"its finding is {Finding.State(state).label}")
+    with pytest.raises(DomainError, match=f"finding .* is {Finding.State(state).label}"):
+        approve_report(report_id=delivery.report_id)
+
+
 def test_improvement_waits_for_a_person_on_every_list() -> None:
     finding = regressed()
     Finding.objects.filter(pk=finding.pk).update(kind=Finding.Kind.IMPROVED)

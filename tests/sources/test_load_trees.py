@@ -21,6 +21,7 @@ poll_seconds = 600
 priority = 20
 uarchs = ["zen5"]
 benchmarks = ["mem-mmap"]
+reference = "v6.12"
 heads_per_day = 4
 merges_by = ["Ada@Example.org"]
 subject_tags = ["mm"]
@@ -51,6 +52,7 @@ def test_every_key_fills_its_column(file: Path) -> None:
         ["v*"],
     )
     assert (tree.rebasing, tree.poll_seconds, tree.priority, tree.heads_per_day) == (True, 600, 20, 4)
+    assert tree.reference == "v6.12"
     assert (tree.uarchs, tree.benchmarks, tree.merges_by) == (["zen5"], ["mem-mmap"], ["ada@example.org"])
     assert (tree.subject_tags, tree.addresses, tree.paths) == (["mm"], ["linux-mm@kvack.org"], ["mm/"])
 
@@ -77,6 +79,8 @@ def test_loading_again_updates_resets_what_is_left_out_and_keeps_everything_else
         ("priority = 20", "priority = true", "priority: must be a whole number from -1000 to 1000"),
         ("poll_seconds = 600", "poll_seconds = 0", "poll_seconds: must be a whole number from 10 to 86400"),
         ("heads_per_day = 4", "heads_per_day = -1", "heads_per_day: must be a whole number"),
+        ('"v6.12"', '"v6 12"', "reference: v6 12 is no usable name of a tag, and no commit"),
+        ('"v6.12"', '"--all"', "reference: --all is no usable name"),
         ('uarchs = ["zen5"]', 'uarchs = "zen5"', "uarchs: must be a list"),
         ('["zen5"]', f'["{"z" * 61}"]', "uarchs: Item 1 .* at most 60 characters"),
         ('["mm-new", "mm-*stable"]', "[]", "branches: names nothing to watch"),

@@ -32,6 +32,7 @@ def give_up(bisection: Bisection, reason: str) -> None:
         known = f"; it is one of the {count} from {described(bisection, bisection.low + 1)} to "
         known += name_of(bisection, bisection.high)
     if bisection.advance(BisectionState.GAVE_UP, f"{reason}{known}", culprit=None):
+        _close_steps(bisection, reason)
         settle(bisection.finding_id)
 
 
@@ -39,5 +40,9 @@ def cancel_bisection(bisection: Bisection, reason: str, *, actor: str = "") -> N
     """Nobody asks any more; the sweep cancels its trials. DomainError `bisection-over` when it has ended."""
     if bisection.state in Bisection.FINAL or not bisection.advance(BisectionState.CANCELED, reason, actor=actor):
         raise DomainError("bisection-over", f"{bisection} has ended: {bisection.reason}")
-    bisection.steps.filter(answer="").update(answer=BisectionStep.Answer.UNSURE, reason=reason)
+    _close_steps(bisection, reason)
     settle(bisection.finding_id)
+
+
+def _close_steps(bisection: Bisection, reason: str) -> None:
+    bisection.steps.filter(answer="").update(answer=BisectionStep.Answer.UNSURE, reason=reason)

@@ -1,9 +1,11 @@
 """A bisection goes on: what its steps have told decides what is asked next."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from server.core import clock
 from server.core.errors import DomainError
 from server.detection.bisecting.checking import check_culprit
 from server.detection.bisecting.concluding import cancel_bisection, give_up
@@ -19,6 +21,9 @@ _PHASES: Mapping[str, Callable[[Bisection], bool]] = {
     BisectionState.CHECKING: check_culprit,
 }
 
+# Until a bisection ends nobody is told of its finding: a machine that is away must not keep it for weeks.
+_PATIENCE = timedelta(days=3)
+
 
 def go_on(bisection_id: int) -> None:
     """Ask the next step, or end. Nothing while a step is being measured; harmless at once from several processes.
@@ -30,6 +35,8 @@ def go_on(bisection_id: int) -> None:
         bisection = lock(bisection_id)
         if bisection.state not in Bisection.FINAL and (reason := _needless(bisection.finding)):
             cancel_bisection(bisection, reason)
+        if bisection.state not in Bisection.FINAL and (stuck := _stuck(bisection)):
+            give_up(bisection, stuck)
         while bisection.state not in Bisection.FINAL and not bisection.steps.filter(answer="").exists():
             try:
                 if not _PHASES[bisection.state](bisection):
@@ -38,6 +45,19 @@ def go_on(bisection_id: int) -> None:
                 if error.code != "budget-spent":
                     raise
                 give_up(bisection, error.message)
+
+
+def stuck_before() -> datetime:
+    """A step that was asked before is not waited for any longer."""
+    return clock.now() - _PATIENCE
+
+
+def _stuck(bisection: Bisection) -> str:
+    step = bisection.steps.filter(answer="", created_at__lt=stuck_before()).select_related("trial").first()
+    if step is None:
+        return ""
+    why = f": {step.trial.reason}" if step.trial and step.trial.reason else ""
+    return f"{bisection.machine.name} did not measure a step in {_PATIENCE.days} days{why}"
 
 
 def _needless(finding: Finding) -> str:

@@ -8,7 +8,7 @@ from django.db.models import Exists, OuterRef, Q
 from server.core.errors import DomainError
 from server.detection.bisecting.answering import answer_step
 from server.detection.bisecting.beginning import begin_forgotten
-from server.detection.bisecting.going_on import go_on
+from server.detection.bisecting.going_on import go_on, stuck_before
 from server.detection.bisecting.same_code import answer_from_code
 from server.detection.bisecting.settling import settle
 from server.detection.bisecting.walking import walk_what_changed
@@ -33,9 +33,10 @@ def tend() -> None:
     planned = BisectionStep.objects.filter(answer="", kind=BisectionStep.Kind.MIDDLE, trial__state=TrialState.MEASURING)
     for bisection_id, step_id in planned.values_list("bisection_id", "pk")[:_MOST]:
         answer_from_code(bisection_id, step_id)
-    measured = Exists(BisectionStep.objects.filter(bisection=OuterRef("pk"), answer=""))
+    # Steps that are waited for; those that nobody waits for any longer end their bisection.
+    asked = BisectionStep.objects.filter(bisection=OuterRef("pk"), answer="", created_at__gte=stuck_before())
     needless = ~Q(finding__state=Finding.State.BISECTING) | Q(finding__series__state=Series.State.SUPERSEDED)
-    waiting = Bisection.objects.filter(~measured | needless, state__in=_OPEN)
+    waiting = Bisection.objects.filter(~Exists(asked) | needless, state__in=_OPEN)
     for bisection_id in waiting.order_by("pk").values_list("pk", flat=True)[:_MOST]:
         _each(go_on, bisection_id)
     _cancel_trials()

@@ -34,6 +34,9 @@ def _answer_confirmation(trial: Trial) -> None:
         return
     result = result_of(trial)
     points = list(finding.change_points.filter(state__in=_OPEN).select_related("timeline__machine", "timeline__metric"))
+    if result is not None and result.identical:
+        _refuse(finding, points, "the kernels before and after run the same code", refuted=True)
+        return
     if result is None or not result.comparisons:
         _refuse(
             finding, points, f"could not be measured again: {trial.reason or 'no boot gave a value'}", refuted=False

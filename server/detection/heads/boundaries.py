@@ -1,20 +1,23 @@
-"""How well a step is placed, and between which two heads it surely lies."""
+"""Between which two heads a step surely lies."""
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from server.detection.heads.fleets import stored_watch
-from server.detection.models import ChangePoint
+from server.detection.models import ChangePoint, Finding, MeasuredHead
+from server.stats.noise import median
+from server.stats.timelines import Floats
 
-# A change of size d among noise of s is placed k points off with a probability of about Phi(-(d/s) sqrt(k) / 2): beyond
-# so many points, divided by the squares of d/s, in fewer than 1 of 100 cases.
-_PLACED = (2 * 2.326) ** 2
-# A step that is placed worse than this would not have been published; more revisions only make the search longer.
-_WIDEST = 5
+# A place is ruled out when the points say that another one is a hundred times as likely (as a logarithm).
+_RULED_OUT = math.log(100)
+# A step is looked for so many heads beside where it was published. One that is placed worse would not have been.
+_WIDEST = 8
+# So many points on either side speak for its levels, and no point for more than so many deviations: hiccups.
+_REACH, _LOUDEST = 12, 3.0
 # The median of |a - b| of two normal values is so many deviations of one.
 _TO_DEVIATION = 1 / (0.6745 * math.sqrt(2))
 # Code layout alone moves levels so far: no noise is smaller (log ratio).
@@ -25,7 +28,7 @@ SAME_WITHIN = 2
 
 @dataclass(frozen=True)
 class Span:
-    """From a head that surely has the old level to one that surely has the new; both are places."""
+    """From a head that has the old level to one that has the new; both are places."""
 
     before: int
     after: int
@@ -34,25 +37,57 @@ class Span:
         return self.before < other.after and other.before < self.after
 
 
-def margin(points: Sequence[ChangePoint]) -> int:
-    """By how many heads the place of a step may be wrong that these timelines show together."""
-    signal = sum((point.effect / noise_of(point)) ** 2 for point in points)
-    return min(int(_PLACED / signal), _WIDEST) if signal > 0 else _WIDEST
+def likely_span(points: Sequence[ChangePoint], places: Sequence[int]) -> Span:
+    """Where the step of these timelines may lie, given what they show together, among the heads at `places` (in order).
+
+    All points are of one place. A machine that skipped heads says nothing about them.
+    """
+    evidence = [_Evidence.of(point) for point in points]
+    at = bisect_left(places, points[0].place)
+    low = bisect_left(places, min(point.before_place for point in points))
+    near = range(max(min(low, at) - _WIDEST, 1), min(at + _WIDEST, len(places) - 1) + 1)
+    possible = [k for k in near if sum(one.against(places[k]) for one in evidence) <= _RULED_OUT] or [max(at, 1)]
+    return Span(places[possible[0] - 1], places[possible[-1]])
 
 
-def noise_of(point: ChangePoint) -> float:
-    """Deviation of one point of its timeline, from neighbours, which share the drift; on logarithms."""
-    values = [value for value in stored_watch(point.timeline).values if value > 0]
-    if len(values) < 2:  # noqa: PLR2004 (there is no neighbour)
-        return _LEAST_NOISE
-    return max(float(np.median(np.abs(np.diff(np.log(values))))) * _TO_DEVIATION, _LEAST_NOISE)
+def nearby(point: ChangePoint, places: Sequence[int]) -> Span:
+    """Two heads more on each side of where a step was published."""
+    low = bisect_left(places, point.before_place) - SAME_WITHIN
+    high = bisect_left(places, point.place) + SAME_WITHIN
+    return Span(places[max(low, 0)], places[min(high, len(places) - 1)])
 
 
-def widened(span: Span, places: Sequence[int], by: int, *, within: Span | None = None) -> Span:
-    """The span with so many of the heads at `places` (in order) more on each side, but not beyond `within`."""
-    low = max(bisect_right(places, span.before) - 1 - by, 0)
-    high = min(bisect_left(places, span.after) + by, len(places) - 1)
-    before, after = min(places[low], span.before), max(places[high], span.after)
-    if within is None:
-        return Span(before, after)
-    return Span(max(before, min(within.before, span.before)), min(after, max(within.after, span.after)))
+def span_of(finding: Finding) -> Span | None:
+    """Between which places a finding is claimed."""
+    ends = MeasuredHead.objects.filter(branch=finding.branch_id, revision__in=(finding.before_id, finding.after_id))
+    places = dict(ends.values_list("revision_id", "place"))
+    if finding.before_id not in places or finding.after_id not in places:
+        return None
+    return Span(places[finding.before_id], places[finding.after_id])
+
+
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """The last points of a timeline around a step; for each, how much more it speaks for the new level."""
+
+    place: int
+    revisions: Sequence[int]
+    speaks: Floats
+
+    @classmethod
+    def of(cls, point: ChangePoint) -> "_Evidence":
+        watch = stored_watch(point.timeline)
+        values = np.log(np.maximum(np.array(watch.values, dtype=np.float64), np.finfo(np.float64).tiny))
+        at = bisect_left(watch.revisions, point.place)
+        before, after = values[max(at - _REACH, 0) : at], values[at : at + _REACH]
+        if not before.size or not after.size:
+            return cls(point.place, (), values[:0])
+        noise = max(median(np.abs(np.diff(values))) * _TO_DEVIATION, _LEAST_NOISE)
+        old, new = (np.minimum(((values - median(side)) / noise) ** 2, _LOUDEST**2) for side in (before, after))
+        return cls(point.place, watch.revisions, (old - new) / 2)
+
+    def against(self, place: int) -> float:
+        """How much the points speak for where the step was published, and against this place (log likelihood)."""
+        low, high = sorted((bisect_left(self.revisions, place), bisect_left(self.revisions, self.place)))
+        between = float(self.speaks[low:high].sum())
+        return between if place > self.place else -between

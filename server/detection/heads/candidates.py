@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Max, Min
 
 from server.core.states import new_trace
-from server.detection.heads.boundaries import SAME_WITHIN, Span, margin, widened
+from server.detection.heads.boundaries import Span, likely_span, nearby, span_of
 from server.detection.heads.confirming import want_confirmation
 from server.detection.heads.withdrawing import drop_empty
 from server.detection.heads.wording import suspected_headline, suspected_kind
@@ -43,46 +43,30 @@ def take_up_news(head: MeasuredHead, suspects: Sequence[ChangePoint]) -> None:
         elif not _was_refuted(point):
             left.append(point)
     while left:
-        first = left[0]
-        core = _core([one for one in left if one.place == first.place])
-        together = [one for one in left if one.place == first.place or _interval(one).overlaps(core)]
+        span = likely_span([one for one in left if one.place == left[0].place], branch.places)
+        together = [one for one in left if likely_span([one], branch.places).overlaps(span)]
+        _make_candidate(branch, together, span)
         left = [one for one in left if one not in together]
-        _make_candidate(branch, together, core)
 
 
 def _read(head: MeasuredHead) -> _Branch:
     measured = MeasuredHead.objects.filter(fleet__heads=head.pk).order_by("-place")[:_AROUND]
     places = tuple(sorted(measured.values_list("place", flat=True)))
     findings = Finding.objects.filter(branch=head.branch, state__in=_CLAIMS).order_by("pk")
-    ends = {pk for finding in findings for pk in (finding.before_id, finding.after_id)}
-    ended = MeasuredHead.objects.filter(branch=head.branch, revision__in=ends)
-    standing = dict(ended.values_list("revision_id", "place"))
-    claims = [
-        (finding, Span(standing[finding.before_id], standing[finding.after_id]))
-        for finding in findings
-        if finding.before_id in standing and finding.after_id in standing
-    ]
+    claims = [(finding, span) for finding in findings if (span := span_of(finding))]
     return _Branch(head, places, claims)
-
-
-def _interval(point: ChangePoint) -> Span:
-    return Span(point.before_place, point.place)
-
-
-def _core(points: Sequence[ChangePoint]) -> Span:
-    """Where the change lies if all points, at one place, are placed right: machines that skipped heads know less."""
-    return Span(max(point.before_place for point in points), points[0].place)
 
 
 def _claimed_by(branch: _Branch, point: ChangePoint) -> Finding | None:
     """The finding whose change this may be, by the places that the step may have.
 
-    The same cell moving the same way within two heads is the same step, seen again; moving the other way it is not.
+    Near a finding that stands, the same cell moving the same way is the same step, seen again. A cell that moves the
+    other way is not.
     """
-    own = widened(_interval(point), branch.places, margin([point]))
-    nearby = widened(_interval(point), branch.places, SAME_WITHIN)
+    own, around = likely_span([point], branch.places), nearby(point, branch.places)
     for finding, span in branch.claims:
-        if not nearby.overlaps(span) and not own.overlaps(span):
+        stands = finding.state in Finding.STANDING
+        if not own.overlaps(span) and not (stands and around.overlaps(span)):
             continue
         same, opposite = _directions(finding, point)
         if same or (own.overlaps(span) and not opposite):
@@ -103,25 +87,25 @@ def _was_refuted(point: ChangePoint) -> bool:
     refuted = ChangePoint.objects.filter(
         timeline=point.timeline_id, state=ChangePoint.State.WITHDRAWN, finding__state=Finding.State.INVALID
     )
-    low, high = point.before_place, point.place
-    again = refuted.filter(place__gt=low - SAME_WITHIN, before_place__lt=high + SAME_WITHIN).first()
-    if again is None:
-        return False
-    ChangePoint.objects.filter(pk=point.pk).update(state=ChangePoint.State.WITHDRAWN, finding=again.finding_id)
-    return True
+    for other in refuted.select_related("finding"):
+        span = span_of(other.finding) if other.finding else None
+        if span and span.before <= point.before_place and point.place <= span.after:
+            values = {"state": ChangePoint.State.WITHDRAWN, "finding": other.finding_id}
+            ChangePoint.objects.filter(pk=point.pk).update(**values)
+            return True
+    return False
 
 
-def _make_candidate(branch: _Branch, points: Sequence[ChangePoint], core: Span) -> None:
-    within = _between_others(branch, points, core)
-    by = margin(points)
-    before, after = _heads_at(branch, widened(core, branch.places, by, within=within))
+def _make_candidate(branch: _Branch, points: Sequence[ChangePoint], span: Span) -> None:
+    span = _within(span, _between_others(points, span))
+    before, after = _heads_at(branch, span)
     # The same two heads may have been compared before, for other cells: one more head makes another question of it.
     while Finding.objects.filter(branch=branch.head.branch, before=before.revision, after=after.revision).exists():
-        by += 1
-        wider = _heads_at(branch, widened(core, branch.places, by, within=Span(branch.places[0], branch.places[-1])))
-        if wider == (before, after):
+        wider = _one_more(branch, span)
+        if wider == span:
             return
-        before, after = wider
+        span = wider
+        before, after = _heads_at(branch, span)
     finding = Finding.objects.create(
         branch=branch.head.branch,
         before=before.revision,
@@ -134,18 +118,28 @@ def _make_candidate(branch: _Branch, points: Sequence[ChangePoint], core: Span) 
         reason=f"{len(points)} timelines moved at place {points[0].place}",
     ).record_creation()
     ChangePoint.objects.filter(pk__in=[point.pk for point in points]).update(finding=finding)
-    branch.claims.append((finding, Span(before.place, after.place)))
+    branch.claims.append((finding, span))
     want_confirmation(finding, points)
 
 
-def _between_others(branch: _Branch, points: Sequence[ChangePoint], core: Span) -> Span:
+def _between_others(points: Sequence[ChangePoint], span: Span) -> Span:
     """The levels that these timelines have at the step reach to their other steps, and not further."""
     own = [point.pk for point in points]
+    first, last = min(point.place for point in points), max(point.place for point in points)
     others = ChangePoint.objects.filter(timeline__in=[point.timeline_id for point in points]).exclude(pk__in=own)
     others = others.exclude(state=ChangePoint.State.WITHDRAWN)
-    low = others.filter(place__lte=core.before).aggregate(at=Max("place"))["at"]
-    high = others.filter(before_place__gte=core.after).aggregate(at=Min("before_place"))["at"]
-    return Span(branch.places[0] if low is None else low, branch.places[-1] if high is None else high)
+    low = others.filter(place__lt=first).aggregate(at=Max("place"))["at"]
+    high = others.filter(before_place__gte=last).aggregate(at=Min("before_place"))["at"]
+    return Span(span.before if low is None else low, span.after if high is None else high)
+
+
+def _within(span: Span, limits: Span) -> Span:
+    return Span(max(span.before, limits.before), min(span.after, limits.after))
+
+
+def _one_more(branch: _Branch, span: Span) -> Span:
+    low, high = branch.places.index(span.before) - 1, branch.places.index(span.after) + 1
+    return Span(branch.places[max(low, 0)], branch.places[min(high, len(branch.places) - 1)])
 
 
 def _heads_at(branch: _Branch, span: Span) -> tuple[MeasuredHead, MeasuredHead]:

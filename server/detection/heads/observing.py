@@ -75,7 +75,7 @@ def _observe(head: MeasuredHead, fleet: Fleet, comparisons: Sequence[Comparison]
     values = {str(fleet.of(one).pk): one.ratio for one in comparisons if one.ratio is not None}
     looked = look(fleet.watch, head.place, values, late=late)
     TimelinePoint.objects.bulk_create(_point(head, fleet.of(one), one) for one in comparisons)
-    store_watches(fleet, head.place, {name: looked.fleet.watches[name] for name in values})
+    store_watches(head.place, {name: looked.fleet.watches[name] for name in values})
     fleet.row.events = [list(event) for event in looked.fleet.events]
     fleet.row.observed += 1
     fleet.row.newest_place = head.place if newest is None else max(head.place, newest)

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 
+from server.detection.heads.boundaries import span_of
 from server.detection.heads.fleets import Fleet
 from server.detection.heads.watching import Looked, Told
 from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead
@@ -22,13 +23,11 @@ def publish(head: MeasuredHead, fleet: Fleet, looked: Looked) -> list[ChangePoin
     of its machine stays the machine's.
     """
     fresh = [_suspect(fleet, told) for told in looked.told if told.state == State.SUSPECT]
-    for told in looked.told:
-        if told.state != State.SUSPECT:
-            _settle(told)
-    made = [point for point, created in fresh if created]
+    moved = [_settle(told) for told in looked.told if told.state != State.SUSPECT]
+    made = [point for point, created in fresh if created] + [point for point in moved if point is not None]
     for event in looked.events:
         _ask_about(head, fleet, event)
-    mine = ChangePoint.objects.filter(pk__in=[point.pk for point in made], state=ChangePoint.State.SUSPECT)
+    mine = ChangePoint.objects.filter(pk__in=[point.pk for point in made], state__in=_OPEN)
     return list(
         mine.select_related("timeline__machine__uarch", "timeline__case__benchmark", "timeline__metric").order_by("pk")
     )
@@ -48,21 +47,28 @@ def _suspect(fleet: Fleet, told: Told) -> tuple[ChangePoint, bool]:
     )
 
 
-def _settle(told: Told) -> None:
-    """Settled at the place that looks best now, or withdrawn."""
-    point = ChangePoint.objects.filter(timeline=int(told.timeline), first_place=told.first_place)
-    if told.state == State.SETTLED:
-        point.filter(state=ChangePoint.State.SUSPECT).update(
-            state=ChangePoint.State.SETTLED,
-            place=told.place,
-            before_place=told.before_place,
-            effect=told.effect,
-            score=told.score,
-        )
-    else:
-        point.filter(state=ChangePoint.State.SUSPECT).exclude(finding__state__in=Finding.STANDING).update(
-            state=ChangePoint.State.WITHDRAWN
-        )
+def _settle(told: Told) -> ChangePoint | None:
+    """Settled at the place that looks best now, or withdrawn.
+
+    Returns the change point where it must be looked at once more: fresh boots refuted it, but at another place.
+    """
+    point = ChangePoint.objects.select_related("finding").get(timeline=int(told.timeline), first_place=told.first_place)
+    stands = point.finding is not None and point.finding.state in Finding.STANDING
+    refuted = point.state == ChangePoint.State.WITHDRAWN and point.finding_id is not None
+    if told.state == State.WITHDRAWN:
+        if point.state == ChangePoint.State.SUSPECT and not stands:
+            ChangePoint.objects.filter(pk=point.pk).update(state=ChangePoint.State.WITHDRAWN)
+        return None
+    tested = span_of(point.finding) if refuted and point.finding else None
+    again = tested is not None and not tested.before < told.place <= tested.after
+    if point.state != ChangePoint.State.SUSPECT and not again:
+        return None
+    point.state, point.place, point.before_place = ChangePoint.State.SETTLED, told.place, told.before_place
+    point.effect, point.score = told.effect, told.score
+    if again:
+        point.finding = None
+    point.save(update_fields=["state", "place", "before_place", "effect", "score", "finding"])
+    return point if again else None
 
 
 def _ask_about(head: MeasuredHead, fleet: Fleet, event: MachineEvent) -> None:

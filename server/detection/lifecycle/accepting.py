@@ -12,7 +12,7 @@ from server.core.tasks import enqueue
 from server.detection.lifecycle.fixing import regressed_comparisons
 from server.detection.lifecycle.ledger import is_covered, state_before, write_line
 from server.detection.lifecycle.locking import held
-from server.detection.models import Acceptance, Finding
+from server.detection.models import Acceptance, Finding, FindingState
 from server.results.models import Metric
 
 _LONGEST_PERSON = 150
@@ -99,7 +99,7 @@ def _follow_ledger(row: Finding, reason: str, actor: str) -> None:
 def _go_back(row: Finding, reason: str, actor: str) -> bool:
     """Reports and bisections look at it again; what was a candidate is checked again by the sweep."""
     enqueue("reports.sweep")
-    return row.advance(state_before(row), reason, actor=actor)
+    return row.advance(state_before(row, FindingState.ACCEPTED), reason, actor=actor)
 
 
 def _line(line: Acceptance) -> str:

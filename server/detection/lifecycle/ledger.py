@@ -23,11 +23,9 @@ def is_covered(finding: Finding) -> bool:
     return bool(lines) and all(_is_accepted(uarch, metric, lines) for uarch, metric in wanted)
 
 
-def state_before(finding: Finding) -> FindingState:
-    """Where an accepted finding goes back to; what was being bisected then is confirmed."""
-    lines = Transition.objects.filter(subject="finding", subject_id=finding.pk, after=FindingState.ACCEPTED).exclude(
-        before=FindingState.ACCEPTED
-    )
+def state_before(finding: Finding, state: FindingState) -> FindingState:
+    """Where a finding in `state` came from; what was being bisected then is confirmed."""
+    lines = Transition.objects.filter(subject="finding", subject_id=finding.pk, after=state).exclude(before=state)
     before = lines.order_by("-id").values_list("before", flat=True).first()
     allowed = (FindingState.CANDIDATE, FindingState.REPORTED)
     return FindingState(before) if before in allowed else FindingState.CONFIRMED

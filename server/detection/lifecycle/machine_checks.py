@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db.models import Min
+from django.db.models import Max, Min
 
 from server.core.models import Transition
 from server.detection.lifecycle.checks import Check, Name, Outcome
@@ -15,12 +15,12 @@ from server.lab.models import Machine, Session, Trial
 def machine_checks(sessions: Iterable[Session]) -> list[Check]:
     """One answer about each session's machine.
 
-    A claim falls with a machine that is or was quarantined, or whose hardware or firmware is another since. What is
-    in somebody's hands, or waits for a look of its own, says nothing against what it measured.
+    A claim falls with a machine that is quarantined, or was while it measured, or whose hardware or firmware is another
+    since. What is in somebody's hands, or waits for a look of its own, says nothing against what it measured.
     """
     chosen = sorted(sessions, key=lambda session: session.machine.name)
-    started = _starts(chosen)
-    return [_check(session.machine, started.get(session.pk) or session.created_at) for session in chosen]
+    spans = _spans(chosen)
+    return [_check(session.machine, *spans[session.pk]) for session in chosen]
 
 
 def base_checks(trial: Trial) -> list[Check]:
@@ -35,24 +35,28 @@ def base_checks(trial: Trial) -> list[Check]:
     ]
 
 
-def _starts(sessions: Iterable[Session]) -> dict[int, datetime | None]:
+def _spans(sessions: Iterable[Session]) -> dict[int, tuple[datetime, datetime]]:
+    """By session, when its first boot began and when its last one ended."""
     chosen = Session.objects.filter(pk__in=[session.pk for session in sessions])
-    return dict(chosen.annotate(started=Min("boots__started_at")).values_list("pk", "started"))
+    rows = chosen.annotate(began=Min("boots__started_at"), ended=Max("boots__ended_at"))
+    return {row.pk: (row.began or row.created_at, row.ended or row.state_since) for row in rows}
 
 
-def _check(machine: Machine, since: datetime) -> Check:
-    if changed := changes_since(machine, since):
+def _check(machine: Machine, began: datetime, ended: datetime) -> Check:
+    if changed := changes_since(machine, began):
         text = f"{machine.name} is another machine since it measured this: {changed}"
         return Check(Name.MACHINE, Outcome.FAILED, text, machine.name)
     if machine.health == Machine.Health.QUARANTINED:
         text = f"{machine.name} is quarantined: {machine.health_reason or 'no reason given'}"
         return Check(Name.MACHINE, Outcome.FAILED, text, machine.name)
-    lines = Transition.objects.filter(subject="machine-health", subject_id=machine.pk, at__gte=since)
+    lines = Transition.objects.filter(subject="machine-health", subject_id=machine.pk, at__range=(began, ended))
     ill = lines.filter(after=Machine.Health.QUARANTINED).order_by("id").first()
     if ill is not None:
-        text = f"{machine.name} was quarantined at {ill.at:%Y-%m-%d %H:%M} UTC: {ill.reason or 'no reason given'}"
+        text = f"{machine.name} was quarantined while it measured this: {ill.reason or 'no reason given'}"
         return Check(Name.MACHINE, Outcome.FAILED, text, machine.name)
     if machine.health == Machine.Health.GOOD:
-        return Check(Name.MACHINE, Outcome.PASSED, f"{machine.name} is good, and has been", machine.name)
+        return Check(
+            Name.MACHINE, Outcome.PASSED, f"{machine.name} is good, and was when it measured this", machine.name
+        )
     now = Machine.Health(machine.health).label
     return Check(Name.MACHINE, Outcome.NOT_CHECKED, f"{machine.name} is now {now}", machine.name)

@@ -12,8 +12,8 @@ from server.detection.noise.cell_key import CellKey
 
 Changes = Mapping[CellKey, float]
 
-# Twelve nights: with fewer, the spread between trials is known too badly (docs/detection/noise.md has a simulation).
-FEWEST_TRIALS = 12
+# Fifteen nights: with fewer, the spread between trials is known too badly (docs/detection/noise.md has a simulation).
+FEWEST_TRIALS = 15
 # So many changes of a cell, the newest among them, make its usual size.
 FEWEST_CHANGES = 5
 # A machine is judged by many cells: a benchmark with trouble of its own is not the machine's.
@@ -21,7 +21,7 @@ FEWEST_CELLS = 5
 # Two trials in a row must both be so unlikely, which quarantines a machine that did not change less than once in 500
 # trials, however its cells hang together. One trial at a level as strict as that fails: the logarithm of a noise that
 # moves all cells alike is not normal so far out.
-LEVEL = 0.01
+LEVEL = 0.0075
 # Less than this many times its usual noise is no reason to take a machine out of service.
 LEAST_GROWTH = 1.5
 # One cell that went wild counts for this many usual ones at most.

@@ -1,11 +1,11 @@
 """Which machines are idle and due for an A/A trial, and what it measures."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core import clock
 from server.lab.assignments import CaseOrder
@@ -13,6 +13,8 @@ from server.lab.models import Machine, Session, Trial
 from server.results.selectors import case_orders
 
 _SECONDS = 3600
+# Kernels are built in a day. What waits for longer waits for something else, and keeps nobody from measuring.
+_SOON = timedelta(days=1)
 # Trials of a machine that are looked back on for whose turn it is: more than a round through all cases takes.
 _REMEMBERED = 100
 # What one entry of a trial's `benchmarks` holds.
@@ -31,19 +33,28 @@ def due_machines() -> QuerySet[Machine]:
     """Good machines without any work that had no A/A trial for so long as the site says; virtual ones if they count."""
     if settings.NOISE_HOURS <= 0:
         return Machine.objects.none()
-    since = clock.now() - timedelta(hours=settings.NOISE_HOURS)
+    now = clock.now()
+    since = now - timedelta(hours=settings.NOISE_HOURS)
     trials = Trial.objects.filter(purpose=Trial.Purpose.NOISE, machines=OuterRef("pk"))
     open_sessions = Session.objects.filter(machine=OuterRef("pk")).exclude(state__in=Session.FINAL)
     machines = Machine.objects.filter(
         ~Exists(trials.filter(created_at__gt=since)),
         ~Exists(trials.exclude(state__in=Trial.FINAL)),
         ~Exists(open_sessions),
+        ~Exists(_on_its_way().filter(created_at__gt=now - _SOON)),
         enabled=True,
         health=Machine.Health.GOOD,
     )
     if not settings.VIRTUAL_VERDICTS:
         machines = machines.filter(virtual=False)
     return machines.select_related("config", "toolchain", "health_build").order_by("name")
+
+
+def _on_its_way() -> QuerySet[Trial]:
+    """Trials that may come to the machine of the outer query as soon as their kernels are built."""
+    anywhere_or_here = Q(machines=None) | Q(machines=OuterRef("pk"))
+    waiting = Trial.objects.filter(anywhere_or_here, state=Trial.State.WANTED)
+    return waiting.exclude(purpose=Trial.Purpose.NOISE)
 
 
 def next_share(machine: Machine) -> Share:
@@ -56,14 +67,14 @@ def next_share(machine: Machine) -> Share:
     most = settings.NOISE_SESSION_HOURS * _SECONDS / (2 * settings.NOISE_BOOTS)
     turns = {entry(order): _turn(order, asked) for order in orders}
     chosen: list[str] = []
-    seconds = 0
+    measured: dict[str, int] = {}
     for order in sorted(orders, key=lambda one: (turns[entry(one)], entry(one))):
-        added = _cost([*chosen, entry(order)], orders)
-        if chosen and added > most:
+        added = measured | _asked_by(entry(order), orders)
+        if chosen and sum(added.values()) > most:
             break
         chosen.append(entry(order))
-        seconds = added
-    return Share(tuple(chosen), seconds)
+        measured = added
+    return Share(tuple(chosen), sum(measured.values()))
 
 
 def entry(order: CaseOrder) -> str:
@@ -82,7 +93,7 @@ def _turn(order: CaseOrder, asked: Sequence[Collection[str]]) -> int:
     return max((number for number, one in enumerate(asked, 1) if entry(order) in one), default=0)
 
 
-def _cost(chosen: Collection[str], orders: Sequence[CaseOrder]) -> int:
-    """Time limits of all that these entries ask for: one entry may be the beginning of several cases' names."""
-    names: Mapping[str, CaseOrder] = {f"{order.benchmark}/{order.case}": order for order in orders}
-    return sum(order.timeout_seconds for name, order in names.items() if name.startswith(tuple(chosen)))
+def _asked_by(wanted: str, orders: Sequence[CaseOrder]) -> dict[str, int]:
+    """Time limits, by name, of all that one entry asks for: it may be the beginning of several cases' names."""
+    names = {f"{order.benchmark}/{order.case}": order.timeout_seconds for order in orders}
+    return {name: seconds for name, seconds in names.items() if name.startswith(wanted)}

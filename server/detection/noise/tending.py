@@ -20,9 +20,13 @@ _MOST_AT_ONCE = 20
 
 def tend() -> None:
     """Ask for the A/A trials that are due. Harmless to repeat and to kill: a trial's key is its machine and number."""
-    for machine in due_machines()[:_MOST_AT_ONCE]:
+    asked = 0
+    for machine in due_machines():
+        if asked >= _MOST_AT_ONCE:
+            return
         try:
-            want_noise_trial(machine)
+            # One that has no kernel yet stays due, and must not stand in the way of those behind it.
+            asked += want_noise_trial(machine) is not None
         except DomainError as error:
             # One machine's trouble must not keep the others from theirs.
             log.warning("noise_trial_not_wanted", machine=machine.name, code=error.code, error=error.message)
@@ -33,9 +37,9 @@ def want_noise_trial(machine: Machine) -> Trial | None:
 
     The kernel is that of its health sessions: one that no author of a patch had a hand in.
     """
-    share = next_share(machine)
-    kernel = health_kernel(machine) if share.benchmarks else None
-    if kernel is None:
+    kernel = health_kernel(machine)
+    share = next_share(machine) if kernel is not None else None
+    if kernel is None or share is None or not share.benchmarks:
         return None
     # What judged sessions of equal kernels say besides (series whose patches changed no code) is taken up with it.
     refresh_profiles(machine)

@@ -47,10 +47,9 @@ def choose_places(trial: Trial) -> Choice:
         if not machines:
             return Choice(trouble="no machine's configuration has another code layout")
     good = [machine for machine in machines if not out_of_service(machine)]
-    waited = clock.now() - trial.created_at
     if not good:
-        return _nowhere(trial, machines, waited)
-    if len(good) < len(machines) and waited < PATIENCE_FOR_ALL:
+        return _nowhere(trial, machines)
+    if len(good) < len(machines) and _waited(trial) < PATIENCE_FOR_ALL:
         return Choice(waits_for=_absent(machines))
     found = [(machine, _config(machine, layout=trial.layout)) for machine in good]
     return Choice(tuple(Place(machine, config) for machine, config in found if config is not None))
@@ -63,14 +62,25 @@ def machines_for(tree: Tree) -> QuerySet[Machine]:
     return (wanted if wanted.exists() else enabled).filter(health=Health.GOOD)
 
 
-def _nowhere(trial: Trial, machines: list[Machine], waited: timedelta) -> Choice:
+def is_hopeless(trial: Trial) -> bool:
+    """Whether what the trial waits for has not come for so long that it is given up.
+
+    What people sent is never given up for reasons of ours.
+    """
+    return trial.purpose != Trial.Purpose.SERIES and _waited(trial) >= PATIENCE_FOR_ANY
+
+
+def _waited(trial: Trial) -> timedelta:
+    return clock.now() - trial.created_at
+
+
+def _nowhere(trial: Trial, machines: list[Machine]) -> Choice:
     why = _absent(machines) if machines else "no machine that its tree is interested in is in service"
     if trial.purpose == Trial.Purpose.NOISE:
         return Choice(trouble=f"no longer idle and well: {why}")
-    # What people sent is never given up for want of a machine.
-    if waited < PATIENCE_FOR_ANY or trial.purpose == Trial.Purpose.SERIES:
-        return Choice(waits_for=why)
-    return Choice(trouble=f"waited {PATIENCE_FOR_ANY.days} days in vain: {why}")
+    if is_hopeless(trial):
+        return Choice(trouble=f"waited {PATIENCE_FOR_ANY.days} days in vain: {why}")
+    return Choice(waits_for=why)
 
 
 def _absent(machines: list[Machine]) -> str:

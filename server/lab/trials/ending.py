@@ -4,7 +4,8 @@ from django.db import transaction
 
 from server.core.tasks import enqueue
 from server.lab.canceling import cancel_session
-from server.lab.models import Session, Trial, TrialState
+from server.lab.models import Session, SessionState, Trial, TrialState
+from server.lab.trials.extending import conclude
 
 
 def finish_trial(trial: Trial, state: str, reason: str, *, actor: str = "") -> bool:
@@ -28,4 +29,6 @@ def cancel_trial(trial: Trial, reason: str, actor: str = "") -> bool:
             return False
         for session in trial.sessions.exclude(state__in=Session.FINAL):
             cancel_session(session, reason)
+        for session in trial.sessions.filter(state=SessionState.DONE, concluded_at=None):
+            conclude(session, cut_short=True)
     return True

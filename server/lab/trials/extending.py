@@ -6,8 +6,8 @@ from django.db.models import Count, Max, Q
 from server.core import clock
 from server.core.tasks import enqueue
 from server.lab.hosts import Health
-from server.lab.models import Boot, BootState, Session, SessionState, Trial, TrialState
-from server.lab.trials.ordering import balanced_order
+from server.lab.models import Boot, Session, SessionState, Trial, TrialState
+from server.lab.trials.ordering import balanced_order, plan_boots
 
 # Boots that fail are repeated; a kernel that fails half of them is not worth the time of its machine.
 _MOST_OF_LAST_LOOK = 2
@@ -52,10 +52,7 @@ def _takes_more(row: Session, base: int, patched: int) -> bool:
 def _plan_boots(row: Session, base: int, patched: int) -> None:
     last = row.boots.aggregate(last=Max("position"))["last"]
     start = 0 if last is None else last + 1
-    for position, arm in enumerate(balanced_order(base, patched, start), start):
-        Boot.objects.create(
-            session=row, position=position, arm=arm, state=BootState.PLANNED, trace=row.trace
-        ).record_creation()
+    plan_boots(row, balanced_order(base, patched, start), start)
 
 
 def conclude(session: Session, *, cut_short: bool, reason: str = "") -> bool:

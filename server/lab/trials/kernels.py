@@ -1,13 +1,13 @@
 """The kernels of a trial."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from server.builds.blame import blame, blame_of_series
 from server.builds.models import Build, BuildState
-from server.builds.services import retire_build, want_build
+from server.builds.services import recipe_of, retire_build, want_build
 from server.core.errors import DomainError
 from server.lab.models import Machine, Trial
 from server.lab.trials.choosing import Place
@@ -15,6 +15,7 @@ from server.sources.models import Revision
 
 log = structlog.get_logger(__name__)
 _FINAL = frozenset({BuildState.BUILT, BuildState.FAILED})
+UNDER_WAY = frozenset({BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING})
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,26 @@ class Kernels:
 
     pairs: tuple[Pair, ...]
     trouble: str = ""
+
+
+def are_under_way(trial: Trial, places: Sequence[Place]) -> bool:
+    """Whether all kernels are wanted already, and some of them not made yet: then there is nothing to do but wait.
+
+    A few queries, since most trials that a sweep looks at wait, and are looked at again and again.
+    """
+    makers = {(place.config.pk, place.machine.toolchain_id): place for place in places}
+    try:
+        recipes = {recipe_of(place.config, place.machine.toolchain) for place in makers.values()}
+    except DomainError:
+        return False
+    trees = {trial.base.tree_sha, trial.patched.tree_sha}
+    there = Build.objects.filter(tree_sha__in=trees, recipe__in=recipes, state__in=[*_FINAL, *UNDER_WAY])
+    states = {
+        (tree_sha, config, toolchain): state
+        for tree_sha, config, toolchain, state in there.values_list("tree_sha", "config", "toolchain", "state")
+    }
+    wanted = {(tree_sha, *maker) for tree_sha in trees for maker in makers}
+    return wanted <= states.keys() and any(states[key] in UNDER_WAY for key in wanted)
 
 
 def want_kernels(trial: Trial, places: Iterable[Place]) -> Kernels:

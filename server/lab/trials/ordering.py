@@ -1,6 +1,9 @@
-"""The order in which a session boots its two kernels."""
+"""The boots of a session, and the order in which its two kernels have them."""
 
-from server.lab.models import Boot
+from collections.abc import Sequence
+
+from server.core.states import record_creations
+from server.lab.models import Boot, BootState, Session
 
 # Balanced against drift: each kernel stands as often early as late.
 _INTERLEAVED = (Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE)
@@ -30,3 +33,12 @@ def balanced_order(base: int, patched: int, start: int) -> list[str]:
         given[arm] += 1
         order.append(arm)
     return order
+
+
+def plan_boots(session: Session, arms: Sequence[str], start: int = 0) -> None:
+    """Plan boots of these arms from position `start` of the session on, in a few queries however many they are."""
+    boots = [
+        Boot(session=session, position=position, arm=arm, state=BootState.PLANNED, trace=session.trace)
+        for position, arm in enumerate(arms, start)
+    ]
+    record_creations(Boot.objects.bulk_create(boots))

@@ -4,18 +4,18 @@ from django.db import transaction
 from django.db.models import F
 
 from server.core import clock
-from server.lab.models import Boot, BootState, Machine, Session, SessionState, Trial, TrialState
-from server.lab.trials.choosing import choose_places
+from server.lab.models import BootState, Machine, Session, SessionState, Trial, TrialState
+from server.lab.trials.choosing import choose_places, is_hopeless
 from server.lab.trials.ending import finish_trial
-from server.lab.trials.kernels import Pair, missing_kernel, retire_unequal, want_kernels
-from server.lab.trials.ordering import boot_order
+from server.lab.trials.kernels import Pair, are_under_way, missing_kernel, retire_unequal, want_kernels
+from server.lab.trials.ordering import boot_order, plan_boots
 from server.lab.waking import wake_judge
 from server.sources.models import SeriesState
 
 # Why a session is done without a boot.
 SAME_CODE = "not booted: both kernels run the same code"
 # Trials that one sweep tries: some seconds of work. The others have their turn in the next ones.
-_AT_ONCE = 200
+_AT_ONCE = 100
 # Machines that a reason names.
 _NAMED = 10
 
@@ -41,20 +41,29 @@ def plan_trial(*, trial_id: int) -> list[Session]:
     trial = Trial.objects.select_related("base__tree", "patched", "series").filter(pk=trial_id).first()
     if trial is None or trial.state != TrialState.WANTED:
         return [] if trial is None else list(trial.sessions.order_by("pk"))
+    pairs = _kernels_of(trial)
+    return [] if not pairs or retire_unequal(pairs) else _plan(trial, pairs)
+
+
+def _kernels_of(trial: Trial) -> tuple[Pair, ...]:
+    """What each machine is to boot, once all kernels are final; nothing before. Gives a hopeless trial up."""
     choice = choose_places(trial)
     if choice.trouble:
         finish_trial(trial, TrialState.FAILED, choice.trouble)
-        return []
-    kernels = want_kernels(trial, choice.places)
-    if not kernels.pairs:
-        _wait(trial, choice.waits_for or f"no kernel can be made: {kernels.trouble}")
-        return []
-    if not all(pair.is_final for pair in kernels.pairs):
+        return ()
+    if choice.waits_for:
+        _wait(trial, choice.waits_for)
+        return ()
+    if are_under_way(trial, choice.places):
         _wait(trial, "")
-        return []
-    if retire_unequal(kernels.pairs):
-        return []
-    return _plan(trial, kernels.pairs)
+        return ()
+    kernels = want_kernels(trial, choice.places)
+    trouble = "" if kernels.pairs else f"no kernel can be made: {kernels.trouble}"
+    if trouble and is_hopeless(trial):
+        finish_trial(trial, TrialState.FAILED, trouble)
+    else:
+        _wait(trial, trouble)
+    return kernels.pairs if all(pair.is_final for pair in kernels.pairs) else ()
 
 
 def _wait(trial: Trial, reason: str) -> None:
@@ -100,10 +109,7 @@ def _plan_session(trial: Trial, pair: Pair) -> Session:
         session.advance(SessionState.DONE, SAME_CODE, concluded_at=clock.now())
         return session
     trouble = missing_kernel(trial, pair)
-    for position, arm in enumerate(boot_order(session.looks[0])):
-        Boot.objects.create(
-            session=session, position=position, arm=arm, state=BootState.PLANNED, trace=trial.trace
-        ).record_creation()
+    plan_boots(session, boot_order(session.looks[0]))
     if trouble:
         session.advance(SessionState.FAILED, trouble)
         for boot in session.boots.all():

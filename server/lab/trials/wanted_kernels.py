@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from django.db.models import Q, QuerySet
 
-from server.builds.models import Build, BuildState
+from server.builds.models import Build
 from server.lab.models import Session, Trial, TrialState
+from server.lab.trials.kernels import UNDER_WAY
 
-_UNDER_WAY = (BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING)
 _OPEN = (TrialState.WANTED, TrialState.MEASURING)
 
 
@@ -16,15 +16,15 @@ def awaited_by_trials() -> list[int]:
     trees = _trees(Trial.objects.filter(state__in=_OPEN))
     # A kernel whose files were removed is built again for its sessions, of before there were trials as well.
     sessions = Session.objects.exclude(state__in=Session.FINAL).exclude(trial__state=TrialState.CANCELED)
-    pairs = sessions.filter(Q(base_build__state__in=_UNDER_WAY) | Q(patched_build__state__in=_UNDER_WAY))
+    pairs = sessions.filter(Q(base_build__state__in=UNDER_WAY) | Q(patched_build__state__in=UNDER_WAY))
     waited = {pk for pair in pairs.values_list("base_build", "patched_build") for pk in pair}
-    under_way = Build.objects.filter(Q(tree_sha__in=trees) | Q(pk__in=waited), state__in=_UNDER_WAY)
+    under_way = Build.objects.filter(Q(tree_sha__in=trees) | Q(pk__in=waited), state__in=UNDER_WAY)
     return list(under_way.values_list("pk", flat=True))
 
 
 def trees_of_canceled() -> set[str]:
     """Source trees under way that a canceled trial wanted: of those nobody may need any more."""
-    under_way = Build.objects.filter(state__in=_UNDER_WAY).values("tree_sha")
+    under_way = Build.objects.filter(state__in=UNDER_WAY).values("tree_sha")
     canceled = Trial.objects.filter(state=TrialState.CANCELED)
     touched = canceled.filter(Q(base__tree_sha__in=under_way) | Q(patched__tree_sha__in=under_way))
     return _trees(touched)

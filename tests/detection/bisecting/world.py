@@ -37,8 +37,8 @@ BOOT_TIME = timedelta(seconds=60)
 class World:
     """Each commit adds a file; `costs` says by how much a file slows each machine down.
 
-    Kernels of `broken_shas` do not build, those of `dead_shas` do not boot, those of `wild_shas` are now fast, now slow; files in `comments` are no code; each file
-    in `either` has the effect of "either", and all of them no more.
+    Kernels of `broken_shas` do not build, those of `dead_shas` do not boot, those of `wild_shas` are fast or slow by
+    luck. Files in `comments` are no code; each in `either` has the effect of "either", and all of them no more.
     """
 
     tree: Tree

@@ -8,11 +8,20 @@ import numpy as np
 
 from server.detection.heads.answering import answer
 from server.detection.heads.candidates import take_up_news
-from server.detection.models import ChangePoint, Comparison, MeasuredHead, Timeline, Verdict
+from server.detection.models import ChangePoint, Comparison, FleetState, MeasuredHead, Timeline, Verdict
 from server.lab.models import Session, Trial
 from server.results.models import Case
 from server.sources.models import Branch
-from tests.builders import build_build, build_case, build_machine, build_metric, build_revision, build_tree, build_trial
+from tests.builders import (
+    EPOCH,
+    build_build,
+    build_case,
+    build_machine,
+    build_metric,
+    build_revision,
+    build_tree,
+    build_trial,
+)
 
 NOISE: Final = 0.002
 
@@ -44,8 +53,8 @@ class History:
 
     def measured(self, head: MeasuredHead, levels: Mapping[tuple[str, int], float] | None = None) -> Trial:
         """The head's trial is over, with the ratios of the levels (by machine and case; else 1), give or take noise."""
-        for machine in self.machines:
-            session = Session.objects.create(
+        sessions = Session.objects.bulk_create(
+            Session(
                 purpose=Session.Purpose.TRIAL,
                 trial=head.trial,
                 machine=machine,
@@ -53,10 +62,13 @@ class History:
                 base_build=self._base,
                 patched_build=self._patched,
             )
-            Comparison.objects.bulk_create(
-                self._comparison(session, case, (levels or {}).get((machine.name, number), 1.0))
-                for number, case in enumerate(self.cases)
-            )
+            for machine in self.machines
+        )
+        Comparison.objects.bulk_create(
+            self._comparison(session, case, (levels or {}).get((session.machine.name, number), 1.0))
+            for session in sessions
+            for number, case in enumerate(self.cases)
+        )
         Trial.objects.filter(pk=head.trial_id).update(state=Trial.State.DONE)
         head.trial.refresh_from_db()
         return head.trial
@@ -69,6 +81,14 @@ class History:
     def heads(self, count: int, levels: Mapping[tuple[str, int], float] | None = None) -> None:
         for _ in range(count):
             self.head(levels)
+
+    def passed(self, count: int) -> None:
+        """Heads that entered the timelines after the first one, but whose points do not matter."""
+        fleet = FleetState.objects.get(branch=self.branch)
+        for _ in range(count):
+            head = self.planned()
+            MeasuredHead.objects.filter(pk=head.pk).update(fleet=fleet, observed_at=EPOCH, observed_as=self.place)
+        Trial.objects.filter(heads__fleet=fleet).update(state=Trial.State.DONE)
 
     def everywhere(self, case: int, ratio: float) -> dict[tuple[str, int], float]:
         return {(machine.name, case): ratio for machine in self.machines}

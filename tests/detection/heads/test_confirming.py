@@ -17,7 +17,8 @@ LAB = {"h1": "haswell", "z1": "zen3"}
 @pytest.fixture
 def history() -> History:
     history = History(LAB)
-    history.heads(4)
+    history.head()
+    history.passed(3)
     history.steps(103, {("h1", 0): 0.1})
     return history
 
@@ -100,7 +101,7 @@ def test_a_suspicion_that_is_taken_back_ends_its_trial() -> None:
 
 def test_a_step_back_is_found_for_the_finding(history: History) -> None:
     finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
-    history.heads(3)
+    history.passed(3)
     assert change_points_after(finding) == []
     history.steps(106, {("h1", 0): -0.08})
     history.steps(107, {("h1", 1): -0.08})

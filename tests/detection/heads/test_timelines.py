@@ -3,6 +3,7 @@
 import pytest
 from pytest_django.fixtures import Settings
 
+from server.detection.heads import observing
 from server.detection.heads.answering import answer
 from server.detection.heads.observing import observe_due
 from server.detection.heads.recomputing import differences
@@ -84,6 +85,23 @@ def test_a_machine_that_moves_with_all_its_cases_is_a_question_and_no_finding() 
     question = MachineQuestion.objects.get()
     assert (question.kind, question.machine.name, question.place) == ("event", "z1", 114)
     assert not Finding.objects.exclude(state=Finding.State.INVALID).exists()
+    assert not list(differences())
+
+
+def test_a_head_enters_whole_or_not_at_all(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = history.measured(history.planned())
+
+    def killed(*_: object) -> None:
+        raise ConnectionError("the database is gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(observing, "publish", killed)
+        with pytest.raises(ConnectionError):
+            answer(trial)
+    assert not TimelinePoint.objects.exists()
+    assert not FleetState.objects.exists()
+    assert tend() == 1
+    assert TimelinePoint.objects.count() == 9
     assert not list(differences())
 
 

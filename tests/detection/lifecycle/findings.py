@@ -18,13 +18,14 @@ Verdicts = Mapping[Machine, Mapping[str, str]]
 
 def judged(series: Series | None, verdicts: Verdicts, *, purpose: str = Trial.Purpose.SERIES, **fields: Any) -> Trial:
     """A trial that is over, with its comparisons; nobody took up its answer."""
+    if series is not None:
+        fields.setdefault("trace", series.trace)
     trial = build_trial(
         purpose=purpose,
         series=series,
         state=Trial.State.DONE,
         machines=verdicts,
         looks=[2],
-        **({"trace": series.trace} if series else {}),
         **fields,
     )
     write_down(trial, verdicts)

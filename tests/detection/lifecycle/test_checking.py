@@ -3,12 +3,15 @@
 import pytest
 from pytest_django.fixtures import Settings
 
+from server.core import clock
 from server.core.models import Transition
 from server.detection.lifecycle.answering import answer
 from server.detection.lifecycle.checking import begin_checks
 from server.detection.lifecycle.tending import tend
 from server.detection.models import Finding
-from server.lab.models import Trial
+from server.lab.hosts import change_health
+from server.lab.models import Boot, Machine, Trial
+from tests.builders import EPOCH
 from tests.detection.lifecycle.findings import (
     DOWN,
     SAME,
@@ -160,6 +163,20 @@ def test_a_quarantined_machine_speaks_for_nothing() -> None:
     assert "its fan stands still" in finding.verdicts.get(uarch__name="zen3").reason
 
 
+def test_a_machine_that_was_quarantined_and_released_later_speaks_on() -> None:
+    machine = physical("m1", "zen3")
+    finding = candidate({machine: {"fork": UP}})
+    change_health(machine, Machine.Health.QUARANTINED, "was not reached")
+    change_health(machine, Machine.Health.GOOD, "is back")
+    begin_checks(finding)
+    assert checks(finding)["machine", "m1"] == "passed"
+    during = candidate({machine: {"fork": UP}})
+    Boot.objects.filter(session__machine=machine).update(started_at=EPOCH, ended_at=clock.now())
+    begin_checks(during)
+    assert during.state == Finding.State.INVALID
+    assert during.reason == "machine: m1 was quarantined while it measured this: was not reached"
+
+
 def test_a_claim_of_bad_machines_alone_is_withdrawn() -> None:
     machine = physical("m1", "zen3")
     give_layout(machine)
@@ -205,7 +222,7 @@ def test_the_sweep_goes_on_where_a_lost_message_stopped() -> None:
     tend()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CANDIDATE
-    Trial.objects.filter(pk=finding.trial_id).update(answered_at=finding.created_at)
+    Trial.objects.filter(finding=finding).update(answered_at=finding.created_at)
     tend()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CONFIRMED

@@ -60,24 +60,32 @@ def test_invalidate_says_what_it_was(finding: Finding) -> None:
     assert (line.after, line.reason, line.actor) == ("invalid", "noise: seen once", "ada")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("show", 999_999), "there is no finding 999999"),
-        (("accept", "ID", "worth it"), "--by"),
-        (("accept", "ID", "worth it", "--by", " "), "who decides this is not said"),
-        (("accept", "ID", "worth it", "--by", "ada", "--metric", "time"), "there is no metric 'time'"),
-        (("accept", "ID", "worth it", "--by", "ada", "--until", "soon"), "'soon' is no day"),
-        (("accept", "ID", "worth it", "--by", "ada", "--uarch", "zen5"), "did not regress on zen5; it did on zen3"),
-        (("accept", "ID", "worth it", "--by", "ada", "--until", "2001-01-01"), "is over"),
-        (("invalidate", "ID", "so", "--by", "ada"), "--why"),
-        (("invalidate", "ID", " ", "--why", "noise", "--by", "ada"), "without a reason"),
-        (("invalidate", "ID", "so", "--why", "mood", "--by", "ada"), "invalid choice"),
-    ],
+def test_reopen_takes_back_that_it_is_mended(finding: Finding) -> None:
+    finding.advance(Finding.State.REPORTED, "told")
+    finding.advance(Finding.State.FIXED, "mended")
+    assert "told to people" in command("reopen", finding.pk, "it is back in rc3", "--by", "ada")
+    with pytest.raises(CommandError, match="is told to people, not mended"):
+        command("reopen", finding.pk, "again", "--by", "ada")
+
+
+REFUSED: tuple[tuple[tuple[object, ...], str], ...] = (
+    (("show", 999_999), "there is no finding 999999"),
+    (("accept", "ID", "worth it"), "--by"),
+    (("accept", "ID", "worth it", "--by", " "), "who decides this is not said"),
+    (("accept", "ID", "worth it", "--by", "ada", "--metric", "time"), "there is no metric 'time'"),
+    (("accept", "ID", "worth it", "--by", "ada", "--until", "soon"), "'soon' is no day"),
+    (("accept", "ID", "worth it", "--by", "ada", "--uarch", "zen5"), "did not regress on zen5; it did on zen3"),
+    (("accept", "ID", "worth it", "--by", "ada", "--until", "2001-01-01"), "is over"),
+    (("invalidate", "ID", "so", "--by", "ada"), "--why"),
+    (("invalidate", "ID", " ", "--why", "noise", "--by", "ada"), "without a reason"),
+    (("invalidate", "ID", "so", "--why", "mood", "--by", "ada"), "invalid choice"),
 )
-def test_what_makes_no_sense_is_refused_clearly(finding: Finding, words: tuple[object, ...], said: str) -> None:
-    with pytest.raises(CommandError, match=said):
-        command(*(finding.pk if word == "ID" else word for word in words))
+
+
+def test_what_makes_no_sense_is_refused_clearly(finding: Finding) -> None:
+    for words, said in REFUSED:
+        with pytest.raises(CommandError, match=said):
+            command(*(finding.pk if word == "ID" else word for word in words))
     finding.refresh_from_db()
     assert finding.state == Finding.State.CONFIRMED
 

@@ -7,10 +7,17 @@ import pytest
 from server.builds.models import Build
 from server.detection.models import MachineQuestion
 from server.detection.noise.base_drift import base_drift
-from server.lab.models import Machine, Session, Trial
+from server.lab.models import Boot, Machine, Session, Trial
 from server.results.models import Measurement
-from tests.builders import build_build, build_machine, build_revision, build_trial, build_trial_session
-from tests.detection.measured import measure
+from tests.builders import (
+    build_build,
+    build_case,
+    build_machine,
+    build_metric,
+    build_revision,
+    build_trial,
+    build_trial_session,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -23,9 +30,22 @@ def measured(machine: Machine, levels: Mapping[str, float], base: Build | None =
     base = base or build_build(build_revision(), text_hash=TEXT)
     trial = build_trial(base.revision, machines=[machine])
     session = build_trial_session(trial, machine, state=Session.State.DONE, base_build=base)
-    for boot in session.boots.all():
-        measure(boot, {case: (level, level / 2) for case, level in levels.items()}, spread=0.002)
+    metric, core_type = build_metric(), machine.core_types.get()
+    cases = [(build_case(name), level) for name, level in levels.items()]
+    Measurement.objects.bulk_create(
+        Measurement(
+            boot=boot, case=case, metric=metric, core_type=core_type, values=_values(boot, level), warmup=case.warmup
+        )
+        for boot in session.boots.all()
+        for case, level in cases
+    )
     return trial
+
+
+def _values(boot: Boot, level: float) -> list[float]:
+    """Warm-up, then two runs; half of the boots of each kernel are 0.2 % above the others."""
+    of_arm = level if boot.arm == Boot.Arm.BASE else level / 2
+    return [3 * of_arm, *[of_arm * (1 + 0.002 * (boot.position // 2 % 2))] * 2]
 
 
 def moved(*cases: str) -> dict[str, float]:

@@ -26,7 +26,7 @@ def play(machine: Machine, shows: Sequence[Mapping[str, float]], *, answered: in
 
 def test_two_nights_of_more_noise_quarantine_the_machine_and_name_its_cells() -> None:
     machine = build_machine()
-    play(machine, nights(14))
+    play(machine, nights(16))
     assert machine.health == Machine.Health.GOOD
     play(machine, nights(1, times=6.0, seed=5))
     assert machine.health == Machine.Health.GOOD
@@ -41,23 +41,23 @@ def test_two_nights_of_more_noise_quarantine_the_machine_and_name_its_cells() ->
 
 def test_one_noisy_night_between_usual_ones_is_no_drift() -> None:
     machine = build_machine()
-    play(machine, [*nights(14), *nights(1, times=6.0, seed=5), *nights(2, seed=7)], answered=3)
+    play(machine, [*nights(16), *nights(1, times=6.0, seed=5), *nights(2, seed=7)], answered=3)
     assert machine.health == Machine.Health.GOOD
     assert not MachineQuestion.objects.exists()
 
 
 def test_a_machine_that_stays_as_noisy_is_asked_about_once() -> None:
     machine = build_machine()
-    play(machine, [*nights(14), *nights(2, times=6.0, seed=5)])
+    play(machine, [*nights(16), *nights(2, times=6.0, seed=5)])
     care.release(machine, "a new fan, louder and slower", actor="ada")
-    play(machine, nights(14, times=6.0, seed=8))
+    play(machine, nights(17, times=6.0, seed=8))
     assert machine.health == Machine.Health.GOOD
     assert MachineQuestion.objects.count() == 1
 
 
 def test_answering_again_asks_nothing_more_and_leaves_a_released_machine_alone() -> None:
     machine = build_machine()
-    trial = play(machine, [*nights(14), *nights(2, times=6.0, seed=5)])
+    trial = play(machine, [*nights(16), *nights(2, times=6.0, seed=5)])
     care.release(machine, "looked at", actor="ada")
     answer(trial)
     machine.refresh_from_db()
@@ -67,7 +67,7 @@ def test_answering_again_asks_nothing_more_and_leaves_a_released_machine_alone()
 
 def test_a_machine_in_somebody_s_hands_stays_there() -> None:
     machine = build_machine()
-    play(machine, [*nights(14), *nights(1, times=6.0, seed=5)])
+    play(machine, [*nights(16), *nights(1, times=6.0, seed=5)])
     care.maintain(machine, "new memory", actor="ada")
     play(machine, nights(1, times=6.0, seed=6))
     assert machine.health == Machine.Health.MAINTENANCE

@@ -42,6 +42,16 @@ def test_a_machine_with_work_is_not(state: str) -> None:
     assert due() == []
 
 
+def test_a_machine_is_kept_free_for_a_trial_whose_kernels_are_being_built() -> None:
+    here, _there = build_machine("here"), build_machine("there")
+    build_trial(state=Trial.State.WANTED, machines=[here])
+    assert due() == ["there"]
+    build_trial(state=Trial.State.WANTED)
+    assert due() == []
+    Trial.objects.update(created_at=clock.now() - timedelta(days=2))
+    assert due() == ["here", "there"]
+
+
 @pytest.mark.parametrize(
     "fields", [{"enabled": False}, {"health": Machine.Health.QUARANTINED}, {"health": Machine.Health.MAINTENANCE}]
 )

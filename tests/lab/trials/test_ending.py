@@ -50,6 +50,7 @@ def test_canceled_trial_stops_what_waits_and_what_runs(port: RememberingDispatch
     attempts.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
     states = dict(Session.objects.values_list("machine__name", "state"))
     assert states == {"m1": SessionState.CANCELED, "m2": SessionState.CANCELED, "m3": SessionState.DONE}
+    assert Session.objects.get(pk=done.pk).concluded_at is not None
     last = Transition.objects.filter(subject="trial").latest("id")
     assert (last.after, last.reason, last.actor) == ("canceled", "its finding is invalid", "ada")
 

@@ -10,13 +10,14 @@ from server.core.errors import DomainError
 from server.detection.lifecycle.accepting import accept, withdraw_acceptance
 from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.lifecycle.ledger import standing
+from server.detection.lifecycle.reopening import reopen
 from server.detection.management.finding_text import finding_text
 from server.detection.models import Finding, FindingState
 from server.results.models import Metric
 
 
 class Command(BaseCommand):
-    help = "Print a finding, accept it, take an acceptance back, or withdraw it."
+    help = "Print a finding, accept it, take an acceptance back, withdraw it, or open it again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -29,7 +30,8 @@ class Command(BaseCommand):
         back.add_argument("--line", type=int, metavar="N", help="this line; all that hold if not given")
         withdrawing = self._action(actions, "invalidate", "withdraw it: it was no change of the code")
         withdrawing.add_argument("--why", choices=[why.value for why in Why], required=True, help="what it was")
-        for deciding in (taking, back, withdrawing):
+        again = self._action(actions, "reopen", "it was said to be mended and is not")
+        for deciding in (taking, back, withdrawing, again):
             deciding.add_argument("reason", help="for everybody to read")
             deciding.add_argument("--by", metavar="PERSON", required=True, help="who decides this")
 
@@ -51,6 +53,8 @@ class Command(BaseCommand):
                 self._accept(finding, options)
             elif action == "unaccept":
                 self._unaccept(finding, options)
+            elif action == "reopen":
+                reopen(finding, actor=_person(options), reason=options["reason"])
             else:
                 why, reason = Why(options["why"]), options["reason"]
                 invalidate(finding, actor=_person(options), why=why, reason=reason)
