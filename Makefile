@@ -89,7 +89,7 @@ bench-detection: ## what a new point costs on long timelines, and judging 2000 c
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.detection $(ARGS)
 
-bench-replay: ## published cases through the real API by a simulated fleet, beside what their threads read (ARGS="--rates 200"; "--faults 30": while the service is killed)
+bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.replay $(ARGS)
 

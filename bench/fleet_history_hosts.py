@@ -58,7 +58,7 @@ class Hosts:
         image = ArtifactFile(Artifact.Kind.IMAGE, hashlib.sha256(content).hexdigest(), len(content))
         put_artifact(image.sha256, [content])
         text = hashlib.sha256(self._levels.text(kernel).encode()).hexdigest()
-        return BuildResult("built", "", 300.0, build.tree_sha, "gcc 12", "", (image,), text_hash=text)
+        return BuildResult("built", "", 300.0, build.tree_sha, "gcc 12", "", (image,), text_hash=text, kernel_hash=text)
 
     def _kernel(self, revision: Revision) -> Kernel:
         """What a commit is, told by its files."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from server.detection.noise.drift_test import Changes, growth
+from server.detection.noise.growth import Changes, growth
 from server.detection.noise.quantiles import change_95
 
 _Noise = Callable[[np.random.Generator, int], np.ndarray]

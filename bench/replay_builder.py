@@ -43,6 +43,7 @@ class BuilderAgent:
             seconds=1.0,
             build_id=sha1(image + order["build"]["config"]["name"].encode(), usedforsecurity=False).hexdigest(),
             text_hash=sha256(b"text of " + image).hexdigest(),
+            kernel_hash=sha256(b"kernel of " + image).hexdigest(),
             compiler_version="gcc (Debian) 14.2.0",
             log_tail="",
             artifacts=[{"kind": "image", "sha256": digest, "size": len(image)}],

@@ -46,7 +46,10 @@ def main() -> None:
         # It needs Django, which needs the stack.
         run: Any = importlib.import_module("bench.replay_faults_run")
         lines = run.measure(
-            [studies[name] for name in NAMES], places=Places(ROOT, LOCAL), faults=options.faults, seed=options.seed
+            [studies[name] for name in options.studies],
+            places=Places(ROOT, LOCAL),
+            faults=options.faults,
+            seed=options.seed,
         )
     finally:
         (stack_down if options.keep else stack_remove)(ROOT, local=LOCAL)
@@ -59,6 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cases", type=Path, default=CASES)
     parser.add_argument("--faults", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--studies", nargs="+", default=NAMES, help="anon-large-folios bisects as well, and takes longer"
+    )
     parser.add_argument("--keep", action="store_true", help="leave the stack's files")
     return parser
 

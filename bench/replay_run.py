@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.kit import KitError
+from bench.replay_ends import failures, recomputed
 from bench.replay_expected import EXPECTED
 from bench.replay_lines import Line, expected_table
 from bench.replay_noise import measure_noise
@@ -38,7 +39,8 @@ def main(*arguments: str) -> None:
         print(f"{options.noise} nights of A/A trials: {time.monotonic() - began:.0f} s", flush=True)
         lines = [] if options.no_cases else _cases(player, wanted)
         rates = _rates(player, options.rates) if options.rates else []
-        lines += _failures(player)
+        lines += [failures(player), recomputed()]
+        print(expected_table(lines[-2:]))
     sys.exit(0 if all(each.right for each in lines) and all(rate.holds for rate in rates) else 1)
 
 
@@ -69,16 +71,6 @@ def _cases(player: Player, studies: Sequence[Study]) -> list[Line]:
         lines += found
         print(f"{expected_table(found)}\n({time.monotonic() - began:.1f} s)\n", flush=True)
     return lines
-
-
-def _failures(player: Player) -> list[Line]:
-    """Tasks that ended with an error: a worker lives on, and a sweep asks again, but none of them should."""
-    failures = player.worker.failures
-    for text, count in failures.most_common():
-        print(f"FAIL: {count} x {text}")
-    if failures:
-        print(player.worker.last_failure)
-    return [Line("tasks that failed", "0", str(failures.total()), not failures)]
 
 
 def _rates(player: Player, tries: int) -> list[Rate]:

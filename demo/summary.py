@@ -45,7 +45,7 @@ def search_lines(series: Series) -> list[str]:
     finding = Finding.objects.filter(series=series).select_related("culprit").first()
     if finding is None:
         return []
-    lines = [f"  culprit: {finding.culprit.subject if finding.culprit else 'none'}; {finding.reason}".rstrip("; ")]
+    lines = [f"  culprit: {finding.culprit.subject}" if finding.culprit else f"  no culprit: {finding.reason}"]
     for search in finding.bisections.select_related("machine").order_by("pk"):
         lines.append(f"  {search.machine.name}: {search.state}; {search.reason}".rstrip("; "))
         for step in search.steps.order_by("number"):

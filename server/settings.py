@@ -181,8 +181,8 @@ ARTIFACT_S3_ADDRESSING = env.str("TIDEMARK_ARTIFACT_S3_ADDRESSING", default="pat
 LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)
 # Machine time of one series, from which on no more boots are asked for; 0: no limit.
 SERIES_HOURS = env.float("TIDEMARK_SERIES_HOURS", default=24.0)
-# Hours between two A/A trials of an idle machine, 0: none; boots a side (two are the fewest that have a spread); and the
-# time limits of cases that one of their sessions may add up to.
+# Hours between two A/A trials of an idle machine, 0: none; boots a side (two are the fewest that have a spread); and
+# the time limits of cases that one of their sessions may add up to.
 NOISE_HOURS = env.float("TIDEMARK_NOISE_HOURS", default=24.0)
 NOISE_BOOTS = max(2, env.int("TIDEMARK_NOISE_BOOTS", default=4))
 NOISE_SESSION_HOURS = env.float("TIDEMARK_NOISE_SESSION_HOURS", default=4.0)
@@ -191,8 +191,8 @@ NOISE_SESSION_HOURS = env.float("TIDEMARK_NOISE_SESSION_HOURS", default=4.0)
 HEAD_BOOTS = max(0, env.int("TIDEMARK_HEAD_BOOTS", default=3))
 HEAD_PATIENCE_HOURS = env.float("TIDEMARK_HEAD_PATIENCE_HOURS", default=24.0)
 CONFIRM_HOURS = max(0.1, env.float("TIDEMARK_CONFIRM_HOURS", default=24.0))
-# Machine time that one bisection may take (0: nothing is bisected), and the longest series whose patches are measured one
-# by one without being asked for (0: none).
+# Machine time that one bisection may take (0: nothing is bisected), and the longest series whose patches are measured
+# one by one without being asked for (0: none).
 BISECT_HOURS = env.float("TIDEMARK_BISECT_HOURS", default=24.0)
 WALK_PATCHES = env.int("TIDEMARK_WALK_PATCHES", default=0)
 # Seconds between two looks of the sweeps that find what a lost message left.

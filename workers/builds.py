@@ -1,11 +1,16 @@
+import structlog
 from celery import shared_task
+from django.db import IntegrityError
 
 from server.builds.services import cancel_edited
+from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
 from server.lab.planner import want_series_trials
 from server.lab.rebuilding import tend_kernels
 from server.lab.trials.planning import plan_trial, trials_to_plan
+
+log = structlog.get_logger(__name__)
 
 
 @shared_task(name="builds.sweep")
@@ -18,5 +23,9 @@ def sweep() -> None:
         tend_kernels()
         want_series_trials()
         for trial_id in trials_to_plan():
-            plan_trial(trial_id=trial_id)
+            try:
+                plan_trial(trial_id=trial_id)
+            except (DomainError, IntegrityError) as error:
+                # One trial's trouble must not keep the others from their work.
+                log.warning("trial_not_planned", trial=trial_id, error=str(error))
         enqueue("lab.dispatch")

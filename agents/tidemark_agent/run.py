@@ -224,6 +224,7 @@ def build_body(outcome: BuildOutcome, artifacts: list[dict[str, Any]]) -> dict[s
         "seconds": outcome.seconds,
         "build_id": outcome.build_id,
         "text_hash": outcome.text_hash,
+        "kernel_hash": outcome.kernel_hash,
         "compiler_version": outcome.compiler_version,
         "first_error": outcome.first_error,
         "log_tail": outcome.log_tail,

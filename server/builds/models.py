@@ -180,6 +180,13 @@ class Build(Stateful):
         db_default="",
         help_text="SHA-256 of vmlinux's text: two kernels with the same one run the same code.",
     )
+    kernel_hash = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="SHA-256 of vmlinux's text and data: between two kernels with the same one is nothing to measure.",
+    )
     compiler_version = models.CharField(max_length=200, blank=True)
     seconds = models.FloatField(null=True, blank=True)
     given_up = models.BooleanField(

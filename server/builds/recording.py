@@ -38,6 +38,7 @@ class BuildResult:
     log_tail: str
     artifacts: tuple[ArtifactFile, ...]
     text_hash: str = ""
+    kernel_hash: str = ""
     first_error: str = ""
 
 
@@ -96,10 +97,11 @@ def _store(build: Build, result: BuildResult) -> bool:
 
 
 def _identity(build: Build, result: BuildResult) -> dict[str, Any]:
-    # An older agent tells no text hash: what is known of the same kernel stays.
+    # An older agent tells no hashes: what is known of the same kernel stays.
     return {
         "build_id": result.build_id,
         "text_hash": result.text_hash or build.text_hash,
+        "kernel_hash": result.kernel_hash or build.kernel_hash,
         "used_at": clock.now(),
     }
 
@@ -134,6 +136,7 @@ def _store_another(build: Build, result: BuildResult, fields: dict[str, Any]) ->
         reason=f"came out when build {build.pk} was built again",
         build_id=result.build_id,
         text_hash=result.text_hash,
+        kernel_hash=result.kernel_hash,
         used_at=clock.now(),
     ).record_creation()
     _keep_files(other, result)

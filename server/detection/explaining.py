@@ -15,6 +15,8 @@ from server.stats.explanation import Explanation
 
 # More than these nobody reads; the first is of the case that changed on most machines.
 _MOST_EXPLANATIONS = 3
+# Facts that separate the machines as well as those named, the suspected ones first: models differ in dozens.
+_MOST_ALIKE = 10
 
 
 def explain_finding(finding: Finding) -> None:
@@ -72,6 +74,7 @@ def _row(pattern: Pattern, answer: Explanation) -> dict[str, Any]:
         "changed": list(answer.evidence.changed),
         "others": list(answer.evidence.others),
         "conditions": [condition.text for condition in answer.conditions],
+        "alike": list(dict.fromkeys(text for condition in answer.conditions for text in condition.alike))[:_MOST_ALIKE],
         "chance": answer.chance,
     }
 

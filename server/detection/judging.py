@@ -80,7 +80,7 @@ def _compared(cells: Sequence[MeasuredCell]) -> list[stats.Comparison]:
 def _seen(values: stats.Cell, progress: CellProgress) -> stats.Comparison:
     """The comparison of a cell's design; one that was never looked at shows its means, and no evidence."""
     if progress.comparison is not None:
-        return progress.comparison
+        return _still_seen(progress, progress.comparison)
     plain = stats.compare([with_data(values)])[0]
     return stats.Comparison(
         verdict=stats.Verdict.INCONCLUSIVE,
@@ -90,6 +90,19 @@ def _seen(values: stats.Cell, progress: CellProgress) -> stats.Comparison:
         patched=plain.patched,
         ratio=plain.ratio,
     )
+
+
+def _still_seen(progress: CellProgress, found: stats.Comparison) -> stats.Comparison:
+    """A change is claimed only if all boots show it.
+
+    A cell that changed at an early look may have got more boots for the sake of others. Where boots alternate between
+    two modes, the first few of the kernels can by chance lie in one mode each, which looks certain; more boots tell.
+    """
+    decided, last = progress.decided_at, progress.looks[-1]
+    if decided is None or decided == last or found.verdict.value not in CHANGES:
+        return found
+    reason = f"{found.verdict} at {decided.base} boots a side, no longer at {last.base}: {last.comparison.reason}"
+    return replace(last.comparison, verdict=stats.Verdict.INCONCLUSIVE, reason=reason, p_value=progress.p_value)
 
 
 def _row(of: MeasuredCell, result: stats.Comparison) -> Comparison:

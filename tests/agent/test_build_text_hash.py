@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.build.text_hash import text_hash_of_file
+from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.errors import KernelError
 
 _PROGBITS, _NOTE, _STRINGS, _NOBITS = 1, 7, 3, 8
@@ -61,7 +61,35 @@ def elf(parts: tuple[Part, ...], machine: int = 62) -> bytes:
 def text_hash(folder: Path, content: bytes) -> str:
     path = folder / "vmlinux"
     path.write_bytes(content)
-    return text_hash_of_file(path)
+    return hashes_of_file(path).text
+
+
+def kernel_hash(folder: Path, content: bytes) -> str:
+    path = folder / "vmlinux"
+    path.write_bytes(content)
+    return hashes_of_file(path).kernel
+
+
+def test_kernels_that_differ_in_data_alone_are_told_apart(tmp_path: Path) -> None:
+    data = Part(".data", b"swappiness=60", flags=_ALLOC | 1, address=0xA000)
+    one, other = elf((*PARTS, data)), elf((*PARTS, replace(data, content=b"swappiness=90")))
+    assert text_hash(tmp_path, one) == text_hash(tmp_path, other)
+    assert kernel_hash(tmp_path, one) != kernel_hash(tmp_path, other)
+
+
+def test_line_numbers_of_warnings_and_build_ids_make_no_other_kernel(tmp_path: Path) -> None:
+    lines = Part("__bug_table", b"line 100", flags=_ALLOC | 1, address=0xB000)
+    one = elf((*PARTS, lines))
+    other = elf((TEXT, REPLACEMENT, replace(BUILD_ID, content=b"another"), BANNER, replace(lines, content=b"line 107")))
+    assert kernel_hash(tmp_path, one) == kernel_hash(tmp_path, other)
+
+
+def test_kernels_that_differ_in_a_module_alone_are_told_apart(tmp_path: Path) -> None:
+    archives = [tmp_path / name for name in ("one", "other")]
+    for archive in archives:
+        archive.write_bytes(archive.name.encode())
+    one, other = (with_modules("e" * 64, archive) for archive in archives)
+    assert (one != other, one == with_modules("e" * 64, archives[0])) == (True, True)
 
 
 def test_build_id_banner_and_data_do_not_count(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_version_is_that_of_the_program_that_compiled(
     assert machine_of(outcome.files["image"]) == machine
     said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     assert outcome.compiler_version == said.splitlines()[0]
-    assert (len(outcome.build_id), len(outcome.text_hash)) == (40, 64)
+    assert (len(outcome.build_id), len(outcome.text_hash), len(outcome.kernel_hash)) == (40, 64, 64)
 
 
 def test_tree_that_takes_another_compiler_is_found_out(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ def test_text_hash_and_perf_are_stored(claimed: tuple[Agent, Build]) -> None:
     agent.put(b"perf")
     perf = {"kind": "perf", "sha256": hashlib.sha256(b"perf").hexdigest(), "size": 4}
     files = [*report()["artifacts"], perf]
-    agent.post("attempts/build-1/build", **report(text_hash="e" * 64, artifacts=files))
+    agent.post("attempts/build-1/build", **report(text_hash="e" * 64, kernel_hash="d" * 64, artifacts=files))
     build.refresh_from_db()
-    assert (build.state, build.text_hash) == (BuildState.BUILT, "e" * 64)
+    assert (build.state, build.text_hash, build.kernel_hash) == (BuildState.BUILT, "e" * 64, "d" * 64)
     assert set(build.artifacts.values_list("kind", flat=True)) == {"image", "perf"}
 
 

@@ -16,7 +16,7 @@ from server.detection.models import Comparison
 from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.planning import SAME_CODE
 from server.results.models import Measurement
-from tests.builders import EPOCH, build_series, build_trial, build_trial_session
+from tests.builders import EPOCH, build_boot, build_series, build_trial, build_trial_session
 from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, play, virtual, visit
 
 pytestmark = pytest.mark.django_db
@@ -67,6 +67,22 @@ def test_a_trial_is_looked_at_until_its_cells_are_decided_and_each_shows_the_boo
     assert 4 < rows["mmap"].base_boots == rows["mmap"].patched_boots <= 16
     assert boots_of(trial.sessions.get()) == {"base": rows["mmap"].base_boots, "patched": rows["mmap"].base_boots}
     assert {row.family_size for row in rows.values()} == {2}
+
+
+def test_a_change_that_later_boots_do_not_show_is_not_claimed() -> None:
+    """Of two modes the first boots of each kernel took one by chance."""
+    trial = build_trial(state=Trial.State.MEASURING, looks=[4, 6])
+    session = build_trial_session(trial, physical("h1", "haswell"), state=Session.State.DONE)
+    for position, arm in enumerate(["base", "patched", "patched", "base"], 8):
+        build_boot(session, position, arm, measured=True)
+    for boot in session.boots.all():
+        slow = (boot.arm == Boot.Arm.PATCHED) == (boot.position < 8)
+        level = (1050.0 if slow else 1000.0) + boot.position / 10
+        measure(boot, {"copy": (level, level)})
+    assert look_at_trial(trial_id=trial.pk)
+    row = Comparison.objects.get()
+    assert (row.verdict, row.base_boots) == ("inconclusive", 6)
+    assert row.reason.startswith("regressed at 4 boots a side, no longer at 6: the interval ")
 
 
 def test_a_fixed_number_of_boots_is_never_extended() -> None:

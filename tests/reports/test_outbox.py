@@ -48,6 +48,11 @@ def regressed(*, moderated: bool = False, virtual: bool = False) -> Finding:
     return build_finding(series, virtual=virtual)
 
 
+def series_of(finding: Finding) -> Series:
+    assert finding.series is not None
+    return finding.series
+
+
 def queued(**options: bool) -> Delivery:
     report = compose_report(finding_id=regressed(**options).pk)
     assert report is not None
@@ -139,7 +144,7 @@ def test_sent_mail_hangs_in_the_thread_and_names_itself(server: Server) -> None:
     delivery = queued()
     assert send_delivery(delivery_id=delivery.pk)
     told = message_from_bytes(server.accepted[0])
-    root = delivery.report.finding.series.root_message_id
+    root = series_of(delivery.report.finding).root_message_id
     assert told["In-Reply-To"] == f"<{root}>"
     assert told["References"] == f"<{root}>"
     assert told["Message-ID"] == f"<{delivery.message_id}>"
@@ -297,7 +302,7 @@ def test_recipients_are_the_people_of_the_thread_each_once_and_never_ourselves()
         b"From: Ada <ada@example.org>\nTo: ADA@example.org, Bob <bob@example.org>,\n linux-mm@example.org\n"
         b"Cc: tidemark@PERF.example.org, =?utf-8?q?Z=C3=B6e?= <zoe@example.org>, broken@, evil@example.org\n\n.\n"
     )
-    Message.objects.filter(message_id=finding.series.root_message_id).update(raw=raw)
+    Message.objects.filter(message_id=series_of(finding).root_message_id).update(raw=raw)
     opt_out(address="Bob@Example.org")
     report = compose_report(finding_id=finding.pk)
     assert report is not None
@@ -316,7 +321,7 @@ def test_recipients_are_the_people_of_the_thread_each_once_and_never_ourselves()
 def test_hostile_recipients_stop_no_report(hostile: str) -> None:
     finding = regressed(moderated=True)
     raw = f"Cc: {hostile * 50_000}\n\n.\n".encode()
-    Message.objects.filter(message_id=finding.series.root_message_id).update(raw=raw)
+    Message.objects.filter(message_id=series_of(finding).root_message_id).update(raw=raw)
     report = compose_report(finding_id=finding.pk)
     assert report is not None
     assert report.cc == ["linux-mm@example.org"]
@@ -325,7 +330,7 @@ def test_hostile_recipients_stop_no_report(hostile: str) -> None:
 def test_recipients_are_capped(settings: Settings) -> None:
     finding = regressed(moderated=True)
     crowd = ", ".join(f"p{n}@example.org" for n in range(80))
-    Message.objects.filter(message_id=finding.series.root_message_id).update(raw=f"To: {crowd}\n\n.\n".encode())
+    Message.objects.filter(message_id=series_of(finding).root_message_id).update(raw=f"To: {crowd}\n\n.\n".encode())
     report = compose_report(finding_id=finding.pk)
     assert report is not None
     assert len(report.to) + len(report.cc) == settings.MAIL_MAX_RECIPIENTS
@@ -343,7 +348,7 @@ def test_nobody_is_written_to_when_all_have_opted_out() -> None:
 
 def test_message_id_that_would_break_a_header_is_refused() -> None:
     finding = regressed()
-    Series.objects.filter(pk=finding.series_id).update(root_message_id="x>\nBcc: all@example.org")
+    Series.objects.filter(pk=series_of(finding).pk).update(root_message_id="x>\nBcc: all@example.org")
     report = compose_report(finding_id=finding.pk)
     assert report is not None
     assert (report.state, report.reason) == ("refused", "the message id of the series cannot be answered")
@@ -385,7 +390,7 @@ def test_sweep_finds_what_lost_messages_left(sent_tasks: Sent, django_capture_on
 
 def test_report_command_prints_the_mail(capsys: pytest.CaptureFixture[str]) -> None:
     delivery = queued()
-    call_command("report", f"<{delivery.report.finding.series.root_message_id}>")
+    call_command("report", f"<{series_of(delivery.report.finding).root_message_id}>")
     printed = capsys.readouterr().out
     assert "Subject: Re: [PATCH 0/2] mm: Clear pages twice" in printed
     assert f"Message-ID: <{delivery.message_id}> (queued)" in printed
@@ -398,7 +403,7 @@ def test_report_command_says_when_there_is_none() -> None:
 
 
 def supersede(finding: Finding) -> None:
-    Series.objects.get(pk=finding.series_id).advance(Series.State.SUPERSEDED, "replaced by v2")
+    series_of(finding).advance(Series.State.SUPERSEDED, "replaced by v2")
 
 
 def test_superseded_series_gets_no_report_and_the_sweep_forgets_it(

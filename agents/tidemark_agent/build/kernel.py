@@ -17,7 +17,7 @@ from tidemark_agent.build.maker import EndedError, Maker, StepError
 from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
 from tidemark_agent.build.objects import LARGEST_ARTIFACT, ObjectDirs, is_of_series, take_file
 from tidemark_agent.build.perf import PerfProgram
-from tidemark_agent.build.text_hash import text_hash_of_file
+from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
 from tidemark_agent.errors import InfrastructureError, KernelError, file_trouble
 from tidemark_agent.locks import held_lock
@@ -33,6 +33,7 @@ class BuildOutcome:
     reason: str = ""
     build_id: str = ""
     text_hash: str = ""
+    kernel_hash: str = ""
     compiler_version: str = ""
     first_error: str = ""
     log_tail: str = ""
@@ -45,6 +46,7 @@ class _Findings:
 
     build_id: str = ""
     text_hash: str = ""
+    kernel_hash: str = ""
     compiler_version: str = ""
     first_error: str = ""
 
@@ -94,6 +96,7 @@ class KernelBuilder:
             reason=reason,
             build_id=found.build_id if outcome == "built" else "",
             text_hash=found.text_hash if outcome == "built" else "",
+            kernel_hash=found.kernel_hash if outcome == "built" else "",
             compiler_version=found.compiler_version,
             first_error=found.first_error[:LONGEST_EXCERPT],
             log_tail=tail,
@@ -134,7 +137,10 @@ class KernelBuilder:
             found.build_id = build_id_of_file(self._root / "vmlinux")
             if not found.build_id:
                 raise KernelError("vmlinux has no GNU build id")
-            found.text_hash = text_hash_of_file(self._root / "vmlinux")
+            hashes = hashes_of_file(self._root / "vmlinux")
+            modules = files.get("modules")
+            found.text_hash = hashes.text
+            found.kernel_hash = with_modules(hashes.kernel, modules) if modules else hashes.kernel
         except KernelError as error:
             # A make that ended by itself has left nothing half-written. After one that was killed the mark stays.
             if not isinstance(error, EndedError):

@@ -1,13 +1,16 @@
-"""The hash of a kernel's code: equal for two builds whose instructions are the same.
+"""Hashes of what a kernel runs: of its code alone, and of its code with its data.
 
-Over all sections of vmlinux that are loaded, executable and have content (.text, .init.text, .exit.text, arm64's
-.head.text and .rodata.text, and .altinstr_replacement, whose instructions replace others at boot), in the order of
-their addresses: `name NUL size NUL content` of each. Addresses are left out: where code lies shows in its own jumps.
+The text hash is over all sections of vmlinux that are loaded, executable and have content (.text, .init.text,
+.exit.text, arm64's .head.text and .rodata.text, and .altinstr_replacement, whose instructions replace others at boot),
+in the order of their addresses: `name NUL size NUL content` of each. Addresses are left out: where code lies shows in
+its own jumps.
 
 What a comment or another build's date changes is not in there: notes with the build id, version strings, debug
 information, the tables with line numbers of warnings. Data is not either: two kernels with one text hash may differ in
-a table or in the default of a sysctl, so "the same kernel" is said by the build id and "the same code" by this. Modules
-are not part of vmlinux. A line number that code passes on (`__LINE__`) is an instruction's operand and counts.
+a table or in the default of a sysctl. The kernel hash is over the loaded data as well, without those tables: two
+kernels with one kernel hash do the same, and there is nothing to measure between them. Modules are not part of
+vmlinux; where there are some, their archive goes into the kernel hash (`with_modules`). A line number that code passes
+on (`__LINE__`) is an instruction's operand and counts.
 """
 
 import hashlib
@@ -23,7 +26,10 @@ _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _MAGIC: Final = b"\x7fELF\x02\x01"
 _PROGBITS: Final = 1
-_LOADED_AND_EXECUTABLE: Final = 0x2 | 0x4
+_LOADED: Final = 0x2
+_EXECUTABLE: Final = 0x4
+# Line numbers of warnings and of debug messages: a comment above them moves them, and nothing else.
+_LINE_NUMBERS: Final = frozenset({b"__bug_table", b"__dyndbg", b"__dyndbg_classes"})
 # Kernels have some fifty to a hundred sections; where each function has one of its own, some tens of thousands.
 _MOST_SECTIONS: Final = 60_000
 _LONGEST_NAMES: Final = 16 * 1024**2
@@ -37,28 +43,46 @@ class _Section:
     address: int
     offset: int
     size: int
+    executable: bool
 
 
-def text_hash_of_file(path: Path) -> str:
-    """SHA-256 in hex over the code of a 64-bit little-endian ELF file.
+@dataclass(frozen=True)
+class KernelHashes:
+    """SHA-256 in hex: of the code, and of code and data."""
+
+    text: str
+    kernel: str
+
+
+def hashes_of_file(path: Path) -> KernelHashes:
+    """Both hashes of a 64-bit little-endian ELF file.
 
     Raises KernelError when it is none, has no code, or contradicts itself: a build's vmlinux is its author's work.
     """
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
-        sections = sorted(_code(stream, size), key=lambda section: (section.address, section.offset, section.name))
+        sections = sorted(_loaded(stream, size), key=lambda section: (section.address, section.offset, section.name))
         # Sections do not share content, so that a small file cannot ask for hours of reading.
-        if not sections or sum(section.size for section in sections) > size:
+        if not any(one.executable for one in sections) or sum(section.size for section in sections) > size:
             raise KernelError(f"{path.name} has no code that can be read")
-        total = hashlib.sha256()
+        text, kernel = hashlib.sha256(), hashlib.sha256()
         for section in sections:
-            total.update(b"%s\0%d\0" % (section.name, section.size))
+            hashes = [text, kernel] if section.executable else [kernel]
+            for one in hashes:
+                one.update(b"%s\0%d\0" % (section.name, section.size))
             for chunk in _content(stream, section.offset, section.size):
-                total.update(chunk)
-    return total.hexdigest()
+                for one in hashes:
+                    one.update(chunk)
+    return KernelHashes(text.hexdigest(), kernel.hexdigest())
 
 
-def _code(stream: BinaryIO, file_size: int) -> Iterator[_Section]:
+def with_modules(kernel: str, archive: Path) -> str:
+    """The kernel hash of a kernel with modules: they run in it as well."""
+    with archive.open("rb") as stream:
+        return hashlib.sha256(f"{kernel} {hashlib.file_digest(stream, 'sha256').hexdigest()}".encode()).hexdigest()
+
+
+def _loaded(stream: BinaryIO, file_size: int) -> Iterator[_Section]:
     stream.seek(0)
     header = stream.read(_HEADER.size)
     if len(header) < _HEADER.size or not header.startswith(_MAGIC):
@@ -73,11 +97,14 @@ def _code(stream: BinaryIO, file_size: int) -> Iterator[_Section]:
         raise KernelError("vmlinux has names of sections that are too long")
     names = _read(stream, file_size, names_at, names_size)
     for name, kind, flags, address, offset, size, *_ in table:
-        if kind != _PROGBITS or flags & _LOADED_AND_EXECUTABLE != _LOADED_AND_EXECUTABLE or size == 0:
+        if kind != _PROGBITS or not flags & _LOADED or size == 0:
             continue
         if offset + size > file_size or name >= len(names):
             raise KernelError("vmlinux has a section that is not in the file")
-        yield _Section(names[name : name + _LONGEST_NAME].partition(b"\0")[0], address, offset, size)
+        known = names[name : name + _LONGEST_NAME].partition(b"\0")[0]
+        executable = bool(flags & _EXECUTABLE)
+        if executable or known not in _LINE_NUMBERS:
+            yield _Section(known, address, offset, size, executable)
 
 
 def _read(stream: BinaryIO, file_size: int, offset: int, size: int) -> bytes:

@@ -129,6 +129,7 @@ class BuildResultIn(AgentIn):
     seconds = serializers.FloatField(min_value=0)
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     text_hash = serializers.RegexField(r"^([0-9a-f]{64})?$", allow_blank=True, default="")
+    kernel_hash = serializers.RegexField(r"^([0-9a-f]{64})?$", allow_blank=True, default="")
     compiler_version = Text(max_length=200)
     first_error = Reason(4000)
     log_tail = Text(max_length=200_000)

@@ -36,7 +36,7 @@ def kernels_of(bisection: Bisection) -> Kernels:
         if sha not in trees:
             continue
         build = builds.get(trees[sha])
-        names[index] = frozenset({trees[sha], build.text_hash} if build and build.text_hash else {trees[sha]})
+        names[index] = frozenset({trees[sha], build.kernel_hash} if build and build.kernel_hash else {trees[sha]})
         if build and build.state in _MADE:
             made.add(index)
         if build and does_not_build(build):

@@ -66,7 +66,8 @@ def progress_of(bisection: Bisection) -> BisectionProgress:
     trials = own_trials(bisection)
     cost = spent(trials)
     steps_left = _steps_left(bisection)
-    each = cost.seconds / len(trials) if trials and cost.seconds else None
+    told = own_trials(bisection, told=True)
+    each = spent(told).seconds / len(told) if told else None
     culprit = bisection.culprit
     return BisectionProgress(
         id=bisection.pk,

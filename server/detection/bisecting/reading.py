@@ -54,7 +54,7 @@ def _read(row: Comparison, effect: float) -> Reading:
 
 def _same_code(session: Session) -> bool:
     base, patched = session.base_build, session.patched_build
-    return base.pk == patched.pk or bool(base.text_hash and base.text_hash == patched.text_hash)
+    return base.pk == patched.pk or bool(base.kernel_hash and base.kernel_hash == patched.kernel_hash)
 
 
 def _silent(session: Session, row: Comparison | None) -> Reading:

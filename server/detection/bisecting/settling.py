@@ -4,17 +4,23 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
+from server.core.models import Transition
 from server.core.tasks import enqueue
+from server.detection.bisecting.beginning import CHANGED
 from server.detection.bisecting.knowledge import Answer, Kind, not_seen_again
 from server.detection.bisecting.words import together
+from server.detection.explaining import explain_finding
 from server.detection.lifecycle.checks import Check, Name, Outcome, set_checks
 from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.models import Bisection, BisectionState, Finding
+from server.detection.results import remake
 from server.sources.models import Revision
 
 
 def settle(finding_id: int) -> None:
-    """BISECTING -> CONFIRMED with the culprit, where all that found one agree; -> INVALID where fresh boots show none.
+    """BISECTING -> CONFIRMED (or REPORTED, as before) with the culprit, where all that found one agree.
+
+    Cells in which fresh boots of both ends show no change are heard no more; -> INVALID where nothing is left.
 
     Nothing while one of them is under way, or when the finding has left BISECTING.
     """
@@ -31,11 +37,41 @@ def settle(finding_id: int) -> None:
         if any(bisection.state not in Bisection.FINAL for bisection in bisections):
             return
         set_checks(finding, [Name.BISECTION], [_check(bisection) for bisection in bisections])
-        if bisections and all(not_seen_again(bisection) for bisection in bisections):
+        if not _stands(finding, [bisection for bisection in bisections if not_seen_again(bisection)]):
             invalidate(finding, actor="", why=Why.NOISE, reason=together(bisections))
             return
-        finding.advance(Finding.State.CONFIRMED, together(bisections), culprit=_culprit(bisections))
+        finding.advance(_state_before(finding), together(bisections), culprit=_culprit(bisections))
         enqueue("reports.sweep")
+
+
+def _stands(finding: Finding, noise: Sequence[Bisection]) -> bool:
+    """Whether it claims a change still, without the cells in which fresh boots show none."""
+    if not noise:
+        return True
+    set_checks(finding, [Name.AGAIN], [_not_again(bisection) for bisection in noise])
+    remake(finding)
+    explain_finding(finding)
+    return finding.kind in CHANGED
+
+
+def _not_again(bisection: Bisection) -> Check:
+    machine = bisection.machine
+    return Check(
+        Name.AGAIN,
+        Outcome.FAILED,
+        bisection.reason,
+        machine=machine.name,
+        uarch=machine.uarch.name,
+        comparisons=(bisection.target_id,),
+    )
+
+
+def _state_before(finding: Finding) -> str:
+    """What was told to people before somebody had it bisected is not told again."""
+    begun = Transition.objects.filter(
+        subject="finding", subject_id=finding.pk, after=Finding.State.BISECTING, before=Finding.State.REPORTED
+    )
+    return Finding.State.REPORTED if begun.exists() else Finding.State.CONFIRMED
 
 
 def _culprit(bisections: Sequence[Bisection]) -> Revision | None:

@@ -78,9 +78,14 @@ def seconds_left(bisection: Bisection) -> float:
     return granted - spent(own_trials(bisection)).seconds
 
 
-def own_trials(bisection: Bisection) -> list[int]:
-    """Ids of the trials that were made for it; the finding's own, which may tell the ends, is none of them."""
+def own_trials(bisection: Bisection, *, told: bool = False) -> list[int]:
+    """Ids of the trials that were made for it; the finding's own, which may tell the ends, is none of them.
+
+    `told`: of those only that gave a ratio.
+    """
     trials = bisection.steps.filter(trial__purpose__in=[Trial.Purpose.BISECT, Trial.Purpose.REVERT])
+    if told:
+        trials = trials.filter(ratio__isnull=False)
     return sorted(set(trials.values_list("trial_id", flat=True)))
 
 

@@ -22,7 +22,7 @@ def name_of_cell(row: Comparison) -> str:
 
 def is_same_code(session: Session) -> bool:
     """Nothing was booted, because there is nothing to tell apart."""
-    one, other = session.base_build.text_hash, session.patched_build.text_hash
+    one, other = session.base_build.kernel_hash, session.patched_build.kernel_hash
     return session.state == SessionState.DONE and bool(one) and one == other
 
 

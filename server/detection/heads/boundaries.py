@@ -17,7 +17,7 @@ _RULED_OUT = math.log(100)
 # A step is looked for so many heads beside where it was published. One that is placed worse would not have been.
 _WIDEST = 8
 # So many points on either side speak for its levels, and no point for more than so many deviations: hiccups.
-_REACH, _LOUDEST = 12, 3.0
+_REACH, _LOUDEST = 12, 4.0
 # The median of |a - b| of two normal values is so many deviations of one.
 _TO_DEVIATION = 1 / (0.6745 * math.sqrt(2))
 # Code layout alone moves levels so far: no noise is smaller (log ratio).

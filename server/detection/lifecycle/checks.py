@@ -23,6 +23,7 @@ class Name(StrEnum):
     FIX = "fix"
     FIX_SEARCH = "fix-search"
     BISECTION = "bisection"
+    AGAIN = "again"  # fresh boots of both ends, before a bisection
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from server.detection.lifecycle.checks import Name, Outcome
 from server.detection.models import Comparison, Verdict
 
 # Other checks are told beside the claim and take nothing of it away.
-_SILENCING = (Name.MACHINE, Name.LAYOUT)
+_SILENCING = (Name.MACHINE, Name.LAYOUT, Name.AGAIN)
 
 
 def heard(comparisons: Sequence[Comparison], checks: Sequence[Mapping[str, Any]]) -> list[Comparison]:
     """The same rows; unsaved copies that are inconclusive stand for those that a failed check silences.
 
-    A failed check of machine or layout with `comparisons` silences these (by id), one without all of its `machine`.
+    A failed check of these names with `comparisons` silences these (by id), one without all of its `machine`.
     What is stored stays: it is what was measured.
     """
     return [_quiet(row, why) if (why := _why(row, checks)) else row for row in comparisons]

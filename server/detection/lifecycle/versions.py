@@ -106,7 +106,8 @@ def _still(then: Comparison, now: Comparison) -> str:
 
 
 def _sentence(finding: Finding, previous: Finding, rows: tuple[VersionRow, ...]) -> str:
-    versions = f"Version {_version(finding)} against version {_version(previous)}"
+    bases = " (each on a base of its own)" if _base(finding) != _base(previous) else ""
+    versions = f"Version {_version(finding)} against version {_version(previous)}{bases}"
     if not rows:
         return f"{versions}: neither changes anything that both were measured for."
     parts = []
@@ -115,6 +116,10 @@ def _sentence(finding: Finding, previous: Finding, rows: tuple[VersionRow, ...])
         if uarchs:
             parts.append(f"{what} on {', '.join(uarchs)} ({sum(row.what == what for row in rows)})")
     return f"{versions}: {'; '.join(parts)}."
+
+
+def _base(finding: Finding) -> int | None:
+    return finding.series.base_id if finding.series else None
 
 
 def _version(finding: Finding) -> int:

@@ -15,7 +15,7 @@ _MOST = 0.5
 def base_drift(trial: Trial) -> list[tuple[Machine, str]]:
     """Machines of the trial whose base kernel measures otherwise than the last time, each with a sentence.
 
-    The same code (by build or text hash) on the same machine, in the newest session before; each machine with such a
+    The same code (by build or kernel hash) on the same machine, in the newest session before; each machine with such a
     drift has its question. Harmless to repeat.
     """
     found = []

@@ -7,7 +7,7 @@ import structlog
 
 from server.detection.models import MachineQuestion
 from server.detection.noise.cell_key import CellKey
-from server.detection.noise.drift_test import Changes, Growth, growth
+from server.detection.noise.growth import Changes, Growth, growth
 from server.detection.noise.history import equal_comparisons, log_ratio
 from server.detection.noise.questions import open_question
 from server.detection.vector import shorten

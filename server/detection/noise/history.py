@@ -29,7 +29,7 @@ def sessions_of_equal_kernels(machines: Collection[int]) -> QuerySet[Session]:
 
     Health sessions are not among them: two boots a side are too short, and nobody judges them.
     """
-    same_code = Q(base_build__text_hash=F("patched_build__text_hash")) & ~Q(base_build__text_hash="")
+    same_code = Q(base_build__kernel_hash=F("patched_build__kernel_hash")) & ~Q(base_build__kernel_hash="")
     equal = Q(trial__purpose=Trial.Purpose.NOISE) | Q(base_build=F("patched_build")) | same_code
     return Session.objects.filter(equal, machine__in=machines).exclude(purpose=Session.Purpose.HEALTH)
 

@@ -55,7 +55,7 @@ def moved_cells(session: Session) -> Moved | None:
 
 
 def _builds_of_same_code(build: Build) -> set[int]:
-    same = Build.objects.filter(text_hash=build.text_hash).exclude(text_hash="")
+    same = Build.objects.filter(kernel_hash=build.kernel_hash).exclude(kernel_hash="")
     return {build.pk, *same.values_list("pk", flat=True)}
 
 

@@ -53,8 +53,7 @@ def due_machines() -> QuerySet[Machine]:
 def _on_its_way() -> QuerySet[Trial]:
     """Trials that may come to the machine of the outer query as soon as their kernels are built."""
     anywhere_or_here = Q(machines=None) | Q(machines=OuterRef("pk"))
-    waiting = Trial.objects.filter(anywhere_or_here, state=Trial.State.WANTED)
-    return waiting.exclude(purpose=Trial.Purpose.NOISE)
+    return Trial.objects.filter(anywhere_or_here, state=Trial.State.WANTED)
 
 
 def next_share(machine: Machine) -> Share:

@@ -24,7 +24,7 @@ def cancel_trial(trial: Trial, reason: str, actor: str = "") -> bool:
     """
     with transaction.atomic():
         # Held still, so that no session is planned or extended beside it.
-        trial.refresh_from_db(from_queryset=Trial.objects.select_for_update(of=("self",)))
+        trial.refresh_from_db(from_queryset=Trial.objects.select_for_update(of=("self",), no_key=True))
         if not finish_trial(trial, TrialState.CANCELED, reason, actor=actor):
             return False
         for session in trial.sessions.exclude(state__in=Session.FINAL):

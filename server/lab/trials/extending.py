@@ -25,7 +25,7 @@ def more_boots(session: Session, *, base: int, patched: int, reason: str) -> boo
         raise ValueError(f"{session}: {base} and {patched} more boots")
     with transaction.atomic():
         # The trial first, as everybody who holds both.
-        trials = Trial.objects.select_for_update(of=("self",)).filter(
+        trials = Trial.objects.select_for_update(of=("self",), no_key=True).filter(
             pk=session.trial_id or 0, state=TrialState.MEASURING
         )
         rows = Session.objects.select_for_update(of=("self",)).select_related("machine")

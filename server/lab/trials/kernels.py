@@ -32,9 +32,9 @@ class Pair:
 
     @property
     def is_same_code(self) -> bool:
-        """Whether both run the same code, so that whatever differs is not the kernel."""
-        same_text = self.base.text_hash != "" and self.base.text_hash == self.patched.text_hash
-        return self.base.state == BuildState.BUILT and (self.base.pk == self.patched.pk or same_text)
+        """Whether both hold the same code and data, so that whatever differs is not the kernel."""
+        same_kernel = self.base.kernel_hash != "" and self.base.kernel_hash == self.patched.kernel_hash
+        return self.base.state == BuildState.BUILT and (self.base.pk == self.patched.pk or same_kernel)
 
 
 @dataclass(frozen=True)

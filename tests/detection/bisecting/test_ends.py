@@ -13,7 +13,7 @@ from server.detection.bisecting.tending import tend
 from server.detection.models import Bisection, BisectionStep, Comparison, Finding
 from server.lab.models import Trial
 from server.sources.models import Series
-from tests.detection.bisecting.world import judged, make_world, zen3
+from tests.detection.bisecting.world import judged, make_world, zen3, zen5
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +39,23 @@ def test_old_boots_verify_no_ends_and_a_change_that_does_not_show_again_was_nois
     assert finding.bisections.get().state == Bisection.State.GAVE_UP
     check = next(row for row in finding.checks if row["name"] == "bisection")
     assert check["outcome"] == "failed"
+
+
+def test_a_change_that_shows_again_on_one_machine_only_is_claimed_there_only(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 2)
+    one, other = zen3(), zen5()
+    world.costs = {one.name: {"p2": 1.7}, other.name: {"p2": 1.2}}
+    finding = judged(world, one, other)
+    old = clock.now() - timedelta(days=8)
+    Comparison.objects.filter(session__machine=other).update(computed_at=old)
+    del world.costs[other.name]
+    world.run()
+    finding.refresh_from_db()
+    assert finding.state == Finding.State.CONFIRMED
+    assert finding.culprit is not None
+    verdicts = dict(finding.verdicts.values_list("uarch__name", "verdict"))
+    assert verdicts == {"zen3": "regressed", "zen5": "inconclusive"}
+    assert "does not show" in finding.verdicts.get(uarch__name="zen5").reason
 
 
 def test_ends_that_are_measured_again_tell_the_size_of_the_change(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def test_the_commands_ask_show_and_refuse(tmp_path: Path, settings: Settings) ->
     call_command("walk", str(series.pk), "--ask", "--by", "ada", stdout=StringIO())
     settings.BISECT_HOURS = 24
     finding = Finding.objects.get()
+    finding.advance(Finding.State.REPORTED, "told")
     call_command("bisect", str(finding.pk), "--ask", "--by", "ada", stdout=StringIO())
     world.run()
     said = StringIO()
@@ -107,7 +108,7 @@ def test_the_commands_ask_show_and_refuse(tmp_path: Path, settings: Settings) ->
     assert "2. mm: Change 2: improved time of fault-4k (0.70x) on zen3" in said.getvalue()
     said = StringIO()
     call_command("bisect", str(finding.pk), stdout=said)
-    assert f"finding {finding.pk} is confirmed: made by patch 2 of 2: mm: Change 2" in said.getvalue()
+    assert f"finding {finding.pk} is reported: made by patch 2 of 2: mm: Change 2" in said.getvalue()
     assert "1. ends " in said.getvalue()
     with pytest.raises(CommandError, match="bisected already"):
         call_command("bisect", str(finding.pk), "--ask", "--by", "ada")

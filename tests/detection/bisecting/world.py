@@ -1,7 +1,7 @@
 """A small real tree, machines whose speed follows from what a commit holds, and workers that run to the end."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
@@ -18,12 +18,11 @@ from server.detection.models import Finding
 from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.planning import plan_trial
 from server.results.models import Case, Measurement, Metric
-from server.sources.mirror import mirror, record_revisions
+from server.sources.mirror import mirror, record_revisions, tree_ref
 from server.sources.models import Branch, Patch, Revision, Series, Tree
-from server.sources.trees.fetching import fetch_tree
 from tests.builders import build_case, build_list, build_metric, build_series, fake_sha
 from tests.detection.measured import physical
-from tests.sources.posting import Upstream
+from tests.sources.posting import NOON
 
 CASE = "fault-4k"
 BASE_LEVEL = 5762.0
@@ -112,7 +111,7 @@ class World:
                 build.advance(Build.State.FAILED, "mm/memory.c:7: error: no such thing")
                 continue
             code = sha256(" ".join(sorted(files - self.comments)).encode()).hexdigest()
-            build.advance(Build.State.BUILT, build_id=fake_sha(10**8 + build.pk), text_hash=code)
+            build.advance(Build.State.BUILT, build_id=fake_sha(10**8 + build.pk), kernel_hash=code)
 
     def _boot(self, session: Session) -> None:
         self.sessions += 1
@@ -145,15 +144,28 @@ class World:
 
 
 def make_world(where: Path, patches: int, edit: Callable[[int], Mapping[str, str]] | None = None) -> World:
-    """A tree with a base and so many commits on top, fetched into the mirror."""
-    upstream = Upstream.create(where / "upstream")
-    shas = [upstream.commit({"mm/memory.c": "base\n"}, "mm: Begin")]
-    for number in range(1, patches + 1):
-        files = dict(edit(number)) if edit else {f"p{number}": f"{number}\n"}
-        shas.append(upstream.commit(files, f"mm: Change {number}"))
-    tree = Tree.objects.create(name="stable", url=str(upstream.path), branch_patterns=["master"])
-    fetch_tree(tree=tree)
+    """A tree with a base and so many commits on top, written straight into the mirror: one start of git for all."""
+    commits: list[tuple[str, Mapping[str, str]]] = [("mm: Begin", {"mm/memory.c": "base\n"})]
+    commits += [
+        (f"mm: Change {number}", edit(number) if edit else {f"p{number}": f"{number}\n"})
+        for number in range(1, patches + 1)
+    ]
+    tree = Tree.objects.create(name="stable", url=f"file://{where}", branch_patterns=["master"])
+    ref = tree_ref(tree, "master")
+    mirror().output("fast-import", "--quiet", stdin="".join(_stream(ref, commits)).encode())
+    shas = mirror().output("rev-list", "--reverse", ref).decode().split()
+    head = record_revisions(tree=tree, shas=shas)[-1]
+    Branch.objects.create(tree=tree, name="master", head=head)
     return World(tree, shas, build_case(CASE), build_metric())
+
+
+def _stream(ref: str, commits: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """What git fast-import reads: each commit on top of the one before, a minute later."""
+    for number, (subject, files) in enumerate(commits):
+        yield f"commit {ref}\ncommitter Ada Author <ada@example.org> {NOON + 60 * number} +0000\n"
+        yield f"data {len(subject)}\n{subject}\n"
+        for name, content in files.items():
+            yield f"M 100644 inline {name}\ndata {len(content)}\n{content}\n"
 
 
 def judged(world: World, *machines: Machine) -> Finding:
@@ -177,10 +189,6 @@ def judged(world: World, *machines: Machine) -> Finding:
     begin(finding)
     finding.refresh_from_db()
     return finding
-
-
-def branch_finding(world: World) -> Branch:
-    return world.tree.branches.get(name="master")
 
 
 def zen3(name: str = "zen3-a") -> Machine:

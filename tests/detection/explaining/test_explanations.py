@@ -42,10 +42,17 @@ def test_the_founding_case_names_the_flag_that_the_regressed_machines_lack() -> 
     finding = found(verdicts, {"milan-1": OLD, "milan-2": OLD, "turin": NEW})
     assert finding.kind == Finding.Kind.SPLIT
     (row,) = finding.explanations
-    assert row["conditions"] == ["no fsrm"]
+    assert (row["conditions"], row["alike"]) == (["no fsrm"], [])
     assert (row["question"], row["outcome"], row["cells"]) == ("regressed against improved", "one", 2)
     assert (row["changed"], row["others"]) == (["milan-1", "milan-2"], ["turin"])
     assert row["text"].startswith("The machines that regressed show no fsrm, the improved ones do not")
+
+
+def test_facts_that_separate_alike_are_named_beside_the_first() -> None:
+    finding = candidate({physical("m1", "zen3"): {"copy": UP}, physical("m2", "zen5"): {"copy": SAME}})
+    show({"m1": {"flags": []}, "m2": {"flags": ["erms", "fsrm", "zzz"]}})
+    (row,), _counters = explained(finding)
+    assert (row["outcome"], row["conditions"], row["alike"]) == ("several", ["no fsrm"], ["no erms", "no zzz"])
 
 
 def test_facts_are_those_of_the_boots_and_not_of_today() -> None:

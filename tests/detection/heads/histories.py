@@ -8,10 +8,12 @@ import numpy as np
 
 from server.detection.heads.answering import answer
 from server.detection.heads.candidates import take_up_news
+from server.detection.heads.fleets import store_watches
 from server.detection.models import ChangePoint, Comparison, FleetState, MeasuredHead, Timeline, Verdict
 from server.lab.models import Session, Trial
 from server.results.models import Case
 from server.sources.models import Branch
+from server.stats.watch_state import Point, extended, watch_from_dict
 from tests.builders import (
     EPOCH,
     build_build,
@@ -83,10 +85,14 @@ class History:
             self.head(levels)
 
     def passed(self, count: int) -> None:
-        """Heads that entered the timelines after the first one, but whose points do not matter."""
+        """Heads that entered the timelines after the first one, all at their last levels; without rows of points."""
         fleet = FleetState.objects.get(branch=self.branch)
         for _ in range(count):
             head = self.planned()
+            watches = {str(one.pk): watch_from_dict(one.watch) for one in Timeline.objects.all()}
+            store_watches(
+                head.place, {name: extended(one, Point(head.place, one.values[-1])) for name, one in watches.items()}
+            )
             MeasuredHead.objects.filter(pk=head.pk).update(fleet=fleet, observed_at=EPOCH, observed_as=self.place)
         Trial.objects.filter(heads__fleet=fleet).update(state=Trial.State.DONE)
 
@@ -99,6 +105,14 @@ class History:
     def steps(self, place: int, effects: Mapping[tuple[str, int], float]) -> None:
         """Timelines (by machine and case) are suspected to have moved at a head, by log ratios."""
         head = MeasuredHead.objects.get(place=place)
+        for (machine, case), effect in effects.items():
+            timeline = Timeline.objects.get(machine__name=machine, case=self.cases[case])
+            revisions, values = timeline.watch["revisions"], timeline.watch["values"]
+            timeline.watch["values"] = [
+                value * math.exp(effect) if revision >= place else value
+                for revision, value in zip(revisions, values, strict=True)
+            ]
+            timeline.save(update_fields=["watch"])
         points = [
             ChangePoint.objects.create(
                 timeline=Timeline.objects.get(machine__name=machine, case=self.cases[case]),

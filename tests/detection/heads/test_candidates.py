@@ -2,7 +2,6 @@
 
 import pytest
 
-from server.detection.heads.boundaries import Span, margin, widened
 from server.detection.models import ChangePoint, Finding, Timeline
 from server.lab.models import Trial
 from tests.detection.heads.histories import History
@@ -42,11 +41,23 @@ def test_timelines_that_move_at_one_head_are_one_split_finding(history: History)
     assert finding.change_points.count() == 3
 
 
-def test_the_same_step_seen_later_or_a_head_off_joins(history: History) -> None:
+def test_the_same_step_seen_later_joins_whichever_case_shows_it(history: History) -> None:
     history.steps(105, {("h1", 0): 0.1})
     history.steps(105, {("z1", 2): 0.1})
+    assert Finding.objects.get().change_points.count() == 2
+
+
+def test_the_same_cell_a_head_off_joins_what_fresh_boots_have_seen(history: History) -> None:
+    history.steps(105, {("h1", 0): 0.1})
+    Finding.objects.update(state=Finding.State.CONFIRMED)
     history.steps(106, {("h2", 0): 0.1})
-    assert Finding.objects.get().change_points.count() == 3
+    assert Finding.objects.get().change_points.count() == 2
+
+
+def test_before_that_two_sharp_steps_are_two_questions(history: History) -> None:
+    history.steps(105, {("h1", 0): 0.1})
+    history.steps(106, {("h2", 0): 0.1})
+    assert boundaries() == [(104, 105), (105, 106)]
 
 
 def test_another_case_at_another_head_is_another_change(history: History) -> None:
@@ -63,10 +74,17 @@ def test_a_step_back_is_another_change(history: History) -> None:
 
 def test_a_small_step_is_looked_for_between_more_heads_but_not_beyond_another_step(history: History) -> None:
     history.steps(103, {("h1", 0): 0.1})
-    history.steps(106, {("h1", 0): -0.004})
-    low, high = boundaries()[1]
-    assert (low, high) == (103, 109)
-    assert margin(list(ChangePoint.objects.filter(effect__lt=0))) == 3
+    history.steps(106, {("h1", 0): -0.002})
+    assert boundaries()[1] == (103, 109)
+
+
+def test_machines_together_place_a_small_step_better_than_one(history: History) -> None:
+    history.steps(105, {("h1", 0): 0.003})
+    assert boundaries() == [(102, 107)]
+    ChangePoint.objects.all().delete()
+    Finding.objects.all().delete()
+    history.steps(105, {("z1", 2): 0.003, ("z2", 2): 0.003, ("h2", 2): 0.003})
+    assert boundaries() == [(104, 105)]
 
 
 def test_what_fresh_boots_refuted_is_not_asked_again_and_other_cells_are(history: History) -> None:
@@ -78,10 +96,3 @@ def test_what_fresh_boots_refuted_is_not_asked_again_and_other_cells_are(history
     assert Finding.objects.count() == 1
     history.steps(105, {("z1", 1): 0.1})
     assert boundaries() == [(104, 105), (103, 106)]
-
-
-def test_a_span_reaches_no_further_than_it_may() -> None:
-    places = [10, 12, 15, 20, 30]
-    assert widened(Span(15, 20), places, 1) == Span(12, 30)
-    assert widened(Span(15, 20), places, 9) == Span(10, 30)
-    assert widened(Span(15, 20), places, 9, within=Span(12, 20)) == Span(12, 20)

@@ -3,10 +3,15 @@
 import pytest
 
 from server.detection.heads.answering import answer
+from server.detection.heads.candidates import take_up_news
+from server.detection.heads.fleets import read_fleet
+from server.detection.heads.publishing import publish
 from server.detection.heads.selectors import change_points_after
 from server.detection.heads.tending import tend
-from server.detection.models import ChangePoint, Comparison, Finding, Verdict
+from server.detection.heads.watching import Looked, Told
+from server.detection.models import ChangePoint, Comparison, Finding, MeasuredHead, Verdict
 from server.lab.models import Session, Trial
+from server.lab.trials.planning import SAME_CODE
 from tests.builders import build_case, build_comparison, build_trial_session
 from tests.detection.heads.histories import History
 
@@ -107,3 +112,32 @@ def test_a_step_back_is_found_for_the_finding(history: History) -> None:
     history.steps(107, {("h1", 1): -0.08})
     assert [one.place for one in change_points_after(finding)] == [106]
     assert Finding.objects.count() == 3
+
+
+@pytest.mark.usefixtures("history")
+def test_kernels_of_the_same_code_refute_what_was_suspected_between_them() -> None:
+    finding, trial = suspected()
+    for machine in trial.machines.all():
+        build_trial_session(trial, machine, state=Session.State.DONE, looks=[4], reason=SAME_CODE)
+    Trial.objects.filter(pk=trial.pk).update(state=Trial.State.DONE)
+    trial.refresh_from_db()
+    answer(trial)
+    finding.refresh_from_db()
+    assert (finding.state, finding.reason) == ("invalid", "the kernels before and after run the same code")
+    assert ChangePoint.objects.get().state == ChangePoint.State.WITHDRAWN
+
+
+@pytest.mark.parametrize(("place", "asked_again"), [(103, False), (105, True)])
+def test_a_refuted_step_is_asked_again_where_it_settles_elsewhere(
+    history: History, place: int, asked_again: bool
+) -> None:
+    confirmed({"h1": Verdict.UNCHANGED, "z1": Verdict.UNCHANGED})
+    history.passed(2)
+    head = MeasuredHead.objects.latest("place")
+    fleet = read_fleet(head, [], virtual=False)
+    name = str(ChangePoint.objects.get().timeline_id)
+    told = Told(name, 103, place, place - 1, 0.1, 9.0, "settled")
+    again = publish(head, fleet, Looked(fleet.watch, (told,)))
+    take_up_news(head, again)
+    assert [point.place for point in again] == ([105] if asked_again else [])
+    assert Finding.objects.count() == 1 + asked_again

@@ -5,6 +5,7 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.models import Transition
+from server.detection.answering import answer_trial
 from server.detection.lifecycle.answering import answer
 from server.detection.lifecycle.checking import begin_checks
 from server.detection.lifecycle.tending import tend
@@ -47,7 +48,7 @@ def measure_layout(finding: Finding, measured: Verdicts) -> None:
     trial = layout_trial(finding)
     write_down(trial, measured)
     trial.advance(Trial.State.DONE)
-    answer(trial)
+    assert answer_trial(trial_id=trial.pk)
 
 
 def test_a_finding_that_claims_nothing_is_confirmed_at_once() -> None:

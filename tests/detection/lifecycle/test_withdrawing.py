@@ -118,8 +118,8 @@ def test_versions_are_compared_cell_by_cell(machine: Machine) -> None:
         ("zen5", "time of pipe"): "cannot be compared",
     }
     assert compared.sentence == (
-        "Version 2 against version 1: new on zen3 (1); worse on zen5 (1); still regressed on zen3 (1); "
-        "mended on zen3 (1); cannot be compared on zen5 (1)."
+        "Version 2 against version 1 (each on a base of its own): new on zen3 (1); worse on zen5 (1); "
+        "still regressed on zen3 (1); mended on zen3 (1); cannot be compared on zen5 (1)."
     )
 
 

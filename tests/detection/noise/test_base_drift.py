@@ -27,7 +27,7 @@ TEXT = "b" * 64
 
 def measured(machine: Machine, levels: Mapping[str, float], base: Build | None = None) -> Trial:
     """A trial whose session on the machine is done; its base kernel gave these values, the patched one half of them."""
-    base = base or build_build(build_revision(), text_hash=TEXT)
+    base = base or build_build(build_revision(), kernel_hash=TEXT)
     trial = build_trial(base.revision, machines=[machine])
     session = build_trial_session(trial, machine, state=Session.State.DONE, base_build=base)
     metric, core_type = build_metric(), machine.core_types.get()
@@ -82,7 +82,7 @@ def test_the_newest_time_before_is_what_counts() -> None:
 
 def test_another_kernel_is_not_compared() -> None:
     machine = build_machine()
-    measured(machine, USUAL, base=build_build(text_hash="d" * 64))
+    measured(machine, USUAL, base=build_build(kernel_hash="d" * 64))
     assert base_drift(measured(machine, moved(*USUAL))) == []
 
 

@@ -39,7 +39,7 @@ def test_the_deviation_between_boots_is_that_of_both_kernels() -> None:
 
 def test_sessions_of_series_count_where_both_kernels_run_the_same_code() -> None:
     machine, series = build_machine(), build_series()
-    base, patched = (build_build(text_hash="a" * 64) for _ in range(2))
+    base, patched = (build_build(kernel_hash="a" * 64) for _ in range(2))
     equal = build_session(series, machine, state=Session.State.DONE, base_build=base, patched_build=patched)
     show(equal, {"copy": 0.02}, at=EPOCH, verdict=Verdict.INCONCLUSIVE, reason=SAME_IMAGE)
     other = build_session(build_series(), machine, state=Session.State.DONE)

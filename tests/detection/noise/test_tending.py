@@ -28,7 +28,7 @@ def nightly(settings: Settings) -> None:
 
 
 def trusted_kernel(machine: Machine) -> Build:
-    kernel = build_build(build_revision(build_tree()), text_hash="c" * 64)
+    kernel = build_build(build_revision(build_tree()), kernel_hash="c" * 64)
     machine.health_build = kernel
     machine.save()
     return kernel

@@ -63,7 +63,7 @@ def test_same_code_is_not_measured_but_as_noise(purpose: str, state: str, boots:
     build_machine()
     trial = build_trial(purpose=purpose)
     plan_trial(trial_id=trial.pk)
-    make_all(text_hash="5" * 64)
+    make_all(kernel_hash="5" * 64)
     (session,) = plan_trial(trial_id=trial.pk)
     assert (session.state, session.boots.count()) == (state, boots)
     assert (session.reason, session.concluded_at is not None) == ((SAME_CODE, True) if boots == 0 else ("", False))

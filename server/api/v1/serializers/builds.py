@@ -47,6 +47,7 @@ class BuildBriefOut(serializers.ModelSerializer[Build]):
             "given_up",
             "build_id",
             "text_hash",
+            "kernel_hash",
             "seconds",
         ]
 

@@ -18,9 +18,9 @@ FEWEST_TRIALS = 15
 FEWEST_CHANGES = 5
 # A machine is judged by many cells: a benchmark with trouble of its own is not the machine's.
 FEWEST_CELLS = 5
-# Two trials in a row must both be so unlikely, which quarantines a machine that did not change less than once in 500
-# trials, however its cells hang together. One trial at a level as strict as that fails: the logarithm of a noise that
-# moves all cells alike is not normal so far out.
+# Two trials in a row must both be so unlikely: a machine that did not change is quarantined at less than one trial in
+# 500 in every simulation (bench/machine_noise.py). One trial at a level as strict as that does not hold it: the
+# logarithm of a noise that moves all cells alike is not normal so far out.
 LEVEL = 0.0075
 # Less than this many times its usual noise is no reason to take a machine out of service.
 LEAST_GROWTH = 1.5
