@@ -11,6 +11,8 @@ _TOLD = (FindingState.CONFIRMED, FindingState.BISECTING, FindingState.REPORTED, 
 _CHANGED = (Finding.Kind.REGRESSED, Finding.Kind.IMPROVED, Finding.Kind.SPLIT)
 # A step of maintenance that is told as code is told at most so many places away from it.
 _NEAR = 6
+# What is told stands left in the last column of a table whose columns stand right.
+_WIDE = 200
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,13 @@ def _told(finding: Finding, places: Mapping[str, int]) -> Told:
 def lines(truth: Truth, scored: Score) -> list[list[str]]:
     """A row for each true change: place, size, kind, and what was told of it."""
     return [
-        [f"{change.place}", f"{100 * change.size:.1f} %", change.kind, _gap(truth, change), _said(scored, change)]
+        [
+            f"{change.place}",
+            f"{100 * change.size:.1f} %",
+            change.kind,
+            _gap(truth, change),
+            _said(scored, change).ljust(_WIDE),
+        ]
         for change in truth.changes
     ]
 

@@ -85,6 +85,8 @@ def _built(series: Series) -> str:
 
 def _history_faults(series: Series, outcome: Outcome) -> Iterator[str]:
     followed = _FOLLOWED | ({"delivery"} if outcome.mailed else set())
+    # The same bytes are not booted.
+    followed -= {"boot"} if outcome.same_image else set()
     told = set(Transition.objects.filter(trace=series.trace).values_list("subject", flat=True))
     for subject in sorted(followed - told):
         yield f"no change of state of a {subject} has the series' trace {series.trace}"

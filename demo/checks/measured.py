@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from demo.checks.facts import Check, check
 from demo.lab import MachinePlan
 from demo.outcomes import Outcome
+from server.detection.scope import is_same_code
 from server.lab.models import Boot, Session
 from server.results.models import Case, Measurement, Metric
 from server.sources.models import Series
@@ -18,11 +19,12 @@ def measured_checks(series: Series, outcome: Outcome, machines: Sequence[Machine
             "session__machine", "session__base_build", "session__patched_build"
         )
     )
-    planned = sum(2 * machine.boots_per_side for machine in machines)
+    booted = [machine for machine in machines if not _is_unbooted(sessions.get(machine.name))]
+    planned = Boot.objects.filter(session__series=series).count()
     values = sum(len(row.values) for row in Measurement.objects.filter(boot__in=boots))
     return [
         check("sessions done", _session_faults(sessions, machines), f"{len(machines)} machines"),
-        check("every boot measured", _boot_faults(boots, machines), f"{len(boots)} of {planned} boots"),
+        check("every boot measured", _boot_faults(boots, booted, planned), f"{len(boots)} of {planned} boots"),
         check("boots are proved", _proof_faults(boots, outcome), f"{len({boot.boot_id for boot in boots})} boot ids"),
         check("measurements stored", _measurement_faults(boots), f"{values} values"),
     ]
@@ -39,13 +41,20 @@ def _session_faults(sessions: dict[str, Session], machines: Sequence[MachinePlan
             yield f"{machine.name} counts by {session.machine.clock}, not by {machine.clock}"
 
 
-def _boot_faults(boots: Sequence[Boot], machines: Sequence[MachinePlan]) -> Iterator[str]:
+def _is_unbooted(session: Session | None) -> bool:
+    return session is not None and is_same_code(session)
+
+
+def _boot_faults(boots: Sequence[Boot], machines: Sequence[MachinePlan], planned: int) -> Iterator[str]:
+    """Cells that the first boots leave open get more of them, so that there may be more than a machine begins with."""
+    if len(boots) != planned:
+        yield f"{len(boots)} of {planned} boots measured"
     counted = Counter((boot.session.machine.name, boot.arm) for boot in boots)
     for machine in machines:
         for arm in Boot.Arm.values:
             found = counted[machine.name, arm]
-            if found != machine.boots_per_side:
-                yield f"{found} of {machine.boots_per_side} {arm} boots measured on {machine.name}"
+            if found < machine.boots_per_side:
+                yield f"{found} of at least {machine.boots_per_side} {arm} boots measured on {machine.name}"
 
 
 def _proof_faults(boots: Sequence[Boot], outcome: Outcome) -> Iterator[str]:

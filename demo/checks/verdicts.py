@@ -6,6 +6,8 @@ from demo.checks.facts import Check, check
 from demo.lab import MachinePlan
 from demo.outcomes import Outcome
 from server.detection.models import Comparison, Finding, Verdict
+from server.detection.scope import is_same_code
+from server.detection.vector import SAME_CODE
 from server.lab.models import Machine
 from server.results.models import Measurement
 from server.sources.models import Series
@@ -17,11 +19,17 @@ Cell = tuple[int, int, int, str]
 def verdict_checks(series: Series, outcome: Outcome, machines: Sequence[MachinePlan]) -> list[Check]:
     finding = Finding.objects.filter(series=series).first()
     kind = finding.kind if finding else "none"
+    # Of kernels that run the same code nothing is booted, and nothing compared.
+    booted = not all(is_same_code(session) for session in series.sessions.all())
     return [
-        check("every cell compared", _comparison_faults(series), f"{_comparisons(series)} comparisons"),
+        check("every cell compared", _comparison_faults(series, booted=booted), f"{_comparisons(series)} comparisons"),
         check("finding", _finding_faults(finding, outcome), f"{kind}, marked as virtual"),
         *(_component(finding, uarch, verdict) for uarch, verdict in sorted(outcome.verdicts.items())),
-        check("wall clock agrees", _wall_faults(series, machines), "it says the same, or that it cannot tell"),
+        check(
+            "wall clock agrees",
+            _wall_faults(series, machines if booted else ()),
+            "it says the same, or that it cannot tell",
+        ),
     ]
 
 
@@ -29,7 +37,7 @@ def _comparisons(series: Series) -> int:
     return Comparison.objects.filter(session__series=series).count()
 
 
-def _comparison_faults(series: Series) -> Iterator[str]:
+def _comparison_faults(series: Series, *, booted: bool) -> Iterator[str]:
     measured = set(
         Measurement.objects.filter(boot__session__series=series)
         .values_list("boot__session__machine__name", "case__name", "metric__name")
@@ -40,7 +48,7 @@ def _comparison_faults(series: Series) -> Iterator[str]:
             "session__machine__name", "case__name", "metric__name"
         )
     )
-    if not compared:
+    if booted and not compared:
         yield "nothing was compared"
     for machine, case, metric in sorted(measured - compared):
         yield f"{case} {metric} on {machine} was measured and not compared"
@@ -67,7 +75,7 @@ def _component(finding: Finding | None, uarch: str, verdict: str) -> Check:
         faults.append(f"{row.verdict} instead of {verdict} {row.reason}".rstrip())
     elif verdict in _CHANGES and (row.comparison is None or row.comparison.ratio is None):
         faults.append(f"{verdict}, but no comparison shows by how much")
-    elif verdict == Verdict.UNCHANGED and row.mde is None:
+    elif verdict == Verdict.UNCHANGED and row.mde is None and row.reason != SAME_CODE:
         faults.append("unchanged, but not what would have been seen")
     seen = f" (would have seen {100 * row.mde:.1f} %)" if row.mde is not None else ""
     moved = f" ({row.comparison.ratio:.2f}x)" if row.comparison and row.comparison.ratio else ""

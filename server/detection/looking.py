@@ -10,13 +10,15 @@ from server.core.errors import DomainError
 from server.detection.cells import MeasuredCell, read_cells
 from server.detection.doubting import doubts_about
 from server.detection.judging import design_of, fresh_comparisons, is_fixed
-from server.detection.models import Comparison
 from server.detection.scope import has_told, judged_sessions
-from server.lab.models import Boot, Machine, Session, SessionState, Trial, TrialState
+from server.detection.settling import boots_to_next_look, is_settled
+from server.detection.storing import store_comparisons
+from server.lab.boots import QUARANTINED
+from server.lab.models import Boot, Session, SessionState, Trial, TrialState
 from server.lab.trials.costs import spent
 from server.lab.trials.ending import finish_trial
 from server.lab.trials.extending import conclude, more_boots
-from server.stats.evidence import with_data
+from server.stats.cells import Values
 from server.stats.sequential import Progress, next_step
 
 log = structlog.get_logger(__name__)
@@ -24,7 +26,6 @@ log = structlog.get_logger(__name__)
 # Boots without values of a cell are run again. Where a kernel has run so many times its last look and still lacks
 # values, they will not come: the case or the kernel is broken there.
 _PATIENCE = 1.5
-_AT_ONCE = 500
 
 
 def look_at_trial(*, trial_id: int) -> bool:
@@ -37,6 +38,8 @@ def look_at_trial(*, trial_id: int) -> bool:
         trial = Trial.objects.select_for_update(of=("self",), no_key=True).filter(pk=trial_id).first()
         if trial is None:
             raise DomainError("trial-unknown", f"there is no trial {trial_id}")
+        if trial.state == TrialState.CANCELED:
+            _conclude_late(trial)
         if trial.state != TrialState.MEASURING:
             return trial.state in Trial.FINAL
         sessions = _sessions(trial)
@@ -45,6 +48,12 @@ def look_at_trial(*, trial_id: int) -> bool:
             return False
         _finish(trial, sessions)
     return True
+
+
+def _conclude_late(trial: Trial) -> None:
+    """Sessions whose last boot came in before their agent heard that nobody asks any more."""
+    for session in trial.sessions.filter(state=SessionState.DONE, concluded_at=None):
+        conclude(session, cut_short=True)
 
 
 def _sessions(trial: Trial) -> list[Session]:
@@ -70,11 +79,12 @@ def _take_looks(trial: Trial, sessions: Sequence[Session]) -> None:
 
 
 def _keep_what_it_told(session: Session) -> None:
-    """A session that failed after boots enough for its first look is judged by them, unless its machine is in doubt.
+    """A session that failed after boots enough for its first look is judged by them, unless its machine was in doubt.
 
-    That its kernel failed does not follow from what it had measured, so the last look takes what is left of alpha.
+    That its kernel failed does not follow from what it had measured, so the last look takes what is left of alpha. How
+    the machine is by now says nothing: it may be mended while other sessions of the trial go on, or break after this.
     """
-    if session.machine.health == Machine.Health.QUARANTINED:
+    if session.reason.startswith(QUARANTINED):
         return
     counts = session.boots.aggregate(
         base=Count("pk", filter=Q(arm=Boot.Arm.BASE, state=Boot.State.MEASURED)),
@@ -93,31 +103,45 @@ def _look(trial: Trial, session: Session) -> None:
         return
     cells = read_cells([session])
     progress = next_step([cell.values for cell in cells], design_of(session))
-    hopeful = [cells[index] for index in progress.open_cells if not _is_hopeless(cells[index])]
-    if not hopeful:
+    still_open, unsettled = (
+        [cells[index] for index in places if not _is_hopeless(cells[index])]
+        for places in (progress.open_cells, _unsettled(progress))
+    )
+    if not still_open and not unsettled:
         conclude(session, cut_short=False)
-        return
-    if not _budget_left(trial) or not _ask_for_more(session, hopeful, progress):
+    elif not _budget_left(trial) or not _ask_for_more(session, still_open, unsettled):
         conclude(session, cut_short=True)
 
 
+def _unsettled(progress: Progress) -> list[int]:
+    return [index for index, cell in enumerate(progress.cells) if not is_settled(cell)]
+
+
 def _is_hopeless(cell: MeasuredCell) -> bool:
-    """Whether one of its kernels gives no values, or far too few for the boots that it had."""
-    ready, looks = with_data(cell.values), design_of(cell.session).looks
-    return any(
-        (not useful and len(run) >= looks[0]) or (len(run) >= _PATIENCE * looks[-1] and len(useful) < looks[-1])
-        for run, useful in ((cell.values.base, ready.base), (cell.values.patched, ready.patched))
-    )
+    """Whether one of its kernels gives no values, no more, or far too few for the boots that it had.
+
+    A case that a new version of its benchmark brought between two visits has none in the first boots, one that it took
+    away none in the last: neither can be compared over all boots.
+    """
+    looks = design_of(cell.session).looks
+    return any(_gives_too_few(run, looks) for run in (cell.values.base, cell.values.patched))
 
 
-def _ask_for_more(session: Session, hopeful: Sequence[MeasuredCell], progress: Progress) -> bool:
-    reason = f"{len(hopeful)} of {len(progress.cells)} cells need more boots"
-    if len(hopeful) < len(progress.open_cells):
-        # Cells that are given up must not say how many boots come next.
-        progress = next_step([cell.values for cell in hopeful], design_of(session))
-    if progress.base_boots + progress.patched_boots == 0:
+def _gives_too_few(run: Sequence[Values], looks: Sequence[int]) -> bool:
+    useful = [len(values) > 0 for values in run]
+    if len(run) >= looks[0] and not (any(useful[: looks[0]]) and any(useful[-looks[0] :])):
+        return True
+    return len(run) >= _PATIENCE * looks[-1] and sum(useful) < looks[-1]
+
+
+def _ask_for_more(session: Session, still_open: Sequence[MeasuredCell], unsettled: Sequence[MeasuredCell]) -> bool:
+    """Boots until the next look of these cells; those that are given up do not say how many."""
+    base, patched = boots_to_next_look([*still_open, *unsettled])
+    if base + patched == 0:
         return False
-    return more_boots(session, base=progress.base_boots, patched=progress.patched_boots, reason=reason)
+    told = [f"cells that need more boots: {len(still_open)}"] if still_open else []
+    told += [f"changes to be seen again: {len(unsettled)}"] if unsettled else []
+    return more_boots(session, base=base, patched=patched, reason="; ".join(told))
 
 
 def _budget_left(trial: Trial) -> bool:
@@ -127,7 +151,8 @@ def _budget_left(trial: Trial) -> bool:
 def _finish(trial: Trial, sessions: Sequence[Session]) -> None:
     """Judge all cells as one family, and end the trial."""
     judged = [session for session in judged_sessions(sessions)[0] if has_told(session)]
-    rows = Comparison.objects.bulk_create(fresh_comparisons(judged), batch_size=_AT_ONCE)
+    rows = fresh_comparisons(judged)
+    store_comparisons(rows)
     log.info("trial_judged", trace=trial.trace, trial=trial.pk, sessions=len(judged), cells=len(rows))
     if any(has_told(session) for session in sessions):
         finish_trial(trial, TrialState.DONE, f"{len(rows)} cells judged")

@@ -1,10 +1,14 @@
 """What pages, the API and mails show of a finding."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import QuerySet
 
+from server.detection.lifecycle.hearing import heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
+from server.detection.scope import is_same_code
 from server.lab.models import Session
 
 
@@ -64,6 +68,7 @@ class MachineColumn:
     virtual: bool
     state: str
     reason: str
+    same_code: bool
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,11 @@ def sessions_of(finding: Finding) -> QuerySet[Session]:
     return Session.objects.none()
 
 
-def comparison_table(of: QuerySet[Session]) -> ComparisonTable:
-    """All judged cells of these sessions: rows are cases, columns are their machines. Two queries."""
+def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] = ()) -> ComparisonTable:
+    """All judged cells of these sessions: rows are cases, columns are their machines. Two queries.
+
+    With the `checks` of a finding the cells are as it hears them: what one that failed took away is inconclusive.
+    """
     sessions = list(of.select_related("machine__uarch").order_by("machine__uarch__name", "machine__name"))
     comparisons = (
         Comparison.objects.filter(session__in=sessions)
@@ -128,7 +136,7 @@ def comparison_table(of: QuerySet[Session]) -> ComparisonTable:
         .order_by("case__benchmark__name", "case__name", "metric__name", "core_type__name")
     )
     rows: dict[tuple[int, int, str], dict[int, Comparison]] = {}
-    for comparison in comparisons:
+    for comparison in heard(list(comparisons), checks):
         key = (comparison.case_id, comparison.metric_id, comparison.core_type.name)
         rows.setdefault(key, {})[comparison.session_id] = comparison
     return ComparisonTable(
@@ -154,6 +162,7 @@ def _column(session: Session) -> MachineColumn:
         virtual=machine.virtual,
         state=session.state,
         reason=session.reason,
+        same_code=is_same_code(session),
     )
 
 

@@ -21,6 +21,8 @@ MAX_FAILED_BOOTS = 2
 _TOO_MANY_FAIL = 0.25
 # Fewer measured boots of one arm give no spread, so no verdict.
 MIN_MEASURED_BOOTS = 2
+# How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
+QUARANTINED = "machine quarantined: "
 _OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
 
 
@@ -133,7 +135,7 @@ def finish_session(*, session: Session) -> None:
     machine = session.machine
     # A health session goes to quarantined machines on purpose.
     if machine.health == Machine.Health.QUARANTINED and session.purpose != Session.Purpose.HEALTH:
-        end_session(session, SessionState.FAILED, f"machine quarantined: {machine.health_reason}", keep=False)
+        end_session(session, SessionState.FAILED, QUARANTINED + machine.health_reason, keep=False)
         return
     for arm in Boot.Arm:
         boots = session.boots.filter(arm=arm)

@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from server.detection.models import Finding
 from server.lab.models import Machine
 from server.reports.cells import column_names, coverage_lines, coverage_table, moved_details, moved_table
-from server.reports.evidence import Evidence
+from server.reports.evidence import Evidence, MachineFacts
 from server.reports.plaintext import plain, wrap
 
 MOST_LINES = 60
@@ -24,6 +24,7 @@ class Limits:
     """Most lines of each part."""
 
     verdict: int
+    culprit: int
     table: int
     coverage: int
     gaps: int
@@ -32,9 +33,9 @@ class Limits:
 
 # The first that leaves room for the numbers of a few cells is taken.
 _LIMITS = (
-    Limits(verdict=8, table=18, coverage=12, gaps=6, machines=12),
-    Limits(verdict=6, table=11, coverage=6, gaps=4, machines=6),
-    Limits(verdict=5, table=8, coverage=3, gaps=3, machines=4),
+    Limits(verdict=8, culprit=10, table=18, coverage=12, gaps=6, machines=12),
+    Limits(verdict=6, culprit=6, table=11, coverage=6, gaps=4, machines=6),
+    Limits(verdict=5, culprit=3, table=8, coverage=3, gaps=3, machines=4),
 )
 _FEW_DETAILS = 7
 
@@ -84,8 +85,10 @@ def _sections(evidence: Evidence, limits: Limits) -> dict[str, object]:
         "virtual": evidence.virtual,
         "clocks": ", ".join(sorted({_clock(facts.machine) for facts in evidence.machines})),
         "verdict": wrap(_verdict(evidence), most=limits.verdict),
+        "culprit": _culprit(evidence, limits.culprit),
         "unchanged": unchanged,
-        "table": coverage_table(rows, limits.table) if unchanged else moved_table(rows, evidence.moved, limits.table),
+        "judged": bool(rows),
+        "table": _table(evidence, limits.table),
         "coverage": _capped(coverage_lines(rows, column_names(rows)), limits.coverage),
         "gaps": _capped([_item(gap) for gap in evidence.gaps], limits.gaps),
         "run": _run(evidence, limits),
@@ -105,6 +108,25 @@ def _verdict(evidence: Evidence) -> str:
     return f"{_NO_CHANGE} {headline}" if evidence.finding.kind == Finding.Kind.UNCHANGED else headline
 
 
+def _table(evidence: Evidence, most: int) -> list[str]:
+    """Nothing where nothing was booted, because both kernels run the same code."""
+    rows = evidence.comparisons
+    if not rows:
+        return []
+    unchanged = evidence.finding.kind == Finding.Kind.UNCHANGED
+    return coverage_table(rows, most) if unchanged else moved_table(rows, evidence.moved, most)
+
+
+def _culprit(evidence: Evidence, most: int) -> list[str]:
+    """Which patch made it, then what each of them adds; as many lines as there is room for."""
+    bisected = wrap(evidence.culprit, most=min(most, 4)) if evidence.culprit else []
+    walked = [line for sentence in evidence.walk for line in wrap(sentence, first="  ", indent="    ", most=2)]
+    if not walked:
+        return bisected
+    room = most - len(bisected) - 1
+    return [*bisected, *(["What each patch adds:", *_capped(walked, room)] if room > 1 else [])]
+
+
 def _run(evidence: Evidence, limits: Limits) -> list[str]:
     base = evidence.base
     lines = wrap(f"base {base.sha[:12]} ({base.subject}), tree {base.tree.name}", first="  ", indent="    ", most=2)
@@ -114,10 +136,12 @@ def _run(evidence: Evidence, limits: Limits) -> list[str]:
     )
     lines += _capped([_item(text) for text in kernels], 2)
     machines = [
-        _item(f"{facts.machine.name}: {facts.cpu or 'CPU model not told'}, {_clock(facts.machine)}")
+        _item(f"{_named(facts)}: {facts.cpu or 'CPU model not told'}, {_clock(facts.machine)}")
         for facts in evidence.machines
     ]
     lines += _capped(machines, limits.machines)
+    if not evidence.machines:
+        return lines
     cmdlines = {facts.cmdline for facts in evidence.machines}
     if len(cmdlines) > 1:
         return [*lines, "  command lines differ between machines: see the page"]
@@ -127,6 +151,10 @@ def _run(evidence: Evidence, limits: Limits) -> list[str]:
 
 def _item(text: str) -> str:
     return wrap(text, first="  ", most=1)[0]
+
+
+def _named(facts: MachineFacts) -> str:
+    return f"{facts.machine.name} (cut short, more boots might tell more)" if facts.cut_short else facts.machine.name
 
 
 def _clock(machine: Machine) -> str:

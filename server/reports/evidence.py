@@ -4,8 +4,12 @@ from dataclasses import dataclass
 
 from server.builds.models import Build
 from server.core.errors import DomainError
+from server.detection.lifecycle.hearing import heard
 from server.detection.models import Comparison, Finding, Verdict
+from server.detection.scope import is_same_code
 from server.lab.models import Boot, Machine, Session
+from server.lab.trials.planning import SAME_CODE
+from server.reports.culprits import culprit_sentence, walk_sentences
 from server.sources.models import Message, Revision, Series
 
 MOVED = (Verdict.REGRESSED, Verdict.IMPROVED)
@@ -13,15 +17,18 @@ MOVED = (Verdict.REGRESSED, Verdict.IMPROVED)
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """A machine as the booted system saw it in this session."""
+    """A machine as the booted system saw it in this session. `cut_short`: more boots might have told more."""
 
     machine: Machine
     cpu: str
     cmdline: str
+    cut_short: bool
 
 
 @dataclass(frozen=True)
 class Evidence:
+    """`comparisons` are as they are heard after the checks; `culprit` and `walk` say which patch does what."""
+
     finding: Finding
     series: Series
     root: Message | None
@@ -31,6 +38,8 @@ class Evidence:
     machines: tuple[MachineFacts, ...]
     builds: tuple[Build, ...]
     gaps: tuple[str, ...]
+    culprit: str
+    walk: tuple[str, ...]
 
     @property
     def moved(self) -> tuple[Comparison, ...]:
@@ -51,16 +60,11 @@ def gather(finding: Finding) -> Evidence:
             "machine__uarch", "base_build__config", "base_build__toolchain", "patched_build"
         )
     )
-    comparisons = tuple(
-        Comparison.objects.filter(session__in=sessions)
-        .select_related("session__machine__uarch", "case__benchmark", "metric", "core_type")
-        .order_by(
-            "session__machine__uarch__name", "session__machine__name", "case__benchmark__name", "case__name", "id"
-        )
-    )
+    comparisons = _comparisons(finding, sessions)
     _check_complete(finding, sessions, comparisons)
     judged = {row.session_id for row in comparisons}
     used = [session for session in sessions if session.pk in judged]
+    unbooted = [session for session in sessions if is_same_code(session)]
     return Evidence(
         finding=finding,
         series=series,
@@ -69,9 +73,24 @@ def gather(finding: Finding) -> Evidence:
         virtual=is_virtual(finding),
         comparisons=comparisons,
         machines=_machine_facts(used),
-        builds=tuple({session.base_build_id: session.base_build for session in used}.values()),
-        gaps=tuple(_gap(gap) for gap in finding.gaps),
+        builds=tuple({session.base_build_id: session.base_build for session in (*used, *unbooted)}.values()),
+        gaps=(
+            *(_gap(gap) for gap in finding.gaps),
+            *(f"{session.machine.name}: {SAME_CODE}" for session in unbooted),
+        ),
+        culprit=culprit_sentence(finding),
+        walk=walk_sentences(series),
     )
+
+
+def _comparisons(finding: Finding, sessions: list[Session]) -> tuple[Comparison, ...]:
+    """What a failed check takes away from the finding is not claimed by its mail either."""
+    machine, case = "session__machine", "case__benchmark"
+    rows = Comparison.objects.filter(session__in=sessions).select_related(
+        f"{machine}__uarch", case, "metric", "core_type"
+    )
+    ordered = rows.order_by(f"{machine}__uarch__name", f"{machine}__name", f"{case}__name", "case__name", "id")
+    return tuple(heard(list(ordered), finding.checks))
 
 
 def is_virtual(finding: Finding) -> bool:
@@ -92,7 +111,7 @@ def root_message(series: Series) -> Message | None:
 
 
 def _check_complete(finding: Finding, sessions: list[Session], comparisons: tuple[Comparison, ...]) -> None:
-    if not comparisons:
+    if not comparisons and not any(is_same_code(session) for session in sessions):
         raise DomainError("incomplete-report", "there is no comparison to show")
     if finding.kind != Finding.Kind.UNCHANGED and not any(row.verdict in MOVED for row in comparisons):
         raise DomainError("incomplete-report", f"the finding says {finding.kind}, but no cell has moved")
@@ -111,7 +130,7 @@ def _check_complete(finding: Finding, sessions: list[Session], comparisons: tupl
     told = {row.session_id for row in comparisons}
     said = {str(gap.get("machine")) for gap in finding.gaps}
     for session in sessions:
-        left_out = session.machine.virtual and not finding.virtual
+        left_out = (session.machine.virtual and not finding.virtual) or is_same_code(session)
         if session.pk not in told and session.machine.name not in said and not left_out:
             raise DomainError(
                 "incomplete-report", f"{session.machine.name} has no result, and the finding does not say so"
@@ -126,6 +145,7 @@ def _machine_facts(sessions: list[Session]) -> tuple[MachineFacts, ...]:
             machine=session.machine,
             cpu=_text(first.get(session.pk), "model_name"),
             cmdline=_text(first.get(session.pk), "cmdline"),
+            cut_short=session.cut_short,
         )
         for session in sorted(sessions, key=lambda s: (s.machine.uarch.name, s.machine.name))
     )

@@ -15,6 +15,7 @@ from server.detection.models import Finding
 from server.reports.evidence import is_virtual
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.reports.recipients import welcome
+from server.reports.renewing import CHANGED, renew
 from server.reports.smtp import Route, build_mail, route, transmit
 from server.sources.models import Series
 
@@ -49,6 +50,9 @@ def wake_outbox() -> None:
     ).exclude(kind=Finding.Kind.INCONCLUSIVE)
     for finding_id in told.order_by("pk").values_list("pk", flat=True):
         enqueue("reports.compose", finding_id)
+    for told_of in Finding.objects.filter(state=Finding.State.CONFIRMED, report__state=ReportState.SENT):
+        # Its mail left while it was in another state.
+        told_of.advance(Finding.State.REPORTED, "told before it was confirmed again")
     for delivery in Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER):
         # A mail that kills its sender each time must end too.
         _not_sent(delivery, DomainError("sender-lost", "its sender was lost", permanent=False))
@@ -83,6 +87,10 @@ def _claim(delivery_id: int) -> Delivery | None:
         if why := _no_longer_wanted(delivery.report):
             delivery.advance(DeliveryState.FAILED, why)
             return None
+        if delivery.report.finding.state == Finding.State.BISECTING:
+            # Its ends are booted again first: what does not show again must not be told.
+            _wait(delivery, "the revision that made it is being looked for")
+            return None
         if _sent_lately() >= settings.MAIL_HOURLY_CAP:
             _wait(delivery, f"the cap of {settings.MAIL_HOURLY_CAP} mails an hour is reached")
             return None
@@ -96,7 +104,19 @@ def _no_longer_wanted(report: Report) -> str:
     series = report.finding.series
     if series is None or series.state != Series.State.APPLIED:
         return "a newer version has replaced the series"
-    return "" if may_be_told(report.finding) else f"its finding is {Finding.State(report.finding.state).label}"
+    if not may_be_told(report.finding):
+        return f"its finding is {Finding.State(report.finding.state).label}"
+    return _stale(report) if report.finding.state != Finding.State.BISECTING else ""
+
+
+def _stale(report: Report) -> str:
+    """Why its text must not leave as it is. One that nobody had to read is written anew, and may."""
+    try:
+        changed = renew(report)
+    except DomainError as error:
+        return error.message
+    series = report.finding.series
+    return CHANGED if changed and (series is None or series.mailing_list.moderated) else ""
 
 
 def _sent_lately() -> int:

@@ -15,6 +15,7 @@ from server.reports.evidence import gather, is_virtual
 from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
 from server.reports.outbox import may_be_told
 from server.reports.recipients import Envelope, envelope
+from server.reports.renewing import CHANGED, renew
 from server.reports.smtp import route
 from server.sources.models import Series
 
@@ -73,7 +74,15 @@ def _store(finding: Finding, text: Text, where: Envelope, *, moderated: bool) ->
 
 
 def approve_report(*, report_id: int, reason: str = "approved by a person") -> Report:
-    """Release a draft and queue it; a mail that failed is queued again. One that is queued or sent stays as it is."""
+    """Release a draft and queue it; a mail that failed is queued again. One that is queued or sent stays as it is.
+
+    DomainError `conflict` where the finding says something else than the text that was read; the next try finds it new.
+    """
+    # Not in the transaction below, which a refusal takes back.
+    with transaction.atomic():
+        renewed = renew(_locked(report_id))
+    if renewed:
+        raise DomainError("conflict", CHANGED)
     with transaction.atomic():
         report = _locked(report_id)
         if report.state == ReportState.SENT:

@@ -233,7 +233,8 @@ def _not_written(finding: Finding) -> Stage:
     if finding.state in _NOT_YET:
         return Stage("report", "running", _NOT_YET[FindingState(finding.state)], finding.state_since)
     if finding.state != Finding.State.CONFIRMED:
-        return Stage("report", "done", "the finding was withdrawn before it was told", finding.created_at)
+        label = FindingState(finding.state).label
+        return Stage("report", "done", f"not told; the finding is {label}", finding.created_at, finding.state_since)
     return Stage("report", "running", "being written", finding.created_at)
 
 

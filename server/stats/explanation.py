@@ -41,9 +41,21 @@ class Condition:
     @property
     def alike(self) -> tuple[str, ...]:
         """The other facts that could stand in place of those named; another wording of the same fact is none."""
-        return tuple(
-            statement.text for part in self.parts for statement in part if statement.subject != part[0].subject
-        )
+        return tuple(statement.text for statement in self._alike)
+
+    @property
+    def alike_in_words(self) -> str:
+        """Of many only the first, or beside a suspected fact the other suspected ones: models differ in dozens."""
+        named = list(self.alike[:_NAMED])
+        if len(self.alike) > _NAMED and any(part[0].suspected for part in self.parts):
+            named = [one.text for one in self._alike if one.suspected]
+        left = len(self.alike) - len(named)
+        counted = [f"{left} other fact{'s' if left > 1 else ''}"] if left else []
+        return " and ".join([part for part in (", ".join(named), *counted) if part])
+
+    @property
+    def _alike(self) -> list[Statement]:
+        return [statement for part in self.parts for statement in part if statement.subject != part[0].subject]
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ class Explanation:
             )
             return f"{between} separate the machines that {verb} from {others}{self._contradicting}{self._untold}."
         named = self.conditions[0]
-        instead = f" ({_listed('also', named.alike)}: no machine here tells them apart)" if named.alike else ""
+        instead = f" (also {named.alike_in_words}: no machine here tells them apart)" if named.alike else ""
         more = f", or one of {self.found - 1} other explanations as small" if self.found > 1 else ""
         return f"The machines that {verb} show {named.text}{instead}, {others} do not{more}; {self._weight}."
 

@@ -23,10 +23,14 @@ _VERSION = re.compile(r"v?\d{1,9}(\.\d{1,9})+")
 
 @dataclass(frozen=True)
 class Statement:
-    """`subject` is the flag or fact it is about; `text` reads "no fsrm", "llc_bytes >= 32 MiB", "preempt is full"."""
+    """`subject` is the flag or fact it is about; `text` reads "no fsrm", "llc_bytes >= 32 MiB", "preempt is full".
+
+    `suspected`: known to be what such changes come from.
+    """
 
     subject: str
     text: str
+    suspected: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ def statements(machines: Sequence[Facts], *, ignored: Collection[str], suspects:
         for one in told or ():
             holders = sum(1 << place for place, holds in enumerate(one.holders) if holds)
             if 0 < holders < everyone:
-                found[holders].append(Statement(one.subject, one.yes))
-                found[everyone ^ holders].append(Statement(one.subject, one.no))
+                found[holders].append(Statement(one.subject, one.yes, one.subject in suspects))
+                found[everyone ^ holders].append(Statement(one.subject, one.no, one.subject in suspects))
     return Statements(_best_first(found, suspects), tuple(unknown))
 
 

@@ -60,6 +60,22 @@ def test_finding_of_a_branch_tells_its_boundary(client: Client, machine: Machine
     assert read(client, "findings/")["results"][0]["tree"] == branch.tree.name
 
 
+def test_gap_of_a_finding_is_told_as_it_was_recorded(client: Client, machine: Machine) -> None:
+    gap = {"machine": "z3", "uarch": "zen3", "reason": "panic at boot"}
+    series = build_series()
+    build_comparison(build_session(series, machine), "regressed")
+    finding = build_finding(series, gaps=[gap])
+    assert read(client, f"findings/{finding.pk}/")["gaps"] == [gap | {"case": ""}]
+
+
+def test_cell_that_a_failed_check_took_away_is_told_as_it_is_heard(client: Client, machine: Machine) -> None:
+    series = build_series()
+    build_comparison(build_session(series, machine), "regressed")
+    check = {"name": "machine", "outcome": "failed", "text": "the machine is not well", "machine": "z3"}
+    told = read(client, f"findings/{build_finding(series, checks=[check]).pk}/")["comparisons"]
+    assert [(cell["verdict"], cell["reason"]) for cell in told] == [("inconclusive", "the machine is not well")]
+
+
 def test_noise_of_a_machine_is_data(client: Client, machine: Machine) -> None:
     NoiseProfile.objects.create(
         machine=machine, case=build_case(), metric=build_metric(), core_type=machine.core_types.get(),
@@ -96,4 +112,5 @@ def test_timelines_are_listed_without_their_points(client: Client, machine: Mach
     )  # fmt: skip
     told = read(client, "timelines/?machine=z3")["results"][0]
     assert (told["id"], told["uarch"], told["branch"]) == (timeline.pk, "zen3", "master")
+    assert (told["virtual"], told["evidence"]) == (False, True)
     assert read(client, f"timelines/{timeline.pk}/")["points"] == []

@@ -6,7 +6,7 @@ import pytest
 
 from server.dashboard.sparks import HEIGHT, spark
 from server.detection.models import ChangePoint, MeasuredHead, Timeline, TimelinePoint
-from server.lab.models import Trial
+from server.lab.models import Machine, Trial
 from server.sources.models import Branch
 from tests.builders import build_comparison, build_machine, build_revision, build_series, build_session
 from tests.dashboard.conftest import Reader
@@ -48,6 +48,14 @@ def test_branch_lists_its_timelines_with_where_they_changed(reader: Reader, time
     assert "1.090x" in text
     assert "1.250x" in text
     assert "suspect" in text
+
+
+@pytest.mark.usefixtures("virtual_verdicts")
+def test_timelines_of_a_virtual_machine_are_marked(reader: Reader, timeline: Timeline) -> None:
+    Machine.objects.update(virtual=True)
+    mark = "not evidence"
+    assert mark in reader.read(f"/trees/{timeline.branch.tree.name}/branches/master/").lower()
+    assert mark in reader.read(f"/timelines/{timeline.pk}/").lower()
 
 
 def test_branch_without_measurements_says_so(reader: Reader, timeline: Timeline) -> None:

@@ -14,6 +14,7 @@ from pytest_django.live_server_helper import LiveServer
 from server.builds.models import Build
 from server.lab.models import Session
 from server.sources.models import Series
+from tests.found_scenarios import moved_timeline, split_finding
 from tests.lab_scenarios import CONTROLLER, busy_lab
 from tests.scenarios import busy_site, erms_regression
 
@@ -69,6 +70,22 @@ def paths(series: Series) -> dict[str, str]:
     }
 
 
+def found_paths() -> dict[str, str]:
+    """Those of findings and timelines; who wants the pictures gets what else looks different with them."""
+    finding, timeline = split_finding(), moved_timeline()
+    found = {
+        "findings": "/findings/",
+        "finding": f"/findings/{finding.pk}/",
+        "timeline": f"/timelines/{timeline.pk}/",
+    }
+    more = {
+        "series-split": f"/series/{finding.series_id}/",
+        "branch": f"/trees/{timeline.branch.tree.name}/branches/{timeline.branch.name}/",
+        "machine-noise": f"/machines/{timeline.machine.name}/",
+    }
+    return found | more if "TIDEMARK_SCREENSHOTS" in os.environ else found
+
+
 @pytest.mark.real
 @pytest.mark.usefixtures("virtual_verdicts")
 def test_pages_draw_and_fit_in_every_width_and_scheme(
@@ -77,7 +94,7 @@ def test_pages_draw_and_fit_in_every_width_and_scheme(
     settings.DISPATCHER, settings.JENKINS_URL = "jenkins", CONTROLLER
     series = busy_site()
     busy_lab()
-    wanted = paths(series)
+    wanted = paths(series) | found_paths()
     folder = Path(os.environ.get("TIDEMARK_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:

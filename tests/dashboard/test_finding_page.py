@@ -118,7 +118,7 @@ def test_finding_of_a_branch_names_the_boundary_and_the_culprit(reader: Reader, 
     before, after = build_revision(subject="mm: Before"), build_revision(subject="mm: The culprit")
     Finding.objects.update(series=None, branch=branch, before=before, after=after, culprit=after)
     text = reader.read(page_of(finding))
-    assert f"{branch.tree.name}/mm/unstable" in text
+    assert f'href="/trees/{branch.tree.name}/branches/mm/unstable/">{branch.tree.name}/mm/unstable' in text
     assert "mm: The culprit" in text
     assert "last measured without it" in text
 

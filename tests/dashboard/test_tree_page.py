@@ -36,7 +36,7 @@ def test_tree_shows_branches_moves_choices_and_tags(reader: Reader, tree: Tree) 
     text = " ".join(reader.read("/trees/mm/").split())
     for fact in (
         "the new head", "history rewritten", "the old head", "head measured", "merge by a named person:", "v6.19-rc1",
-        'mm-gone <span class="state off">deleted</span>',
+        'mm-gone</a> <span class="state off">deleted</span>',
     ):  # fmt: skip
         assert fact in text
 

@@ -15,10 +15,11 @@ from server.builds.storage import artifact_path
 from server.core.models import Transition
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.lab.models import Boot, Session
+from server.lab.trials.planning import SAME_CODE
 from server.reports.models import Delivery, Report
 from server.results.models import Measurement
 from server.sources.models import Patch, Series
-from tests.builders import build_revision
+from tests.builders import build_boot, build_revision
 from tests.demo.finished import URL, Finished, fetch_by_client, finished_demo
 
 pytestmark = pytest.mark.django_db
@@ -234,3 +235,25 @@ def test_page_that_does_not_answer_is_told(finished: Finished) -> None:
     assert "refused" in found.detail
     (found,) = page_checks(finished.series, finished.outcome, "", lambda _url: (500, "oops"))
     assert "answers 500" in found.detail
+
+
+def test_series_whose_kernels_run_the_same_code_is_finished_without_a_boot(finished: Finished) -> None:
+    finished.outcome = OUTCOMES["null"]
+    copy_image()
+    FindingVerdict.objects.update(comparison=None, verdict="unchanged", mde=None, reason="same code")
+    Finding.objects.update(kind="unchanged", identical=True)
+    Comparison.objects.all().delete()
+    Boot.objects.all().delete()
+    Transition.objects.filter(subject="boot").delete()
+    Session.objects.update(reason=SAME_CODE)
+    assert finished.wrong() == set()
+
+
+def test_session_that_needed_more_boots_is_no_fault(finished: Finished) -> None:
+    session = Session.objects.get(machine__name="vm-haswell")
+    copies = list(session.boots.order_by("position"))
+    for position, boot in enumerate(copies, len(copies)):
+        build_boot(session, position, boot.arm, measured=True)
+    assert "every boot measured" not in finished.wrong()
+    Boot.objects.filter(session=session, position=len(copies)).update(state="failed")
+    assert "every boot measured" in finished.wrong()

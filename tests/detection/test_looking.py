@@ -13,6 +13,7 @@ from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 from server.core.errors import DomainError
 from server.detection.looking import look_at_trial
 from server.detection.models import Comparison
+from server.lab.boots import QUARANTINED
 from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.planning import SAME_CODE
 from server.results.models import Measurement
@@ -46,7 +47,9 @@ def test_decided_cells_end_the_trial_at_the_first_look() -> None:
 
 def test_an_open_cell_gets_boots_up_to_its_next_look_on_its_own_machine_only() -> None:
     h1, z1 = physical("h1", "haswell"), physical("z1", "zen1")
-    trial = measured_trial(build_series(), {h1: {"copy": (2168.0, 2230.0)}, z1: {"copy": STEADY}}, spread=0.01)
+    trial = measured_trial(
+        build_series(), {h1: {"copy": (2168.0, 2230.0)}, z1: {"copy": STEADY}}, spread=0.01, looks=(4, 6)
+    )
     Measurement.objects.filter(boot__session__machine=z1).delete()
     for boot in Boot.objects.filter(session__machine=z1):
         measure(boot, {"copy": STEADY})
@@ -98,7 +101,7 @@ def test_a_fixed_number_of_boots_is_never_extended() -> None:
 
 def test_a_spent_budget_cuts_sessions_short_and_takes_a_last_look() -> None:
     cases = {physical("h1", "haswell"): {"copy": (2168.0, 2300.0)}}
-    trial = measured_trial(None, cases, spread=0.017, purpose="head", budget_seconds=200.0)
+    trial = measured_trial(None, cases, spread=0.017, looks=(4, 6, 8), purpose="head", budget_seconds=200.0)
     # Eight boots of half a minute each were spent.
     assert look_at_trial(trial_id=trial.pk)
     session, row = trial.sessions.get(), Comparison.objects.get()
@@ -165,6 +168,45 @@ def test_a_session_that_failed_with_its_machine_in_quarantine_tells_nothing() ->
     assert look_at_trial(trial_id=trial.pk)
     trial.refresh_from_db()
     assert (trial.state, Comparison.objects.count()) == ("failed", 0)
+
+
+def test_a_machine_that_is_well_again_does_not_bring_back_what_it_measured_before_its_quarantine() -> None:
+    """Another session of the trial may go on for days meanwhile."""
+    trial = measured_trial(
+        None, {physical("h1", "haswell"): {"copy": SLOWER}, physical("z1", "zen1"): {"copy": STEADY}}, purpose="confirm"
+    )
+    trial.sessions.filter(machine__name="h1").update(state="failed", reason=QUARANTINED + "its fan stands still")
+    assert look_at_trial(trial_id=trial.pk)
+    assert [row.session.machine.name for row in Comparison.objects.all()] == ["z1"]
+
+
+def test_a_machine_that_breaks_later_does_not_take_back_what_a_session_of_it_had_measured() -> None:
+    trial = measured_trial(None, {physical("h1", "haswell"): {"copy": SLOWER}}, purpose="confirm")
+    Session.objects.update(state="failed", reason="patched kernel gave no measurement in 2 boots")
+    Machine.objects.update(health=Machine.Health.QUARANTINED)
+    assert look_at_trial(trial_id=trial.pk)
+    assert Comparison.objects.get().verdict == "regressed"
+
+
+def test_cases_that_came_or_went_between_visits_keep_no_session_going() -> None:
+    """A new version of a benchmark was installed: its old case is measured no more, its new one only from there on."""
+    unclear = (2168.0, 2230.0)
+    machine = physical("h1", "haswell")
+    trial = measured_trial(None, {machine: {"old": unclear}}, spread=0.02, looks=(4, 6, 8, 12, 16), purpose="confirm")
+    visits = 0
+    while not look_at_trial(trial_id=trial.pk):
+        visits += 1
+        visit(trial.sessions.get(), {"new": unclear}, spread=0.02)
+    assert (visits, boots_of(trial.sessions.get())) == (2, {"base": 8, "patched": 8})
+
+
+def test_a_session_that_ends_after_its_trial_was_canceled_is_concluded() -> None:
+    trial = measured_trial(None, {physical("h1", "haswell"): {"copy": STEADY}}, purpose="confirm")
+    Trial.objects.update(state="canceled")
+    assert look_at_trial(trial_id=trial.pk)
+    session = trial.sessions.get()
+    assert (session.concluded_at is not None, session.cut_short) == (True, True)
+    assert not Comparison.objects.exists()
 
 
 def test_a_trial_without_a_measured_session_fails_with_the_reasons() -> None:

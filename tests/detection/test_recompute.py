@@ -103,6 +103,7 @@ def test_a_trial_that_was_cut_short_is_recomputed_as_it_was_judged() -> None:
         None,
         {physical("h1", "haswell"): {"copy": (2168.0, 2300.0)}},
         spread=0.017,
+        looks=(4, 6, 8),
         purpose="bisect",
         budget_seconds=1.0,
     )

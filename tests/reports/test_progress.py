@@ -29,6 +29,11 @@ def states(series: Series) -> dict[str, str]:
     return {stage.name: stage.state for stage in series_progress(series).stages}
 
 
+def series_of(finding: Finding) -> Series:
+    assert finding.series is not None
+    return finding.series
+
+
 def judged_series(kind: str = Finding.Kind.REGRESSED) -> Finding:
     series = build_series()
     build_comparison(build_session(series, state=Session.State.DONE), Verdict.REGRESSED)
@@ -171,7 +176,7 @@ def test_virtual_machines_are_judged_where_the_site_says_so(settings: Settings) 
 
 
 def test_inconclusive_finding_ends_the_way_without_a_mail() -> None:
-    progress = series_progress(judged_series(Finding.Kind.INCONCLUSIVE).series)
+    progress = series_progress(series_of(judged_series(Finding.Kind.INCONCLUSIVE)))
     assert progress.state == "done"
     assert progress.stage("report").detail == "nothing inconclusive is mailed"
 
@@ -217,7 +222,7 @@ def test_report_decides_how_the_series_ends(
     settings.MAIL_ENABLED = True
     finding = judged_series()
     step(finding)
-    progress = series_progress(finding.series)
+    progress = series_progress(series_of(finding))
     assert progress.state == state
     assert words in progress.reason
 
@@ -226,12 +231,12 @@ def test_stopped_mail_waits_for_a_person(settings: Settings) -> None:
     settings.MAIL_ENABLED = False
     finding = judged_series()
     queued(finding)
-    assert series_progress(finding.series).reason == "mail is switched off at this site"
-    assert series_progress(finding.series).state == "held"
+    assert series_progress(series_of(finding)).reason == "mail is switched off at this site"
+    assert series_progress(series_of(finding)).state == "held"
 
 
 def test_number_of_queries_does_not_grow_with_the_series(django_assert_max_num_queries: Any) -> None:
-    series = [judged_series().series for _ in range(6)]
+    series = [series_of(judged_series()) for _ in range(6)]
     fresh = list(Series.objects.filter(pk__in=[one.pk for one in series]))
     with django_assert_max_num_queries(12):
         progress = series_progress_many(fresh)

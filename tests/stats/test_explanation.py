@@ -26,7 +26,9 @@ def test_one_explanation_is_told_with_its_equivalents_and_its_chance() -> None:
 
 def test_many_equivalent_facts_are_counted() -> None:
     many = Condition((tuple(Statement(name, name) for name in "vwxyz"),))
-    assert "show v (also w, x, y and 1 more: no" in replace(FOUND, conditions=(many,)).text
+    suspected = Condition((tuple(Statement(name, name, name in "vw") for name in "vwxyz"),))
+    assert "show v (also w and 3 other facts: no" in replace(FOUND, conditions=(suspected,)).text
+    assert "show v (also w, x, y and 1 other fact: no" in replace(FOUND, conditions=(many,)).text
 
 
 def test_two_facts_are_joined_by_their_word() -> None:

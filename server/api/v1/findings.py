@@ -33,7 +33,7 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
     def get(self, _request: Request, pk: int) -> Response:
         findings = with_seen_virtual_findings(Finding.objects.select_related("series", *_NAMES))
         finding = get_object_or_404(findings, pk=pk)
-        rows = comparison_table(sessions_of(finding)).rows
+        rows = comparison_table(sessions_of(finding), finding.checks).rows
         cells = [cell for row in rows for cell in row.cells if cell is not None]
         context = {
             "vector": finding_vector(finding),

@@ -24,6 +24,7 @@ class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
         answer = {
             "machine": machine.name,
             "virtual": machine.virtual,
+            "evidence": not machine.virtual,
             "alarms": alarm_rate(machine),
             "cells": noise_of_machine(machine),
         }

@@ -38,6 +38,7 @@ class FindingRow:
     about: str
     series_id: int | None
     tree: str
+    branch: str
     state_since: datetime
 
 
@@ -99,7 +100,7 @@ def finding_page(finding_id: int) -> FindingPage | None:
     return FindingPage(
         row=_row(finding),
         trace=finding.trace,
-        matrix=verdict_matrix(comparison_table(sessions_of(finding))),
+        matrix=verdict_matrix(comparison_table(sessions_of(finding), finding.checks)),
         revisions=_revisions(finding),
         explanations=finding.explanations,
         counters=finding.counters,
@@ -119,6 +120,7 @@ def _row(finding: Finding) -> FindingRow:
         about=str(finding.series or finding.branch),
         series_id=finding.series_id,
         tree=finding.branch.tree.name if finding.branch is not None else "",
+        branch=finding.branch.name if finding.branch is not None else "",
         state_since=finding.state_since,
     )
 

@@ -20,6 +20,7 @@ from server.dashboard.selectors.versions import label_of
 from server.detection.models import Finding
 from server.detection.selectors import comparison_table
 from server.lab.models import Session
+from server.reports.culprits import culprit_sentence, walk_sentences
 from server.reports.history import series_history
 from server.reports.models import Delivery, Report
 from server.reports.progress import SeriesProgress, series_progress
@@ -97,6 +98,9 @@ class SeriesFacts:
     finding: FindingBrief | None
     gaps: tuple[Gap, ...]
     mail: Mail | None
+    # Which patch made it, and what each of them adds.
+    culprit: str
+    walk: tuple[str, ...]
     matrix: Matrix
     progress: SeriesProgress
     history: History
@@ -150,7 +154,11 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         finding=finding_brief(finding) if finding else None,
         gaps=tuple(_gap(item) for item in finding.gaps) if finding else (),
         mail=_mail(finding) if finding else None,
-        matrix=verdict_matrix(comparison_table(Session.objects.filter(series=series))),
+        culprit=culprit_sentence(finding) if finding else "",
+        walk=walk_sentences(series) if finding else (),
+        matrix=verdict_matrix(
+            comparison_table(Session.objects.filter(series=series), finding.checks if finding else ())
+        ),
         progress=series_progress(series),
         history=history(series_history(series), fold=True),
     )

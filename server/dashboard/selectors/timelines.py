@@ -20,6 +20,7 @@ class BranchPage:
     tree: str
     name: str
     machine: str
+    virtual: bool
     machines: tuple[str, ...]
     findings: tuple[FindingRow, ...]
     timelines: tuple[TimelineView, ...]
@@ -51,6 +52,7 @@ def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchP
         tree=tree,
         name=name,
         machine=shown.name if shown else "",
+        virtual=shown.virtual if shown else False,
         machines=tuple(one.name for one in machines),
         findings=finding_rows(list(found[:_MOST_FINDINGS])),
         timelines=timelines_of(branch, shown) if shown else (),

@@ -15,7 +15,7 @@ from server.detection.lifecycle.checks import Check, Name, Outcome, set_checks
 from server.detection.models import Bisection, BisectionState, Comparison, Finding
 from server.detection.vector import SPLIT
 from server.sources.mirror import record_revisions
-from server.sources.models import Revision, Tree
+from server.sources.models import Revision, SeriesState, Tree
 
 log = structlog.get_logger(__name__)
 
@@ -31,11 +31,14 @@ def begin(finding: Finding, *, actor: str = "") -> bool:
     """Begin to look for the revision that made the finding's change; whether it is BISECTING now.
 
     With one revision only, that is the culprit at once. What cannot be bisected says so in its checks; where the mirror
-    cannot be read, the sweep begins later. Asking twice begins once. The caller holds the finding's row.
+    cannot be read, the sweep begins later. Nobody looks in a series that a newer version has replaced. Asking twice
+    begins once. The caller holds the finding's row.
     """
     if settings.BISECT_HOURS <= 0 or finding.kind not in CHANGED or finding.state not in _BEFORE:
         return False
     if finding.culprit_id is not None or finding.bisections.exists():
+        return False
+    if finding.series is not None and finding.series.state == SeriesState.SUPERSEDED:
         return False
     try:
         with transaction.atomic():
@@ -50,7 +53,8 @@ def begin_forgotten(most: int) -> None:
     waiting = Finding.objects.filter(
         state__in=_BEFORE, kind__in=CHANGED, culprit=None, bisections=None, trial__isnull=False
     ).exclude(checks__contains=[{"name": str(Name.BISECTION)}])
-    recent = waiting.filter(state_since__gt=clock.now() - _LOOK_BACK).order_by("pk")
+    wanted = waiting.exclude(series__state=SeriesState.SUPERSEDED)
+    recent = wanted.filter(state_since__gt=clock.now() - _LOOK_BACK).order_by("pk")
     for finding_id in recent.values_list("pk", flat=True)[:most]:
         with transaction.atomic():
             begin(Finding.objects.select_for_update(of=("self",), no_key=True).get(pk=finding_id))

@@ -9,7 +9,7 @@ from server.detection.bisecting.concluding import cancel_bisection
 from server.detection.bisecting.locking import lock
 from server.detection.models import Bisection, Finding
 
-_WHY_NOT = "there is nothing to look for, or this site does not bisect"
+_WHY_NOT = "there is nothing to look for, a newer version has come, or this site does not bisect"
 
 
 def ask_to_bisect(finding: Finding, actor: str) -> None:

@@ -10,9 +10,9 @@ from server.detection.bisecting.concluding import found, give_up
 from server.detection.bisecting.kernels import Kernels, kernels_of
 from server.detection.bisecting.knowledge import TRIES, Answer, Kind, knowledge_of
 from server.detection.bisecting.revisions import name_of, revision_at
+from server.detection.bisecting.same_code import measured_at, revert_by_code
 from server.detection.bisecting.steps import ask_step, half_effect, known_step
 from server.detection.models import Bisection, BisectionStep
-from server.sources.models import Revision
 from server.sources.reverts import revert_commit
 
 log = structlog.get_logger(__name__)
@@ -29,8 +29,7 @@ def check_culprit(bisection: Bisection) -> bool:
     if last is None or (_is_open(last) and len(steps) < TRIES):
         return _ask_about_culprit(bisection, kernels, first=last is None)
     if last.answer != Answer.BAD:
-        name = name_of(bisection, bisection.high)
-        give_up(bisection, f"{name} is where it appears, but against its parent it does not show it: {last.reason}")
+        give_up(bisection, _not_alone(bisection, last))
         return False
     reverts = list(bisection.steps.filter(kind=Kind.REVERT).order_by("number"))
     if not reverts or (reverts[-1].answer == Answer.UNSURE and len(reverts) < TRIES):
@@ -43,9 +42,29 @@ def _is_open(step: BisectionStep) -> bool:
     return step.answer in {Answer.UNSURE, Answer.SKIPPED}
 
 
+def stop_short(bisection: Bisection, reason: str) -> None:
+    """No more is measured: a culprit that was checked is told, without what is left when it is taken back."""
+    if not bisection.steps.filter(kind=Kind.CULPRIT, answer=Answer.BAD).exists():
+        give_up(bisection, reason)
+        return
+    left = bisection.steps.filter(kind=Kind.REVERT, answer="")
+    if not left.update(answer=Answer.SKIPPED, reason=reason):
+        known_step(bisection, Kind.REVERT, index=None, like=_skipped(reason))
+    found(bisection)
+
+
+def _not_alone(bisection: Bisection, last: BisectionStep) -> str:
+    """Half of the change is crossed there, and it alone does not make half: it grew in steps, or an answer was luck."""
+    name = name_of(bisection, bisection.high)
+    alone = f"against its parent it does not make half of the change: {last.reason}"
+    if last.answer != Answer.GOOD:
+        alone = f"against its parent it cannot be told: {last.reason}"
+    return f"{name} is where half of the change is crossed, but {alone}"
+
+
 def _ask_about_culprit(bisection: Bisection, kernels: Kernels, *, first: bool) -> bool:
     parent, culprit = bisection.high - 1, bisection.high
-    like = _measured(bisection, culprit) if parent == 0 or kernels.same(parent, 0) else None
+    like = measured_at(bisection, culprit) if parent == 0 or kernels.same(parent, 0) else None
     if first and like is not None:
         # Its parent runs the code of the good end, which it was measured against.
         known_step(bisection, Kind.CULPRIT, index=culprit, like=like)
@@ -68,7 +87,7 @@ def _ask_about_revert(bisection: Bisection, kernels: Kernels) -> bool:
     if revert is None:
         known_step(bisection, Kind.REVERT, index=None, like=_skipped("cannot be taken back: later ones build on it"))
         return True
-    if like := _of_same_tree(bisection, kernels, revert):
+    if like := revert_by_code(bisection, knowledge_of(bisection), kernels, revert.tree_sha):
         known_step(bisection, Kind.REVERT, index=None, like=like)
         return True
     good = revision_at(bisection, 0)
@@ -78,24 +97,3 @@ def _ask_about_revert(bisection: Bisection, kernels: Kernels) -> bool:
 
 def _skipped(reason: str) -> BisectionStep:
     return BisectionStep(answer=Answer.SKIPPED, reason=reason)
-
-
-def _of_same_tree(bisection: Bisection, kernels: Kernels, revert: Revision) -> BisectionStep | None:
-    """Without the last of them, what is left is the one before, whose answer is known."""
-    known = knowledge_of(bisection)
-    for answer, indices in ((Answer.GOOD, known.good), (Answer.BAD, known.bad)):
-        for index in sorted(indices):
-            if revert.tree_sha in kernels.names.get(index, frozenset()):
-                step = _measured(bisection, index)
-                reason = f"the same source as {name_of(bisection, index)}"
-                return BisectionStep(answer=answer, reason=reason, ratio=step.ratio if step else None)
-    return None
-
-
-def _measured(bisection: Bisection, index: int) -> BisectionStep | None:
-    """The step that measured this revision against the good end."""
-    kinds = [Kind.MIDDLE, Kind.ENDS]
-    told = bisection.steps.filter(
-        kind__in=kinds, index=index, ratio__isnull=False, answer__in=[Answer.GOOD, Answer.BAD]
-    )
-    return told.order_by("number").last()

@@ -25,10 +25,12 @@ def tell_range(bisection: Bisection, why: str) -> None:
 
 
 def give_up(bisection: Bisection, reason: str) -> None:
-    """GAVE_UP, with what is known all the same."""
+    """GAVE_UP, with what is known all the same: where it lies, as far as the search came."""
     count = bisection.high - bisection.low
     known = ""
-    if count < len(bisection.revisions) - 1:
+    if count == 1 and not bisection.steps.filter(kind=BisectionStep.Kind.CULPRIT).exclude(answer="").exists():
+        known = f"; the first with the change is {described(bisection, bisection.high)}"
+    elif 1 < count < len(bisection.revisions) - 1:
         known = f"; it is one of the {count} from {described(bisection, bisection.low + 1)} to "
         known += name_of(bisection, bisection.high)
     if bisection.advance(BisectionState.GAVE_UP, f"{reason}{known}", culprit=None):

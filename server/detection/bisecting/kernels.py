@@ -36,12 +36,17 @@ def kernels_of(bisection: Bisection) -> Kernels:
         if sha not in trees:
             continue
         build = builds.get(trees[sha])
-        names[index] = frozenset({trees[sha], build.kernel_hash} if build and build.kernel_hash else {trees[sha]})
+        names[index] = names_of(build, trees[sha])
         if build and build.state in _MADE:
             made.add(index)
         if build and does_not_build(build):
             broken[index] = build.reason
     return Kernels(names, frozenset(made), broken)
+
+
+def names_of(build: Build | None, tree_sha: str) -> frozenset[str]:
+    """What tells the code of a tree: the tree itself and, once it is built, its kernel."""
+    return frozenset({tree_sha, build.kernel_hash} if build and build.kernel_hash else {tree_sha})
 
 
 def builds_for(bisection: Bisection, tree_shas: set[str]) -> dict[str, Build]:

@@ -1,11 +1,11 @@
 """What the trial of a step says about the revision that it measured."""
 
-import math
 from dataclasses import dataclass
 
 from server.detection.bisecting.kernels import builds_for, does_not_build
 from server.detection.models import Bisection, BisectionStep, Comparison, Verdict
-from server.lab.models import Boot, BootState, Session, SessionState, Trial
+from server.detection.scope import has_told
+from server.lab.models import Boot, BootState, Session, Trial
 
 Answer = BisectionStep.Answer
 
@@ -26,7 +26,7 @@ def read_trial(bisection: Bisection, trial: Trial) -> Reading:
     without a ratio.
     """
     session = trial.sessions.filter(machine=bisection.machine).select_related("base_build", "patched_build").first()
-    if session is None or session.state != SessionState.DONE:
+    if session is None or not has_told(session):
         return _not_measured(bisection, trial, session)
     if _same_code(session):
         return Reading(Answer.GOOD, 1.0, "the same code as what it was measured against")
@@ -46,7 +46,7 @@ def _read(row: Comparison, effect: float) -> Reading:
         return Reading(Answer.GOOD, ratio, f"at {ratio:.3f}x it is unchanged")
     if row.verdict == Verdict.INCONCLUSIVE:
         return Reading(Answer.UNSURE, ratio, f"at {ratio:.3f}x it cannot be told: {row.reason}")
-    if (math.log(ratio) > 0) == (effect > 0):
+    if (ratio > 1) == (effect > 0):
         return Reading(Answer.BAD, ratio, f"at {ratio:.3f}x it has the change")
     # Not half way to the bad end, which is all that is asked: between here and there it must be crossed.
     return Reading(Answer.GOOD, ratio, f"at {ratio:.3f}x it changed the other way")

@@ -9,6 +9,9 @@ from server.detection.bisecting.same_code import known_by_code
 from server.detection.bisecting.steps import ask_step, half_effect, known_step
 from server.detection.models import Bisection, BisectionState, BisectionStep
 
+# Kernels that do not build cost no machine time, which the budget counts; hundreds in a row would go on for weeks.
+_MOST_LEFT_OUT = 32
+
 
 def search(bisection: Bisection) -> bool:
     """One step towards CHECKING; whether there is more to do now."""
@@ -24,6 +27,9 @@ def search(bisection: Bisection) -> bool:
     index = choose(known.low, known.high, known.candidates, made=kernels.made)
     if index is None:
         tell_range(bisection, "the revisions between cannot be told")
+        return False
+    if len(known.left_out) >= _MOST_LEFT_OUT:
+        tell_range(bisection, f"{len(known.left_out)} revisions were tried between that cannot be told")
         return False
     if step := _answered_without_measuring(bisection, known, kernels, index):
         known_step(bisection, Kind.MIDDLE, index=step.index, like=step)

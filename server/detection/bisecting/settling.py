@@ -10,6 +10,8 @@ from server.detection.bisecting.beginning import CHANGED
 from server.detection.bisecting.knowledge import Answer, Kind, not_seen_again
 from server.detection.bisecting.words import together
 from server.detection.explaining import explain_finding
+from server.detection.heads.joining import join_same_change
+from server.detection.heads.releasing import release_others
 from server.detection.lifecycle.checks import Check, Name, Outcome, set_checks
 from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.models import Bisection, BisectionState, Finding
@@ -37,10 +39,14 @@ def settle(finding_id: int) -> None:
         if any(bisection.state not in Bisection.FINAL for bisection in bisections):
             return
         set_checks(finding, [Name.BISECTION], [_check(bisection) for bisection in bisections])
+        # What was read before had no culprit to look for: commits that mend it may be among it.
+        set_checks(finding, [Name.FIX_SEARCH], [])
         if not _stands(finding, [bisection for bisection in bisections if not_seen_again(bisection)]):
             invalidate(finding, actor="", why=Why.NOISE, reason=together(bisections))
             return
         finding.advance(_state_before(finding), together(bisections), culprit=_culprit(bisections))
+        if not join_same_change(finding):
+            release_others(finding)
         enqueue("reports.sweep")
 
 

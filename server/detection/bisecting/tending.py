@@ -30,7 +30,8 @@ def tend() -> None:
     answered = BisectionStep.objects.filter(answer="", trial__answered_at__isnull=False)
     for bisection_id, step_id in answered.values_list("bisection_id", "pk")[:_MOST]:
         answer_step(bisection_id, step_id)
-    planned = BisectionStep.objects.filter(answer="", kind=BisectionStep.Kind.MIDDLE, trial__state=TrialState.MEASURING)
+    kinds = [BisectionStep.Kind.MIDDLE, BisectionStep.Kind.REVERT]
+    planned = BisectionStep.objects.filter(answer="", kind__in=kinds, trial__state=TrialState.MEASURING)
     for bisection_id, step_id in planned.values_list("bisection_id", "pk")[:_MOST]:
         answer_from_code(bisection_id, step_id)
     # Steps that are waited for; those that nobody waits for any longer end their bisection.

@@ -81,6 +81,8 @@ def trials_of_walk(series: Series) -> list[Trial]:
 def _prefixes(series: Series) -> list[Revision]:
     patches = list(series.patches.select_related("revision").order_by("index"))
     made = [patch.revision for patch in patches if patch.revision is not None]
+    if series.state == Series.State.SUPERSEDED:
+        raise DomainError("no-walk", f"a newer version has replaced series {series.pk}: machines measure it no more")
     if series.base is None or len(made) != len(patches):
         raise DomainError("no-walk", f"series {series.pk} is not applied")
     if len(made) < _FEWEST:

@@ -41,11 +41,12 @@ class WalkRow:
 
 @dataclass(frozen=True)
 class Walk:
-    """`closing` compares what the patches add up to with what the whole series was measured to do."""
+    """`closing` compares what the patches add up to with what the whole series was measured to do, once it is `done`."""
 
     rows: tuple[WalkRow, ...]
     closing: tuple[str, ...]
     state: str
+    done: bool
 
 
 def walk_of(series: Series) -> Walk | None:
@@ -60,7 +61,7 @@ def walk_of(series: Series) -> Walk | None:
     over = [trial for trial in trials if trial.state in Trial.FINAL]
     done = len(over) == len(trials)
     state = f"all {len(trials)} patches measured" if done else f"{len(over)} of {len(trials)} patches measured"
-    return Walk(rows, closing_sentences(series, chain.so_far) if done else (), state)
+    return Walk(rows, closing_sentences(series, chain.so_far) if done else (), state, done)
 
 
 def _comparisons(trials: Sequence[Trial]) -> dict[int, dict[Key, Comparison]]:

@@ -3,7 +3,10 @@
 from server.core.tasks import enqueue
 from server.detection.following import follow_up
 from server.detection.heads.observing import observe_due
+from server.detection.heads.publishing import POINT_PARTS
+from server.detection.heads.releasing import ask_otherwise
 from server.detection.models import ChangePoint, Comparison, Finding, Timeline, Verdict
+from server.detection.noise.questions import ask_about_disagreements
 from server.detection.results import Result, result_of, write_result
 from server.lab.models import Trial
 
@@ -33,7 +36,7 @@ def _answer_confirmation(trial: Trial) -> None:
     if finding is None or finding.state != Finding.State.CANDIDATE or finding.verdicts.exists():
         return
     result = result_of(trial)
-    points = list(finding.change_points.filter(state__in=_OPEN).select_related("timeline__machine", "timeline__metric"))
+    points = list(finding.change_points.filter(state__in=_OPEN).select_related(*POINT_PARTS))
     if result is not None and result.identical:
         _refuse(finding, points, "the kernels before and after run the same code", refuted=True)
         return
@@ -47,7 +50,11 @@ def _answer_confirmation(trial: Trial) -> None:
         _refuse(finding, points, "later points took the suspicion back", refuted=False)
         return
     if not _seen_again(result, points):
-        _refuse(finding, points, _not_seen(result), refuted=True)
+        # Machines of one microarchitecture may disagree about the very cell: that is a question about them.
+        ask_about_disagreements(finding)
+        looked_at = _asked_for(trial, points)
+        _refuse(finding, looked_at, _not_seen(result), refuted=True)
+        ask_otherwise(finding, [point for point in points if point not in looked_at])
         return
     ChangePoint.objects.filter(pk__in=[point.pk for point in points]).update(state=ChangePoint.State.SETTLED)
     follow_up(finding)
@@ -65,6 +72,21 @@ def _seen_again(result: Result, points: list[ChangePoint]) -> bool:
         for row in result.comparisons
         if row.verdict in _CHANGES and row.ratio is not None and row.session.machine.uarch_id in moved
     )
+
+
+def _asked_for(trial: Trial, points: list[ChangePoint]) -> list[ChangePoint]:
+    """The points whose case and machine the trial was to measure: others joined the finding after it was asked for.
+
+    What it was to measure and could not is not asked again, or a machine that is away would be waited for for ever.
+    """
+    machines = set(trial.machines.values_list("pk", flat=True))
+    entries = tuple(trial.benchmarks)
+    return [
+        point
+        for point in points
+        if point.timeline.machine_id in machines
+        and f"{point.timeline.case.benchmark.name}/{point.timeline.case.name}".startswith(entries)
+    ]
 
 
 def _cell(of: Timeline | Comparison) -> tuple[int, int]:

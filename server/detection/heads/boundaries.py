@@ -66,6 +66,19 @@ def span_of(finding: Finding) -> Span | None:
     return Span(places[finding.before_id], places[finding.after_id])
 
 
+def claimed_span(finding: Finding) -> Span | None:
+    """As `span_of`; where bisection has found the culprit, the change is there and nowhere else between the heads."""
+    span = span_of(finding)
+    if span is None or finding.culprit is None or finding.before is None:
+        return span
+    searches = finding.bisections.filter(culprit=finding.culprit)
+    revisions = searches.values_list("revisions", flat=True).first() or []
+    if finding.culprit.sha not in revisions or revisions[0] != finding.before.sha:
+        return span
+    place = span.before + revisions.index(finding.culprit.sha)
+    return Span(place - 1, place) if place <= span.after else span
+
+
 @dataclass(frozen=True, eq=False)
 class _Evidence:
     """The last points of a timeline around a step; for each, how much more it speaks for the new level."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from django.db.models import Max, Min
 
 from server.core.states import new_trace
-from server.detection.heads.boundaries import Span, likely_span, nearby, span_of
+from server.detection.heads.boundaries import Span, claimed_span, likely_span, nearby, span_of
 from server.detection.heads.confirming import want_confirmation
 from server.detection.heads.withdrawing import drop_empty
 from server.detection.heads.wording import suspected_headline, suspected_kind
@@ -52,8 +52,8 @@ def take_up_news(head: MeasuredHead, suspects: Sequence[ChangePoint]) -> None:
 def _read(head: MeasuredHead) -> _Branch:
     measured = MeasuredHead.objects.filter(fleet__heads=head.pk).order_by("-place")[:_AROUND]
     places = tuple(sorted(measured.values_list("place", flat=True)))
-    findings = Finding.objects.filter(branch=head.branch, state__in=_CLAIMS).order_by("pk")
-    claims = [(finding, span) for finding in findings if (span := span_of(finding))]
+    findings = Finding.objects.filter(branch=head.branch, state__in=_CLAIMS).select_related("before", "culprit")
+    claims = [(finding, span) for finding in findings.order_by("pk") if (span := claimed_span(finding))]
     return _Branch(head, places, claims)
 
 

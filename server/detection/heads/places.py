@@ -24,8 +24,10 @@ def place_on(branch: Branch, revision: Revision) -> int | None:
         return newest.place + 1
     place = newest.place - behind
     # Between two heads that share no line there is room by number, but no sense.
-    before = heads.filter(place__lte=place).first()
-    if place < 0 or (before and not first_parents_between(before.revision.sha, revision.sha)):
+    before, after = heads.filter(place__lte=place).first(), heads.filter(place__gte=place).last()
+    if place < 0 or (before and first_parents_between(before.revision.sha, revision.sha) != place - before.place):
+        return None
+    if after and first_parents_between(revision.sha, after.revision.sha) != after.place - place:
         return None
     return place
 

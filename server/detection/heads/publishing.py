@@ -14,6 +14,8 @@ from server.stats.watch_state import State
 
 _OPEN = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
 _MOST_NAMED = 3
+# What is told of a change point, and what a confirmation asks for, names these.
+POINT_PARTS = ("timeline__machine__uarch", "timeline__case__benchmark", "timeline__metric")
 
 
 def publish(head: MeasuredHead, fleet: Fleet, looked: Looked) -> list[ChangePoint]:
@@ -28,9 +30,7 @@ def publish(head: MeasuredHead, fleet: Fleet, looked: Looked) -> list[ChangePoin
     for event in looked.events:
         _ask_about(head, fleet, event)
     mine = ChangePoint.objects.filter(pk__in=[point.pk for point in made], state__in=_OPEN)
-    return list(
-        mine.select_related("timeline__machine__uarch", "timeline__case__benchmark", "timeline__metric").order_by("pk")
-    )
+    return list(mine.select_related(*POINT_PARTS).order_by("pk"))
 
 
 def _suspect(fleet: Fleet, told: Told) -> tuple[ChangePoint, bool]:

@@ -1,10 +1,12 @@
 """The sweep over trees: takes what is wanted, and finds what a lost message left."""
 
 import structlog
-from django.db import transaction
+from django.core.exceptions import ObjectDoesNotExist
+from django.db import IntegrityError, transaction
 
 from server.core.errors import DomainError
 from server.detection.heads.answering import answer
+from server.detection.heads.joining import join_same_changes
 from server.detection.heads.observing import observe_due, waiting_branches
 from server.detection.heads.wanting import take_wanted
 from server.detection.heads.withdrawing import drop_empty
@@ -27,12 +29,12 @@ def tend() -> int:
     for branch, reference in waiting_branches():
         try:
             done += observe_due(branch, reference, most=_MOST)
-        except (DomainError, ValueError, KeyError):
+        except (DomainError, ValueError, KeyError, ObjectDoesNotExist, IntegrityError):
             log.exception("branch_not_observed", branch=branch)
     candidates = Finding.objects.filter(state=Finding.State.CANDIDATE, branch__isnull=False)
     for branch_row in Branch.objects.filter(pk__in=candidates.values("branch")):
         done += drop_empty(branch_row)
-    return done + _answer_again()
+    return done + join_same_changes() + _answer_again()
 
 
 def _answer_again() -> int:

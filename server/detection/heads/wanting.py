@@ -1,5 +1,7 @@
 """Wanted revisions become trials: each head against the pinned reference, in the same sessions."""
 
+from datetime import timedelta
+
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -13,12 +15,15 @@ from server.detection.models import MeasuredHead
 from server.lab.models import Machine, Trial
 from server.lab.trials.asking import Ask, want_trial
 from server.sources.measuring import benchmarks_for
+from server.sources.mirror import mirror
 from server.sources.models import Revision, Tree, WantedRevision
 
 log = structlog.get_logger(__name__)
 
 # At once: a branch that was away for a week brings many, and other sweeps wait for this one.
 _MOST = 20
+# What is missing for so long does not come back by itself.
+_LOST = timedelta(days=2)
 
 
 def take_wanted() -> int:
@@ -35,13 +40,14 @@ def take_wanted() -> int:
     for tree in trees:
         rows = waiting.filter(tree=tree).select_related("revision", "tree").order_by("pk")[: _MOST - taken]
         for wanted in rows:
-            reference = pinned_reference(tree, wanted.revision)
-            if reference is None:
-                break
             try:
+                reference = pinned_reference(tree, wanted.revision)
+                if reference is None:
+                    break
                 taken += _take(wanted, reference)
             except DomainError as error:
                 log.warning("head_not_placed", tree=tree.name, sha=wanted.revision.sha, reason=error.message)
+                _give_up_if_lost(wanted, error)
                 break
     return taken
 
@@ -53,6 +59,17 @@ def _nobody_measures() -> str:
     if not settings.VIRTUAL_VERDICTS and not Machine.objects.filter(virtual=False).exists():
         return "not measured: there is no physical machine"
     return ""
+
+
+def _give_up_if_lost(wanted: WantedRevision, error: DomainError) -> None:
+    """A commit that the mirror has not had for so long, as one that was made anew, or one that can never be asked for.
+
+    Others wait behind it.
+    """
+    lost = error.permanent or mirror().resolve(wanted.revision.sha) is None
+    if lost and wanted.created_at < clock.now() - _LOST:
+        waiting = WantedRevision.objects.filter(pk=wanted.pk, taken_at=None)
+        waiting.update(taken_at=clock.now(), outcome=f"not measured: {error.message}")
 
 
 @transaction.atomic

@@ -1,5 +1,6 @@
 """Candidates whose timelines took their suspicion back end without a claim."""
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from server.detection.models import ChangePoint, Finding
@@ -23,8 +24,8 @@ def drop_empty(branch: Branch) -> int:
             continue
         machine = finding.change_points.filter(state=ChangePoint.State.MACHINE).exists()
         reason = "it was an event of a machine" if machine else "later points took the suspicion back"
-        if finding.advance(Finding.State.INVALID, reason):
-            dropped += 1
-            if finding.trial is not None:
-                cancel_trial(finding.trial, reason)
+        with transaction.atomic():
+            # The trial before its finding, as whoever answers a trial holds them; one that is over speaks for itself.
+            if finding.trial is None or cancel_trial(finding.trial, reason):
+                dropped += finding.advance(Finding.State.INVALID, reason)
     return dropped

@@ -2,6 +2,8 @@
 
 from server.core.tasks import enqueue
 from server.detection.bisecting.beginning import begin
+from server.detection.heads.joining import join_same_change
+from server.detection.heads.releasing import release_others
 from server.detection.lifecycle.superseding import link_to_previous, supersede_older
 from server.detection.models import Finding
 from server.sources.models import SeriesState
@@ -19,5 +21,7 @@ def confirm(finding: Finding, reason: str, *, actor: str = "") -> bool:
     supersede_older(finding)
     if finding.series is None or finding.series.state != SeriesState.SUPERSEDED:
         begin(finding)
+        if not join_same_change(finding):
+            release_others(finding)
     enqueue("reports.sweep")
     return True

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from server.detection.lifecycle.checks import Check, Name, Outcome, add_check
 from server.detection.lifecycle.fixing import regressed_comparisons
@@ -20,10 +21,14 @@ def answer_fix(finding: Finding, trial: Trial) -> None:
     Runs in the transaction of the caller, who holds the finding.
     """
     revision = trial.patched
-    left = _not_mended(finding, trial)
-    if left:
-        text = f"{revision.sha[:_SHORT]} does not mend this: {shorten(left)}"
+    doubts = _doubts(finding, trial)
+    if still := [doubt.text for doubt in doubts if doubt.still_regressed]:
+        text = f"{revision.sha[:_SHORT]} does not mend this: {shorten(still)}"
         add_check(finding, Check(Name.FIX, Outcome.FAILED, text, revision=revision.sha))
+        return
+    if doubts:
+        text = f"whether {revision.sha[:_SHORT]} mends this is not known: {shorten([doubt.text for doubt in doubts])}"
+        add_check(finding, Check(Name.FIX, Outcome.NOT_CHECKED, text, revision=revision.sha))
         return
     text = f"{revision.sha[:_SHORT]} mends this: measured unchanged against {trial.base.sha[:_SHORT]}"
     add_check(finding, Check(Name.FIX, Outcome.PASSED, text, revision=revision.sha))
@@ -31,18 +36,26 @@ def answer_fix(finding: Finding, trial: Trial) -> None:
         finding.advance(Finding.State.FIXED, f"mended by {revision}", fix=revision)
 
 
-def _not_mended(finding: Finding, trial: Trial) -> list[str]:
+@dataclass(frozen=True)
+class _Doubt:
+    """What is against a regression's being mended on one microarchitecture."""
+
+    text: str
+    still_regressed: bool = False
+
+
+def _doubts(finding: Finding, trial: Trial) -> list[_Doubt]:
     """For each regressed microarchitecture, what is against its being mended."""
     if trial.state != TrialState.DONE:
-        return [f"not measured: {trial.reason or TrialState(trial.state).label}"]
+        return [_Doubt(f"not measured: {trial.reason or TrialState(trial.state).label}")]
     by_uarch: dict[str, list[Comparison]] = defaultdict(list)
     for row in regressed_comparisons(finding):
         by_uarch[row.session.machine.uarch.name].append(row)
     if not by_uarch:
-        return ["nothing that regressed is known any more"]
+        return [_Doubt("nothing that regressed is known any more")]
     again = _measured(trial)
     same = {session.machine_id for session in trial.sessions.select_related("machine") if is_same_code(session)}
-    return [text for uarch in sorted(by_uarch) if (text := _doubt(uarch, by_uarch[uarch], again, same))]
+    return [doubt for uarch in sorted(by_uarch) if (doubt := _doubt(uarch, by_uarch[uarch], again, same))]
 
 
 def _measured(trial: Trial) -> dict[tuple[int, int, int, int], Comparison]:
@@ -56,15 +69,16 @@ def _cell(row: Comparison) -> tuple[int, int, int, int]:
 
 def _doubt(
     uarch: str, regressed: Sequence[Comparison], again: dict[tuple[int, int, int, int], Comparison], same: set[int]
-) -> str:
+) -> _Doubt | None:
     """No cell may be regressed again, and the one that moved most must be seen to be mended."""
     said = [(row, again.get(_cell(row))) for row in regressed if row.session.machine_id not in same]
     still = [row for row, other in said if other is not None and other.verdict == Verdict.REGRESSED]
     if still:
-        return f"on {uarch} still regressed: {shorten([f'{row.metric.name} of {row.case.name}' for row in still])}"
+        names = shorten([f"{row.metric.name} of {row.case.name}" for row in still])
+        return _Doubt(f"on {uarch} still regressed: {names}", still_regressed=True)
     if not said:
-        return ""
+        return None
     most, other = max(said, key=lambda pair: abs((pair[0].ratio or 1.0) - 1.0))
     if other is None or other.verdict not in _MENDED:
-        return f"on {uarch} {most.metric.name} of {most.case.name} could not be told"
-    return ""
+        return _Doubt(f"on {uarch} {most.metric.name} of {most.case.name} could not be told")
+    return None

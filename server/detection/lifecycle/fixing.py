@@ -38,7 +38,7 @@ def mendable() -> list[Finding]:
         Q(branch__deleted_at=None), state__in=_OPEN, kind__in=_REGRESSIONS, branch__head__isnull=False
     )
     found = rows.select_related("branch__tree", "branch__head", "before", "after", "culprit", "trial").order_by("pk")
-    return [finding for finding in found if _looked_up_to(finding) != _head(finding)]
+    return [finding for finding in found if _may_try(finding) and _has_news(finding)]
 
 
 def look_for_mending(finding: Finding) -> Trial | None:
@@ -47,16 +47,33 @@ def look_for_mending(finding: Finding) -> Trial | None:
     Runs in the transaction of the caller, who holds the finding. GitError, temporary, where the mirror cannot be read.
     """
     head = _head(finding)
-    tried = checks_named(finding, Name.FIX)
-    known = {row.get("revision") for row in tried}
-    if any(row.get("outcome") == Outcome.PENDING for row in tried) or len(tried) >= _MOST_TRIES:
+    known = _tried(finding)
+    if not _may_try(finding):
         return None
     candidate = next((one for one in _candidates(finding, head) if one.revision.sha not in known), None)
-    if candidate is not None:
-        return _measure(finding, candidate)
+    if candidate is not None and (trial := _measure(finding, candidate)):
+        return trial
     text = f"nothing up to {head[:_SHORT]} says that it mends this"
     set_checks(finding, [Name.FIX_SEARCH], [Check(Name.FIX_SEARCH, Outcome.NOT_CHECKED, text, revision=head)])
     return None
+
+
+def _has_news(finding: Finding) -> bool:
+    """A head that was not read, or a timeline that went back, which shows when the head is measured: later."""
+    if _looked_up_to(finding) != _head(finding):
+        return True
+    known = _tried(finding)
+    return any(point.revision.sha not in known for point in change_points_after(finding))
+
+
+def _tried(finding: Finding) -> set[str]:
+    return {str(row.get("revision", "")) for row in checks_named(finding, Name.FIX)}
+
+
+def _may_try(finding: Finding) -> bool:
+    """One candidate at a time, and a few in all."""
+    tried = checks_named(finding, Name.FIX)
+    return len(tried) < _MOST_TRIES and not any(row.get("outcome") == Outcome.PENDING for row in tried)
 
 
 def _candidates(finding: Finding, head: str) -> Iterator[Candidate]:

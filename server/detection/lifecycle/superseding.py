@@ -11,6 +11,8 @@ from server.sources.models import Series, SeriesState
 # What was told to people, or decided by them, stays until there is a newer word to put in its place.
 _STANDING = (Finding.State.REPORTED, Finding.State.ACCEPTED, Finding.State.FIXED)
 _OPEN = (Finding.State.CANDIDATE, Finding.State.CONFIRMED, Finding.State.BISECTING)
+# One that is being bisected may have been told before: its search ends first, and shows where it was.
+_UNTOLD = (Finding.State.CANDIDATE, Finding.State.CONFIRMED)
 # Versions of one series; a longer chain is a loop or a joke.
 _MOST_VERSIONS = 100
 
@@ -36,7 +38,7 @@ def supersede_older(finding: Finding) -> int:
 
 def supersede_of_series() -> int:
     """For the sweep: findings of series that a newer version replaced, before anybody was told; returns how many."""
-    rows = Finding.objects.filter(state__in=_OPEN, series__state=SeriesState.SUPERSEDED).select_related("series")
+    rows = Finding.objects.filter(state__in=_UNTOLD, series__state=SeriesState.SUPERSEDED).select_related("series")
     return sum(_supersede(finding, finding.series.reason if finding.series else "") for finding in rows)
 
 

@@ -1,4 +1,4 @@
-"""Performance drift: a machine whose A/A changes exceed its own history gets no more work until somebody looked."""
+"""Performance drift: a machine whose A/A changes exceed its own history is quarantined, and asked about."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

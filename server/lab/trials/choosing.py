@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from django.conf import settings
 from django.db.models import QuerySet
 
 from server.builds.models import KernelConfig
@@ -41,7 +42,7 @@ def choose_places(trial: Trial) -> Choice:
     A trial that names machines waits a while for all of them, and longer for any; then it does with those there are.
     """
     named = list(trial.machines.order_by("name").select_related("config", "toolchain", "uarch"))
-    machines = named or list(machines_for(trial.base.tree))
+    machines = named or _interested(trial)
     if trial.layout:
         machines = [machine for machine in machines if _config(machine, layout=True) is not None]
         if not machines:
@@ -62,6 +63,15 @@ def machines_for(tree: Tree) -> QuerySet[Machine]:
     return (wanted if wanted.exists() else enabled).filter(health=Health.GOOD)
 
 
+def _interested(trial: Trial) -> list[Machine]:
+    """Those of the trial's tree. Heads make no points on virtual machines where there are physical ones."""
+    machines = list(machines_for(trial.base.tree))
+    if trial.purpose != Trial.Purpose.HEAD:
+        return machines
+    physical = [machine for machine in machines if not machine.virtual]
+    return physical or (machines if settings.VIRTUAL_VERDICTS else [])
+
+
 def is_hopeless(trial: Trial) -> bool:
     """Whether what the trial waits for has not come for so long that it is given up.
 
@@ -78,9 +88,19 @@ def _nowhere(trial: Trial, machines: list[Machine]) -> Choice:
     why = _absent(machines) if machines else "no machine that its tree is interested in is in service"
     if trial.purpose == Trial.Purpose.NOISE:
         return Choice(trouble=f"no longer idle and well: {why}")
-    if is_hopeless(trial):
-        return Choice(trouble=f"waited {PATIENCE_FOR_ANY.days} days in vain: {why}")
+    if is_hopeless(trial) and not _left_lately(trial, machines):
+        return Choice(trouble=f"waited {_waited(trial).days} days in vain: {why}")
     return Choice(waits_for=why)
+
+
+def _left_lately(trial: Trial, machines: list[Machine]) -> bool:
+    """Whether one of them was there until a moment ago: the trial waited for its kernels then, not for the machine.
+
+    Twice as long is enough in any case, or one that goes and comes would be waited for without end.
+    """
+    since = clock.now() - PATIENCE_FOR_ALL
+    left = any(machine.enabled and machine.health_since > since for machine in machines)
+    return left and _waited(trial) < 2 * PATIENCE_FOR_ANY
 
 
 def _absent(machines: list[Machine]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.detection.models import Bisection, BisectionStep, Finding
-from server.lab.models import Trial
+from server.lab.models import Boot, Session, Trial
 from tests.detection.bisecting.world import World, judged, make_world, zen3
 
 pytestmark = pytest.mark.django_db
@@ -98,8 +98,9 @@ def test_the_same_code_is_answered_without_boots(tmp_path: Path) -> None:
     # They were asked for, and then their kernels came out as known ones.
     assert bisection.steps.get(index=4).reason == "the same code as patch 3 of 6"
     assert bisection.steps.get(kind=Kind.MIDDLE, index=5).reason == "the same code as patch 6 of 6"
-    # Measured: both ends, patch 3, the culprit on its parent, and what is left without it.
-    assert world.sessions == 4
+    assert bisection.steps.get(kind=Kind.REVERT).reason == "the same code as patch 3 of 6"
+    # Measured: both ends, patch 3, and the culprit on its parent.
+    assert Session.objects.filter(boots__state=Boot.State.MEASURED).distinct().count() == 3
     assert not bisection.steps.filter(index=4, answer=Answer.BAD).exists()
 
 

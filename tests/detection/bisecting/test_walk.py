@@ -73,6 +73,9 @@ def test_a_series_of_one_patch_or_without_finding_has_no_walk(tmp_path: Path) ->
         ask_for_walk(series, "ada")
     with pytest.raises(DomainError, match="is not applied"):
         ask_for_walk(build_series(), "ada")
+    series.advance(Series.State.SUPERSEDED, "version 2 arrived")
+    with pytest.raises(DomainError, match="a newer version has replaced"):
+        ask_for_walk(series, "ada")
     assert walk_of(series) is None
 
 

@@ -114,7 +114,8 @@ class World:
             build.advance(Build.State.BUILT, build_id=fake_sha(10**8 + build.pk), kernel_hash=code)
 
     def _boot(self, session: Session) -> None:
-        self.sessions += 1
+        if not session.boots.exclude(state=Boot.State.PLANNED).exists():
+            self.sessions += 1
         boots = list(session.boots.filter(state=Boot.State.PLANNED).order_by("position"))
         kernels = {Boot.Arm.BASE: session.base_build, Boot.Arm.PATCHED: session.patched_build}
         dead = {arm for arm, build in kernels.items() if build.revision.sha in self.dead_shas}

@@ -9,7 +9,7 @@ from server.detection.heads.publishing import publish
 from server.detection.heads.selectors import change_points_after
 from server.detection.heads.tending import tend
 from server.detection.heads.watching import Looked, Told
-from server.detection.models import ChangePoint, Comparison, Finding, MeasuredHead, Verdict
+from server.detection.models import ChangePoint, Comparison, Finding, MachineQuestion, MeasuredHead, Verdict
 from server.lab.models import Session, Trial
 from server.lab.trials.planning import SAME_CODE
 from tests.builders import build_case, build_comparison, build_trial_session
@@ -70,6 +70,29 @@ def test_what_is_not_seen_again_the_same_way_is_no_claim(verdict: str) -> None:
 def test_a_change_of_another_microarchitecture_does_not_confirm_it() -> None:
     finding = confirmed({"h1": Verdict.UNCHANGED, "z1": Verdict.REGRESSED})
     assert finding.state == Finding.State.INVALID
+
+
+def test_what_joined_after_the_trial_was_asked_for_gets_a_question_of_its_own(history: History) -> None:
+    history.steps(103, {("z1", 2): 0.1})
+    assert Finding.objects.count() == 1
+    refuted = confirmed({"h1": Verdict.UNCHANGED, "z1": Verdict.UNCHANGED})
+    assert refuted.state == Finding.State.INVALID
+    assert [point.state for point in refuted.change_points.all()] == [ChangePoint.State.WITHDRAWN]
+    asked = Finding.objects.exclude(pk=refuted.pk).select_related("trial").get()
+    assert asked.trial
+    assert (asked.state, asked.trial.benchmarks) == ("candidate", ["mm-basic/case-2"])
+    assert [point.timeline.machine.name for point in asked.change_points.all()] == ["z1"]
+
+
+def test_machines_of_one_microarchitecture_that_disagree_are_a_question_and_no_finding() -> None:
+    history = History({"h1": "haswell", "h2": "haswell"})
+    history.head()
+    history.passed(3)
+    history.steps(103, {("h1", 0): 0.1})
+    finding = confirmed({"h1": Verdict.REGRESSED, "h2": Verdict.UNCHANGED})
+    assert finding.state == Finding.State.INVALID
+    question = MachineQuestion.objects.get()
+    assert (question.kind, question.finding) == ("disagreement", finding)
 
 
 @pytest.mark.usefixtures("history")

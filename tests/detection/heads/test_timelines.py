@@ -1,15 +1,25 @@
 """Heads enter timelines once and in order; steps become change points, those of machines become questions."""
 
 import pytest
+from django.db import IntegrityError
 from pytest_django.fixtures import Settings
 
+from server.detection.doubting import OTHER_MACHINE
 from server.detection.heads import observing
 from server.detection.heads.answering import answer
 from server.detection.heads.observing import observe_due
 from server.detection.heads.recomputing import differences
 from server.detection.heads.selectors import points_of, timelines_of
 from server.detection.heads.tending import tend
-from server.detection.models import ChangePoint, Finding, FleetState, MachineQuestion, Timeline, TimelinePoint
+from server.detection.models import (
+    ChangePoint,
+    Comparison,
+    Finding,
+    FleetState,
+    MachineQuestion,
+    Timeline,
+    TimelinePoint,
+)
 from server.lab.models import Trial
 from tests.detection.heads.histories import History
 
@@ -53,6 +63,29 @@ def test_patience_ends_and_what_comes_late_takes_its_place(history: History, set
     assert watch["revisions"] == [101, 102, 103, 104, 105]
     assert watch["indices"] == [0, 1, 2, 3, 4]
     assert not list(differences())
+
+
+def test_what_a_machine_measured_while_it_was_changed_is_no_point(history: History) -> None:
+    history.heads(1)
+    trial = history.measured(head := history.planned())
+    Comparison.objects.filter(session__trial=trial, session__machine__name="z1").update(reason=OTHER_MACHINE)
+    answer(trial)
+    shown = TimelinePoint.objects.filter(head=head).values_list("timeline__machine__name", flat=True)
+    assert set(shown) == {"h1", "h2"}
+    assert not list(differences())
+
+
+def test_a_branch_that_cannot_be_looked_at_does_not_stand_in_the_way(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.measured(history.planned())
+
+    def taken(*_: object) -> None:
+        raise IntegrityError("this place is taken")
+
+    monkeypatch.setattr(observing, "publish", taken)
+    assert tend() == 0
+    assert not TimelinePoint.objects.exists()
 
 
 def test_a_head_that_cannot_be_measured_is_passed(history: History) -> None:

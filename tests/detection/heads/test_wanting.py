@@ -1,16 +1,19 @@
 """Wanted revisions become trials against the pinned reference, each at its place on its branch."""
 
+import importlib
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 from pytest_django.fixtures import Settings
 
 from server.detection.heads.tending import tend
 from server.detection.models import MeasuredHead
 from server.lab.models import Machine, Trial
+from server.sources.mirror import record_revisions
 from server.sources.models import Tree, WantedRevision
 from server.sources.trees.fetching import fetch_tree
-from tests.builders import build_machine
+from tests.builders import EPOCH, build_machine, build_revision, build_tree
 from tests.sources.posting import Upstream, small_tree
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +42,15 @@ def tree(upstream: Upstream) -> Tree:
 
 def pushed(tree: Tree, upstream: Upstream, text: str) -> str:
     sha = upstream.commit({"README": text})
+    fetch_tree(tree=Tree.objects.get(pk=tree.pk))
+    return sha
+
+
+def forced_away(tree: Tree, upstream: Upstream) -> str:
+    """The branch is forced to a history that shares nothing with its own."""
+    upstream.git("checkout", "-q", "--orphan", "other")
+    sha = upstream.commit({"README": "another history\n"})
+    upstream.git("checkout", "-q", "-B", "master", "other")
     fetch_tree(tree=Tree.objects.get(pk=tree.pk))
     return sha
 
@@ -98,9 +110,8 @@ def test_unknown_reference_is_said_and_its_heads_wait(tree: Tree) -> None:
 
 def test_a_forced_branch_goes_on_in_the_order_of_its_moves(tree: Tree, upstream: Upstream) -> None:
     tend()
-    upstream.git("checkout", "-q", "--orphan", "other")
-    upstream.git("branch", "-q", "-M", "other", "master")
-    forced = pushed(tree, upstream, "another history\n")
+    upstream.commit({"README": "passed by\n"})
+    forced = forced_away(tree, upstream)
     tend()
     assert [place for _, place, _ in measured()] == [2, 3]
     assert measured()[1][0] == forced
@@ -126,6 +137,47 @@ def test_late_tag_on_the_line_takes_its_place_and_one_beside_it_is_not_measured(
     assert [place for _, place, _ in measured()] == [2, 3, 4]
     assert measured()[1][0] == between
     assert outcome(beside) == "not measured: it is on the first-parent line of no watched branch"
+
+
+def test_what_lies_before_a_detour_of_the_branch_takes_no_place_of_another_head(tree: Tree, upstream: Upstream) -> None:
+    tend()
+    for number in range(5):
+        upstream.commit({"README": f"step {number}\n"})
+    upstream.git("branch", "line")
+    forced_away(tree, upstream)
+    tend()
+    upstream.git("reset", "-q", "--hard", "line")
+    fetch_tree(tree=Tree.objects.get(pk=tree.pk))
+    tend()
+    assert [place for _, place, _ in measured()] == [2, 3, 4]
+    # By the number of first parents to the newest head it would stand where the first head does.
+    late = record_revisions(tree=tree, shas=[upstream.git("rev-parse", "line~2")])[0]
+    WantedRevision.objects.create(tree=tree, revision=late, why="merge", detail="master: merged by Ada")
+    tend()
+    assert outcome(late.sha) == "not measured: master was forced away from its line meanwhile"
+
+
+def test_a_commit_that_was_lost_is_given_up_and_those_behind_it_are_measured(tree: Tree, upstream: Upstream) -> None:
+    lost = build_revision(tree)
+    row = WantedRevision.objects.get()
+    WantedRevision.objects.filter(pk=row.pk).update(revision=lost)
+    pushed(tree, upstream, "behind it\n")
+    tend()
+    assert outcome(lost.sha) == ""
+    WantedRevision.objects.filter(pk=row.pk).update(created_at=EPOCH)
+    tend()
+    assert outcome(lost.sha).startswith("not measured: ")
+    assert tend() == 1
+
+
+def test_of_what_was_wanted_before_heads_were_measured_only_the_newest_of_each_tree_is_measured() -> None:
+    rows = [
+        WantedRevision.objects.create(tree=tree, revision=build_revision(tree), why="head", detail="master")
+        for tree in (build_tree("a"), build_tree("a"), build_tree("b"))
+    ]
+    importlib.import_module("migrations.sources.0006_wanted_before").give_up_old_ones(apps, None)
+    assert list(WantedRevision.objects.filter(taken_at=None).order_by("pk")) == rows[1:]
+    assert outcome(rows[0].revision.sha) == "not measured: it was wanted before heads were measured"
 
 
 @pytest.mark.usefixtures("tree")

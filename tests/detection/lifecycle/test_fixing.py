@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pytest_django.fixtures import Settings
@@ -98,13 +99,19 @@ def test_measured_as_mended_the_finding_is_fixed(world: World, verdict: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("verdict", "said"), [(UP, "still regressed: time of fork"), (UNSURE, "time of fork could not be told")]
+    ("verdict", "outcome", "said"),
+    [
+        (UP, "failed", "does not mend this: on zen3 still regressed: time of fork"),
+        (UNSURE, "not-checked", "mends this is not known: on zen3 time of fork could not be told"),
+    ],
 )
-def test_what_does_not_mend_it_is_noted_and_the_next_one_tried(world: World, verdict: str, said: str) -> None:
+def test_what_does_not_mend_it_is_noted_and_the_next_one_tried(
+    world: World, verdict: str, outcome: str, said: str
+) -> None:
     world.commit(f"mm: Try\n\nFixes: {world.culprit[:12]}")
     world.look()
     world.measure(world.fix_trials()[0], verdict)
-    assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["failed"])
+    assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, [outcome])
     assert said in checks_named(world.finding, Name.FIX)[0]["text"]
     second = world.commit(f"mm: Try again\n\nFixes: {world.culprit[:12]}")
     world.look()
@@ -118,8 +125,8 @@ def test_a_trial_that_fails_leaves_the_finding(world: World) -> None:
     trial.advance(Trial.State.FAILED, "it does not build")
     answer(trial)
     world.finding.refresh_from_db()
-    assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["failed"])
-    assert "it does not build" in checks_named(world.finding, Name.FIX)[0]["text"]
+    assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["not-checked"])
+    assert "is not known: not measured: it does not build" in checks_named(world.finding, Name.FIX)[0]["text"]
 
 
 def test_each_head_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,3 +175,35 @@ def test_other_words_name_no_culprit(world: World) -> None:
         world.commit(f"mm: Change\n\n{line}")
     world.look()
     assert world.fix_trials() == []
+
+
+def test_findings_that_wait_for_a_trial_keep_no_other_from_being_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.detection.lifecycle.tending._AT_ONCE", 1)
+    world.commit(f"mm: Try\n\nFixes: {world.culprit[:12]}")
+    world.look()
+    world.commit(f"mm: Try again\n\nFixes: {world.culprit[:12]}")
+    first = world.finding
+    trial = judged(None, {world.machine: {"fork": UP}}, purpose=Trial.Purpose.CONFIRM)
+    assert first.after is not None
+    other = as_judged(
+        trial, state=first.state, branch=first.branch, before=first.after, after=first.before, culprit=first.culprit
+    )
+    Finding.objects.filter(pk=other.pk).update(checks=[], after=first.after, before=first.culprit)
+    world.look()
+    assert {trial.key.split(":")[1] for trial in world.fix_trials()} == {str(first.pk), str(other.pk)}
+
+
+def test_a_step_back_that_shows_after_its_head_was_read_is_measured(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = world.commit("Go on")
+    world.look()
+    assert world.fix_trials() == []
+    back = record_revisions(tree=world.tree, shas=[head])[0]
+    monkeypatch.setattr(
+        "server.detection.lifecycle.fixing.change_points_after", lambda _finding: [SimpleNamespace(revision=back)]
+    )
+    world.look()
+    assert [trial.patched.sha for trial in world.fix_trials()] == [head]

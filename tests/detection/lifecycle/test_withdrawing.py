@@ -4,6 +4,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
+from server.detection.bisecting.beginning import begin_forgotten
+from server.detection.bisecting.by_hand import ask_to_bisect
 from server.detection.lifecycle.checking import begin_checks
 from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.lifecycle.tending import tend
@@ -75,7 +77,9 @@ def test_an_older_claim_that_nobody_heard_of_ends_with_its_series(machine: Machi
     assert (state_of(finding), finding.reason) == (Finding.State.SUPERSEDED, "version 2 arrived")
 
 
-@pytest.mark.parametrize("state", [Finding.State.REPORTED, Finding.State.ACCEPTED, Finding.State.FIXED])
+@pytest.mark.parametrize(
+    "state", [Finding.State.REPORTED, Finding.State.BISECTING, Finding.State.ACCEPTED, Finding.State.FIXED]
+)
 def test_what_was_told_or_decided_stays_until_the_newer_version_is_judged(machine: Machine, state: str) -> None:
     older, newer = versions()
     finding = candidate({machine: {"fork": UP}}, older)
@@ -87,6 +91,18 @@ def test_what_was_told_or_decided_stays_until_the_newer_version_is_judged(machin
     assert (state_of(finding), state_of(follower)) == (Finding.State.SUPERSEDED, Finding.State.CONFIRMED)
     assert finding.reason == f"version 2 is judged: finding {follower.pk}"
     assert follower.previous == finding
+
+
+def test_nobody_looks_for_the_patch_in_a_version_that_is_replaced(machine: Machine, settings: Settings) -> None:
+    settings.BISECT_HOURS = 24
+    older, _newer = versions()
+    finding = candidate({machine: {"fork": UP}}, older)
+    Finding.objects.filter(pk=finding.pk).update(state=Finding.State.REPORTED)
+    begin_forgotten(10)
+    with pytest.raises(DomainError, match="a newer version has come"):
+        ask_to_bisect(finding, "ada")
+    finding.refresh_from_db()
+    assert (finding.state, finding.checks) == (Finding.State.REPORTED, [])
 
 
 def test_a_version_that_was_never_judged_is_passed_over(machine: Machine) -> None:

@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
 from server.lab.models import Machine, Session, SessionState, Trial, TrialState
@@ -82,6 +83,26 @@ def test_revision_that_does_not_build_fails_its_sessions_with_the_reason(wakes: 
     assert ("detection.look", (trial.pk,)) in wakes
 
 
+@pytest.mark.parametrize(
+    ("purpose", "believed", "measured"),
+    [
+        ("head", False, [["m1"], []]),
+        ("head", True, [["m1"], ["vm"]]),
+        ("bisect", False, [["m1", "vm"], ["vm"]]),
+    ],
+)
+def test_heads_are_not_booted_on_virtual_machines_that_make_no_points(
+    purpose: str, believed: bool, measured: list[list[str]], settings: Settings
+) -> None:
+    settings.VIRTUAL_VERDICTS = believed
+    physical = build_machine("m1")
+    build_machine("vm", virtual=True)
+    found = [sorted(one.machine.name for one in plan(build_trial(purpose=purpose)))]
+    Machine.objects.filter(pk=physical.pk).update(virtual=True, enabled=False)
+    found.append(sorted(one.machine.name for one in plan(build_trial(purpose=purpose))))
+    assert found == measured
+
+
 def test_layout_trial_boots_the_other_layout_where_there_is_one() -> None:
     one, other = build_machine("one"), build_machine("other", config=build_config("lean-arm64"))
     variant = build_config("lean-x86-64-layout", layout_of=one.config)
@@ -113,7 +134,17 @@ def test_named_machines_are_waited_for_but_not_for_ever() -> None:
     assert plan(alone) == []
     Trial.objects.update(created_at=timezone.now() - timedelta(days=8))
     assert plan(alone) == []
-    assert (alone.state, alone.reason.partition(":")[0]) == (TrialState.FAILED, "waited 7 days in vain")
+    assert alone.state == TrialState.WANTED, "the sick one left a moment ago, after its kernels took a week"
+    Machine.objects.update(health_since=timezone.now() - timedelta(days=2))
+    assert plan(alone) == []
+    assert (alone.state, alone.reason.partition(":")[0]) == (TrialState.FAILED, "waited 8 days in vain")
+
+
+def test_a_machine_that_goes_and_comes_is_not_waited_for_without_end() -> None:
+    trial = build_trial(machines=[build_machine("sick", health=Machine.Health.QUARANTINED)])
+    Trial.objects.update(created_at=timezone.now() - timedelta(days=14))
+    assert plan(trial) == []
+    assert (trial.state, trial.reason.partition(":")[0]) == (TrialState.FAILED, "waited 14 days in vain")
 
 
 def test_noise_of_a_machine_that_is_out_of_service_is_not_waited_for() -> None:

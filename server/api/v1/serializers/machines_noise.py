@@ -35,6 +35,7 @@ class AlarmRateOut(serializers.Serializer[Any]):
 class MachineNoiseOut(serializers.Serializer[Any]):
     machine = serializers.CharField()
     virtual = serializers.BooleanField()
+    evidence = serializers.BooleanField(help_text="Virtual machines are none.")
     alarms = AlarmRateOut()
     cells = NoiseOut(many=True)
 

@@ -14,6 +14,7 @@ class TimelineOut(serializers.ModelSerializer[Timeline]):
     machine = serializers.CharField(source="machine.name")
     uarch = serializers.CharField(source="machine.uarch.name")
     virtual = serializers.BooleanField(source="machine.virtual")
+    evidence = serializers.SerializerMethodField(help_text="Virtual machines are none.")
     benchmark = serializers.CharField(source="case.benchmark.name")
     case = serializers.CharField(source="case.name")
     metric = serializers.CharField(source="metric.name")
@@ -30,6 +31,7 @@ class TimelineOut(serializers.ModelSerializer[Timeline]):
             "machine",
             "uarch",
             "virtual",
+            "evidence",
             "benchmark",
             "case",
             "metric",
@@ -37,6 +39,9 @@ class TimelineOut(serializers.ModelSerializer[Timeline]):
             "core_type",
             "points_seen",
         ]
+
+    def get_evidence(self, timeline: Timeline) -> bool:
+        return not timeline.machine.virtual
 
 
 class TimelinePointOut(serializers.ModelSerializer[TimelinePoint]):

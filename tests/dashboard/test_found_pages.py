@@ -1,0 +1,50 @@
+"""Pages of what was bisected, walked, withdrawn by a check, or never booted."""
+
+import pytest
+
+from server.detection.models import Finding
+from server.lab.models import Session
+from server.lab.trials.planning import SAME_CODE
+from tests.builders import build_comparison, build_finding, build_machine, build_series, build_session
+from tests.dashboard.conftest import Reader
+from tests.found_scenarios import split_finding
+
+pytestmark = pytest.mark.django_db
+
+
+def test_series_names_the_patch_that_made_it_and_what_each_adds(reader: Reader) -> None:
+    finding = split_finding()
+    text = reader.read(f"/series/{finding.series_id}/")
+    assert "Bisection: made by patch 2 of 3: mm: Step 2 of copying folios" in text
+    assert "patch 1 adds nothing beyond 1.0 % on zen3 and zen5" in text
+    assert "Against the version before" in reader.read(f"/findings/{finding.pk}/")
+
+
+def test_cell_that_a_failed_check_took_away_is_shown_as_it_is_heard(reader: Reader) -> None:
+    series = build_series()
+    row = build_comparison(build_session(series, build_machine("z3", "zen3"), state=Session.State.DONE), "regressed")
+    check = {"name": "layout", "outcome": "failed", "text": "gone with another layout", "machine": "z3"}
+    finding = build_finding(series, Finding.Kind.INCONCLUSIVE, checks=[check | {"comparisons": [row.pk]}])
+    for page in (f"/series/{series.pk}/", f"/findings/{finding.pk}/"):
+        text = reader.read(page)
+        assert '<td class="cell inconclusive">' in text
+        assert '<td class="cell regressed">' not in text
+
+
+def test_machine_that_was_not_booted_shows_why(reader: Reader) -> None:
+    series = build_series()
+    build_comparison(build_session(series, build_machine("z3", "zen3"), state=Session.State.DONE))
+    build_session(series, build_machine("z5", "zen5"), state=Session.State.DONE, reason=SAME_CODE)
+    build_finding(series, Finding.Kind.UNCHANGED)
+    text = " ".join(reader.read(f"/series/{series.pk}/").split())
+    assert '<td class="cell none"> same code </td>' in text
+
+
+@pytest.mark.parametrize("state", [Finding.State.SUPERSEDED, Finding.State.ACCEPTED])
+def test_series_says_what_became_of_its_finding(reader: Reader, state: str) -> None:
+    series = build_series()
+    build_comparison(build_session(series, build_machine("z3", "zen3"), state=Session.State.DONE), "regressed")
+    build_finding(series).advance(state, "told by ada")
+    text = reader.read(f"/series/{series.pk}/")
+    assert f"{Finding.State(state).label}: told by ada" in text
+    assert f"not told; the finding is {Finding.State(state).label}" in text
