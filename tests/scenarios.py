@@ -145,6 +145,7 @@ def measure(boot: Boot, host: Host, numbers: random.Random) -> None:
 def tell(finding: Finding) -> Report:
     """The report of a finding, sent."""
     series = finding.series
+    assert series is not None
     report = Report.objects.create(
         finding=finding,
         state=Report.State.SENT,

@@ -4,15 +4,20 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('builds', '0004_dispatch'),
+        ("builds", "0004_dispatch"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='build',
-            name='kernel_hash',
-            field=models.CharField(blank=True, db_default='', default='', help_text="SHA-256 of vmlinux's text and data: between two kernels with the same one is nothing to measure.", max_length=64),
+            model_name="build",
+            name="kernel_hash",
+            field=models.CharField(
+                blank=True,
+                db_default="",
+                default="",
+                help_text="SHA-256 of vmlinux's text and data: between two kernels with the same one is nothing to measure.",
+                max_length=64,
+            ),
         ),
     ]

@@ -41,7 +41,7 @@ class WalkRow:
 
 @dataclass(frozen=True)
 class Walk:
-    """`closing` compares what the patches add up to with what the whole series was measured to do, once it is `done`."""
+    """`closing` compares what the patches add up to with what the whole series was measured to do, once it is done."""
 
     rows: tuple[WalkRow, ...]
     closing: tuple[str, ...]

@@ -15,6 +15,6 @@ def give_up_old_ones(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("sources", "0005_trials_d")]
+    dependencies = [("sources", "0004_references")]
 
     operations = [migrations.RunPython(give_up_old_ones, migrations.RunPython.noop)]
