@@ -12,9 +12,8 @@ class Migration(migrations.Migration):
     dependencies = [
         ("detection", "0002_words"),
         ("sources", "0004_references"),
-        ("detection", "0003_trials"),
         ("lab", "0009_trials"),
-        ("results", "0003_trials"),
+        ("results", "0003_explaining_metrics"),
     ]
 
     operations = [

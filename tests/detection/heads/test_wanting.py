@@ -175,7 +175,7 @@ def test_of_what_was_wanted_before_heads_were_measured_only_the_newest_of_each_t
         WantedRevision.objects.create(tree=tree, revision=build_revision(tree), why="head", detail="master")
         for tree in (build_tree("a"), build_tree("a"), build_tree("b"))
     ]
-    importlib.import_module("migrations.sources.0006_wanted_before").give_up_old_ones(apps, None)
+    importlib.import_module("migrations.sources.0005_wanted_before").give_up_old_ones(apps, None)
     assert list(WantedRevision.objects.filter(taken_at=None).order_by("pk")) == rows[1:]
     assert outcome(rows[0].revision.sha) == "not measured: it was wanted before heads were measured"
 
