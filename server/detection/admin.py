@@ -70,12 +70,12 @@ class AcceptanceAdmin(AcceptanceActions, ReadOnlyAdmin):
 
 class BisectionStepInline(PartsInline):
     model = BisectionStep
-    readonly_fields = ["number", "kind", "index", "trial", "answer", "ratio", "reason"]
+    readonly_fields = ["number", "round", "kind", "index", "trial", "answer", "ratio", "reason"]
 
 
 @admin.register(Bisection)
 class BisectionAdmin(ReadOnlyAdmin):
-    list_display = ["id", "finding", "machine", "low", "high", "culprit", "state", "state_since"]
+    list_display = ["id", "finding", "machine", "round", "low", "high", "culprit", "state", "state_since"]
     list_filter = ["state", "machine"]
     list_select_related = ["finding__series", "finding__branch__tree", "machine", "culprit"]
     search_fields = ["finding__headline", "machine__name", "=trace"]
@@ -84,7 +84,7 @@ class BisectionAdmin(ReadOnlyAdmin):
 
 @admin.register(BisectionStep)
 class BisectionStepAdmin(ReadOnlyAdmin):
-    list_display = ["bisection", "number", "kind", "answer", "ratio", "reason"]
+    list_display = ["bisection", "number", "round", "kind", "answer", "ratio", "reason"]
     list_filter = ["kind", "answer"]
     search_fields = ["bisection__machine__name", "reason"]
 

@@ -14,6 +14,7 @@ from server.lab.hardware import note_change
 from server.lab.health import judge_health
 from server.lab.hosts import change_health
 from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
+from server.lab.out_of_service import is_tried
 
 # Failed boots of one arm after which the session ends, if none was measured or they are too many of those planned: the
 # kernel does not work on this machine. Of four boots two are too many, of sixteen two may happen.
@@ -133,8 +134,9 @@ def finish_session(*, session: Session) -> None:
     if session.state in Session.FINAL:
         return
     machine = session.machine
-    # A health session goes to quarantined machines on purpose.
-    if machine.health == Machine.Health.QUARANTINED and session.purpose != Session.Purpose.HEALTH:
+    # A health session goes to quarantined machines on purpose, as one of equal kernels does where it is to tell.
+    goes_there = session.purpose == Session.Purpose.HEALTH or is_tried(machine, session.trial)
+    if machine.health == Machine.Health.QUARANTINED and not goes_there:
         end_session(session, SessionState.FAILED, QUARANTINED + machine.health_reason, keep=False)
         return
     for arm in Boot.Arm:

@@ -127,7 +127,7 @@ def judge_health(session: Session) -> None:
     """Draw the conclusion from a health session that is over: good, or quarantined with the reason.
 
     Call it in the transaction that ends the session. One that was canceled says nothing, and a machine that is in
-    somebody's hands by now stays there.
+    somebody's hands by now stays there. So does one that is held in quarantine: that it boots was never in doubt.
     """
     if session.purpose != Session.Purpose.HEALTH or session.state not in {SessionState.DONE, SessionState.FAILED}:
         return
@@ -140,9 +140,10 @@ def judge_health(session: Session) -> None:
     name = f"health session {session.pk}"
     if trouble:
         change_health(machine, Health.QUARANTINED, f"{name}: {trouble}")
-    else:
+    elif not machine.is_held:
         change_health(machine, Health.GOOD, f"{name} passed: {len(boots)} boots measured")
-    session.machine.health, session.machine.health_reason = machine.health, machine.health_reason
+    for field in ("health", "health_reason", "health_hold"):
+        setattr(session.machine, field, getattr(machine, field))
 
 
 def _trouble(session: Session, boots: Iterable[Boot], machine: Machine) -> str:

@@ -31,6 +31,8 @@ _TRIES = 3
 CONNECTION_SETTLED_SECONDS = 300.0
 # Only a person takes a host out of these.
 IN_HANDS = frozenset({Health.MAINTENANCE, Health.RETIRED})
+# Machines in a quarantine that no health session lifts; `Machine.is_held` for queries.
+HELD = Q(health=Health.QUARANTINED) & ~Q(health_hold="")
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,12 @@ def change_state(host: Machine | Builder, state: str, reason: str = "", *, trace
     return _change(host, {"state": before}, fields, f"{_kind(host)}-state", reason, trace=trace)
 
 
-def change_health(host: Machine | Builder, health: str, reason: str, *, actor: str = "") -> bool:
+def change_health(host: Machine | Builder, health: str, reason: str, *, actor: str = "", hold: str = "") -> bool:
     """Go from the health this object was read in to `health`, or stay there for another reason; False if neither.
 
     `actor` is the person who decided; the service alone (an empty one) does not touch what is in somebody's hands.
+    `hold`, with a quarantine of a machine, says what lifts it besides a person, since no health session does. It stands
+    until the machine leaves the quarantine, whatever else is found meanwhile, or a person decides anything.
     """
     before = host.health
     if before == health and (reason == host.health_reason or not reason):
@@ -69,7 +73,14 @@ def change_health(host: Machine | Builder, health: str, reason: str, *, actor: s
     fields: dict[str, object] = {"health": health, "health_reason": reason}
     if before != health:
         fields["health_since"] = clock.now()
-    return _change(host, {"health": before}, fields, f"{_kind(host)}-health", reason, actor=actor)
+    known: dict[str, object] = {"health": before}
+    if isinstance(host, Machine):
+        stays = before == health and not actor
+        fields["health_hold"] = hold or (host.health_hold if stays else "")
+        if not actor:
+            # A person who confirmed the quarantine meanwhile has lifted the hold, and is not overruled.
+            known["health_hold"] = host.health_hold
+    return _change(host, known, fields, f"{_kind(host)}-health", reason, actor=actor)
 
 
 def is_in_hands(host: Machine | Builder) -> bool:

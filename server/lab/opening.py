@@ -61,4 +61,7 @@ def _still_fits(item: Build | Session | PowerCycle, host: Builder | Machine) -> 
     if isinstance(item, Session) and not Session.objects.filter(pk=item.pk, machine=host.pk).exists():
         return False
     rows = type(host)._default_manager.select_for_update(of=("self",))
-    return rows.filter(pk=host.pk, enabled=host.enabled, health=host.health).exists()
+    if not rows.filter(pk=host.pk, enabled=host.enabled, health=host.health).exists():
+        return False
+    # Where nothing holds it in quarantine any more, sessions of equal kernels do not go there either.
+    return isinstance(host, Builder) or Machine.objects.filter(pk=host.pk, health_hold=host.health_hold).exists()

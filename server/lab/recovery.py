@@ -9,7 +9,7 @@ from django.db.models import Q
 from server.core import clock
 from server.core.errors import DomainError
 from server.lab.health import open_health_sessions, plan_health_session
-from server.lab.hosts import Health, State, change_state, is_in_hands, mend_states
+from server.lab.hosts import HELD, Health, State, change_state, is_in_hands, mend_states
 from server.lab.models import Builder, Machine, PowerCycle, PowerCycleState, Session
 from server.lab.power import end_power_cycle, give_up_machine
 from server.lab.stranded import rescue_stranded
@@ -84,7 +84,9 @@ def _judge_hosts() -> None:
 def plan_checks() -> int:
     """Plan the health sessions that are due; returns how many."""
     waits = Q(health=Health.UNKNOWN) | Q(health=Health.QUARANTINED)
-    machines = Machine.objects.filter(waits, enabled=True).select_related("config", "toolchain", "health_build")
+    # One that is held in quarantine would be measured in vain.
+    machines = Machine.objects.filter(waits, enabled=True).exclude(HELD)
+    machines = machines.select_related("config", "toolchain", "health_build")
     checked = set(open_health_sessions().values_list("machine", flat=True))
     planned = 0
     for machine in machines:

@@ -42,8 +42,9 @@ def rescue_stranded() -> tuple[int, int]:
 def _trouble(session: Session) -> str:
     machine = session.machine
     checked = session.purpose == Session.Purpose.HEALTH and machine.health == Health.QUARANTINED
-    if not machine.enabled or (machine.health not in _KEEPS and not checked):
-        return out_of_service(machine)
+    keeps = machine.enabled and (machine.health in _KEEPS or checked)
+    if not keeps and (trouble := out_of_service(machine, session.trial)):
+        return trouble
     lacking = sorted(set(session.needs) - set(machine.capabilities))
     return f"machine {machine.name} has no {', '.join(lacking)}" if lacking else ""
 

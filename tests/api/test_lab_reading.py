@@ -159,6 +159,12 @@ def test_queue_is_the_one_of_the_pages(client: Client) -> None:
     assert read(client, "api-queue", tree="no-such-tree") == {"total": 0, "rows": []}
 
 
+def test_machine_says_what_alone_lifts_its_quarantine(client: Client) -> None:
+    build_machine("bench-1", health="quarantined", health_reason="it drifts", health_hold="lifted by ada")
+    told = read(client, "api-machine-detail", "bench-1")
+    assert (told["health_reason"], told["health_hold"]) == ("it drifts", "lifted by ada")
+
+
 def test_history_of_a_series_names_the_person(client: Client) -> None:
     session = build_session()
     session.advance("canceled", "not needed", actor="ada")

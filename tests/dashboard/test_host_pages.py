@@ -39,6 +39,13 @@ def test_working_machine_tells_state_and_health_apart(reader: Reader) -> None:
     assert "cxl, 1g-pages" in facts
 
 
+def test_held_machine_says_what_alone_lifts_its_quarantine(reader: Reader) -> None:
+    machine = build_machine("bench-1", health="quarantined", health_reason="it drifts", health_hold="lifted by ada")
+    assert ": it drifts; lifted by ada" in words(reader.read("/machines/bench-1/"))
+    Machine.objects.filter(pk=machine.pk).update(health="good")
+    assert "lifted by ada" not in reader.read("/machines/bench-1/")
+
+
 def test_running_attempt_shows_its_jenkins_build_and_its_lease(reader: Reader) -> None:
     machine = busy_machine()
     attempt = Attempt.objects.get(machine=machine)

@@ -14,7 +14,7 @@ _POWER_CYCLES = 10
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """`state` is what it does, `health` how it is."""
+    """`state` is what it does, `health` how it is, `health_hold` what alone lifts its quarantine besides a person."""
 
     name: str
     enabled: bool
@@ -27,6 +27,7 @@ class HostStatus:
     health_label: str
     health_reason: str
     health_since: datetime
+    health_hold: str
     capabilities: tuple[str, ...]
     last_seen_at: datetime | None
 
@@ -86,6 +87,7 @@ def host_status(host: Machine | Builder) -> HostStatus:
         health_label=Host.Health(host.health).label,
         health_reason=host.health_reason,
         health_since=host.health_since,
+        health_hold=host.health_hold if isinstance(host, Machine) and host.is_held else "",
         capabilities=tuple(host.capabilities),
         last_seen_at=host.last_seen_at,
     )

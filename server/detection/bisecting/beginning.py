@@ -1,6 +1,7 @@
 """A confirmed finding is bisected: one search for each microarchitecture that changed."""
 
 import math
+from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
@@ -24,7 +25,7 @@ _MOVED = (Finding.Kind.REGRESSED, Finding.Kind.IMPROVED, SPLIT)
 _ENDS_ALONE = 2
 # What is older is not begun by itself when a site switches bisection on.
 _LOOK_BACK = timedelta(days=2)
-_BEFORE = (Finding.State.CONFIRMED, Finding.State.REPORTED)
+BEFORE = (Finding.State.CONFIRMED, Finding.State.REPORTED)
 
 
 def begin(finding: Finding, *, actor: str = "") -> bool:
@@ -34,11 +35,7 @@ def begin(finding: Finding, *, actor: str = "") -> bool:
     cannot be read, the sweep begins later. Nobody looks in a series that a newer version has replaced. Asking twice
     begins once. The caller holds the finding's row.
     """
-    if settings.BISECT_HOURS <= 0 or finding.kind not in CHANGED or finding.state not in _BEFORE:
-        return False
-    if finding.culprit_id is not None or finding.bisections.exists():
-        return False
-    if finding.series is not None and finding.series.state == SeriesState.SUPERSEDED:
+    if not may_search(finding) or finding.culprit_id is not None or finding.bisections.exists():
         return False
     try:
         with transaction.atomic():
@@ -48,10 +45,17 @@ def begin(finding: Finding, *, actor: str = "") -> bool:
         return False
 
 
+def may_search(finding: Finding) -> bool:
+    """Whether this site looks for the revision that made such a finding's change."""
+    if settings.BISECT_HOURS <= 0 or finding.kind not in CHANGED or finding.state not in BEFORE:
+        return False
+    return finding.series is None or finding.series.state != SeriesState.SUPERSEDED
+
+
 def begin_forgotten(most: int) -> None:
     """Begin where the mirror could not be read, or nobody asked, when the finding was confirmed."""
     waiting = Finding.objects.filter(
-        state__in=_BEFORE, kind__in=CHANGED, culprit=None, bisections=None, trial__isnull=False
+        state__in=BEFORE, kind__in=CHANGED, culprit=None, bisections=None, trial__isnull=False
     ).exclude(checks__contains=[{"name": str(Name.BISECTION)}])
     wanted = waiting.exclude(series__state=SeriesState.SUPERSEDED)
     recent = wanted.filter(state_since__gt=clock.now() - _LOOK_BACK).order_by("pk")
@@ -61,7 +65,7 @@ def begin_forgotten(most: int) -> None:
 
 
 def _begin(finding: Finding, actor: str) -> bool:
-    found, targets = between(finding), _targets(finding)
+    found, targets = between(finding), targets_of(finding)
     why_not = found.why_not or ("" if targets else "no cell speaks for its change")
     if why_not:
         _note(finding, Outcome.NOT_CHECKED, f"not bisected: {why_not}")
@@ -72,19 +76,24 @@ def _begin(finding: Finding, actor: str) -> bool:
     if not finding.advance(Finding.State.BISECTING, f"looking among {len(found.shas) - 1} revisions", actor=actor):
         return False
     for target in targets:
-        Bisection.objects.create(
-            finding=finding,
-            machine=target.session.machine,
-            target=target,
-            state=BisectionState.ENDS,
-            reason=f"{len(found.shas) - 1} revisions",
-            trace=finding.trace,
-            revisions=list(found.shas),
-            high=len(found.shas) - 1,
-            effect=math.log(target.ratio or 1),
-        ).record_creation()
+        create(finding, target, found.shas)
     enqueue("detection.tend", "bisections")
     return True
+
+
+def create(finding: Finding, target: Comparison, shas: Sequence[str]) -> Bisection:
+    """A search by this cell, on its machine. The caller holds the finding."""
+    return Bisection.objects.create(
+        finding=finding,
+        machine=target.session.machine,
+        target=target,
+        state=BisectionState.ENDS,
+        reason=f"{len(shas) - 1} revisions",
+        trace=finding.trace,
+        revisions=list(shas),
+        high=len(shas) - 1,
+        effect=math.log(target.ratio or 1),
+    ).record_creation()
 
 
 def _take_only_one(finding: Finding, sha: str) -> None:
@@ -103,7 +112,7 @@ def _tree(finding: Finding) -> Tree:
     return end.tree
 
 
-def _targets(finding: Finding) -> list[Comparison]:
+def targets_of(finding: Finding) -> list[Comparison]:
     """The cell that speaks for each microarchitecture that changed; each machine once."""
     verdicts = finding.verdicts.filter(verdict__in=_MOVED, comparison__ratio__gt=0).select_related(
         "comparison__session__machine"

@@ -24,14 +24,14 @@ _PATIENCE = timedelta(hours=6)
 def check_culprit(bisection: Bisection) -> bool:
     """One step towards FOUND; whether there is more to do now."""
     kernels = kernels_of(bisection)
-    steps = list(bisection.steps.filter(kind=Kind.CULPRIT).order_by("number"))
+    steps = list(bisection.current_steps().filter(kind=Kind.CULPRIT).order_by("number"))
     last = steps[-1] if steps else None
     if last is None or (_is_open(last) and len(steps) < TRIES):
         return _ask_about_culprit(bisection, kernels, first=last is None)
     if last.answer != Answer.BAD:
         give_up(bisection, _not_alone(bisection, last))
         return False
-    reverts = list(bisection.steps.filter(kind=Kind.REVERT).order_by("number"))
+    reverts = list(bisection.current_steps().filter(kind=Kind.REVERT).order_by("number"))
     if not reverts or (reverts[-1].answer == Answer.UNSURE and len(reverts) < TRIES):
         return _ask_about_revert(bisection, kernels)
     found(bisection)
@@ -44,10 +44,10 @@ def _is_open(step: BisectionStep) -> bool:
 
 def stop_short(bisection: Bisection, reason: str) -> None:
     """No more is measured: a culprit that was checked is told, without what is left when it is taken back."""
-    if not bisection.steps.filter(kind=Kind.CULPRIT, answer=Answer.BAD).exists():
+    if not bisection.current_steps().filter(kind=Kind.CULPRIT, answer=Answer.BAD).exists():
         give_up(bisection, reason)
         return
-    left = bisection.steps.filter(kind=Kind.REVERT, answer="")
+    left = bisection.current_steps().filter(kind=Kind.REVERT, answer="")
     if not left.update(answer=Answer.SKIPPED, reason=reason):
         known_step(bisection, Kind.REVERT, index=None, like=_skipped(reason))
     found(bisection)

@@ -28,7 +28,7 @@ def give_up(bisection: Bisection, reason: str) -> None:
     """GAVE_UP, with what is known all the same: where it lies, as far as the search came."""
     count = bisection.high - bisection.low
     known = ""
-    if count == 1 and not bisection.steps.filter(kind=BisectionStep.Kind.CULPRIT).exclude(answer="").exists():
+    if count == 1 and not bisection.current_steps().filter(kind=BisectionStep.Kind.CULPRIT).exclude(answer="").exists():
         known = f"; the first with the change is {described(bisection, bisection.high)}"
     elif 1 < count < len(bisection.revisions) - 1:
         known = f"; it is one of the {count} from {described(bisection, bisection.low + 1)} to "
@@ -47,4 +47,4 @@ def cancel_bisection(bisection: Bisection, reason: str, *, actor: str = "") -> N
 
 
 def _close_steps(bisection: Bisection, reason: str) -> None:
-    bisection.steps.filter(answer="").update(answer=BisectionStep.Answer.UNSURE, reason=reason)
+    bisection.current_steps().filter(answer="").update(answer=BisectionStep.Answer.UNSURE, reason=reason)

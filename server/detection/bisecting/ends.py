@@ -9,6 +9,7 @@ from server.detection.bisecting.knowledge import TRIES, Answer, Kind
 from server.detection.bisecting.revisions import revision_at
 from server.detection.bisecting.steps import ask_step, known_step
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison
+from server.detection.models.bisections import FIRST_ROUND
 from server.lab.models import Trial
 
 # The cell was chosen because it moved most of many, so that its ratio flatters. Where its interval reaches no further
@@ -20,7 +21,7 @@ _FRESH = timedelta(days=7)
 
 def verify_ends(bisection: Bisection) -> bool:
     """One step towards SEARCHING; whether there is more to do now."""
-    told = list(bisection.steps.filter(kind=Kind.ENDS).order_by("number"))
+    told = list(bisection.current_steps().filter(kind=Kind.ENDS).order_by("number"))
     if not told and (known := _known(bisection)):
         told = [known_step(bisection, Kind.ENDS, index=len(bisection.revisions) - 1, like=known)]
     last = told[-1] if told else None
@@ -44,7 +45,12 @@ def _ask(bisection: Bisection) -> None:
 
 
 def _known(bisection: Bisection) -> BisectionStep | None:
-    """The finding's own trial, where it is of these kernels, fresh and so precise that asking again tells nothing."""
+    """The finding's own trial, where it is of these kernels, fresh and so precise that asking again tells nothing.
+
+    Who searches once more starts anew: the ends are booted.
+    """
+    if bisection.round > FIRST_ROUND:
+        return None
     row = bisection.target
     trial = row.session.trial
     ends = (bisection.revisions[0], bisection.revisions[-1])

@@ -44,7 +44,7 @@ def _takes_step(bisection_id: int) -> bool:
             cancel_bisection(bisection, reason)
         if bisection.state not in Bisection.FINAL and (stuck := _stuck(bisection)):
             stop_short(bisection, stuck)
-        if bisection.state in Bisection.FINAL or bisection.steps.filter(answer="").exists():
+        if bisection.state in Bisection.FINAL or bisection.current_steps().filter(answer="").exists():
             return False
         try:
             return _PHASES[bisection.state](bisection)
@@ -61,7 +61,7 @@ def stuck_before() -> datetime:
 
 
 def _stuck(bisection: Bisection) -> str:
-    step = bisection.steps.filter(answer="", created_at__lt=stuck_before()).select_related("trial").first()
+    step = bisection.current_steps().filter(answer="", created_at__lt=stuck_before()).select_related("trial").first()
     if step is None:
         return _cannot_go_on(bisection)
     why = f": {step.trial.reason}" if step.trial and step.trial.reason else ""
@@ -70,9 +70,9 @@ def _stuck(bisection: Bisection) -> str:
 
 def _cannot_go_on(bisection: Bisection) -> str:
     """What is not waited for a machine goes on with the next sweep, if git can: commits may be gone for ever."""
-    times = bisection.steps.aggregate(asked=Max("created_at"), told=Max("trial__answered_at"))
+    times = bisection.current_steps().aggregate(asked=Max("created_at"), told=Max("trial__answered_at"))
     latest = max([bisection.state_since, *(at for at in times.values() if at)])
-    if latest >= stuck_before() or bisection.steps.filter(answer="").exists():
+    if latest >= stuck_before() or bisection.current_steps().filter(answer="").exists():
         return ""
     return f"its revisions could not be read for {_PATIENCE.days} days"
 

@@ -29,7 +29,7 @@ class Knowledge:
 
 
 def knowledge_of(bisection: Bisection) -> Knowledge:
-    told = list(bisection.steps.filter(kind=Kind.MIDDLE).exclude(answer=""))
+    told = list(bisection.current_steps().filter(kind=Kind.MIDDLE).exclude(answer=""))
     last = len(bisection.revisions) - 1
     good = frozenset({0} | {step.index for step in told if step.answer == Answer.GOOD and step.index is not None})
     bad = frozenset({last} | {step.index for step in told if step.answer == Answer.BAD and step.index is not None})
@@ -48,7 +48,7 @@ def knowledge_of(bisection: Bisection) -> Knowledge:
 
 def was_not_measured(bisection: Bisection, kind: str, index: int | None) -> str:
     """Why, where the lab itself failed at every try of this step; empty otherwise."""
-    tries = list(bisection.steps.filter(kind=kind, index=index, answer=Answer.UNSURE))
+    tries = list(bisection.current_steps().filter(kind=kind, index=index, answer=Answer.UNSURE))
     if len(tries) < TRIES or any(step.ratio is not None for step in tries):
         return ""
     return tries[-1].reason
@@ -56,5 +56,5 @@ def was_not_measured(bisection: Bisection, kind: str, index: int | None) -> str:
 
 def not_seen_again(bisection: Bisection) -> bool:
     """Whether fresh boots of both ends showed nothing: then it was noise."""
-    last = bisection.steps.filter(kind=Kind.ENDS).order_by("number").last()
+    last = bisection.current_steps().filter(kind=Kind.ENDS).order_by("number").last()
     return last is not None and last.answer == Answer.GOOD

@@ -16,9 +16,14 @@ _CHECKS = 2
 
 @dataclass(frozen=True)
 class StepView:
-    """`answer` is empty while it is being measured; `sha` is empty for a revert that was not made."""
+    """`answer` is empty while it is being measured; `sha` is empty for a revert that was not made.
+
+    `earlier`: of a search that ended without an answer, before it was begun once more.
+    """
 
     number: int
+    round: int
+    earlier: bool
     kind: str
     sha: str
     subject: str
@@ -31,7 +36,8 @@ class StepView:
 class BisectionProgress:
     """`effect` is bad / good; `left` counts the revisions that may be it, from `first_sha` to `last_sha`.
 
-    `seconds` are of machine time; `seconds_left` is a guess from the steps so far, None before the first.
+    `seconds` are of machine time, of all rounds; `seconds_left` is a guess from all steps so far, None before the
+    first.
     """
 
     id: int
@@ -41,6 +47,7 @@ class BisectionProgress:
     state: str
     state_label: str
     reason: str
+    round: int
     effect: float
     steps: tuple[StepView, ...]
     sessions: int
@@ -77,6 +84,7 @@ def progress_of(bisection: Bisection) -> BisectionProgress:
         state=bisection.state,
         state_label=str(BisectionState(bisection.state).label),
         reason=bisection.reason,
+        round=bisection.round,
         effect=math.exp(bisection.effect),
         steps=_steps(bisection),
         sessions=cost.sessions,
@@ -96,7 +104,7 @@ def _steps_left(bisection: Bisection) -> int:
     """Sessions that are still to be measured, at most, if none is unsure; the one under way counts."""
     if bisection.state in Bisection.FINAL:
         return 0
-    told = set(bisection.steps.exclude(answer="").values_list("kind", flat=True))
+    told = set(bisection.current_steps().exclude(answer="").values_list("kind", flat=True))
     checks = _CHECKS - len(told & {Kind.CULPRIT, Kind.REVERT})
     search = math.ceil(math.log2(bisection.high - bisection.low))
     return checks + search + (bisection.state == BisectionState.ENDS)
@@ -115,4 +123,14 @@ def _step(bisection: Bisection, step: BisectionStep, subjects: dict[str, str]) -
         subject = subjects.get(sha, "")
     else:
         sha, subject = (step.trial.patched.sha, step.trial.patched.subject) if step.trial else ("", "")
-    return StepView(step.number, step.kind, sha, subject, step.answer, step.ratio, step.reason)
+    return StepView(
+        number=step.number,
+        round=step.round,
+        earlier=step.round != bisection.round,
+        kind=step.kind,
+        sha=sha,
+        subject=subject,
+        answer=step.answer,
+        ratio=step.ratio,
+        reason=step.reason,
+    )

@@ -36,7 +36,7 @@ def revert_by_code(bisection: Bisection, known: Knowledge, kernels: Kernels, tre
 
 def measured_at(bisection: Bisection, index: int) -> BisectionStep | None:
     """The step that measured this revision against the good end."""
-    told = bisection.steps.filter(
+    told = bisection.current_steps().filter(
         kind__in=[BisectionStep.Kind.MIDDLE, BisectionStep.Kind.ENDS],
         index=index,
         ratio__isnull=False,
@@ -49,7 +49,7 @@ def answer_from_code(bisection_id: int, step_id: int) -> None:
     """Answer a step whose kernel is made by now, where its code is known; its trial is canceled by the sweep."""
     with transaction.atomic():
         bisection = lock(bisection_id)
-        step = bisection.steps.select_related("trial__patched").filter(pk=step_id, answer="").first()
+        step = bisection.current_steps().select_related("trial__patched").filter(pk=step_id, answer="").first()
         if step is None:
             return
         known, kernels = knowledge_of(bisection), kernels_of(bisection)

@@ -12,7 +12,7 @@ from server.detection.bisecting.words import together
 from server.detection.explaining import explain_finding
 from server.detection.heads.joining import join_same_change
 from server.detection.heads.releasing import release_others
-from server.detection.lifecycle.checks import Check, Name, Outcome, set_checks
+from server.detection.lifecycle.checks import Check, Name, Outcome, checks_named, set_checks
 from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.models import Bisection, BisectionState, Finding
 from server.detection.results import remake
@@ -54,10 +54,21 @@ def _stands(finding: Finding, noise: Sequence[Bisection]) -> bool:
     """Whether it claims a change still, without the cells in which fresh boots show none."""
     if not noise:
         return True
-    set_checks(finding, [Name.AGAIN], [_not_again(bisection) for bisection in noise])
+    now = [_not_again(bisection) for bisection in noise]
+    set_checks(finding, [Name.AGAIN], [*_of_other_cells(finding, now), *now])
     remake(finding)
     explain_finding(finding)
     return finding.kind in CHANGED
+
+
+def _of_other_cells(finding: Finding, now: Sequence[Check]) -> list[Check]:
+    """What an earlier search took away by another cell stays away."""
+    told = {pk for check in now for pk in check.comparisons}
+    rows = [row for row in checks_named(finding, Name.AGAIN) if not told.intersection(row["comparisons"])]
+    return [
+        Check(Name.AGAIN, Outcome.FAILED, row["text"], row["machine"], row["uarch"], tuple(row["comparisons"]))
+        for row in rows
+    ]
 
 
 def _not_again(bisection: Bisection) -> Check:
@@ -97,5 +108,5 @@ def _outcome(bisection: Bisection) -> Outcome:
         return Outcome.FAILED
     if bisection.state != BisectionState.FOUND or bisection.culprit_id is None:
         return Outcome.NOT_CHECKED
-    revert = bisection.steps.filter(kind=Kind.REVERT).order_by("number").last()
+    revert = bisection.current_steps().filter(kind=Kind.REVERT).order_by("number").last()
     return Outcome.FAILED if revert is not None and revert.answer == Answer.BAD else Outcome.PASSED

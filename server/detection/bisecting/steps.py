@@ -3,6 +3,7 @@
 import math
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from server.core.errors import DomainError
 from server.detection.models import Bisection, BisectionStep
@@ -50,7 +51,9 @@ def ask_step(
             budget_seconds=left,
         )
     )
-    return BisectionStep.objects.create(bisection=bisection, number=number, kind=kind, index=index, trial=trial)
+    return BisectionStep.objects.create(
+        bisection=bisection, number=number, round=bisection.round, kind=kind, index=index, trial=trial
+    )
 
 
 def known_step(bisection: Bisection, kind: str, *, index: int | None, like: BisectionStep) -> BisectionStep:
@@ -58,6 +61,7 @@ def known_step(bisection: Bisection, kind: str, *, index: int | None, like: Bise
     return BisectionStep.objects.create(
         bisection=bisection,
         number=_next_number(bisection),
+        round=bisection.round,
         kind=kind,
         index=index,
         trial=like.trial,
@@ -73,20 +77,23 @@ def half_effect(bisection: Bisection) -> float:
 
 
 def seconds_left(bisection: Bisection) -> float:
-    """Machine time that its steps may still take."""
+    """Machine time that the steps of this round may still take."""
     granted: float = settings.BISECT_HOURS * _HOUR
-    return granted - spent(own_trials(bisection)).seconds
+    return granted - spent(_made_for(bisection.current_steps())).seconds
 
 
 def own_trials(bisection: Bisection, *, told: bool = False) -> list[int]:
-    """Ids of the trials that were made for it; the finding's own, which may tell the ends, is none of them.
+    """Ids of the trials that were made for it, in all rounds; the finding's own, which may tell ends, is none.
 
     `told`: of those only that gave a ratio.
     """
-    trials = bisection.steps.filter(trial__purpose__in=[Trial.Purpose.BISECT, Trial.Purpose.REVERT])
-    if told:
-        trials = trials.filter(ratio__isnull=False)
-    return sorted(set(trials.values_list("trial_id", flat=True)))
+    steps = bisection.steps.all()
+    return _made_for(steps.filter(ratio__isnull=False) if told else steps)
+
+
+def _made_for(steps: QuerySet[BisectionStep]) -> list[int]:
+    asked = steps.filter(trial__purpose__in=[Trial.Purpose.BISECT, Trial.Purpose.REVERT])
+    return sorted(set(asked.values_list("trial_id", flat=True)))
 
 
 def _next_number(bisection: Bisection) -> int:

@@ -10,6 +10,7 @@ from server.detection.bisecting.answering import answer_step
 from server.detection.bisecting.beginning import begin_forgotten
 from server.detection.bisecting.going_on import go_on, stuck_before
 from server.detection.bisecting.same_code import answer_from_code
+from server.detection.bisecting.searching_again import search_on
 from server.detection.bisecting.settling import settle
 from server.detection.bisecting.walking import walk_what_changed
 from server.detection.models import Bisection, BisectionState, BisectionStep, Finding
@@ -27,6 +28,7 @@ _MOST = 50
 def tend() -> None:
     """Take up answers, ask next steps, end what nobody asks for; harmless twice."""
     begin_forgotten(_MOST)
+    search_on(_MOST)
     answered = BisectionStep.objects.filter(answer="", trial__answered_at__isnull=False)
     for bisection_id, step_id in answered.values_list("bisection_id", "pk")[:_MOST]:
         answer_step(bisection_id, step_id)

@@ -34,7 +34,7 @@ def together(bisections: Sequence[Bisection]) -> str:
 
 
 def _ratio(bisection: Bisection) -> str:
-    step = bisection.steps.filter(kind=Kind.CULPRIT).order_by("number").last()
+    step = bisection.current_steps().filter(kind=Kind.CULPRIT).order_by("number").last()
     ratio = step.ratio if step and step.ratio is not None else math.exp(bisection.effect)
     target = bisection.target
     part = "" if _share(bisection, ratio) >= 1 - _REST else f" of {as_ratio(math.exp(bisection.effect))}"
@@ -42,7 +42,7 @@ def _ratio(bisection: Bisection) -> str:
 
 
 def _of_revert(bisection: Bisection) -> str:
-    step = bisection.steps.filter(kind=Kind.REVERT).order_by("number").last()
+    step = bisection.current_steps().filter(kind=Kind.REVERT).order_by("number").last()
     if step is not None and step.answer == Answer.GOOD:
         return _what_is_left(bisection, step)
     why = step.reason if step is not None else "nobody asked"

@@ -49,29 +49,31 @@ def _answer_confirmation(trial: Trial) -> None:
     if not points:
         _refuse(finding, points, "later points took the suspicion back", refuted=False)
         return
-    if not _seen_again(result, points):
+    seen = _seen_again(result, points)
+    if not seen:
         # Machines of one microarchitecture may disagree about the very cell: that is a question about them.
         ask_about_disagreements(finding)
         looked_at = _asked_for(trial, points)
         _refuse(finding, looked_at, _not_seen(result), refuted=True)
         ask_otherwise(finding, [point for point in points if point not in looked_at])
         return
-    ChangePoint.objects.filter(pk__in=[point.pk for point in points]).update(state=ChangePoint.State.SETTLED)
+    # The others may be of another change nearby: the watch still settles, moves or withdraws them.
+    ChangePoint.objects.filter(pk__in=[point.pk for point in seen]).update(state=ChangePoint.State.SETTLED)
     follow_up(finding)
 
 
-def _seen_again(result: Result, points: list[ChangePoint]) -> bool:
-    """Whether a suspected cell changed in its direction, on that machine or another of its microarchitecture.
+def _seen_again(result: Result, points: list[ChangePoint]) -> list[ChangePoint]:
+    """The points whose cell changed in their direction, on that machine or another of its microarchitecture.
 
     Where machines of one microarchitecture disagree about the cell, it is no finding but a question.
     """
     moved = {component.uarch.pk for component in result.vector if component.verdict in (*_CHANGES, Finding.Kind.SPLIT)}
-    suspected = {(point.timeline.machine.uarch_id, *_cell(point.timeline), point.effect > 0) for point in points}
-    return any(
-        (row.session.machine.uarch_id, *_cell(row), row.ratio > 1) in suspected
+    changed = {
+        (row.session.machine.uarch_id, *_cell(row), row.ratio > 1)
         for row in result.comparisons
         if row.verdict in _CHANGES and row.ratio is not None and row.session.machine.uarch_id in moved
-    )
+    }
+    return [p for p in points if (p.timeline.machine.uarch_id, *_cell(p.timeline), p.effect > 0) in changed]
 
 
 def _asked_for(trial: Trial, points: list[ChangePoint]) -> list[ChangePoint]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from django.db.models import Max, Min
 
 from server.core.states import new_trace
-from server.detection.heads.boundaries import Span, claimed_span, likely_span, nearby, span_of
+from server.detection.heads.boundaries import Span, claimed_span, nearby, span_of
 from server.detection.heads.confirming import want_confirmation
+from server.detection.heads.placing import likely_span
 from server.detection.heads.withdrawing import drop_empty
 from server.detection.heads.wording import suspected_headline, suspected_kind
-from server.detection.models import ChangePoint, Finding, MeasuredHead
+from server.detection.models import ChangePoint, Comparison, Finding, MeasuredHead, Verdict
 
 # A finding in one of these states still speaks for its change; CANDIDATE: it may soon.
 _CLAIMS = (Finding.State.CANDIDATE, *Finding.STANDING)
@@ -42,9 +43,12 @@ def take_up_news(head: MeasuredHead, suspects: Sequence[ChangePoint]) -> None:
             ChangePoint.objects.filter(pk=point.pk).update(finding=finding)
         elif not _was_refuted(point):
             left.append(point)
+    spans = {point.pk: likely_span([point], branch.places) for point in left}
     while left:
-        span = likely_span([one for one in left if one.place == left[0].place], branch.places)
-        together = [one for one in left if likely_span([one], branch.places).overlaps(span)]
+        alike = [one for one in left if one.place == left[0].place and spans[one.pk].overlaps(spans[left[0].pk])]
+        span = likely_span(alike, branch.places)
+        # The first one is always among them, or this would not end.
+        together = [one for one in left if one is left[0] or spans[one.pk].overlaps(span)]
         _make_candidate(branch, together, span)
         left = [one for one in left if one not in together]
 
@@ -61,12 +65,15 @@ def _claimed_by(branch: _Branch, point: ChangePoint) -> Finding | None:
     """The finding whose change this may be, by the places that the step may have.
 
     Near a finding that stands, the same cell moving the same way is the same step, seen again. A cell that moves the
-    other way is not.
+    other way is not, nor one that its fresh boots have seen stand still.
     """
-    own, around = likely_span([point], branch.places), nearby(point, branch.places)
+    own = likely_span([point], branch.places)
+    around = nearby(point, own, branch.places)
     for finding, span in branch.claims:
         stands = finding.state in Finding.STANDING
         if not own.overlaps(span) and not (stands and around.overlaps(span)):
+            continue
+        if stands and _stood_still(finding, point):
             continue
         same, opposite = _directions(finding, point)
         if same or (own.overlaps(span) and not opposite):
@@ -80,6 +87,21 @@ def _directions(finding: Finding, point: ChangePoint) -> tuple[bool, bool]:
     effects = list(finding.change_points.filter(**cell).values_list("effect", flat=True))
     same = [effect for effect in effects if (effect > 0) == (point.effect > 0)]
     return bool(same), len(same) < len(effects)
+
+
+def _stood_still(finding: Finding, point: ChangePoint) -> bool:
+    """Whether the finding's fresh boots looked at this cell of the microarchitecture, and would have seen it move."""
+    timeline = point.timeline
+    rows = Comparison.objects.filter(
+        session__trial=finding.trial_id,
+        session__machine__uarch=timeline.machine.uarch_id,
+        case=timeline.case_id,
+        metric=timeline.metric_id,
+    )
+    told = list(rows.values_list("verdict", "mde"))
+    return bool(told) and all(
+        verdict == Verdict.UNCHANGED and (mde or 0.0) < abs(point.effect) for verdict, mde in told
+    )
 
 
 def _was_refuted(point: ChangePoint) -> bool:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from server.detection.heads.boundaries import span_of
+from server.detection.heads.boundaries import Span, claimed_span, span_of
 from server.detection.heads.fleets import Fleet
 from server.detection.heads.watching import Looked, Told
 from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead
@@ -21,8 +21,8 @@ POINT_PARTS = ("timeline__machine__uarch", "timeline__case__benchmark", "timelin
 def publish(head: MeasuredHead, fleet: Fleet, looked: Looked) -> list[ChangePoint]:
     """Write the news of a head; returns the change points that are new.
 
-    A change point that fresh boots have confirmed stays, whatever its timeline says later; one that belongs to an event
-    of its machine stays the machine's.
+    A change point that fresh boots have confirmed stays, whatever its timeline says later; one that joined and was not
+    seen by them goes on as its timeline says. One that belongs to an event of its machine stays the machine's.
     """
     fresh = [_suspect(fleet, told) for told in looked.told if told.state == State.SUSPECT]
     moved = [_settle(told) for told in looked.told if told.state != State.SUSPECT]
@@ -50,17 +50,17 @@ def _suspect(fleet: Fleet, told: Told) -> tuple[ChangePoint, bool]:
 def _settle(told: Told) -> ChangePoint | None:
     """Settled at the place that looks best now, or withdrawn.
 
-    Returns the change point where it must be looked at once more: fresh boots refuted it, but at another place.
+    Returns the change point where it must be looked at once more, at another place: than where fresh boots refuted it,
+    or than where the finding stands that it had joined.
     """
-    point = ChangePoint.objects.select_related("finding").get(timeline=int(told.timeline), first_place=told.first_place)
-    stands = point.finding is not None and point.finding.state in Finding.STANDING
-    refuted = point.state == ChangePoint.State.WITHDRAWN and point.finding_id is not None
+    point = ChangePoint.objects.select_related("finding__culprit", "finding__before").get(
+        timeline=int(told.timeline), first_place=told.first_place
+    )
     if told.state == State.WITHDRAWN:
-        if point.state == ChangePoint.State.SUSPECT and not stands:
+        if point.state == ChangePoint.State.SUSPECT:
             ChangePoint.objects.filter(pk=point.pk).update(state=ChangePoint.State.WITHDRAWN)
         return None
-    tested = span_of(point.finding) if refuted and point.finding else None
-    again = tested is not None and not tested.before < told.place <= tested.after
+    again = _is_elsewhere(point, told)
     if point.state != ChangePoint.State.SUSPECT and not again:
         return None
     point.state, point.place, point.before_place = ChangePoint.State.SETTLED, told.place, told.before_place
@@ -69,6 +69,18 @@ def _settle(told: Told) -> ChangePoint | None:
         point.finding = None
     point.save(update_fields=["state", "place", "before_place", "effect", "score", "finding"])
     return point if again else None
+
+
+def _is_elsewhere(point: ChangePoint, told: Told) -> bool:
+    """Whether the place that looks best now is none of those that fresh boots have spoken of for this step."""
+    if point.finding is None:
+        return False
+    if point.state == ChangePoint.State.WITHDRAWN:
+        tested = span_of(point.finding)
+        return tested is not None and not tested.before < told.place <= tested.after
+    joined = point.state == ChangePoint.State.SUSPECT and point.finding.state in Finding.STANDING
+    claimed = claimed_span(point.finding) if joined else None
+    return claimed is not None and not Span(told.before_place, told.place).overlaps(claimed)
 
 
 def _ask_about(head: MeasuredHead, fleet: Fleet, event: MachineEvent) -> None:

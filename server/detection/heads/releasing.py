@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from server.detection.heads.boundaries import claimed_span, likely_span, nearby
+from server.detection.heads.boundaries import claimed_span, nearby
 from server.detection.heads.candidates import take_up_news
+from server.detection.heads.placing import likely_span
 from server.detection.heads.publishing import POINT_PARTS
 from server.detection.models import ChangePoint, Finding, MeasuredHead
 
@@ -22,11 +23,11 @@ def release_others(finding: Finding) -> int:
         return 0
     heads = MeasuredHead.objects.filter(branch=finding.branch_id, reference=points[0].timeline.reference_id)
     places = sorted(set(heads.exclude(fleet=None).values_list("place", flat=True)))
-    away = [
-        point
-        for point in points
-        if not likely_span([point], places).overlaps(span) and not nearby(point, places).overlaps(span)
-    ]
+    away = []
+    for point in points:
+        own = likely_span([point], places)
+        if not own.overlaps(span) and not nearby(point, own, places).overlaps(span):
+            away.append(point)
     ask_otherwise(finding, away)
     return len(away)
 

@@ -6,15 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Min, OuterRef, QuerySet, Subquery
+from django.db.models import OuterRef, QuerySet, Subquery
 
 from server.detection.models import ChangePoint, Finding, MeasuredHead, Timeline, TimelinePoint
 from server.lab.models import Machine
-from server.sources.models import Branch, Revision
-
-_STANDING = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
-# A step back of less than this share of the step does not mend it.
-_LARGE_ENOUGH = 0.5
+from server.sources.models import Branch
 
 
 @dataclass(frozen=True)
@@ -56,15 +52,6 @@ class PointView:
     ratio: float
     low: float | None
     high: float | None
-
-
-@dataclass(frozen=True)
-class StepBack:
-    """A step that may mend a finding; `revision` is the first measured head of the new level."""
-
-    change_point: ChangePoint
-    place: int
-    revision: Revision
 
 
 def branch_findings(branch: Branch) -> QuerySet[Finding]:
@@ -116,27 +103,6 @@ def points_of(timeline_id: int, limit: int = 500) -> tuple[PointView, ...]:
         )
         for row in reversed(rows[:limit])
     )
-
-
-def change_points_after(finding: Finding) -> list[StepBack]:
-    """Steps back on the finding's own timelines, in order of place: the other way, half as large or more, and standing.
-
-    Only those after the head that the finding ends at; of a finding without timelines there are none.
-    """
-    own = {point.timeline_id: point for point in finding.change_points.filter(state__in=_STANDING)}
-    ends = MeasuredHead.objects.filter(branch=finding.branch_id, revision=finding.after_id)
-    place = ends.aggregate(at=Min("place"))["at"]
-    if not own or place is None:
-        return []
-    later = ChangePoint.objects.filter(timeline__in=own, place__gt=place, state__in=_STANDING)
-    back = [
-        point
-        for point in later.order_by("place", "pk")
-        if -point.effect / own[point.timeline_id].effect >= _LARGE_ENOUGH
-    ]
-    heads = MeasuredHead.objects.filter(branch=finding.branch_id, place__in={point.place for point in back})
-    revisions = {head.place: head.revision for head in heads.select_related("revision")}
-    return [StepBack(point, point.place, revisions[point.place]) for point in back if point.place in revisions]
 
 
 def _change_points(branch: Branch, timelines: Iterable[Timeline]) -> defaultdict[int, list[ChangePointView]]:

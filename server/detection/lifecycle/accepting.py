@@ -99,6 +99,8 @@ def _follow_ledger(row: Finding, reason: str, actor: str) -> None:
 def _go_back(row: Finding, reason: str, actor: str) -> bool:
     """Reports and bisections look at it again; what was a candidate is checked again by the sweep."""
     enqueue("reports.sweep")
+    # A search that was canceled by the acceptance is wanted again.
+    enqueue("detection.tend", "bisections")
     return row.advance(state_before(row, FindingState.ACCEPTED), reason, actor=actor)
 
 

@@ -8,7 +8,7 @@ from server.detection.lifecycle.locking import held
 from server.detection.models import Finding
 from server.lab.models import Trial
 
-_KEY = re.compile(r"finding:(\d{1,18}):(?:layout|fix:[0-9a-f]+)")
+_KEY = re.compile(r"finding:(\d{1,18}):(?:layout|fix:[0-9a-f]+(?::\d{1,9})?)")
 
 
 def answer(trial: Trial) -> None:
@@ -18,7 +18,7 @@ def answer(trial: Trial) -> None:
         return
     if trial.purpose == Trial.Purpose.LAYOUT:
         conclude_checks(finding)
-    elif finding.state != Finding.State.FIXED:
+    else:
         answer_fix(finding, trial)
 
 

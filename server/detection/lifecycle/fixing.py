@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import structlog
 from django.db.models import Q
 
-from server.detection.heads.selectors import change_points_after
+from server.detection.heads.going_back import change_points_after
 from server.detection.lifecycle.checks import Check, Name, Outcome, add_check, checks_named, set_checks
 from server.detection.lifecycle.fix_commits import mendings
 from server.detection.lifecycle.hearing import heard
@@ -16,6 +17,8 @@ from server.lab.models import Machine, Trial
 from server.lab.trials.asking import USUAL_LOOKS, Ask, want_trial
 from server.sources.mirror import mirror, record_revisions
 from server.sources.models import Revision
+
+log = structlog.get_logger(__name__)
 
 _REGRESSIONS = (Finding.Kind.REGRESSED, Finding.Kind.SPLIT)
 _OPEN = (Finding.State.CONFIRMED, Finding.State.REPORTED)
@@ -51,7 +54,7 @@ def look_for_mending(finding: Finding) -> Trial | None:
     if not _may_try(finding):
         return None
     candidate = next((one for one in _candidates(finding, head) if one.revision.sha not in known), None)
-    if candidate is not None and (trial := _measure(finding, candidate)):
+    if candidate is not None and (trial := measure(finding, candidate)):
         return trial
     text = f"nothing up to {head[:_SHORT]} says that it mends this"
     set_checks(finding, [Name.FIX_SEARCH], [Check(Name.FIX_SEARCH, Outcome.NOT_CHECKED, text, revision=head)])
@@ -78,23 +81,36 @@ def _may_try(finding: Finding) -> bool:
 
 def _candidates(finding: Finding, head: str) -> Iterator[Candidate]:
     assert finding.branch is not None
-    assert finding.after is not None
     tree = finding.branch.tree
-    since = _looked_up_to(finding) or finding.after.sha
-    for found in mendings(mirror(), _culprits(finding), since=since, head=head):
+    since = _read_from(finding, head)
+    for found in mendings(mirror(), culprits_of(finding), since=since, head=head):
         revision = record_revisions(tree=tree, shas=[found.landed])[0]
         yield Candidate(revision, f"{found.sha[:_SHORT]} says that it mends {found.culprit[:_SHORT]}")
     for point in change_points_after(finding):
         yield Candidate(point.revision, f"a timeline went back at {point.revision.sha[:_SHORT]}")
 
 
-def _culprits(finding: Finding) -> set[str]:
+def _read_from(finding: Finding, head: str) -> str:
+    """What was read last, or `head` where that is gone from the mirror: what came between cannot be told any more."""
+    assert finding.after is not None
+    since = _looked_up_to(finding) or finding.after.sha
+    if mirror().resolve(since) is not None or mirror().resolve(head) is None:
+        return since
+    log.warning("fix_search_begins_at_head", trace=finding.trace, finding=finding.pk, gone=since, head=head)
+    return head
+
+
+def culprits_of(finding: Finding) -> set[str]:
     """What made the change, where it is known: for all machines, or for some of them."""
     each = finding.bisections.filter(culprit__isnull=False).values_list("culprit__sha", flat=True)
     return {*each, *([finding.culprit.sha] if finding.culprit else [])}
 
 
-def _measure(finding: Finding, candidate: Candidate) -> Trial | None:
+def measure(finding: Finding, candidate: Candidate, *, number: int = 1) -> Trial | None:
+    """Ask whether the candidate mends the finding; None where nothing of it regressed. `number` counts such questions.
+
+    The caller holds the finding.
+    """
     regressed = regressed_comparisons(finding)
     revision, base = candidate.revision, _good_end(finding)
     if not regressed:
@@ -102,7 +118,7 @@ def _measure(finding: Finding, candidate: Candidate) -> Trial | None:
     machines: dict[int, Machine] = {row.session.machine_id: row.session.machine for row in regressed}
     trial = want_trial(
         Ask(
-            key=f"finding:{finding.pk}:fix:{revision.sha[:_SHORT]}",
+            key=fix_key(finding, revision) + (f":{number}" if number > 1 else ""),
             purpose=Trial.Purpose.FIX,
             base=base,
             patched=revision,
@@ -116,6 +132,11 @@ def _measure(finding: Finding, candidate: Candidate) -> Trial | None:
     text = f"{candidate.why}: measured against {base.sha[:_SHORT]}"
     add_check(finding, Check(Name.FIX, Outcome.PENDING, text, revision=revision.sha))
     return trial
+
+
+def fix_key(finding: Finding, revision: Revision) -> str:
+    """Of the trial that asks first; later ones count on behind it."""
+    return f"finding:{finding.pk}:fix:{revision.sha[:_SHORT]}"
 
 
 def _good_end(finding: Finding) -> Revision:

@@ -21,4 +21,5 @@ def reopen(finding: Finding, *, actor: str, reason: str) -> None:
             raise DomainError("conflict", f"finding {row.pk} is {FindingState(row.state).label}, not mended")
         row.advance(state_before(row, FindingState.FIXED), reason.strip(), actor=actor.strip(), fix=None)
         enqueue("reports.sweep")
+        enqueue("detection.tend", "bisections")
     finding.refresh_from_db(fields=["state", "reason", "state_since", "fix"])

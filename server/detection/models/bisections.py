@@ -12,6 +12,8 @@ from server.detection.models.findings import Finding
 from server.lab.models import Machine, Trial
 from server.sources.models import Revision
 
+FIRST_ROUND = 1
+
 
 class BisectionState(models.TextChoices):
     ENDS = "ends", "both ends are being verified"
@@ -37,6 +39,10 @@ class Bisection(Stateful):
             {BisectionState.CHECKING, BisectionState.FOUND, BisectionState.GAVE_UP, BisectionState.CANCELED}
         ),
         BisectionState.CHECKING: frozenset({BisectionState.FOUND, BisectionState.GAVE_UP, BisectionState.CANCELED}),
+        # Asked for once more: another round. What was found stays found.
+        BisectionState.GAVE_UP: frozenset({BisectionState.ENDS}),
+        # What nobody asked for any more may have nothing to look for when somebody would again.
+        BisectionState.CANCELED: frozenset({BisectionState.ENDS, BisectionState.GAVE_UP}),
     }
     FINAL: ClassVar = frozenset({BisectionState.FOUND, BisectionState.GAVE_UP, BisectionState.CANCELED})
 
@@ -50,6 +56,9 @@ class Bisection(Stateful):
     )
     low = models.PositiveIntegerField(default=0, help_text="Index of the last revision known to be good.")
     high = models.PositiveIntegerField(help_text="Index of the first revision known to be bad.")
+    round = models.PositiveIntegerField(
+        default=FIRST_ROUND, db_default=FIRST_ROUND, help_text="Counted up when it is searched once more."
+    )
     effect = models.FloatField(help_text="Logarithm of bad / good, as it was measured at the ends.")
     culprit = models.ForeignKey(
         Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="bisections_of_it"
@@ -65,6 +74,10 @@ class Bisection(Stateful):
 
     def __str__(self) -> str:
         return f"bisection {self.pk} of finding {self.finding_id} on {self.machine.name}"
+
+    def current_steps(self) -> "models.QuerySet[BisectionStep]":
+        """Those of its last round: what earlier ones told, tried and spent counts no more."""
+        return BisectionStep.objects.filter(bisection=self.pk, round=self.round)
 
 
 class BisectionStep(models.Model):
@@ -83,7 +96,9 @@ class BisectionStep(models.Model):
         UNSURE = "unsure", "cannot be told"
 
     bisection = models.ForeignKey(Bisection, on_delete=models.CASCADE, related_name="steps")
+    # Over all rounds: trials are named by it.
     number = models.PositiveIntegerField()
+    round = models.PositiveIntegerField(default=FIRST_ROUND, db_default=FIRST_ROUND)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     index = models.PositiveIntegerField(null=True, blank=True, help_text="Of `revisions`; empty for the revert.")
     trial = models.ForeignKey(Trial, null=True, blank=True, on_delete=models.PROTECT, related_name="bisection_steps")

@@ -11,5 +11,6 @@ def answer(trial: Trial) -> None:
         return
     done = trial.sessions.filter(state=Session.State.DONE).select_related("machine__uarch")
     for session in done.order_by("machine__name"):
-        refresh_profiles(session.machine)
+        # A drift that is found takes its nights out of the profiles.
         judge_drift(trial, session.machine)
+        refresh_profiles(session.machine)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Q
 
+from server.detection.noise.drifts import Drift, drifts_of
 from server.detection.noise.history import KEPT_CHANGES, REMEMBERED, equal_comparisons
 from server.detection.noise.quantiles import FEWEST_CHANGES, change_95
 from server.lab.models import Session
@@ -18,8 +19,9 @@ def min_effects(sessions: Sequence[Session]) -> Mapping[tuple[int, int, int, int
     """Minimum effects as fractions by (session, case, metric, core type), where they are above 1 %.
 
     A cell's is the 95th percentile of its own A/A changes, as known when the session was created: judging the session
-    again later gives the same. A cell with fewer than FEWEST_CHANGES of them has no entry. Two queries for any number
-    of sessions on as many machines.
+    again later gives the same. So are the drifts of its machine: their nights do not count, or one bad week would hide
+    changes for a year. A cell with fewer than FEWEST_CHANGES changes has no entry. Three queries for any number of
+    sessions on as many machines, and three more for each drift.
 
     It is not made smaller for sessions with more boots than an A/A session has. Sampling error is what intervals are
     for; this floor is what the machine does between equal kernels one time in twenty, whatever the reason, and a claim
@@ -42,9 +44,14 @@ def effect_of(logs: Sequence[float]) -> float:
 
 def _effects(by_machine: Mapping[int, Session]) -> dict[tuple[int, int, int, int], float]:
     known = Q()
+    drifts = drifts_of(by_machine.keys())
     for machine, session in by_machine.items():
         at = session.created_at
-        known |= Q(session__machine=machine, computed_at__gte=at - REMEMBERED, computed_at__lt=at)
+        own = Q(session__machine=machine, computed_at__gte=at - REMEMBERED, computed_at__lt=at)
+        for drift in drifts:
+            if drift.machine == machine and drift.known < at:
+                own &= ~_nights(drift)
+        known |= own
     cells = equal_comparisons(by_machine.keys()).filter(known).order_by()
     grouped = cells.values("session__machine", "case", "metric", "core_type")
     found = {}
@@ -54,3 +61,8 @@ def _effects(by_machine: Mapping[int, Session]) -> dict[tuple[int, int, int, int
             session = by_machine[cell["session__machine"]]
             found[session.pk, cell["case"], cell["metric"], cell["core_type"]] = effect
     return found
+
+
+def _nights(drift: Drift) -> Q:
+    nights = Q(computed_at__gte=drift.began)
+    return nights if drift.over is None else nights & Q(computed_at__lt=drift.over)

@@ -18,12 +18,17 @@ FEWEST_TRIALS = 15
 FEWEST_CHANGES = 5
 # A machine is judged by many cells: a benchmark with trouble of its own is not the machine's.
 FEWEST_CELLS = 5
-# Two trials in a row must both be so unlikely: a machine that did not change is quarantined at less than one trial in
-# 500 in every simulation (bench/machine_noise.py). One trial at a level as strict as that does not hold it: the
+# Two trials in a row must both be so unlikely: a machine that did not change is quarantined at about one trial in 500
+# at worst, as simulated (bench/machine_noise.py). One trial at a level as strict as that does not hold it: the
 # logarithm of a noise that moves all cells alike is not normal so far out.
 LEVEL = 0.0075
 # Less than this many times its usual noise is no reason to take a machine out of service.
 LEAST_GROWTH = 1.5
+# A trial of a machine that drifted is as before when it is at most so many times as noisy as usual, and what a machine
+# that never drifted shows so often at least. Both are far from what makes a drift, so that no machine on the border
+# goes out of service and comes back night after night.
+CALM_GROWTH = 1.2
+CALM_CHANCE = 0.1
 # One cell that went wild counts for this many usual ones at most.
 _CAP = 6.0
 # Cells that hardly vary, as counted instructions, have no noise to grow.
@@ -43,6 +48,11 @@ class Growth:
     @property
     def is_suspicious(self) -> bool:
         return self.chance <= LEVEL and self.times >= LEAST_GROWTH
+
+    @property
+    def is_calm(self) -> bool:
+        """As usual: not merely short of suspicious."""
+        return self.chance >= CALM_CHANCE and self.times <= CALM_GROWTH
 
 
 def growth(history: Sequence[Changes], newest: Changes) -> Growth | None:

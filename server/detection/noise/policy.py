@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core import clock
 from server.lab.assignments import CaseOrder
+from server.lab.hosts import HELD
 from server.lab.models import Machine, Session, Trial
 from server.results.selectors import case_orders
 
@@ -30,20 +31,24 @@ class Share:
 
 
 def due_machines() -> QuerySet[Machine]:
-    """Good machines without any work that had no A/A trial for so long as the site says; virtual ones if they count."""
+    """Good machines without any work that had no A/A trial for so long as the site says; virtual ones if they count.
+
+    Those held in quarantine have them at the same pace: so they come back. What waits for them to do so keeps no trial
+    from them.
+    """
     if settings.NOISE_HOURS <= 0:
         return Machine.objects.none()
     now = clock.now()
     since = now - timedelta(hours=settings.NOISE_HOURS)
     trials = Trial.objects.filter(purpose=Trial.Purpose.NOISE, machines=OuterRef("pk"))
     open_sessions = Session.objects.filter(machine=OuterRef("pk")).exclude(state__in=Session.FINAL)
+    awaited = Exists(open_sessions) | Exists(_on_its_way().filter(created_at__gt=now - _SOON))
+    working = Exists(open_sessions.exclude(state=Session.State.PLANNED))
     machines = Machine.objects.filter(
+        (Q(health=Machine.Health.GOOD) & ~awaited) | (HELD & ~working),
         ~Exists(trials.filter(created_at__gt=since)),
         ~Exists(trials.exclude(state__in=Trial.FINAL)),
-        ~Exists(open_sessions),
-        ~Exists(_on_its_way().filter(created_at__gt=now - _SOON)),
         enabled=True,
-        health=Machine.Health.GOOD,
     )
     if not settings.VIRTUAL_VERDICTS:
         machines = machines.filter(virtual=False)

@@ -13,6 +13,7 @@ from server.core.locks import wait_for_lock
 from server.detection.doubting import SAME_IMAGE
 from server.detection.models import Comparison, NoiseProfile, Verdict
 from server.detection.noise.cell_key import CellKey
+from server.detection.noise.drifts import Drift, drifts_of
 from server.detection.noise.history import Change, equal_comparisons, log_ratio, recent
 from server.detection.noise.quantiles import change_95
 from server.lab.models import Machine
@@ -25,7 +26,10 @@ _JUST_AFTER = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Profile:
-    """The fields of a NoiseProfile that follow from comparisons; `mde`, `change_95` are fractions."""
+    """The fields of a NoiseProfile that follow from comparisons; `mde`, `change_95` are fractions.
+
+    The first three count all of them. The noise is that of the machine as it is: nights of a drift do not count.
+    """
 
     comparisons: int
     false_alarms: int
@@ -59,13 +63,14 @@ def refresh_profiles(machine: Machine) -> int:
 
 
 def fresh_profiles(machine: Machine, until: Mapping[CellKey, datetime] | None = None) -> dict[CellKey, Profile]:
-    """What the stored comparisons say now about each cell; of the cells in `until`, as of that moment. Two queries."""
+    """What the stored comparisons say about each cell: now, or as of the moments in `until`. A few queries."""
     cells: dict[CellKey, list[Comparison]] = defaultdict(list)
     for row in equal_comparisons([machine.pk]):
         key = (row.case_id, row.metric_id, row.core_type_id)
         if until is None or key not in until or row.computed_at <= until[key]:
             cells[key].append(row)
-    return {key: _profile(rows) for key, rows in cells.items()}
+    drifts = drifts_of([machine.pk])
+    return {key: _profile(rows, drifts) for key, rows in cells.items()}
 
 
 def is_false_alarm(row: Comparison) -> bool:
@@ -73,16 +78,17 @@ def is_false_alarm(row: Comparison) -> bool:
     return row.verdict in _CHANGES or row.reason.startswith(SAME_IMAGE)
 
 
-def _profile(rows: Sequence[Comparison]) -> Profile:
+def _profile(rows: Sequence[Comparison], drifts: Sequence[Drift]) -> Profile:
     last = rows[-1].computed_at
-    changes = recent([Change(log_ratio(row.ratio), row.computed_at) for row in rows], before=last + _JUST_AFTER)
-    seen = [row.mde for row in rows if row.mde is not None]
+    usual = [row for row in rows if not any(drift.holds(row.computed_at) for drift in drifts)]
+    changes = recent([Change(log_ratio(row.ratio), row.computed_at) for row in usual], before=last + _JUST_AFTER)
+    seen = [row.mde for row in usual if row.mde is not None]
     return Profile(
         comparisons=len(rows),
         false_alarms=sum(is_false_alarm(row) for row in rows),
         rejections=sum(row.p_value is not None and row.p_value <= ALPHA for row in rows),
         change_95=change_95(changes),
-        boot_sd=_boot_sd(rows),
+        boot_sd=_boot_sd(usual),
         mde=statistics.median(seen) if seen else None,
         changes=changes,
         last_at=last,

@@ -1,4 +1,4 @@
-"""Questions about machines: asked once, answered by a person."""
+"""Questions about machines: asked once, answered by a person, or by what the machine shows later."""
 
 from server.core.errors import DomainError
 from server.core.states import new_trace
@@ -43,6 +43,11 @@ def answer_question(question: MachineQuestion, actor: str, text: str) -> None:
         raise DomainError("no-reason", "say what was found: others will want to know")
     if question.state != State.OPEN or not question.advance(State.ANSWERED, text, actor=actor[:150]):
         raise DomainError("over", f"question {question.pk} was answered before: look again")
+
+
+def settle_question(question: MachineQuestion, text: str) -> bool:
+    """The service found the answer itself; False if somebody answered before."""
+    return question.state == State.OPEN and question.advance(State.ANSWERED, text)
 
 
 def ask_about_disagreements(finding: Finding) -> None:

@@ -36,6 +36,8 @@ def told(host: Machine | Builder) -> Iterator[str]:
     yield f"{kind} {host.name}{disabled}, node {host.node_name}"
     yield _line("state", host.get_state_display(), host.state_reason, f"{host.state_since:%Y-%m-%d %H:%M} UTC")
     yield _line("health", host.get_health_display(), host.health_reason, f"{host.health_since:%Y-%m-%d %H:%M} UTC")
+    if isinstance(host, Machine) and host.is_held:
+        yield f"  {host.health_hold}"
     yield f"last seen: {f'{host.last_seen_at:%Y-%m-%d %H:%M} UTC' if host.last_seen_at else 'never'}"
     lines = Transition.objects.filter(subject__in=[f"{kind}-state", f"{kind}-health"], subject_id=host.pk)
     for line in lines.order_by("-id")[:_SHOWN_LINES]:

@@ -120,6 +120,12 @@ class Machine(Host):
         help_text="What it measures, as BENCHMARK/CASE or patterns (mm-basic/*); empty: everything.",
     )
     facts = models.JSONField(default=dict, blank=True, help_text="What the last boot's probe saw.")
+    health_hold = models.TextField(
+        blank=True,
+        default="",
+        db_default="",
+        help_text="What alone lifts its quarantine, for people; empty: a health session that passes, too.",
+    )
     health_build = models.ForeignKey(
         Build,
         null=True,
@@ -145,6 +151,11 @@ class Machine(Host):
             models.CheckConstraint(condition=Q(boots_per_side__gte=2), name="machine_boots_enough"),
         ]
         ordering = ["uarch__name", "name"]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is in a quarantine that no health session lifts."""
+        return self.health == self.Health.QUARANTINED and self.health_hold != ""
 
 
 class CoreType(models.Model):

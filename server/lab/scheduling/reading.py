@@ -21,12 +21,13 @@ def read_snapshot(*, free_slots: int | None = None) -> Snapshot:
     now = clock.now()
     priorities = dict(Tree.objects.order_by().values_list("pk", "priority"))
     builds = waiting_builds(priorities, now)
+    machines = _machines()
     return Snapshot(
         now=now,
-        sessions=waiting_sessions(priorities, now),
+        sessions=waiting_sessions(priorities, now, [pk for pk, machine in machines.items() if machine.held]),
         builds=builds,
         cycles=_cycles(now),
-        machines=_machines(),
+        machines=machines,
         builders=_builders(),
         warm=warm_trees(now) if builds else {},
         weights={tree: weight_of(priority) for tree, priority in priorities.items()},
@@ -50,7 +51,8 @@ def _machines() -> dict[int, MachineFacts]:
     busy = dict(held.order_by().values_list("machine_id", "key"))
     opened = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).order_by()
     cycling = set(opened.values_list("machine_id", flat=True))
-    fields = ("pk", "name", "enabled", "health", "health_reason", "state", "state_reason", "clock", "capabilities")
+    health_fields = ("health", "health_reason", "health_hold")
+    fields = ("pk", "name", "enabled", "state", "state_reason", "clock", "capabilities", *health_fields)
     return {
         pk: MachineFacts(
             id=pk,
@@ -58,6 +60,7 @@ def _machines() -> dict[int, MachineFacts]:
             enabled=enabled,
             health=health,
             health_reason=health_reason,
+            held=health == Machine.Health.QUARANTINED and hold != "",
             state=state,
             state_reason=state_reason,
             busy=busy.get(pk, ""),
@@ -65,7 +68,7 @@ def _machines() -> dict[int, MachineFacts]:
             alone=ticks == Machine.Clock.WALL,
             capabilities=frozenset(capabilities),
         )
-        for pk, name, enabled, health, health_reason, state, state_reason, ticks, capabilities in (
+        for pk, name, enabled, state, state_reason, ticks, capabilities, health, health_reason, hold in (
             Machine.objects.order_by().values_list(*fields)
         )
     }

@@ -1,7 +1,7 @@
 """Reads what waits: planned sessions and wanted builds."""
 
 from collections import defaultdict
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from datetime import UTC, datetime
 
 from django.db.models import FloatField
@@ -17,10 +17,13 @@ from server.sources.models import Series, SeriesState
 _SESSION = ("pk", "machine_id", "tree", "asker", "priority", "created", "deadline", "purpose")
 _BUILD = ("pk", "revision__tree_id", "state_since", "arch", "toolchain__name", "config_id", "tree_sha")
 _NOTHING: frozenset[str] = frozenset()
+_NOBODY: frozenset[int] = frozenset()
 
 
-def waiting_sessions(priorities: Mapping[int, int], now: datetime) -> tuple[WaitingSession, ...]:
-    """All planned sessions, in no order. `priorities` are those of the trees.
+def waiting_sessions(
+    priorities: Mapping[int, int], now: datetime, held: Collection[int] = ()
+) -> tuple[WaitingSession, ...]:
+    """All planned sessions, in no order. `priorities` are those of the trees, `held` machines held in quarantine.
 
     There are thousands of rows: what only few have is read by queries of its own.
     """
@@ -30,6 +33,8 @@ def waiting_sessions(priorities: Mapping[int, int], now: datetime) -> tuple[Wait
     # A kernel whose files were removed is being built again (lab/rebuilding.py): its sessions wait for it.
     built = {"base_build__state": BuildState.BUILT, "patched_build__state": BuildState.BUILT}
     unbuilt = set(planned.exclude(**built).values_list("pk", flat=True))
+    equal = planned.filter(machine__in=held, trial__purpose=Trial.Purpose.NOISE)
+    trying = set(equal.values_list("pk", flat=True)) if held else _NOBODY
     health = str(Session.Purpose.HEALTH)
     rows = planned.annotate(
         tree=tree_of(), asker=asker_of(), created=_seconds("created_at"), deadline=_seconds("deadline_at")
@@ -48,6 +53,7 @@ def waiting_sessions(priorities: Mapping[int, int], now: datetime) -> tuple[Wait
             needs.get(pk, _NOTHING),
             delays[pk].fruitless if pk in delays else 0,
             pk not in unbuilt,
+            pk in trying,
         )
         for pk, machine, tree, asker, priority, created, deadline, purpose in rows
     )

@@ -17,7 +17,9 @@ _WORDS = {
 def machine_trouble(snapshot: Snapshot, session: WaitingSession) -> str:
     """Why the session's machine cannot take it now."""
     machine = snapshot.machines[session.machine]
-    return _unfit(machine, forced=session.forced) or _unmet(machine, session) or _taken(machine)
+    goes_there = session.forced and machine.health in _CHECKED
+    goes_there |= session.tries and machine.held
+    return _unfit(machine, goes_there=goes_there) or _unmet(machine, session) or _taken(machine)
 
 
 def _unmet(machine: MachineFacts, session: WaitingSession) -> str:
@@ -37,10 +39,10 @@ def _taken(machine: MachineFacts) -> str:
     return ""
 
 
-def _unfit(machine: MachineFacts, *, forced: bool) -> str:
+def _unfit(machine: MachineFacts, *, goes_there: bool) -> str:
     if not machine.enabled:
         return f"{machine.name} is disabled"
-    if machine.health == Health.GOOD or (forced and machine.health in _CHECKED):
+    if machine.health == Health.GOOD or goes_there:
         return ""
     return _told(f"{machine.name}: {Health(machine.health).label}", machine.health_reason)
 

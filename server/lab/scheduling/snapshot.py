@@ -17,7 +17,8 @@ class WaitingSession(NamedTuple):
 
     A trial of no series stands as a series of its own, with a negative number.
 
-    `built` is false while a kernel of it is being built again.
+    `built` is false while a kernel of it is being built again. `tries` says that it compares equal kernels on a machine
+    that is held in quarantine, to tell how it is.
     """
 
     id: int
@@ -32,6 +33,7 @@ class WaitingSession(NamedTuple):
     needs: frozenset[str] = frozenset()
     fruitless: int = 0
     built: bool = True
+    tries: bool = False
 
     @property
     def stage(self) -> int:
@@ -78,13 +80,17 @@ Waiter = WaitingSession | WaitingBuild
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """One machine; `busy` is the key of the attempt that holds it, `alone` whether it wants a quiet host."""
+    """One machine; `busy` is the key of the attempt that holds it, `alone` whether it wants a quiet host.
+
+    `held` says that it is in a quarantine which sessions of equal kernels are to lift.
+    """
 
     id: int
     name: str
     enabled: bool = True
     health: str = "good"
     health_reason: str = ""
+    held: bool = False
     state: str = "idle"
     state_reason: str = ""
     busy: str = ""

@@ -47,7 +47,7 @@ def choose_places(trial: Trial) -> Choice:
         machines = [machine for machine in machines if _config(machine, layout=True) is not None]
         if not machines:
             return Choice(trouble="no machine's configuration has another code layout")
-    good = [machine for machine in machines if not out_of_service(machine)]
+    good = [machine for machine in machines if not out_of_service(machine, trial)]
     if not good:
         return _nowhere(trial, machines)
     if len(good) < len(machines) and _waited(trial) < PATIENCE_FOR_ALL:

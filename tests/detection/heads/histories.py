@@ -102,16 +102,22 @@ class History:
     def all_of(self, machine: str, ratio: float) -> dict[tuple[str, int], float]:
         return {(machine, case): ratio for case in range(len(self.cases))}
 
-    def steps(self, place: int, effects: Mapping[tuple[str, int], float]) -> None:
-        """Timelines (by machine and case) are suspected to have moved at a head, by log ratios."""
+    def steps(self, place: int, effects: Mapping[tuple[str, int], float], *, really: int | None = None) -> None:
+        """Timelines (by machine and case) are suspected to have moved at a head, by log ratios.
+
+        They `really` did at another place.
+        """
         head = MeasuredHead.objects.get(place=place)
         for (machine, case), effect in effects.items():
             timeline = Timeline.objects.get(machine__name=machine, case=self.cases[case])
             revisions, values = timeline.watch["revisions"], timeline.watch["values"]
             timeline.watch["values"] = [
-                value * math.exp(effect) if revision >= place else value
+                value * math.exp(effect) if revision >= (really or place) else value
                 for revision, value in zip(revisions, values, strict=True)
             ]
+            index = timeline.watch["indices"][revisions.index(place)]
+            published = {"index": index, "revision": place, "effect": effect, "score": 5.0, "reported": index}
+            timeline.watch["published"].append({**published, "state": "suspect"})
             timeline.save(update_fields=["watch"])
         points = [
             ChangePoint.objects.create(

@@ -54,6 +54,22 @@ def test_the_same_cell_a_head_off_joins_what_fresh_boots_have_seen(history: Hist
     assert Finding.objects.get().change_points.count() == 2
 
 
+@pytest.mark.parametrize("case", [0, 2])
+def test_a_step_that_was_published_with_another_change_nearby_is_one_of_its_own(history: History, case: int) -> None:
+    history.steps(104, {("h1", 0): 0.1})
+    Finding.objects.update(state=Finding.State.CONFIRMED)
+    history.steps(104, {("z1", case): 0.1, ("z2", case): 0.1}, really=107)
+    assert boundaries() == [(103, 104), (106, 107)]
+    assert Finding.objects.latest("pk").change_points.count() == 2
+
+
+def test_a_step_back_soon_after_does_not_make_the_step_lie_elsewhere(history: History) -> None:
+    history.steps(104, {("h1", 0): 0.1})
+    history.steps(106, {("h1", 0): -0.1})
+    history.steps(104, {("h2", 0): 0.1})
+    assert boundaries() == [(103, 104), (105, 106)]
+
+
 def test_before_that_two_sharp_steps_are_two_questions(history: History) -> None:
     history.steps(105, {("h1", 0): 0.1})
     history.steps(106, {("h2", 0): 0.1})

@@ -6,7 +6,6 @@ from server.detection.heads.answering import answer
 from server.detection.heads.candidates import take_up_news
 from server.detection.heads.fleets import read_fleet
 from server.detection.heads.publishing import publish
-from server.detection.heads.selectors import change_points_after
 from server.detection.heads.tending import tend
 from server.detection.heads.watching import Looked, Told
 from server.detection.models import ChangePoint, Comparison, Finding, MachineQuestion, MeasuredHead, Verdict
@@ -84,6 +83,44 @@ def test_what_joined_after_the_trial_was_asked_for_gets_a_question_of_its_own(hi
     assert [point.timeline.machine.name for point in asked.change_points.all()] == ["z1"]
 
 
+def told(history: History, point: ChangePoint, state: str, place: int) -> list[ChangePoint]:
+    """The watch decides about a suspect; returns what must be asked once more, and asks it."""
+    head = MeasuredHead.objects.latest("place")
+    fleet = read_fleet(head, [], virtual=False)
+    news = Told(str(point.timeline_id), point.first_place, place, place - 1, point.effect, 9.0, state)
+    again = publish(head, fleet, Looked(fleet.watch, (news,)))
+    take_up_news(head, again)
+    point.refresh_from_db()
+    return again
+
+
+@pytest.mark.parametrize(
+    ("decided", "place", "state", "stays"),
+    [("withdrawn", 103, "withdrawn", True), ("settled", 103, "settled", True), ("settled", 106, "settled", False)],
+)
+def test_what_joined_and_fresh_boots_did_not_see_goes_on_as_its_timeline_says(
+    history: History, decided: str, place: int, state: str, *, stays: bool
+) -> None:
+    history.passed(5)
+    history.steps(103, {("z1", 2): 0.1}, really=place)
+    ChangePoint.objects.update(finding=Finding.objects.earliest("pk"))
+    finding = Finding.objects.earliest("pk")
+    Finding.objects.exclude(pk=finding.pk).delete()
+    confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
+    seen, joined = ChangePoint.objects.order_by("pk")
+    assert (seen.state, joined.state) == ("settled", "suspect")
+    again = told(history, joined, decided, place)
+    assert (joined.state, joined.finding_id == finding.pk, again == []) == (state, stays, stays)
+    assert Finding.objects.count() == 1 + (not stays)
+
+
+def test_a_cell_that_fresh_boots_saw_stand_still_does_not_join(history: History) -> None:
+    finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
+    history.steps(103, {("z1", 0): 0.1})
+    assert finding.change_points.count() == 1
+    assert Finding.objects.count() == 2
+
+
 def test_machines_of_one_microarchitecture_that_disagree_are_a_question_and_no_finding() -> None:
     history = History({"h1": "haswell", "h2": "haswell"})
     history.head()
@@ -127,16 +164,6 @@ def test_a_suspicion_that_is_taken_back_ends_its_trial() -> None:
     assert trial.state == Trial.State.CANCELED
 
 
-def test_a_step_back_is_found_for_the_finding(history: History) -> None:
-    finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
-    history.passed(3)
-    assert change_points_after(finding) == []
-    history.steps(106, {("h1", 0): -0.08})
-    history.steps(107, {("h1", 1): -0.08})
-    assert [one.place for one in change_points_after(finding)] == [106]
-    assert Finding.objects.count() == 3
-
-
 @pytest.mark.usefixtures("history")
 def test_kernels_of_the_same_code_refute_what_was_suspected_between_them() -> None:
     finding, trial = suspected()
@@ -156,11 +183,6 @@ def test_a_refuted_step_is_asked_again_where_it_settles_elsewhere(
 ) -> None:
     confirmed({"h1": Verdict.UNCHANGED, "z1": Verdict.UNCHANGED})
     history.passed(2)
-    head = MeasuredHead.objects.latest("place")
-    fleet = read_fleet(head, [], virtual=False)
-    name = str(ChangePoint.objects.get().timeline_id)
-    told = Told(name, 103, place, place - 1, 0.1, 9.0, "settled")
-    again = publish(head, fleet, Looked(fleet.watch, (told,)))
-    take_up_news(head, again)
+    again = told(history, ChangePoint.objects.get(), "settled", place)
     assert [point.place for point in again] == ([105] if asked_again else [])
     assert Finding.objects.count() == 1 + asked_again

@@ -127,3 +127,16 @@ def test_only_what_the_machine_measures_is_asked_for() -> None:
     build_case("off", enabled=False)
     assert next_share(build_machine(cases=["mm-basic/cl*"])).benchmarks == ("mm-basic/clear",)
     assert next_share(build_machine("none", cases=["other/*"])).benchmarks == ()
+
+
+def test_a_machine_that_is_held_in_quarantine_is_due_whatever_waits_for_it_to_come_back() -> None:
+    held = {"health": Machine.Health.QUARANTINED, "health_hold": "lifted by quiet nights"}
+    machine = build_machine(**held)
+    build_trial(state=Trial.State.WANTED, machines=[machine])
+    session = build_session(machine=machine)
+    assert due() == [machine.name]
+    Session.objects.filter(pk=session.pk).update(state=Session.State.RUNNING)
+    assert due() == []
+    Session.objects.filter(pk=session.pk).update(state=Session.State.DONE)
+    asked(machine)
+    assert due() == [], "at the pace of all others"

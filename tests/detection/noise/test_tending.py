@@ -7,11 +7,12 @@ from server.builds.models import Build
 from server.core.errors import DomainError
 from server.detection.answering import answer_trial
 from server.detection.looking import look_at_trial
-from server.detection.models import NoiseProfile
+from server.detection.models import Comparison, NoiseProfile, Verdict
 from server.detection.noise import tending
 from server.detection.noise.recomputing import differences
 from server.detection.noise.tending import tend
 from server.lab.health import health_kernel
+from server.lab.hosts import change_health
 from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.planning import plan_trial
 from tests.builders import build_build, build_case, build_machine, build_revision, build_tree
@@ -119,3 +120,19 @@ def test_equal_kernels_that_are_called_different_are_a_false_alarm(settings: Set
     answer_trial(trial_id=trial.pk)
     row = NoiseProfile.objects.get()
     assert (row.comparisons, row.false_alarms, row.rejections) == (1, 1, 1)
+
+
+def test_a_machine_that_is_held_in_quarantine_is_measured_and_believed(settings: Settings) -> None:
+    settings.NOISE_BOOTS = 4
+    machine, case = build_machine(), build_case("copy")
+    trusted_kernel(machine)
+    change_health(machine, Machine.Health.QUARANTINED, "it drifts", hold="lifted by two quiet nights")
+    tend()
+    trial = Trial.objects.get()
+    (session,) = plan_trial(trial_id=trial.pk)
+    visit(session, {case.name: STEADY}, spread=0.004)
+    assert look_at_trial(trial_id=trial.pk)
+    assert answer_trial(trial_id=trial.pk)
+    row = Comparison.objects.get()
+    assert (row.session, row.verdict) == (session, Verdict.UNCHANGED)
+    assert NoiseProfile.objects.get().comparisons == 1

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 class BisectionStepOut(serializers.Serializer[Any]):
     number = serializers.IntegerField()
+    round = serializers.IntegerField(help_text="Of the search; those before the bisection's own ended without answer.")
     kind = serializers.CharField()
     sha = serializers.CharField(help_text="Empty for the revert.")
     subject = serializers.CharField()
@@ -24,6 +25,7 @@ class BisectionOut(serializers.Serializer[Any]):
     cell = serializers.CharField()
     state = serializers.CharField()
     reason = serializers.CharField()
+    round = serializers.IntegerField(help_text="Counted up when it is searched once more.")
     effect = serializers.FloatField(help_text="bad end / good end")
     sessions = serializers.IntegerField()
     boots = serializers.IntegerField()

@@ -47,7 +47,10 @@ class MachineOut(VirtualOut, serializers.ModelSerializer[Machine]):
 
     class Meta:
         model = Machine
-        fields = ["name", "uarch", "arch", "virtual", "evidence", "clock", *_HOST, "boot_driver", "boots_per_side"]
+        fields = [
+            "name", "uarch", "arch", "virtual", "evidence", "clock", *_HOST, "health_hold", "boot_driver",
+            "boots_per_side",
+        ]  # fmt: skip
 
 
 class CoreTypeOut(serializers.ModelSerializer[CoreType]):

@@ -13,12 +13,14 @@ from server.detection.models import Finding
 
 
 class Command(BaseCommand):
-    help = "Show how far the bisections of a finding are; --ask begins them, --cancel ends them."
+    help = "Show how far the bisections of a finding are; --ask begins them, or begins anew; --cancel ends them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("finding", type=int, help="number of the finding")
         what = parser.add_mutually_exclusive_group()
-        what.add_argument("--ask", action="store_true", help="begin to look for its revision")
+        what.add_argument(
+            "--ask", action="store_true", help="look for its revision, once more where a search gave up or was canceled"
+        )
         what.add_argument("--cancel", metavar="REASON", help="end the search, for this reason")
         parser.add_argument("--by", default="", metavar="PERSON", help="who does it, for the history")
 
@@ -44,7 +46,10 @@ class Command(BaseCommand):
         for step in progress.steps:
             answer = step.answer or "being measured"
             what = f"{step.sha[:12]} {step.subject}".strip()
-            self._say(f"  {step.number}. {step.kind} {what}: {answer}" + (f": {step.reason}" if step.reason else ""))
+            search = f" (search {step.round}, which ended)" if step.earlier else ""
+            self._say(
+                f"  {step.number}. {step.kind} {what}{search}: {answer}" + (f": {step.reason}" if step.reason else "")
+            )
         if progress.steps_left:
             guess = "" if progress.seconds_left is None else f", about {progress.seconds_left / 3600:.1f} hours"
             self._say(f"  one of {progress.left} revisions; at most {progress.steps_left} more steps{guess}")

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
 from server.detection.lifecycle.accepting import accept, withdraw_acceptance
+from server.detection.lifecycle.fixing_by_hand import ask_for_fix
 from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.lifecycle.ledger import standing
 from server.detection.lifecycle.reopening import reopen
@@ -17,7 +18,7 @@ from server.results.models import Metric
 
 
 class Command(BaseCommand):
-    help = "Print a finding, accept it, take an acceptance back, withdraw it, or open it again."
+    help = "Print a finding, accept it, take an acceptance back, withdraw it, open it again, or measure a fix."
 
     def add_arguments(self, parser: CommandParser) -> None:
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -31,8 +32,11 @@ class Command(BaseCommand):
         withdrawing = self._action(actions, "invalidate", "withdraw it: it was no change of the code")
         withdrawing.add_argument("--why", choices=[why.value for why in Why], required=True, help="what it was")
         again = self._action(actions, "reopen", "it was said to be mended and is not")
+        fixing = self._action(actions, "fix", "measure whether a later commit mends it, whatever was tried")
+        fixing.add_argument("sha", help="id of the commit, 7 digits at least")
         for deciding in (taking, back, withdrawing, again):
             deciding.add_argument("reason", help="for everybody to read")
+        for deciding in (taking, back, withdrawing, again, fixing):
             deciding.add_argument("--by", metavar="PERSON", required=True, help="who decides this")
 
     def _action(self, actions: Any, name: str, text: str) -> ArgumentParser:
@@ -55,6 +59,9 @@ class Command(BaseCommand):
                 self._unaccept(finding, options)
             elif action == "reopen":
                 reopen(finding, actor=_person(options), reason=options["reason"])
+            elif action == "fix":
+                trial = ask_for_fix(finding, options["sha"], actor=_person(options))
+                self.stdout.write(f"{trial.patched.sha[:12]} is measured against {trial.base.sha[:12]}")
             else:
                 why, reason = Why(options["why"]), options["reason"]
                 invalidate(finding, actor=_person(options), why=why, reason=reason)
