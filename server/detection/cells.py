@@ -6,13 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from server import stats
-from server.detection.noise.effects import min_effects
+from server.detection.noise.effects import LEAST_EFFECT, min_effects
 from server.lab.models import Boot, CoreType, Session, Trial
 from server.results.models import Case, Measurement, Metric
-
-# Smaller changes get no verdict: published practice for kernels. A cell whose equal kernels differ by more has a
-# larger one (docs/detection/noise.md).
-MIN_EFFECT = 0.01
 
 _JUDGED = (Metric.Better.LOWER, Metric.Better.HIGHER)
 _NO_VALUES: tuple[float, ...] = ()
@@ -112,7 +108,7 @@ def _values(
         base=base,
         patched=patched,
         better=better,
-        min_effect=MIN_EFFECT if min_effect is None else min_effect,
+        min_effect=LEAST_EFFECT if min_effect is None else min_effect,
         resolution=metric.resolution,
         base_positions=boots.positions[Boot.Arm.BASE],
         patched_positions=boots.positions[Boot.Arm.PATCHED],

@@ -11,7 +11,8 @@ from server.detection.noise.history import KEPT_CHANGES, REMEMBERED, equal_compa
 from server.detection.noise.quantiles import FEWEST_CHANGES, change_95
 from server.lab.models import Session
 
-# What every cell has at least.
+# What every cell has at least: smaller changes get no verdict, as is published practice for kernels. A cell whose equal
+# kernels differ by more has a larger one (docs/detection/noise.md).
 LEAST_EFFECT = 0.01
 
 
