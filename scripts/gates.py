@@ -18,7 +18,7 @@ def gates() -> dict[str, list[str]]:
     return {
         "format": [str(tools / "ruff"), "format", "--check", "--quiet", *_existing(_FORMATTED)],
         "lint": [str(tools / "ruff"), "check", "--quiet", *_existing(_FORMATTED)],
-        "templates": [str(tools / "djlint"), "--check", "--lint", "--quiet", "templates"],
+        "templates": [str(tools / "djlint"), "--check", "--lint", "templates"],
         "contracts": [str(tools / "lint-imports"), "--no-cache"],
         "migrations": [python, "manage.py", "makemigrations", "--check", "--dry-run"],
         "types": [str(tools / "mypy"), *_existing(_TYPED)],
