@@ -33,7 +33,7 @@ def test_long_list_has_pages_that_keep_the_filter(reader: Reader) -> None:
         build_series(state=Series.State.HELD)
     first = reader.read("/series/?state=held")
     assert "page 1 of 2" in first
-    assert 'href="?state=held&amp;list=&amp;mail=&amp;page=2"' in first
+    assert 'href="?state=held&amp;page=2"' in first
     second = reader.read("/series/?state=held&list=&page=2")
     assert second.count("<tr>") == 2
     assert 'rel="prev"' in second
