@@ -65,7 +65,7 @@ def end_power_cycle(power_cycle: PowerCycle, ok: bool, reason: str) -> bool:  # 
 def give_up_machine(machine: Machine, reason: str) -> None:
     """Take a machine that does not come back out of service: quarantined, and offline until it is seen again."""
     with transaction.atomic():
-        machine.refresh_from_db(fields=["state", "state_reason", "health", "health_reason"])
+        machine.refresh_from_db(fields=["state", "state_reason", "health", "health_reason", "health_hold"])
         change_health(machine, Health.QUARANTINED, reason)
         if machine.state in {State.RETURNING, State.POWER_CYCLING}:
             change_state(machine, State.OFFLINE, reason)

@@ -10,6 +10,7 @@ from server.lab.health import judge_health, plan_health_session
 from server.lab.hosts import change_health
 from server.lab.models import Builder, Machine, Session, Trial
 from server.lab.opening import open_attempt
+from server.lab.power import give_up_machine
 from server.lab.recovery import plan_checks
 from server.lab.scheduling import next_placements, why_waiting
 from server.lab.stranded import rescue_stranded
@@ -105,6 +106,22 @@ def test_the_service_does_not_overrule_a_person_who_confirmed_it_a_moment_ago() 
     assert not change_health(machine, Machine.Health.GOOD, "as before")
     machine.refresh_from_db()
     assert machine.health == "quarantined"
+
+
+def test_a_machine_that_does_not_come_back_is_given_up_though_its_hold_ended_a_moment_ago() -> None:
+    machine = held()
+    care.release(Machine.objects.get(), "dust", actor="ada")
+    give_up_machine(machine, "not back after it was switched off and on")
+    machine.refresh_from_db()
+    assert (machine.health, machine.is_held) == ("quarantined", False)
+
+
+def test_other_trouble_of_one_that_was_held_a_moment_ago_is_known() -> None:
+    before = build_machine()
+    assert change_health(Machine.objects.get(), Machine.Health.QUARANTINED, "it drifts", hold=HOLD)
+    give_up_machine(before, "not back after it was switched off and on")
+    machine = Machine.objects.get()
+    assert (machine.health_reason, machine.is_held) == ("not back after it was switched off and on", True)
 
 
 def test_equal_kernels_are_compared_there_and_nothing_else() -> None:

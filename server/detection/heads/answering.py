@@ -2,9 +2,10 @@
 
 from server.core.tasks import enqueue
 from server.detection.following import follow_up
+from server.detection.heads.confirming import asked_for
 from server.detection.heads.observing import observe_due
 from server.detection.heads.publishing import POINT_PARTS
-from server.detection.heads.releasing import ask_otherwise
+from server.detection.heads.releasing import ask_otherwise, release_unasked
 from server.detection.models import ChangePoint, Comparison, Finding, Timeline, Verdict
 from server.detection.noise.questions import ask_about_disagreements
 from server.detection.results import Result, result_of, write_result
@@ -44,6 +45,7 @@ def _answer_confirmation(trial: Trial) -> None:
         _refuse(
             finding, points, f"could not be measured again: {trial.reason or 'no boot gave a value'}", refuted=False
         )
+        release_unasked(finding)
         return
     write_result(finding, result)
     if not points:
@@ -53,7 +55,7 @@ def _answer_confirmation(trial: Trial) -> None:
     if not seen:
         # Machines of one microarchitecture may disagree about the very cell: that is a question about them.
         ask_about_disagreements(finding)
-        looked_at = _asked_for(trial, points)
+        looked_at = asked_for(trial, points)
         _refuse(finding, looked_at, _not_seen(result), refuted=True)
         ask_otherwise(finding, [point for point in points if point not in looked_at])
         return
@@ -74,21 +76,6 @@ def _seen_again(result: Result, points: list[ChangePoint]) -> list[ChangePoint]:
         if row.verdict in _CHANGES and row.ratio is not None and row.session.machine.uarch_id in moved
     }
     return [p for p in points if (p.timeline.machine.uarch_id, *_cell(p.timeline), p.effect > 0) in changed]
-
-
-def _asked_for(trial: Trial, points: list[ChangePoint]) -> list[ChangePoint]:
-    """The points whose case and machine the trial was to measure: others joined the finding after it was asked for.
-
-    What it was to measure and could not is not asked again, or a machine that is away would be waited for for ever.
-    """
-    machines = set(trial.machines.values_list("pk", flat=True))
-    entries = tuple(trial.benchmarks)
-    return [
-        point
-        for point in points
-        if point.timeline.machine_id in machines
-        and f"{point.timeline.case.benchmark.name}/{point.timeline.case.name}".startswith(entries)
-    ]
 
 
 def _cell(of: Timeline | Comparison) -> tuple[int, int]:

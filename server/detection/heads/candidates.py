@@ -15,8 +15,9 @@ from server.detection.models import ChangePoint, Comparison, Finding, MeasuredHe
 
 # A finding in one of these states still speaks for its change; CANDIDATE: it may soon.
 _CLAIMS = (Finding.State.CANDIDATE, *Finding.STANDING)
-# Heads before and after a suspect that are looked at: more than any margin, and than a watch looks back.
-_AROUND = 200
+# Heads before the newest that are looked at, and before a suspect that is older than those: more than any margin, and
+# the former more than a watch looks back.
+_AROUND, _BEFORE = 200, 20
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def take_up_news(head: MeasuredHead, suspects: Sequence[ChangePoint]) -> None:
     drop_empty(head.branch)
     if not suspects:
         return
-    branch = _read(head)
+    branch = _read(head, min(point.before_place for point in suspects))
     left = []
     for point in sorted(suspects, key=lambda one: (-one.score, one.pk)):
         if finding := _claimed_by(branch, point):
@@ -53,9 +54,13 @@ def take_up_news(head: MeasuredHead, suspects: Sequence[ChangePoint]) -> None:
         left = [one for one in left if one not in together]
 
 
-def _read(head: MeasuredHead) -> _Branch:
-    measured = MeasuredHead.objects.filter(fleet__heads=head.pk).order_by("-place")[:_AROUND]
-    places = tuple(sorted(measured.values_list("place", flat=True)))
+def _read(head: MeasuredHead, oldest: int) -> _Branch:
+    """With heads from well before the place `oldest`: a finding may let go of a change of long ago."""
+    measured = MeasuredHead.objects.filter(fleet__heads=head.pk)
+    newest = measured.order_by("-place").values_list("place", flat=True)[:_AROUND]
+    before = measured.filter(place__lte=oldest).order_by("-place").values_list("place", flat=True)[:_BEFORE]
+    first = min([*newest, *before])
+    places = tuple(sorted(measured.filter(place__gte=first).values_list("place", flat=True)))
     findings = Finding.objects.filter(branch=head.branch, state__in=_CLAIMS).select_related("before", "culprit")
     claims = [(finding, span) for finding in findings.order_by("pk") if (span := claimed_span(finding))]
     return _Branch(head, places, claims)

@@ -36,6 +36,21 @@ def want_confirmation(finding: Finding, points: Sequence[ChangePoint]) -> Trial:
     return trial
 
 
+def asked_for(trial: Trial, points: Sequence[ChangePoint]) -> list[ChangePoint]:
+    """The points whose case and machine the trial was to measure: others joined the finding after it was asked for.
+
+    What it was to measure and could not is not asked again, or a machine that is away would be waited for for ever.
+    """
+    machines = set(trial.machines.values_list("pk", flat=True))
+    entries = tuple(trial.benchmarks)
+    return [
+        point
+        for point in points
+        if point.timeline.machine_id in machines
+        and f"{point.timeline.case.benchmark.name}/{point.timeline.case.name}".startswith(entries)
+    ]
+
+
 def _machines(finding: Finding, points: Sequence[ChangePoint]) -> list[Machine]:
     """The machines that moved, all others of their microarchitectures, and one of each other microarchitecture.
 

@@ -42,16 +42,20 @@ def change_points_after(finding: Finding) -> list[StepBack]:
     for point in later.order_by("place", "pk"):
         if -point.effect / own[point.timeline_id].effect >= _LARGE_ENOUGH:
             back[point.place].append(point)
-    heads = MeasuredHead.objects.filter(branch=finding.branch_id, place__gt=end).select_related("revision")
-    revisions = {head.place: head.revision for head in heads.exclude(fleet=None).order_by("place")}
-    places = sorted(revisions)
+    if not back:
+        # Sweeps ask this of every regression, and most of them never went back.
+        return []
+    heads = MeasuredHead.objects.filter(branch=finding.branch_id, place__range=(min(back), max(back)))
+    heads = heads.exclude(fleet=None)
+    places = sorted(set(heads.values_list("place", flat=True)))
     found = []
     for number, place in enumerate(places):
         near = places[max(number - SAME_WITHIN, 0) : number + 1]
         gone = {point.timeline_id for one in near for point in back.get(one, ())}
         if place in back and _most(gone, own, place):
-            found.append(StepBack(back[place][0], place, revisions[place]))
-    return found
+            found.append(place)
+    revisions = {head.place: head.revision for head in heads.filter(place__in=found).select_related("revision")}
+    return [StepBack(back[place][0], place, revisions[place]) for place in found]
 
 
 def _regressed(finding: Finding) -> Mapping[int, ChangePoint]:

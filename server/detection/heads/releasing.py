@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from server.detection.heads.boundaries import claimed_span, nearby
 from server.detection.heads.candidates import take_up_news
+from server.detection.heads.confirming import asked_for
 from server.detection.heads.placing import likely_span
 from server.detection.heads.publishing import POINT_PARTS
 from server.detection.models import ChangePoint, Finding, MeasuredHead
@@ -28,6 +29,21 @@ def release_others(finding: Finding) -> int:
         own = likely_span([point], places)
         if not own.overlaps(span) and not nearby(point, own, places).overlaps(span):
             away.append(point)
+    ask_otherwise(finding, away)
+    return len(away)
+
+
+def release_unasked(finding: Finding) -> int:
+    """Let go of what joined a finding, now withdrawn, after its fresh boots were asked for; returns how many points.
+
+    They have not spoken of it, and its timeline does not tell it twice. Runs in the transaction of the caller, who
+    holds the finding.
+    """
+    if finding.branch_id is None or finding.trial is None:
+        return 0
+    points = list(finding.change_points.filter(state__in=_OPEN).select_related(*POINT_PARTS).order_by("pk"))
+    asked = asked_for(finding.trial, points)
+    away = [point for point in points if point not in asked]
     ask_otherwise(finding, away)
     return len(away)
 

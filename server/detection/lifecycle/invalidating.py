@@ -5,6 +5,7 @@ from enum import StrEnum
 from django.db import transaction
 
 from server.core.errors import DomainError
+from server.detection.heads.releasing import release_unasked
 from server.detection.lifecycle.locking import held
 from server.detection.lifecycle.stopping import stop_trials
 from server.detection.models import Finding
@@ -17,10 +18,10 @@ class Why(StrEnum):
 
 
 def invalidate(finding: Finding, *, actor: str, why: Why, reason: str) -> bool:
-    """Withdraw the finding; trials about it are canceled. `actor` is empty where the service decides.
+    """Withdraw the finding; trials about it are canceled, and suspects that it never measured are asked about.
 
-    False if it is withdrawn already. DomainError `no-reason`, or `conflict` where a finding cannot be withdrawn any
-    more.
+    `actor` is empty where the service decides. False if it is withdrawn already. DomainError `no-reason`, or
+    `conflict` where a finding cannot be withdrawn any more.
     """
     if not reason.strip():
         raise DomainError("no-reason", f"finding {finding.pk} is not withdrawn without a reason")
@@ -32,5 +33,6 @@ def invalidate(finding: Finding, *, actor: str, why: Why, reason: str) -> bool:
             raise DomainError("conflict", f"finding {row.pk} is {Finding.State(row.state).label}: it stays so")
         row.advance(Finding.State.INVALID, f"{why.value}: {reason.strip()}", actor=actor)
         stop_trials(row, f"finding {row.pk} is withdrawn")
+        release_unasked(row)
         finding.state, finding.reason, finding.state_since = row.state, row.reason, row.state_since
     return True

@@ -14,7 +14,7 @@ from server.detection.noise.nights import changes_of, usual_trials
 from server.detection.noise.questions import open_question
 from server.detection.noise.recovering import hold_of, judge_recovery
 from server.detection.vector import shorten
-from server.lab.hosts import Health, change_health
+from server.lab.hosts import Health, change_health, is_in_hands
 from server.lab.models import Machine, Trial
 
 log = structlog.get_logger(__name__)
@@ -23,8 +23,9 @@ log = structlog.get_logger(__name__)
 def judge_drift(trial: Trial, machine: Machine) -> bool:
     """Quarantine the machine if this A/A trial and the one before both say that it drifts; returns whether they do.
 
-    One that is in quarantine for that gets out of it here. One that a person has in hands, or that is out of service
-    for another reason, is left as it is, and so is one that was released when the trial is answered once more.
+    One that is in quarantine for that gets out of it here. One that a person has in hands is left as it is, and so is
+    one that was released when the trial is answered once more. One that went out of service for another reason is
+    judged by its next trial, when it is back.
     """
     key = drift_key(machine.pk, trial.pk)
     if MachineQuestion.objects.filter(key=key).exists():
@@ -32,6 +33,9 @@ def judge_drift(trial: Trial, machine: Machine) -> bool:
     drifts = [drift for drift in drifts_of([machine.pk]) if drift.trial < trial.pk]
     if drifts and drifts[-1].over is None:
         judge_recovery(trial, machine, drifts)
+        return False
+    if _comes_back_by_itself(machine):
+        log.info("drift_not_judged", trace=trial.trace, machine=machine.name, health=machine.health)
         return False
     trials = changes_of(machine, [*usual_trials(machine, drifts, before=trial.pk), trial.pk])
     found = growth(trials[:-2], trials[-1])
@@ -47,6 +51,12 @@ def judge_drift(trial: Trial, machine: Machine) -> bool:
     if fit and change_health(machine, Health.QUARANTINED, detail, hold=hold):
         log.warning("machine_drifts", trace=trial.trace, machine=machine.name, times=found.times, chance=found.chance)
     return True
+
+
+def _comes_back_by_itself(machine: Machine) -> bool:
+    """Out of service for now, until a health session passes: nobody has looked at it who would know it from then on."""
+    out = machine.health in (Health.QUARANTINED, Health.UNKNOWN)
+    return machine.enabled and out and not is_in_hands(machine)
 
 
 def _sentence(trial: Trial, machine: Machine, found: Growth) -> str:

@@ -142,6 +142,17 @@ def test_answering_twice_changes_nothing() -> None:
     assert (finding.state, finding.headline, Comparison.objects.count()) == before
 
 
+def test_what_joined_one_that_could_not_be_measured_gets_a_question_of_its_own(history: History) -> None:
+    finding, trial = suspected()
+    history.steps(103, {("z1", 2): 0.1})
+    assert finding.change_points.count() == 2
+    Trial.objects.filter(pk=trial.pk).update(state=Trial.State.FAILED, reason="it does not boot")
+    trial.refresh_from_db()
+    answer(trial)
+    assert finding.change_points.count() == 1
+    assert Finding.objects.latest("pk").state == Finding.State.CANDIDATE
+
+
 @pytest.mark.usefixtures("history")
 def test_a_confirmation_that_fails_leaves_no_claim() -> None:
     finding, trial = suspected()

@@ -1,6 +1,7 @@
 """A step back may mend a finding where most of what regressed goes back."""
 
 import pytest
+from pytest_django import DjangoAssertNumQueries
 
 from server.detection.heads.going_back import change_points_after
 from server.detection.models import ChangePoint, Finding, Timeline
@@ -29,6 +30,16 @@ def test_most_of_what_regressed_goes_back_on_each_microarchitecture(history: His
     assert places() == []
     history.steps(106, {("h1", 0): -0.08, ("h1", 1): -0.08, ("z1", 0): -0.08})
     assert places() == [106]
+
+
+def test_heads_are_not_read_for_one_that_never_went_back(
+    history: History, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    """Each sweep asks it of each regression: the cost must not grow with the branch."""
+    history.steps(106, {("h1", 0): -0.02})
+    finding = Finding.objects.earliest("pk")
+    with django_assert_max_num_queries(3):
+        assert change_points_after(finding) == []
 
 
 def test_machines_may_show_it_a_head_apart(history: History) -> None:

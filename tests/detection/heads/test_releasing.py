@@ -2,10 +2,13 @@
 
 import pytest
 
+from server.detection.heads import candidates
 from server.detection.heads.releasing import release_others
+from server.detection.lifecycle.invalidating import Why, invalidate
 from server.detection.models import Bisection, ChangePoint, Finding
 from tests.builders import build_comparison, build_revision, build_trial_session
 from tests.detection.heads.histories import History
+from tests.detection.heads.test_candidates import boundaries
 
 pytestmark = pytest.mark.django_db
 
@@ -54,6 +57,32 @@ def test_what_joined_elsewhere_in_a_wide_boundary_is_let_go_when_the_culprit_is_
     assert other.state == Finding.State.CANDIDATE
     assert [point.timeline.machine.name for point in other.change_points.all()] == ["z1"]
     assert release_others(finding) == 0
+
+
+def test_what_is_let_go_of_long_after_it_moved_is_looked_for_where_it_moved(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An acceptance has expired, say, and the search went on with it."""
+    history.steps(112, {("z1", 1): 0.1})
+    finding = bisected(history, 106)
+    history.passed(10)
+    monkeypatch.setattr(candidates, "_AROUND", 5)
+    assert release_others(finding) == 1
+    assert boundaries()[1] == (111, 112)
+
+
+@pytest.mark.parametrize(("case", "findings"), [(1, 2), (0, 1)])
+def test_what_a_withdrawn_finding_never_measured_is_asked_on_its_own(
+    history: History, case: int, findings: int
+) -> None:
+    finding = Finding.objects.get()
+    Finding.objects.update(state=Finding.State.CONFIRMED)
+    history.steps(112, {("z1", case): 0.1})
+    assert finding.change_points.count() == 2
+    invalidate(finding, actor="", why=Why.NOISE, reason="measured again, its change does not show")
+    assert Finding.objects.count() == findings
+    assert finding.change_points.count() == 3 - findings
+    assert Finding.objects.latest("pk").state == (Finding.State.CANDIDATE if findings == 2 else Finding.State.INVALID)
 
 
 def test_what_may_be_at_the_culprit_stays(history: History) -> None:

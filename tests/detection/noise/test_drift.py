@@ -5,6 +5,7 @@ import pytest
 from server.detection.models import MachineQuestion, NoiseProfile
 from server.detection.noise.answering import answer
 from server.lab import care
+from server.lab.hosts import change_health
 from server.lab.models import Machine, Trial
 from tests.builders import build_machine
 from tests.detection.noise.played import Nights
@@ -80,6 +81,21 @@ def test_a_machine_in_somebody_s_hands_stays_there() -> None:
     played.show(nights(1, times=6.0, seed=6))
     assert played.machine.health == Machine.Health.MAINTENANCE
     assert MachineQuestion.objects.get().kind == "drift"
+
+
+def test_a_drift_is_not_lost_because_other_trouble_came_with_it() -> None:
+    """No person has looked: the machine's past is still its own when it is back."""
+    played = Nights(build_machine())
+    played.show(nights(30), answered=False)
+    played.show(nights(1, times=6.0, seed=5))
+    with played.now():
+        assert change_health(played.machine, Machine.Health.QUARANTINED, "it did not let go of session-7-1")
+    played.show(nights(1, times=6.0, seed=6))
+    assert not played.machine.is_held
+    with played.now():
+        assert change_health(played.machine, Machine.Health.GOOD, "health session 8 passed: 4 boots measured")
+    played.show(nights(2, times=6.0, seed=5))
+    assert played.machine.is_held
 
 
 def test_a_trial_that_was_not_measured_tells_nothing() -> None:
