@@ -36,8 +36,8 @@ from tests.builders import (
 _CASES = ("folio-copy-2m", "clear-page-1g", "fault-4k")
 _POINTS, _STEP = 60, 40
 _WHY = (
-    "The machines that regressed show no fsrm, the improved ones do not; with 2 against 1 machines chance alone finds "
-    "such facts in 33 % of cases."
+    "True of all machines that regressed and of none of the improved ones: no fsrm; with 2 against 1 machines chance "
+    "alone finds such facts in 33 % of cases."
 )
 
 
@@ -129,7 +129,7 @@ def _search(finding: Finding, series: Series, machine: str) -> None:
     assert target.ratio is not None
     revisions = [series.base, *(one for one in patches if one is not None)]
     ratio = target.ratio
-    said = f"made by patch 2 of 3: mm: Step 2 ({ratio:.2f}x time of folio-copy-2m on {machine})"
+    said = f"made by patch 2 of 3: mm: Step 2 ({ratio:.2f}x time of folio-copy-2m on {machine.partition('-')[0]})"
     search = Bisection.objects.create(
         finding=finding, machine=target.session.machine, target=target, revisions=[one.sha for one in revisions],
         low=1, high=2, effect=math.log(ratio), state=BisectionState.FOUND, culprit=revisions[2],

@@ -8,6 +8,7 @@ from server.core import clock
 from server.dashboard.selectors import messages, trees
 from server.dashboard.selectors import status as site
 from server.dashboard.selectors.dispatch import dispatch_status
+from server.detection.noise.selectors import open_questions
 from server.sources.models import Message
 
 _GONE = 410
@@ -16,7 +17,7 @@ _GONE = 410
 @require_safe
 def status(request: HttpRequest) -> HttpResponse:
     now = clock.now()
-    context = {"now": now, "status": site.status(), "dispatch": dispatch_status(now)}
+    context = {"now": now, "status": site.status(), "dispatch": dispatch_status(now), "questions": open_questions()}
     return render(request, "dashboard/status.html", context)
 
 

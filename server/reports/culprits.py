@@ -2,7 +2,7 @@
 
 from server.detection.bisecting.walks import Walk, walk_of
 from server.detection.bisecting.words import together
-from server.detection.models import Bisection, Finding
+from server.detection.models import Bisection, BisectionState, Finding
 from server.sources.models import Series
 
 _REGARDED = "target__case", "target__metric", "machine__uarch", "culprit"
@@ -13,7 +13,8 @@ def culprit_sentence(finding: Finding) -> str:
     bisections = list(finding.bisections.select_related(*_REGARDED).order_by("machine__name"))
     if not bisections or any(bisection.state not in Bisection.FINAL for bisection in bisections):
         return ""
-    said = together(bisections)
+    # Why a person ended a search is for this site, not for a list.
+    said = together([one for one in bisections if one.state != BisectionState.CANCELED])
     return f"Bisection: {said}{'' if said.endswith('.') else '.'}" if said else ""
 
 

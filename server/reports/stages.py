@@ -196,10 +196,7 @@ def _session_item(rows: SeriesRows, machine: Machine, session: Session | None) -
 def verdict_stage(rows: SeriesRows, sessions: Stage) -> Stage:
     finding = rows.finding
     if finding is not None:
-        at = finding.created_at
-        if finding.state == Finding.State.INVALID:
-            return Stage("verdict", "done", f"withdrawn: {finding.reason}", at, finding.state_since)
-        return Stage("verdict", "done", finding.headline, sessions.ended_at or at, at)
+        return _judged(finding, sessions)
     if sessions.state == "failed":
         return Stage("verdict", "waiting", "nothing was measured", sessions.ended_at)
     if sessions.state == "done" and not _judgeable(rows):
@@ -208,6 +205,16 @@ def verdict_stage(rows: SeriesRows, sessions: Stage) -> Stage:
     if sessions.state == "done" and rows.series.state != SeriesState.SUPERSEDED:
         return Stage("verdict", "running", "comparing base with patched", sessions.ended_at)
     return Stage("verdict", "waiting", _superseded(rows))
+
+
+def _judged(finding: Finding, sessions: Stage) -> Stage:
+    at = finding.created_at
+    if finding.state == Finding.State.INVALID:
+        return Stage("verdict", "done", f"withdrawn: {finding.reason}", at, finding.state_since)
+    if finding.state == Finding.State.CANDIDATE:
+        detail = f"{_NOT_YET[FindingState.CANDIDATE]}: {finding.headline}"
+        return Stage("verdict", "running", detail, sessions.ended_at or at)
+    return Stage("verdict", "done", finding.headline, sessions.ended_at or at, at)
 
 
 def _judgeable(rows: SeriesRows) -> bool:

@@ -109,7 +109,9 @@ class Explanation:
         named = self.conditions[0]
         instead = f" (also {named.alike_in_words}: no machine here tells them apart)" if named.alike else ""
         more = f", or one of {self.found - 1} other explanations as small" if self.found > 1 else ""
-        return f"The machines that {verb} show {named.text}{instead}, {others} do not{more}; {self._weight}."
+        # Of the others "do not show no fsrm" would be read as its opposite.
+        who = f"of all machines that {verb} and of none of {others}"
+        return f"True {who}: {named.text}{instead}{more}; {self._weight}."
 
     @property
     def _contradicting(self) -> str:

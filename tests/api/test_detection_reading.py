@@ -47,6 +47,16 @@ def test_finding_tells_what_it_rests_on(client: Client, machine: Machine) -> Non
     assert (told["bisections"], told["walk"], told["acceptances"], told["branch"]) == ([], None, [], None)
 
 
+def test_finding_tells_every_step_of_its_life_with_who_and_why(client: Client, machine: Machine) -> None:
+    series = build_series()
+    build_comparison(build_session(series, machine), "regressed")
+    finding = build_finding(series)
+    finding.advance(Finding.State.ACCEPTED, "the price of a fix", actor="ada")
+    steps = read(client, f"findings/{finding.pk}/")["transitions"]
+    told = {name: steps[-1][name] for name in ("before", "after", "reason", "actor")}
+    assert told == {"before": "confirmed", "after": "accepted", "reason": "the price of a fix", "actor": "ada"}
+
+
 def test_finding_of_a_branch_tells_its_boundary(client: Client, machine: Machine) -> None:
     series = build_series()
     build_comparison(build_session(series, machine), "regressed")
@@ -83,7 +93,7 @@ def test_noise_of_a_machine_is_data(client: Client, machine: Machine) -> None:
         changes=[0.001], last_at=clock.now(),
     )  # fmt: skip
     told = read(client, "machines/z3/noise/")
-    assert told["machine"] == "z3"
+    assert (told["machine"], told["uarch"]) == ("z3", "zen3")
     assert told["cells"][0]["change_95"] == 0.013
     assert told["alarms"]["comparisons"] == 40
     assert 0 < told["alarms"]["low"] < 1 / 40 < told["alarms"]["high"] < 0.2
@@ -97,9 +107,8 @@ def test_open_questions_are_listed_by_machine(client: Client, machine: Machine) 
     MachineQuestion.objects.create(
         key="event:1", kind="event", machine=machine, detail="38 of 40 timelines moved", state="open"
     )
-    assert (
-        read(client, "machine-questions/?machine=z3&state=open")["results"][0]["detail"] == "38 of 40 timelines moved"
-    )
+    (told,) = read(client, "machine-questions/?machine=z3&state=open")["results"]
+    assert (told["uarch"], told["detail"]) == ("zen3", "38 of 40 timelines moved")
     assert read(client, "machine-questions/?machine=other")["results"] == []
 
 

@@ -294,7 +294,7 @@ def test_lists_ask_the_database_as_often_for_many_rows_as_for_few(
         ("api-series-history", 7),
         ("api-session-detail", 2),
         ("api-session-samples", 2),
-        ("api-finding-detail", 7),
+        ("api-finding-detail", 8),
         ("api-build-detail", 2),
     ],
 )

@@ -48,6 +48,7 @@ def test_branch_lists_its_timelines_with_where_they_changed(reader: Reader, time
     assert "1.090x" in text
     assert "1.250x" in text
     assert "suspect" in text
+    assert "Timelines on z3 (zen3)" in text
 
 
 @pytest.mark.usefixtures("virtual_verdicts")
@@ -73,6 +74,15 @@ def test_timeline_draws_its_points_and_lists_them_newest_first(reader: Reader, t
     text = reader.read(f"/timelines/{timeline.pk}/")
     assert "<polyline" in text
     assert text.index("1.090x") < text.index("1.070x")
+
+
+def test_step_that_was_taken_back_is_drawn_as_a_change_no_more(reader: Reader, timeline: Timeline) -> None:
+    path = f"/timelines/{timeline.pk}/"
+    assert 'class="step"' in reader.read(path)
+    ChangePoint.objects.update(state=ChangePoint.State.WITHDRAWN)
+    text = reader.read(path)
+    assert 'class="step"' not in text
+    assert "withdrawn" in text
 
 
 def test_tree_leads_to_its_branches(reader: Reader, timeline: Timeline) -> None:

@@ -5,9 +5,10 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
+from server.detection.models import MachineQuestion
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
 from server.sources.series.explaining import COPY
-from tests.builders import build_list, build_message, build_revision, build_series, build_tree
+from tests.builders import build_list, build_machine, build_message, build_revision, build_series, build_tree
 from tests.dashboard.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -134,6 +135,17 @@ def test_held_series_wait_with_their_reason_but_not_those_still_checked(reader: 
     assert "bob@example.org is not proved" in text
     assert "mm: Fresh" not in text
     assert '?state=held">waiting for approval</a> <span class="figure">2</span>' in text
+
+
+def test_open_questions_about_machines_wait_for_a_person_there(reader: Reader) -> None:
+    machine = build_machine("z3", "zen3", virtual=False)
+    asked = {"kind": "drift", "machine": machine}
+    MachineQuestion.objects.create(key="1", detail="equal kernels differ 3.1 times as much", state="open", **asked)
+    MachineQuestion.objects.create(key="2", detail="a fan that was mended", state="answered", **asked)
+    text = reader.read("/status/")
+    assert "equal kernels differ 3.1 times as much" in text
+    assert '<a href="/machines/z3/">z3</a>' in text
+    assert "a fan that was mended" not in text
 
 
 def test_mails_that_were_not_used_show_why(reader: Reader) -> None:

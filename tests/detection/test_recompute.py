@@ -48,6 +48,11 @@ def test_a_finding_of_a_trial_is_what_its_measurements_give(finding: Finding) ->
     assert recompute("--check") == "1 findings recomputed, 0 differences\n"
 
 
+def test_a_series_that_is_not_there_is_no_success() -> None:
+    with pytest.raises(CommandError, match="there is no series 999999"):
+        recompute("--check", "--series", "999999")
+
+
 @pytest.mark.usefixtures("series_id")
 def test_changed_figure_is_named_and_nothing_is_written() -> None:
     Comparison.objects.filter(case__name="copy").update(ratio=1.5)
@@ -67,7 +72,7 @@ def test_missing_and_surplus_comparisons_are_differences(series_id: int) -> None
 
 
 def test_one_series_can_be_asked_for(series_id: int) -> None:
-    assert recompute("--series", str(series_id + 1)).startswith("0 findings")
+    assert recompute("--series", str(build_series().pk)).startswith("0 findings")
 
 
 def test_whatever_a_finding_says_must_follow_from_its_measurements(finding: Finding) -> None:

@@ -112,6 +112,16 @@ def test_bisection_that_is_under_way_names_nobody() -> None:
     assert "Bisection" not in compose(gather(finding)).body
 
 
+def test_why_a_person_ended_a_bisection_is_not_mailed() -> None:
+    series = split_series()
+    finding = build_finding(series, Finding.Kind.SPLIT, headline="Regressed on haswell, improved on zen3.")
+    bisection = bisected(finding, Comparison.objects.get(session__machine__name="box-haswell"), state="canceled")
+    Bisection.objects.filter(pk=bisection.pk).update(reason="ask bob first")
+    body = compose(gather(finding)).body
+    assert "ask bob first" not in body
+    assert "Bisection" not in body
+
+
 def test_walk_is_told_patch_by_patch_once_it_is_whole() -> None:
     series = build_series(total=2)
     assert series.base is not None

@@ -175,6 +175,15 @@ def test_virtual_machines_are_judged_where_the_site_says_so(settings: Settings) 
     assert states(series)["verdict"] == "running"
 
 
+def test_change_that_is_being_checked_is_no_verdict_yet() -> None:
+    finding = judged_series()
+    Finding.objects.update(state=Finding.State.CANDIDATE)
+    progress = series_progress(series_of(finding))
+    verdict = progress.stage("verdict")
+    assert (progress.state, verdict.state, verdict.ended_at) == ("running", "running", None)
+    assert verdict.detail == f"being checked before it is claimed: {finding.headline}"
+
+
 def test_inconclusive_finding_ends_the_way_without_a_mail() -> None:
     progress = series_progress(series_of(judged_series(Finding.Kind.INCONCLUSIVE)))
     assert progress.state == "done"

@@ -16,8 +16,8 @@ def test_the_founding_case_names_fsrm_and_erms_first_and_that_two_machines_prove
     assert found.conditions[0].alike == ("no erms", "no avx512f")
     assert (found.chance, found.ways) == (1.0, 2)
     assert found.text == (
-        "The machines that regressed show no fsrm (also no erms, no avx512f: no machine here tells them apart), "
-        "the improved ones do not; "
+        "True of all machines that regressed and of none of the improved ones: "
+        "no fsrm (also no erms, no avx512f: no machine here tells them apart); "
         "with 1 against 1 machines some fact always does this, so it proves nothing."
     )
 

@@ -19,7 +19,8 @@ FOUND = Explanation(
 
 def test_one_explanation_is_told_with_its_equivalents_and_its_chance() -> None:
     assert FOUND.text == (
-        "The machines that improved show fsrm (also erms: no machine here tells them apart), the others do not; "
+        "True of all machines that improved and of none of the others: fsrm (also erms: no machine here tells them "
+        "apart); "
         "with 2 against 3 machines chance alone finds such facts in 10 % of cases."
     )
 
@@ -27,8 +28,14 @@ def test_one_explanation_is_told_with_its_equivalents_and_its_chance() -> None:
 def test_many_equivalent_facts_are_counted() -> None:
     many = Condition((tuple(Statement(name, name) for name in "vwxyz"),))
     suspected = Condition((tuple(Statement(name, name, name in "vw") for name in "vwxyz"),))
-    assert "show v (also w and 3 other facts: no" in replace(FOUND, conditions=(suspected,)).text
-    assert "show v (also w, x, y and 1 other fact: no" in replace(FOUND, conditions=(many,)).text
+    assert ": v (also w and 3 other facts: no" in replace(FOUND, conditions=(suspected,)).text
+    assert ": v (also w, x, y and 1 other fact: no" in replace(FOUND, conditions=(many,)).text
+
+
+def test_what_the_changed_machines_lack_cannot_be_read_as_what_the_others_lack() -> None:
+    lacking = Condition(((Statement("fsrm", "no fsrm"),),))
+    text = replace(FOUND, question=Question.SPLIT, conditions=(lacking,)).text
+    assert text.startswith("True of all machines that regressed and of none of the improved ones: no fsrm; ")
 
 
 def test_two_facts_are_joined_by_their_word() -> None:
@@ -47,8 +54,7 @@ def test_a_separation_that_always_succeeds_proves_nothing() -> None:
 
 def test_a_split_is_told_from_the_side_that_regressed() -> None:
     text = replace(FOUND, question=Question.SPLIT).text
-    assert text.startswith("The machines that regressed show fsrm (also erms: ")
-    assert ", the improved ones do not;" in text
+    assert text.startswith("True of all machines that regressed and of none of the improved ones: fsrm (also erms: ")
 
 
 def test_rare_and_frequent_chances_are_written_as_bounds() -> None:

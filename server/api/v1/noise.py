@@ -20,9 +20,10 @@ class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
 
     @describe("machine_noise", MachineNoiseOut)
     def get(self, _request: Request, name: str) -> Response:
-        machine = get_object_or_404(Machine, name=name)
+        machine = get_object_or_404(Machine.objects.select_related("uarch"), name=name)
         answer = {
             "machine": machine.name,
+            "uarch": machine.uarch.name,
             "virtual": machine.virtual,
             "evidence": not machine.virtual,
             "alarms": alarm_rate(machine),
@@ -32,7 +33,7 @@ class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
 
 
 class MachineQuestionListView(PublicMixin, generics.ListAPIView[MachineQuestion]):
-    queryset = MachineQuestion.objects.select_related("machine")
+    queryset = MachineQuestion.objects.select_related("machine__uarch")
     serializer_class = MachineQuestionOut
     filterset_class = QuestionFilter
 

@@ -128,8 +128,8 @@ def _row(finding: Finding) -> FindingRow:
 def _revisions(finding: Finding) -> tuple[RevisionLine, ...]:
     named: tuple[tuple[str, Revision | None], ...] = (
         ("made by", finding.culprit),
-        ("last measured without it", finding.before),
-        ("first measured with it", finding.after),
+        ("measured without it", finding.before),
+        ("measured with it", finding.after),
         ("mended by", finding.fix),
     )
     return tuple(RevisionLine(word, row.sha, row.subject) for word, row in named if row is not None)

@@ -6,7 +6,7 @@ from server.dashboard.selectors.findings import FindingRow, finding_rows
 from server.dashboard.selectors.verdicts import with_verdicts
 from server.dashboard.sparks import Spark, spark
 from server.detection.heads.selectors import PointView, TimelineView, branch_findings, points_of, timelines_of
-from server.detection.models import Timeline
+from server.detection.models import ChangePoint, Timeline
 from server.lab.models import Machine
 from server.sources.models import Branch
 
@@ -20,6 +20,7 @@ class BranchPage:
     tree: str
     name: str
     machine: str
+    uarch: str
     virtual: bool
     machines: tuple[str, ...]
     findings: tuple[FindingRow, ...]
@@ -43,7 +44,9 @@ def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchP
     branch = Branch.objects.select_related("tree").filter(tree__name=tree, name=name).first()
     if branch is None:
         return None
-    machines = list(Machine.objects.filter(timelines__branch=branch).distinct().order_by("name"))
+    machines = list(
+        Machine.objects.select_related("uarch").filter(timelines__branch=branch).distinct().order_by("name")
+    )
     shown = next((one for one in machines if one.name == machine), machines[0] if machines else None)
     found = branch_findings(branch).prefetch_related(with_verdicts()).select_related("series", "branch__tree")
     if not virtual:
@@ -52,6 +55,7 @@ def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchP
         tree=tree,
         name=name,
         machine=shown.name if shown else "",
+        uarch=shown.uarch.name if shown else "",
         virtual=shown.virtual if shown else False,
         machines=tuple(one.name for one in machines),
         findings=finding_rows(list(found[:_MOST_FINDINGS])),
@@ -66,7 +70,8 @@ def timeline_page(timeline_id: int) -> TimelinePage | None:
     views = timelines_of(timeline.branch, timeline.machine)
     view = next(one for one in views if one.id == timeline.pk)
     points = points_of(timeline.pk, _MOST_POINTS)
-    steps = [one.place for one in view.change_points]
+    # What was taken back is listed with that word, and drawn as a change no more.
+    steps = [one.place for one in view.change_points if one.state != ChangePoint.State.WITHDRAWN]
     return TimelinePage(
         tree=timeline.branch.tree.name,
         branch=timeline.branch.name,

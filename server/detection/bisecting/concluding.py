@@ -40,7 +40,9 @@ def give_up(bisection: Bisection, reason: str) -> None:
 
 def cancel_bisection(bisection: Bisection, reason: str, *, actor: str = "") -> None:
     """Nobody asks any more; the sweep cancels its trials. DomainError `bisection-over` when it has ended."""
-    if bisection.state in Bisection.FINAL or not bisection.advance(BisectionState.CANCELED, reason, actor=actor):
+    if bisection.state in Bisection.FINAL or not bisection.advance(
+        BisectionState.CANCELED, reason, actor=actor, culprit=None
+    ):
         raise DomainError("bisection-over", f"{bisection} has ended: {bisection.reason}")
     _close_steps(bisection, reason)
     settle(bisection.finding_id)

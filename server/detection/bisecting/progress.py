@@ -75,7 +75,8 @@ def progress_of(bisection: Bisection) -> BisectionProgress:
     steps_left = _steps_left(bisection)
     told = own_trials(bisection, told=True)
     each = spent(told).seconds / len(told) if told else None
-    culprit = bisection.culprit
+    # Before its own boots have shown the change, the first one with it is only that.
+    culprit = bisection.culprit if bisection.state == BisectionState.FOUND else None
     return BisectionProgress(
         id=bisection.pk,
         machine=bisection.machine.name,

@@ -1,5 +1,6 @@
 """What a walk says in words: which patches earn their place, and whether they add up."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -33,15 +34,22 @@ def _on_machine(session: Session, rows: Sequence[Comparison]) -> str:
         return "changes no code"
     if not rows:
         return f"was not measured ({session.reason or 'no boot gave a value'})"
-    changed = [row for row in rows if row.verdict in _CHANGES]
+    changed = [told for verdict in _CHANGES if (told := _changed([row for row in rows if row.verdict == verdict]))]
     if changed:
-        most = max(changed, key=lambda row: abs((row.ratio or 1) - 1))
-        more = f" and changes {len(changed) - 1} more" if len(changed) > 1 else ""
-        return f"{most.verdict} {name_of_cell(most)} ({as_ratio(most.ratio or 1)}){more}"
+        return ", ".join(changed)
     unsure = [name_of_cell(row) for row in rows if row.verdict == Verdict.INCONCLUSIVE]
     if unsure:
         return f"cannot be told ({shorten(unsure)})"
     return f"adds nothing beyond {as_percent(max(row.min_effect for row in rows))}"
+
+
+def _changed(rows: Sequence[Comparison]) -> str:
+    """Of changes in one direction the largest: what a patch costs does not hide behind what it gains."""
+    if not rows:
+        return ""
+    most = max(rows, key=lambda row: abs(math.log(row.ratio)) if row.ratio and row.ratio > 0 else 0.0)
+    more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{most.verdict} {name_of_cell(most)} ({as_ratio(most.ratio or 1)}){more}"
 
 
 def closing_sentences(series: Series, so_far: Mapping[Key, Link | None]) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ def made_by(bisections: Sequence[Bisection]) -> str:
     ratios = ", ".join(_ratio(bisection) for bisection in bisections)
     remarks = list(dict.fromkeys(_of_revert(bisection) for bisection in bisections))
     if len(remarks) > 1:
-        remarks = [f"{bisection.machine.name}: {_of_revert(bisection)}" for bisection in bisections]
+        remarks = [f"{bisection.machine.uarch.name}: {_of_revert(bisection)}" for bisection in bisections]
     return f"made by {described(first, first.high)} ({ratios}); {'; '.join(remarks)}"
 
 
@@ -38,7 +38,7 @@ def _ratio(bisection: Bisection) -> str:
     ratio = step.ratio if step and step.ratio is not None else math.exp(bisection.effect)
     target = bisection.target
     part = "" if _share(bisection, ratio) >= 1 - _REST else f" of {as_ratio(math.exp(bisection.effect))}"
-    return f"{as_ratio(ratio)}{part} {target.metric.name} of {target.case.name} on {bisection.machine.name}"
+    return f"{as_ratio(ratio)}{part} {target.metric.name} of {target.case.name} on {bisection.machine.uarch.name}"
 
 
 def _of_revert(bisection: Bisection) -> str:

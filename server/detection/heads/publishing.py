@@ -1,11 +1,12 @@
 """What the watch says becomes change points, and questions about machines."""
 
+import math
 from bisect import bisect_left
 
 from server.detection.heads.boundaries import Span, claimed_span, span_of
 from server.detection.heads.fleets import Fleet
 from server.detection.heads.watching import Looked, Told
-from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead
+from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead, Timeline
 from server.detection.noise.questions import open_question
 from server.lab.models import Machine
 from server.stats.events import MachineEvent
@@ -111,8 +112,12 @@ def near(fleet: Fleet, place: int) -> tuple[int, int]:
 
 def _told(head: MeasuredHead, fleet: Fleet, event: MachineEvent) -> str:
     largest = sorted(event.shifts.items(), key=lambda one: -abs(one[1]))[:_MOST_NAMED]
-    cases = ", ".join(f"{fleet.timelines[name].case} {100 * shift:+.1f} %" for name, shift in largest)
+    cells = ", ".join(f"{_cell(fleet.timelines[name])} {100 * math.expm1(shift):+.1f} %" for name, shift in largest)
     return (
         f"{event.moved} of its {event.measured} timelines on {head.branch} moved at place {event.revision}, "
-        f"as other machines did not ({cases}): a change of the machine itself?"
+        f"as other machines did not ({cells}): a change of the machine itself?"
     )
+
+
+def _cell(timeline: Timeline) -> str:
+    return f"{timeline.metric.name} of {timeline.case.name}"

@@ -107,7 +107,7 @@ def _go_back(row: Finding, reason: str, actor: str) -> bool:
 def _line(line: Acceptance) -> str:
     where = f" on {', '.join(line.uarchs)}" if line.uarchs else ""
     what = f"{line.metric.name}{where}" if line.metric else f"all{where}"
-    until = f" until {line.expires_at:%Y-%m-%d}" if line.expires_at else ""
+    until = f" until {line.expires_at:%Y-%m-%d %H:%M} UTC" if line.expires_at else ""
     return f"accepted ({what}{until}): {line.reason}"
 
 

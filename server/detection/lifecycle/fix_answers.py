@@ -30,7 +30,7 @@ def answer_fix(finding: Finding, trial: Trial) -> None:
         text = f"whether {revision.sha[:_SHORT]} mends this is not known: {shorten([doubt.text for doubt in doubts])}"
         add_check(finding, Check(Name.FIX, Outcome.NOT_CHECKED, text, revision=revision.sha))
         return
-    text = f"{revision.sha[:_SHORT]} mends this: measured unchanged against {trial.base.sha[:_SHORT]}"
+    text = f"{revision.sha[:_SHORT]} mends this: no regression is left against {trial.base.sha[:_SHORT]}"
     add_check(finding, Check(Name.FIX, Outcome.PASSED, text, revision=revision.sha))
     if Finding.State.FIXED in Finding.NEXT.get(finding.state, frozenset()):
         finding.advance(Finding.State.FIXED, f"mended by {revision}", fix=revision)

@@ -21,7 +21,7 @@ class FindingState(models.TextChoices):
     FIXED = "fixed", "mended, and measured to be"
     ACCEPTED = "accepted", "known and accepted"
     INVALID = "invalid", "withdrawn"
-    SUPERSEDED = "superseded", "replaced by that of a newer version"
+    SUPERSEDED = "superseded", "replaced by another finding"
 
 
 _ENDS = frozenset({FindingState.FIXED, FindingState.ACCEPTED, FindingState.INVALID, FindingState.SUPERSEDED})

@@ -1,9 +1,10 @@
 """Measured error rates: how often equal kernels were called different."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
 from server.detection.models import NoiseProfile
 from server.lab.models import Machine
@@ -14,9 +15,14 @@ _Z = 1.96
 
 @dataclass(frozen=True)
 class AlarmRate:
-    """False alarms among A/A comparisons; `low` to `high` is the 95 % interval of their rate, null without any."""
+    """False alarms among A/A comparisons; `low` to `high` is the 95 % interval of their rate, null without any.
+
+    `machine` and `uarch` are empty for all physical machines together.
+    """
 
     machine: str
+    uarch: str
+    virtual: bool
     comparisons: int
     false_alarms: int
     rejections: int
@@ -26,17 +32,24 @@ class AlarmRate:
 
 
 def alarm_rate(machine: Machine | None = None) -> AlarmRate:
-    """Of one machine, or of the whole site (named ""). One query."""
-    rows = NoiseProfile.objects.all() if machine is None else NoiseProfile.objects.filter(machine=machine)
-    total = rows.order_by().aggregate(n=Sum("comparisons"), alarms=Sum("false_alarms"), p=Sum("rejections"))
-    return _rate("" if machine is None else machine.name, total["n"] or 0, total["alarms"] or 0, total["p"] or 0)
+    """Of one machine, or of all physical ones of the site: what virtual ones show is no evidence. One query."""
+    if machine is None:
+        return _summed(NoiseProfile.objects.filter(machine__virtual=False), "", "", virtual=False)
+    rows = NoiseProfile.objects.filter(machine=machine)
+    return _summed(rows, machine.name, machine.uarch.name, virtual=machine.virtual)
 
 
 def alarm_rates() -> tuple[AlarmRate, ...]:
     """Of every machine that has a noise profile, by name. One query."""
-    sums = (Sum("comparisons"), Sum("false_alarms"), Sum("rejections"))
-    rows = NoiseProfile.objects.order_by("machine__name").values_list("machine__name")
-    return tuple(_rate(*row) for row in rows.annotate(n=sums[0], alarms=sums[1], p=sums[2]))
+    rows = NoiseProfile.objects.order_by("machine__name")
+    named = rows.values_list("machine__name", "machine__uarch__name", "machine__virtual")
+    counted = named.annotate(n=Sum("comparisons"), alarms=Sum("false_alarms"), p=Sum("rejections"))
+    return tuple(_rate(name, uarch, counts, virtual=virtual) for name, uarch, virtual, *counts in counted)
+
+
+def _summed(rows: "QuerySet[NoiseProfile]", name: str, uarch: str, *, virtual: bool) -> AlarmRate:
+    total = rows.order_by().aggregate(n=Sum("comparisons"), alarms=Sum("false_alarms"), p=Sum("rejections"))
+    return _rate(name, uarch, [total["n"] or 0, total["alarms"] or 0, total["p"] or 0], virtual=virtual)
 
 
 def wilson(found: int, number: int) -> tuple[float, float]:
@@ -48,8 +61,10 @@ def wilson(found: int, number: int) -> tuple[float, float]:
     return (0.0 if not found else centre - half), (1.0 if found == number else centre + half)
 
 
-def _rate(machine: str, comparisons: int, false_alarms: int, rejections: int) -> AlarmRate:
+def _rate(name: str, uarch: str, counts: Sequence[int], *, virtual: bool) -> AlarmRate:
+    comparisons, false_alarms, rejections = counts
     if not comparisons:
-        return AlarmRate(machine, 0, 0, 0)
+        return AlarmRate(name, uarch, virtual, 0, 0, 0)
     low, high = wilson(false_alarms, comparisons)
-    return AlarmRate(machine, comparisons, false_alarms, rejections, false_alarms / comparisons, low, high)
+    rate = false_alarms / comparisons
+    return AlarmRate(name, uarch, virtual, comparisons, false_alarms, rejections, rate, low, high)

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from server.detection.bisecting.by_hand import ask_to_bisect, cancel_by_hand
 from server.detection.bisecting.progress import bisections_of
 from server.detection.bisecting.tending import tend
+from server.detection.models import BisectionState
 from tests.detection.bisecting.world import judged, make_world, zen3
 
 pytestmark = pytest.mark.django_db
@@ -35,3 +37,22 @@ def test_a_bisection_shows_its_steps_its_cost_and_what_remains(tmp_path: Path) -
     # Two steps were asked, and one is measured: that one tells how long they take.
     assert after.seconds == 480.0
     assert after.seconds_left == 4 * 480.0
+
+
+def test_nobody_is_named_before_the_culprit_is_found(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 4)
+    machine = zen3()
+    world.costs[machine.name] = {"p3": 1.7}
+    finding = judged(world, machine)
+    tend()
+    while finding.bisections.get().state != BisectionState.CHECKING:
+        world.work()
+        tend()
+    (checking,) = bisections_of(finding)
+    assert (checking.culprit_sha, checking.culprit_subject) == ("", "")
+    cancel_by_hand(finding, "ada", "enough")
+    assert finding.bisections.get().culprit is None
+    ask_to_bisect(finding, "ada")
+    world.run()
+    (found,) = bisections_of(finding)
+    assert (found.culprit_sha, found.culprit_subject) == (world.shas[3], "mm: Change 3")

@@ -11,12 +11,13 @@ from pytest_django.fixtures import Settings
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.detection.bisecting.tending import tend
+from server.detection.bisecting.walk_sentences import sentence_of
 from server.detection.bisecting.walking import ask_for_walk, trials_of_walk
 from server.detection.bisecting.walks import walk_of
 from server.detection.models import Finding
 from server.lab.models import Machine, Trial
 from server.sources.models import Series
-from tests.builders import build_series
+from tests.builders import build_case, build_comparison, build_series, build_trial, build_trial_session
 from tests.detection.bisecting.world import World, judged, make_world, zen3, zen5
 
 pytestmark = pytest.mark.django_db
@@ -55,6 +56,22 @@ def test_a_walk_says_which_patches_earn_their_place(tmp_path: Path) -> None:
     assert last.cumulative_low < 0.84 < last.cumulative_high
     assert len(walk.closing) == 2
     assert all("the patches add up to the whole series (0." in line for line in walk.closing)
+
+
+def test_what_a_patch_costs_does_not_hide_behind_what_it_gains() -> None:
+    session = build_trial_session(build_trial(purpose="patch", state=Trial.State.DONE), zen3())
+    gains = [build_comparison(session, "improved", case=build_case(f"copy-{n}"), ratio=0.3 + n / 10) for n in (1, 2)]
+    cost = build_comparison(session, "regressed", case=build_case("fault-4k"), ratio=1.3)
+    assert session.trial is not None
+    said = sentence_of(session.trial, [session], [*gains, cost])
+    assert said == "regressed time of fault-4k (1.30x), improved time of copy-1 (0.40x) and 1 more on zen3"
+
+
+def test_the_largest_of_several_changes_is_so_on_logarithms() -> None:
+    session = build_trial_session(build_trial(purpose="patch", state=Trial.State.DONE), zen3())
+    rows = [build_comparison(session, "regressed", case=build_case(f"c{ratio}"), ratio=ratio) for ratio in (0.3, 1.8)]
+    assert session.trial is not None
+    assert sentence_of(session.trial, [session], rows).startswith("regressed time of c0.3 (0.30x) and 1 more")
 
 
 def test_asking_twice_makes_one_walk_and_keeps_who_asked(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_founding_case_names_the_flag_that_the_regressed_machines_lack() -> 
     assert (row["conditions"], row["alike"]) == (["no fsrm"], [])
     assert (row["question"], row["outcome"], row["cells"]) == ("regressed against improved", "one", 2)
     assert (row["changed"], row["others"]) == (["milan-1", "milan-2"], ["turin"])
-    assert row["text"].startswith("The machines that regressed show no fsrm, the improved ones do not")
+    assert row["text"].startswith("True of all machines that regressed and of none of the improved ones: no fsrm")
 
 
 def test_facts_that_separate_alike_are_named_beside_the_first() -> None:

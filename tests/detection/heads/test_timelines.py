@@ -1,5 +1,7 @@
 """Heads enter timelines once and in order; steps become change points, those of machines become questions."""
 
+import re
+
 import pytest
 from django.db import IntegrityError
 from pytest_django.fixtures import Settings
@@ -119,6 +121,16 @@ def test_a_machine_that_moves_with_all_its_cases_is_a_question_and_no_finding() 
     assert (question.kind, question.machine.name, question.place) == ("event", "z1", 114)
     assert not Finding.objects.exclude(state=Finding.State.INVALID).exists()
     assert not list(differences())
+
+
+def test_a_question_about_a_machine_tells_the_metric_and_the_change_itself() -> None:
+    """Not the logarithm of the ratio, which for half as much again is 40.5 %."""
+    history = History(LAB, cases=6)
+    history.heads(13)
+    history.heads(6, history.all_of("z1", 1.5))
+    told = re.findall(r"time of case-\d ([+-]\d+)\.\d %", MachineQuestion.objects.get().detail)
+    assert len(told) == 3
+    assert all(49 <= int(percent) <= 51 for percent in told)
 
 
 def test_a_head_enters_whole_or_not_at_all(history: History, monkeypatch: pytest.MonkeyPatch) -> None:

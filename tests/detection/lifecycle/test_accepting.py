@@ -1,6 +1,6 @@
 """The ledger: who accepted which regressions, and until when."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -75,6 +75,13 @@ def test_another_line_goes_on_covering(finding: Finding) -> None:
     accept(finding, actor="bob", reason="fine with me, too")
     withdraw_acceptance(line, actor="ada", reason="not fine")
     assert state_of(finding) == Finding.State.ACCEPTED
+
+
+def test_the_end_of_an_acceptance_is_told_to_the_hour(finding: Finding) -> None:
+    """The last day that a person names ends when the next one begins."""
+    accept(finding, actor="ada", reason="fine", expires_at=datetime(2040, 4, 1, tzinfo=UTC))
+    finding.refresh_from_db()
+    assert finding.reason == "accepted (all until 2040-04-01 00:00 UTC): fine"
 
 
 def test_an_acceptance_ends_on_its_day(finding: Finding, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,8 @@ def test_measured_as_mended_the_finding_is_fixed(world: World, verdict: str) -> 
     assert (world.finding.state, world.outcomes()) == (Finding.State.FIXED, ["passed"])
     assert world.finding.fix is not None
     assert world.finding.fix.sha == fix
+    (check,) = checks_named(world.finding, Name.FIX)
+    assert check["text"] == f"{fix[:12]} mends this: no regression is left against {world.good[:12]}"
     assert world.finding.reason == f'mended by {fix[:12]} Revert "mm: Make it slow"'
 
 

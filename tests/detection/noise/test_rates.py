@@ -17,8 +17,8 @@ from tests.detection.noise.shown import shown_trial
 pytestmark = pytest.mark.django_db
 
 
-def noisy(name: str, trials: int, alarms: int) -> Machine:
-    machine = build_machine(name)
+def noisy(name: str, trials: int, alarms: int, *, virtual: bool = False) -> Machine:
+    machine = build_machine(name, virtual=virtual)
     for number in range(trials):
         verdict = Verdict.REGRESSED if number < alarms else Verdict.UNCHANGED
         shown_trial(machine, {"copy": 0.03 * (-1) ** number}, night=number, verdict=verdict)
@@ -52,9 +52,19 @@ def test_a_site_without_a_trial_has_no_rate() -> None:
     rate = alarm_rate()
     assert (rate.comparisons, rate.rate, rate.low) == (0, None, None)
     assert told() == [
-        "machine  A/A comparisons  false alarms  rate  95 % interval  p <= 0.05",
-        "all      0                0             -     -              0",
+        "machine       uarch  A/A comparisons  false alarms  rate  95 % interval  p <= 0.05",
+        "all physical  -      0                0             -     -              0",
     ]
+
+
+def test_what_virtual_machines_show_is_told_with_that_word_and_not_counted_with_the_others() -> None:
+    noisy("guest", 4, 4, virtual=True)
+    noisy("one", 4, 0)
+    assert (alarm_rate().comparisons, alarm_rate().false_alarms) == (4, 0)
+    _head, guest, one, site = told()
+    assert guest.split()[:5] == ["guest", "(virtual)", "haswell", "4", "4"]
+    assert one.split()[:4] == ["one", "haswell", "4", "0"]
+    assert site.split()[:5] == ["all", "physical", "-", "4", "0"]
 
 
 def test_a_cell_s_minimum_effect_follows_its_noise_once_enough_is_known() -> None:
@@ -65,7 +75,7 @@ def test_a_cell_s_minimum_effect_follows_its_noise_once_enough_is_known() -> Non
 
 def test_the_command_prints_rates_of_machines_and_noise_of_cells() -> None:
     noisy("one", 19, 1)
-    assert told()[1].split() == ["one", "19", "1", "5.26", "%", "0.94", "%", "to", "24.64", "%", "0"]
+    assert told()[1].split() == ["one", "haswell", "19", "1", "5.26", "%", "0.94", "%", "to", "24.64", "%", "0"]
     (line,) = told("one")[1:]
     assert line.replace(" %", "%").split() == [
         *("mm-basic/copy", "time", "all", "19", "1", "0"),

@@ -12,7 +12,9 @@ class BisectionStepOut(serializers.Serializer[Any]):
     sha = serializers.CharField(help_text="Empty for the revert.")
     subject = serializers.CharField()
     answer = serializers.CharField(help_text="good, bad, skipped, unsure; empty while it is measured.")
-    ratio = serializers.FloatField(allow_null=True, help_text="This revision / good end.")
+    ratio = serializers.FloatField(
+        allow_null=True, help_text="This revision / good end; of the step `culprit` / its parent."
+    )
     reason = serializers.CharField()
 
 
@@ -33,7 +35,7 @@ class BisectionOut(serializers.Serializer[Any]):
     left = serializers.IntegerField(help_text="Revisions that may be it.")
     steps_left = serializers.IntegerField()
     seconds_left = serializers.FloatField(allow_null=True)
-    culprit_sha = serializers.CharField()
+    culprit_sha = serializers.CharField(help_text="Empty until the state is found.")
     culprit_subject = serializers.CharField()
     steps = BisectionStepOut(many=True)
 

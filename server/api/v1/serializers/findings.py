@@ -5,6 +5,7 @@ from rest_framework import serializers
 
 from server.api.v1.serializers.bisections import BisectionOut, WalkOut
 from server.api.v1.serializers.common import VirtualOut
+from server.core.models import Transition
 from server.detection.models import Acceptance, Finding
 
 
@@ -12,10 +13,10 @@ class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
     tree = serializers.CharField(source="branch.tree.name", default=None, allow_null=True)
     branch = serializers.CharField(source="branch.name", default=None, allow_null=True)
     before = serializers.CharField(
-        source="before.sha", default=None, allow_null=True, help_text="Of a branch: last revision measured without it."
+        source="before.sha", default=None, allow_null=True, help_text="Of a branch: measured without it; it came after."
     )
     after = serializers.CharField(
-        source="after.sha", default=None, allow_null=True, help_text="Of a branch: first revision measured with it."
+        source="after.sha", default=None, allow_null=True, help_text="Of a branch: measured with it; it came no later."
     )
     culprit = serializers.CharField(
         source="culprit.sha", default=None, allow_null=True, help_text="The revision that made it."
@@ -73,7 +74,7 @@ class ComparisonOut(serializers.Serializer[Any]):
     ratio_low = serializers.FloatField(allow_null=True, help_text="95 % interval")
     ratio_high = serializers.FloatField(allow_null=True)
     p_value = serializers.FloatField(allow_null=True, help_text="t on boots")
-    p_adjusted = serializers.FloatField(allow_null=True, help_text="Benjamini-Hochberg over the series' cells")
+    p_adjusted = serializers.FloatField(allow_null=True, help_text="Benjamini-Hochberg over the cells of the trial")
     p_rank = serializers.FloatField(allow_null=True, help_text="exact rank test on boots")
     family_size = serializers.IntegerField()
     min_effect = serializers.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
@@ -145,12 +146,21 @@ class AcceptanceOut(serializers.ModelSerializer[Acceptance]):
         fields = ["metric", "uarchs", "reason", "person", "expires_at", "withdrawn_at", "created_at"]
 
 
+class FindingStepOut(serializers.ModelSerializer[Transition]):
+    actor = serializers.CharField(help_text="The person who did it; empty: the service itself.")
+
+    class Meta:
+        model = Transition
+        fields = ["at", "before", "after", "reason", "actor"]
+
+
 class FindingDetailOut(FindingOut):
     # The context holds the `vector`, the `cells`, `bisections` and `walk`; all are virtual when the finding is.
     explanations = ExplanationOut(many=True)
     counters = CounterOut(many=True)
     checks = CheckOut(many=True)
     acceptances = AcceptanceOut(many=True)
+    transitions = serializers.SerializerMethodField(help_text="Every step of its life, oldest first.")
     bisections = serializers.SerializerMethodField()
     walk = serializers.SerializerMethodField()
     gaps = GapOut(many=True, help_text="What was wanted and has no result.")
@@ -165,12 +175,18 @@ class FindingDetailOut(FindingOut):
             "counters",
             "checks",
             "acceptances",
+            "transitions",
             "bisections",
             "walk",
             "gaps",
             "vector",
             "comparisons",
         ]
+
+    @extend_schema_field(FindingStepOut(many=True))
+    def get_transitions(self, finding: Finding) -> Any:
+        rows = Transition.objects.filter(subject="finding", subject_id=finding.pk).order_by("id")
+        return FindingStepOut(rows, many=True).data
 
     @extend_schema_field(BisectionOut(many=True))
     def get_bisections(self, _finding: Finding) -> Any:

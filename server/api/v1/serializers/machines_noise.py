@@ -34,6 +34,7 @@ class AlarmRateOut(serializers.Serializer[Any]):
 
 class MachineNoiseOut(serializers.Serializer[Any]):
     machine = serializers.CharField()
+    uarch = serializers.CharField()
     virtual = serializers.BooleanField()
     evidence = serializers.BooleanField(help_text="Virtual machines are none.")
     alarms = AlarmRateOut()
@@ -45,6 +46,7 @@ class MachineQuestionOut(serializers.Serializer[Any]):
 
     id = serializers.IntegerField()
     machine = serializers.CharField(source="machine.name")
+    uarch = serializers.CharField(source="machine.uarch.name")
     kind = serializers.CharField()
     state = serializers.CharField()
     detail = serializers.CharField()

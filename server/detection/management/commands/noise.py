@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from server.detection.noise.selectors import AlarmRate, NoiseRow, alarm_rate, alarm_rates, noise_of_machine
 from server.lab.models import Machine
 
-_RATES = ("machine", "A/A comparisons", "false alarms", "rate", "95 % interval", "p <= 0.05")
+_RATES = ("machine", "uarch", "A/A comparisons", "false alarms", "rate", "95 % interval", "p <= 0.05")
 _CELLS = ("case", "metric", "cores", "A/A", "alarms", "p <= 0.05", "change 95 %", "boots sd", "MDE", "min effect")
 
 
@@ -36,7 +36,8 @@ class Command(BaseCommand):
 
 
 def _rate(rate: AlarmRate) -> tuple[str, ...]:
-    counts = (rate.machine or "all", str(rate.comparisons), str(rate.false_alarms))
+    name = f"{rate.machine} (virtual)" if rate.virtual else rate.machine or "all physical"
+    counts = (name, rate.uarch or "-", str(rate.comparisons), str(rate.false_alarms))
     interval = f"{_percent(rate.low)} to {_percent(rate.high)}" if rate.comparisons else "-"
     return (*counts, _percent(rate.rate), interval, str(rate.rejections))
 

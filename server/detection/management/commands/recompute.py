@@ -10,6 +10,7 @@ from server.detection.heads.recomputing import differences as head_differences
 from server.detection.models import Finding
 from server.detection.noise.recomputing import differences as noise_differences
 from server.detection.recomputing import differences, judged_trials, trial_differences
+from server.sources.models import Series
 
 
 class Command(BaseCommand):
@@ -26,6 +27,8 @@ class Command(BaseCommand):
         series = options["series"]
         findings = Finding.objects.select_related("trial", "series").order_by("pk")
         if series is not None:
+            if not Series.objects.filter(pk=series).exists():
+                raise CommandError(f"there is no series {series}")
             findings = findings.filter(series=series)
         checked = trials = total = 0
         for finding in findings.iterator():
