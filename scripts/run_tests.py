@@ -25,10 +25,7 @@ _OPTIONS = ("--coverage", "--gates-only")
 
 @dataclass(frozen=True)
 class Phase:
-    """Some of the tests: `real` ones need the machine's cores for themselves, the others share them.
-
-    Those of the testbed wait for emulators of one core each, so two files of them run at once.
-    """
+    """Some of the tests. `real` ones share kernels and services within a file, and wait more than they compute."""
 
     name: str
     arguments: tuple[str, ...]
@@ -36,8 +33,7 @@ class Phase:
 
 PHASES = (
     Phase("fast", ("-m", "not real", "-n", "2")),
-    Phase("real", ("-m", "real and not testbed")),
-    Phase("testbed", ("-m", "real and testbed", "-n", "2", "--dist", "loadfile")),
+    Phase("real", ("-m", "real", "-n", "2", "--dist", "loadfile")),
 )
 
 

@@ -18,13 +18,6 @@ _UNCHECKED = 0b01
 _HASH_BYTES = 8
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They run in a phase of their own (scripts/run_tests.py)."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker("testbed")
-
-
 @pytest.fixture(scope="session")
 def agent_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The agent as it is installed on lab machines: one file.
