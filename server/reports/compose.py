@@ -25,6 +25,7 @@ class Limits:
 
     verdict: int
     culprit: int
+    explanation: int
     table: int
     coverage: int
     gaps: int
@@ -33,9 +34,9 @@ class Limits:
 
 # The first that leaves room for the numbers of a few cells is taken.
 _LIMITS = (
-    Limits(verdict=8, culprit=10, table=18, coverage=12, gaps=6, machines=12),
-    Limits(verdict=6, culprit=6, table=11, coverage=6, gaps=4, machines=6),
-    Limits(verdict=5, culprit=3, table=8, coverage=3, gaps=3, machines=4),
+    Limits(verdict=8, culprit=10, explanation=6, table=18, coverage=12, gaps=6, machines=12),
+    Limits(verdict=6, culprit=6, explanation=5, table=11, coverage=6, gaps=4, machines=6),
+    Limits(verdict=5, culprit=3, explanation=4, table=8, coverage=3, gaps=3, machines=4),
 )
 _FEW_DETAILS = 7
 
@@ -86,6 +87,7 @@ def _sections(evidence: Evidence, limits: Limits) -> dict[str, object]:
         "clocks": ", ".join(sorted({_clock(facts.machine) for facts in evidence.machines})),
         "verdict": wrap(_verdict(evidence), most=limits.verdict),
         "culprit": _culprit(evidence, limits.culprit),
+        "explanation": _whole(evidence.explanation, limits.explanation),
         "unchanged": unchanged,
         "judged": bool(rows),
         "table": _table(evidence, limits.table),
@@ -125,6 +127,12 @@ def _culprit(evidence: Evidence, most: int) -> list[str]:
         return bisected
     room = most - len(bisected) - 1
     return [*bisected, *(["What each patch adds:", *_capped(walked, room)] if room > 1 else [])]
+
+
+def _whole(text: str, most: int) -> list[str]:
+    """Nothing where the room is short: how much an explanation is worth stands at its end."""
+    lines = wrap(text) if text else []
+    return lines if len(lines) <= most else []
 
 
 def _run(evidence: Evidence, limits: Limits) -> list[str]:

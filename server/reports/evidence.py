@@ -10,6 +10,7 @@ from server.detection.scope import is_same_code
 from server.lab.models import Boot, Machine, Session
 from server.lab.trials.planning import SAME_CODE
 from server.reports.culprits import culprit_sentence, walk_sentences
+from server.reports.explanations import explanation_sentence
 from server.sources.models import Message, Revision, Series
 
 MOVED = (Verdict.REGRESSED, Verdict.IMPROVED)
@@ -27,7 +28,10 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class Evidence:
-    """`comparisons` are as they are heard after the checks; `culprit` and `walk` say which patch does what."""
+    """`comparisons` are as they are heard after the checks; `culprit` and `walk` say which patch does what.
+
+    `explanation`: which facts separate the machines that changed from the others, where that is known.
+    """
 
     finding: Finding
     series: Series
@@ -40,6 +44,7 @@ class Evidence:
     gaps: tuple[str, ...]
     culprit: str
     walk: tuple[str, ...]
+    explanation: str
 
     @property
     def moved(self) -> tuple[Comparison, ...]:
@@ -80,6 +85,7 @@ def gather(finding: Finding) -> Evidence:
         ),
         culprit=culprit_sentence(finding),
         walk=walk_sentences(series),
+        explanation=explanation_sentence(finding),
     )
 
 

@@ -158,10 +158,33 @@ def test_mail_with_a_long_walk_and_a_large_table_still_fits() -> None:
     gaps = [{"machine": f"gone-{n}", "uarch": "x", "reason": "panic " * 60} for n in range(30)]
     evidence = gather(build_finding(series, headline=f"Regressed on {', '.join('abcdefgh' * 60)}.", gaps=gaps))
     walk = tuple(f"patch {n} {'improved time of copy-4k (0.71x); ' * 9}" for n in range(30))
-    text = compose(replace(evidence, culprit=f"Bisection: {'made by patch 2 of 3; ' * 60}", walk=walk))
+    crowd = {"culprit": f"Bisection: {'made by patch 2 of 3; ' * 60}", "explanation": "no fsrm " * 30}
+    text = compose(replace(evidence, walk=walk, **crowd))
     assert_fits(text)
     assert "+- 6 ns" in text.body
     assert "What each patch adds:" in compose(replace(gather(build_finding(split_series())), walk=walk)).body
+
+
+def explanation(text: str, *, chance: float) -> dict[str, object]:
+    return {"outcome": "one", "text": text, "case": "fault-4k", "metric": "time", "chance": chance}
+
+
+def test_mail_says_what_separates_the_machines_and_what_that_is_worth() -> None:
+    told = "True of all machines that regressed and of none of the improved ones: no fsrm; chance finds it in 10 %."
+    rows = [explanation("No fact.", chance=0.6), explanation(told, chance=0.1), explanation("Another.", chance=0.1)]
+    finding = build_finding(split_series(), Finding.Kind.SPLIT, explanations=rows)
+    text = compose(gather(finding))
+    said = " ".join(text.body.split())
+    assert f"Why here and not there (time of fault-4k): true{told[4:]} " in said
+    assert "No fact" not in said
+    assert "Another" not in said
+    assert_fits(text)
+
+
+def test_explanation_is_told_whole_or_left_to_the_page() -> None:
+    rows = [explanation(f"True of all: {'no fsrm, ' * 80}; chance finds it in 50 %.", chance=0.5)]
+    finding = build_finding(split_series(), Finding.Kind.SPLIT, explanations=rows)
+    assert "Why here" not in compose(gather(finding)).body
 
 
 def test_series_of_comments_goes_the_whole_way_without_a_boot() -> None:
