@@ -313,7 +313,7 @@ class Migration(migrations.Migration):
             name="after",
             field=models.ForeignKey(
                 blank=True,
-                help_text="First measured with it.",
+                help_text="Measured with it; it came no later.",
                 null=True,
                 on_delete=django.db.models.deletion.PROTECT,
                 related_name="+",
@@ -325,7 +325,7 @@ class Migration(migrations.Migration):
             name="before",
             field=models.ForeignKey(
                 blank=True,
-                help_text="Last measured before.",
+                help_text="Measured without it; it came after.",
                 null=True,
                 on_delete=django.db.models.deletion.PROTECT,
                 related_name="+",

@@ -71,10 +71,20 @@ class Finding(Stateful):
     series = models.OneToOneField(Series, null=True, blank=True, on_delete=models.PROTECT, related_name="finding")
     branch = models.ForeignKey(Branch, null=True, blank=True, on_delete=models.PROTECT, related_name="findings")
     before = models.ForeignKey(
-        Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="+", help_text="Last measured before."
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Measured without it; it came after.",
     )
     after = models.ForeignKey(
-        Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="+", help_text="First measured with it."
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Measured with it; it came no later.",
     )
     culprit = models.ForeignKey(
         Revision,
