@@ -158,8 +158,8 @@ def test_mail_with_a_long_walk_and_a_large_table_still_fits() -> None:
     gaps = [{"machine": f"gone-{n}", "uarch": "x", "reason": "panic " * 60} for n in range(30)]
     evidence = gather(build_finding(series, headline=f"Regressed on {', '.join('abcdefgh' * 60)}.", gaps=gaps))
     walk = tuple(f"patch {n} {'improved time of copy-4k (0.71x); ' * 9}" for n in range(30))
-    crowd = {"culprit": f"Bisection: {'made by patch 2 of 3; ' * 60}", "explanation": "no fsrm " * 30}
-    text = compose(replace(evidence, walk=walk, **crowd))
+    culprit, why = f"Bisection: {'made by patch 2 of 3; ' * 60}", "no fsrm " * 30
+    text = compose(replace(evidence, culprit=culprit, explanation=why, walk=walk))
     assert_fits(text)
     assert "+- 6 ns" in text.body
     assert "What each patch adds:" in compose(replace(gather(build_finding(split_series())), walk=walk)).body
