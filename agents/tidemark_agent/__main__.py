@@ -105,6 +105,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--job", help="Jenkins' job that runs this; default: $JOB_NAME")
     parser.add_argument("--number", help="number of its build; default: $BUILD_NUMBER")
     parser.add_argument("--node", help="Jenkins' name for this host; default: $NODE_NAME")
+    parser.add_argument("--script", default="", help="SHA-256 of the job's script, as the script itself tells it")
 
 
 def _config(options: argparse.Namespace) -> AgentConfig:
@@ -112,7 +113,7 @@ def _config(options: argparse.Namespace) -> AgentConfig:
 
 
 def _place(options: argparse.Namespace) -> Place:
-    return place_here(options.job, options.number, options.node)
+    return place_here(options.job, options.number, options.node, options.script)
 
 
 def _run(options: argparse.Namespace) -> int:

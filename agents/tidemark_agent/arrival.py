@@ -15,7 +15,7 @@ from tidemark_agent.config import AgentConfig
 from tidemark_agent.connection import short_client
 from tidemark_agent.errors import InfrastructureError, RefusedError, UnreachableError, file_trouble
 from tidemark_agent.lab.installed import install_key
-from tidemark_agent.log import Log
+from tidemark_agent.log import GIVEN_UP, Log
 from tidemark_agent.place import Place
 
 DONE, FAILED, REFUSED, NOT_READY = 0, 1, 3, 75
@@ -42,9 +42,11 @@ def install(key: str, config: AgentConfig, place: Place, *, seconds: float = REA
         _say(str(error))
         return REFUSED
     except UnreachableError as error:
+        log.failure(GIVEN_UP, reason=str(error))
         _say(f"the service cannot be reached, so {key} is not installed: {error}")
         return NOT_READY
     if not is_ready:
+        log.failure(GIVEN_UP, reason="the machine was not made ready in time")
         _say(f"the service did not get this machine ready within {seconds:.0f} s, so {key} is not installed")
         return NOT_READY
     return _store(config.state_dir, key, place)

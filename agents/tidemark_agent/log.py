@@ -7,6 +7,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Protocol
 
+# The event of an agent that ends because the service could not be reached: whoever reads the console blames no host.
+GIVEN_UP = "server-given-up"
 _lock = threading.Lock()
 
 

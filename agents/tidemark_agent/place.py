@@ -11,23 +11,27 @@ from typing import Any
 from tidemark_agent.version import agent_version
 
 _BOOT_ID = re.compile(r"[0-9a-f-]{1,36}")
-_LONGEST_JOB, _LONGEST_NODE, _LONGEST_HOST = 100, 60, 200
+_LONGEST_JOB, _LONGEST_NODE, _LONGEST_HOST, _LONGEST_SCRIPT = 100, 60, 200, 64
 _LARGEST_NUMBER = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class Place:
-    """What the service is told beside a key. Empty texts and None: nobody said, or not started by Jenkins."""
+    """What the service is told beside a key. Empty texts and None: nobody said, or not started by Jenkins.
+
+    `script` is the SHA-256 of the job's script, by which the service sees whether it is its own.
+    """
 
     host: str = ""
     boot_id: str = ""
     job: str = ""
     number: int | None = None
     node: str = ""
+    script: str = ""
 
     def body(self) -> dict[str, object]:
         """As the protocol writes it; what is not known is left out."""
-        texts = {"host": self.host, "boot_id": self.boot_id, "job": self.job, "node": self.node}
+        texts = {"host": self.host, "boot_id": self.boot_id, "job": self.job, "node": self.node, "script": self.script}
         number = {} if self.number is None else {"number": self.number}
         return {"version": agent_version(), **{name: text for name, text in texts.items() if text}, **number}
 
@@ -36,6 +40,7 @@ def place_here(
     job: str | None = None,
     number: str | None = None,
     node: str | None = None,
+    script: str = "",
     *,
     environment: Mapping[str, str] | None = None,
     root: Path = Path("/"),
@@ -50,6 +55,7 @@ def place_here(
         job=(environment.get("JOB_NAME", "") if job is None else job)[:_LONGEST_JOB],
         number=counted if counted is None or counted <= _LARGEST_NUMBER else None,
         node=(environment.get("NODE_NAME", "") if node is None else node)[:_LONGEST_NODE],
+        script=script[:_LONGEST_SCRIPT],
     )
 
 

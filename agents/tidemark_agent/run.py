@@ -24,7 +24,7 @@ from tidemark_agent.errors import (
 from tidemark_agent.hello import say_hello_aside
 from tidemark_agent.lease import Lease
 from tidemark_agent.locks import try_lock
-from tidemark_agent.log import Log
+from tidemark_agent.log import GIVEN_UP, Log
 from tidemark_agent.place import Place, place_here
 from tidemark_agent.power import cycle_power
 from tidemark_agent.session import SessionRunner
@@ -209,7 +209,7 @@ def run_attempt(key: str, settings: Settings) -> int:
     try:
         return Worker(key=key, settings=settings, client=client, spool=spool, log=log, stop=stop).work()
     except UnreachableError as error:
-        log.failure("server-given-up", reason=str(error))
+        log.failure(GIVEN_UP, reason=str(error))
         return UNREACHABLE
     except Exception:  # the edge of the process
         log.exception("agent-crashed")

@@ -22,8 +22,9 @@ _SHIM = """\
 #!/bin/sh
 # The agent of whichever node this is; each has a configuration of its own.
 command=$1 key=$2
+for script; do :; done
 exec {python} {program} "$command" "$key" --config {folder}/"$NODE_NAME".toml \\
-    --job "$JOB_NAME" --number "$BUILD_NUMBER" --node "$NODE_NAME"
+    --job "$JOB_NAME" --number "$BUILD_NUMBER" --node "$NODE_NAME" --script "$script"
 """
 
 

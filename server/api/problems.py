@@ -10,7 +10,7 @@ from rest_framework.views import exception_handler
 
 from server.core.errors import DomainError
 
-_STATUS = {"not-found": 404, "conflict": 409, "superseded": 409, "forbidden": 403, "too-large": 413}
+_STATUS = {"not-found": 404, "conflict": 409, "superseded": 409, "forbidden": 403, "job-edited": 403, "too-large": 413}
 
 
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:

@@ -9,6 +9,7 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
 from server.lab.attempts import UNCLAIMED, move_attempt
+from server.lab.dispatch.jenkins.scripts import check_script
 from server.lab.hosts import HostHello, follow_attempt, note_hello
 from server.lab.models import Attempt, AttemptState, Builder, JenkinsNode, JenkinsRun, Machine
 from server.lab.works import take_deadline, work_of
@@ -25,12 +26,15 @@ def arrive(
     number: int | None = None,
     node: str = "",
     boot_id: str = "",
+    script: str = "",
 ) -> bool:
     """Note that the attempt has come to its machine; returns whether it may be taken in by now.
 
     It may once the machine is kept from all other work. Raises `superseded` when the attempt is over, claimed, or
-    came in another build: of two builds of one key the first one wins. Repeating it is harmless.
+    came in another build: of two builds of one key the first one wins. Raises `job-edited` for a build that runs
+    something else than our script. Repeating it is harmless.
     """
+    check_script(attempt, script)
     with transaction.atomic():
         row = Attempt.objects.select_for_update(of=("self",)).select_related("session__machine").get(pk=attempt.pk)
         if row.state not in UNCLAIMED:

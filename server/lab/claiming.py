@@ -9,6 +9,7 @@ from django.db import transaction
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.lab.dispatch.jenkins.scripts import check_script
 from server.lab.models import Attempt, AttemptState, JenkinsRun
 from server.lab.moving import UNCLAIMED, lock_attempt, move_attempt
 from server.lab.works import end_deadline, kind_of, work_of
@@ -51,12 +52,15 @@ def claim_attempt(
     number: int | None = None,
     node: str = "",
     boot_id: str = "",
+    script: str = "",
 ) -> None:
     """Give the attempt to this agent process. Raises `superseded` when it is over or another agent has it.
 
-    `job`, `number`, `node` and `boot_id` say in which Jenkins build it runs. Where one build has handed the attempt
-    over to its machine, another build of the same key gets nothing.
+    `job`, `number`, `node` and `boot_id` say in which Jenkins build it runs, `script` is the hash of what that runs:
+    raises `job-edited` where that is not ours. Where one build has handed the attempt over to its machine, another
+    build of the same key gets nothing.
     """
+    check_script(attempt, script)
     with transaction.atomic():
         lock_attempt(attempt)
         if attempt.state == AttemptState.RUNNING and attempt.agent == agent:

@@ -11,9 +11,12 @@ def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
     """Attempts for the present cause of a build; of a session those since the last boot that ended with a result.
 
     Those that the controller was never asked to begin do not count: a job that is missing over a weekend, or a token
-    that is refused, says nothing about the work.
+    that is refused, says nothing about the work. Nor do those of builds and sessions that no agent has claimed: what
+    never began is its host's trouble, or ours. A machine's check is about the machine.
     """
     begun = item.attempts.exclude(jenkins_run__posts=0, agent="")
+    if isinstance(item, Build) or (isinstance(item, Session) and item.purpose != Session.Purpose.HEALTH):
+        begun = begun.exclude(jenkins_run__isnull=False, agent="", arrived_at=None)
     if isinstance(item, Build):
         return begun.filter(trace=item.trace).count()
     if isinstance(item, PowerCycle):

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from django.db.models import QuerySet
+
 from server.builds.models import Build
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.lab.hosts import IN_HANDS, Health, State, change_health, change_state, follow_attempt
 from server.lab.kernel_trust import TRUSTED_BOOT
-from server.lab.models import Attempt, AttemptState, Boot, BootState, Builder, Machine, PowerCycle, Trial
+from server.lab.models import Attempt, AttemptState, Boot, BootState, Builder, Fault, Machine, PowerCycle, Trial
 from server.lab.power import give_up_machine, want_power_cycle
 from server.lab.works import is_leased
 from server.sources.models import Patch, Series
@@ -54,6 +56,26 @@ def fetch_back(machine: Machine, reason: str) -> PowerCycle | None:
         return None
 
 
+def _judge_unclaimed(host: Machine | Builder, latest: Sequence[Attempt]) -> bool:
+    """Quarantine a host on which build after build fails before its agent can claim anything; whether it was.
+
+    What was to be done there has no part in it, so that no other host has to show that it can be done.
+    """
+    row = latest[:FAILURES_IN_A_ROW]
+    runs = [getattr(attempt, "jenkins_run", None) for attempt in row]
+    if len(row) < FAILURES_IN_A_ROW or not all(run is not None and run.fault == Fault.HOST for run in runs):
+        return False
+    told = f"{len(row)} builds in a row failed before its agent came for its work; the last: {row[0].reason}"
+    return change_health(host, Health.QUARANTINED, told)
+
+
+def _latest_ended(attempts: QuerySet[Attempt], host: Machine | Builder) -> list[Attempt]:
+    """Those since it is well that say something of it: not what never began there, or ran another script than ours."""
+    ended = attempts.filter(state__in=[AttemptState.DONE, AttemptState.LOST], created_at__gt=host.health_since)
+    ended = ended.exclude(jenkins_run__posts=0, agent="").exclude(jenkins_run__fault=Fault.JOB)
+    return list(ended.select_related("build", "jenkins_run").order_by("-id")[:_LOOKED_AT])
+
+
 def judge_machine(machine: Machine) -> bool:
     """Quarantine a good machine that lost all its latest attempts while others ended theirs; whether it was.
 
@@ -62,8 +84,9 @@ def judge_machine(machine: Machine) -> bool:
     """
     if machine.health != Health.GOOD:
         return False
-    ended = Attempt.objects.filter(machine=machine, state__in=[AttemptState.DONE, AttemptState.LOST])
-    latest = list(ended.filter(created_at__gt=machine.health_since).order_by("-id")[:_LOOKED_AT])
+    latest = _latest_ended(Attempt.objects.filter(machine=machine), machine)
+    if _judge_unclaimed(machine, latest):
+        return True
     if sum(map(_failed, latest)) < FAILURES_IN_A_ROW:
         return False
     under_test = _keys_ended_under_test(latest)
@@ -83,9 +106,10 @@ def judge_builder(builder: Builder) -> bool:
     """
     if builder.health != Health.GOOD:
         return False
-    ended = Attempt.objects.filter(builder=builder, state__in=[AttemptState.DONE, AttemptState.LOST])
-    ended = ended.filter(created_at__gt=builder.health_since).select_related("build")
-    row = list(ended.order_by("-id")[:FAILURES_IN_A_ROW])
+    latest = _latest_ended(Attempt.objects.filter(builder=builder), builder)
+    if _judge_unclaimed(builder, latest):
+        return True
+    row = latest[:FAILURES_IN_A_ROW]
     builds = {attempt.build for attempt in row if attempt.build is not None}
     if not _all_failed(row) or len(builds) < _LEAST_WORKS or not _one_without_patches(builds):
         return False

@@ -7,10 +7,13 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import BuildState
 from server.core.models import ApiToken
+from server.lab.dispatch.jenkins.definitions import wanted
 from server.lab.models import (
     Attempt,
     AttemptState,
     Builder,
+    Fault,
+    JenkinsJob,
     JenkinsNode,
     JenkinsRun,
     Machine,
@@ -28,13 +31,13 @@ BODY: dict[str, Any] = {"agent": AGENT, "version": "0.1.0", "host": "box"}
 
 @pytest.fixture
 def attempt() -> Attempt:
-    """At a session of a machine that boots itself; Jenkins has its build."""
+    """At a session of a machine that boots itself; its build was started by hand, so that no script is asked for."""
     machine = build_machine("box", boot_driver="kexec")
     session = build_session(build_series(), machine, state=SessionState.DISPATCHED)
     row = Attempt.objects.create(
         key=KEY, number=1, session=session, machine=machine, adapter="jenkins", slots=1, state=AttemptState.QUEUED
     )
-    JenkinsRun.objects.create(attempt=row, job="j", node="box", posts=1)
+    JenkinsRun.objects.create(attempt=row, job="j", node="box")
     return row
 
 
@@ -69,6 +72,19 @@ def test_arrival_waits_for_its_node_to_be_held_and_wakes_the_dispatcher(
     assert (row.number, row.node, row.boot_id) == (5, "box", "b")
     attempt.refresh_from_db()
     assert (attempt.arrived_at is not None, attempt.host, attempt.state) == (True, "box", "queued")
+
+
+@pytest.mark.parametrize("act", ["arrive", "claim"])
+def test_build_of_a_job_that_was_edited_is_refused_and_told(attempt: Attempt, act: str) -> None:
+    job = "tidemark-session-box"
+    JenkinsRun.objects.update(job=job, posts=1)
+    place = BODY | {"job": job, "number": 5, "node": "box"}
+    for script in ("", "0" * 64):
+        answer = machine_agent().post(f"attempts/{KEY}/{act}", 403, **place, script=script)
+        assert (answer["code"], job in answer["title"]) == ("job-edited", True)
+    assert (JenkinsRun.objects.get().fault, JenkinsJob.objects.get().trouble != "") == (Fault.JOB, True)
+    machine_agent().post(f"attempts/{KEY}/{act}", **place, script=wanted().jobs[job].script)
+    assert JenkinsJob.objects.get().trouble == ""
 
 
 def test_second_build_of_a_key_that_arrived_is_refused(attempt: Attempt) -> None:

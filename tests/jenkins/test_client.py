@@ -41,6 +41,8 @@ QUEUE = {
         {"_class": "org.example.Strange", "id": "x", "task": {"name": "somebody-else"}},
     ],
 }
+# On each page of Jenkins' own; those of its web server have none.
+JENKINS = "X-Jenkins: 2.532"
 
 
 @pytest.fixture
@@ -91,7 +93,7 @@ def test_trigger_names_the_item_and_says_when_it_was_there_already(token_file: P
     ("status", "wanted"), [("204 No Content", Canceled.DONE), ("404 x", Canceled.UNKNOWN), ("500 x", Canceled.STARTED)]
 )
 def test_cancel_tells_three_endings(status: str, wanted: Canceled, token_file: Path) -> None:
-    with connected(token_file, says(answer(status))) as (client, _):
+    with connected(token_file, says(answer(status, JENKINS))) as (client, _):
         assert client.cancel_item(5) is wanted
 
 
@@ -113,7 +115,7 @@ def test_a_key_that_would_leave_its_quotes_is_not_searched_for(token_file: Path)
 
 
 def test_names_are_quoted_and_cannot_leave_their_place(token_file: Path) -> None:
-    with connected(token_file, says(answer("404 x"))) as (client, server):
+    with connected(token_file, says(answer("404 x", JENKINS))) as (client, server):
         with pytest.raises(Missing):
             client.build("../../computer/a?b#c", 1)
         assert b"GET /job/..%2F..%2Fcomputer%2Fa%3Fb%23c/1/api/json" in server.requests[0]
@@ -207,12 +209,16 @@ def test_nothing_is_followed(token_file: Path) -> None:
     [
         (answer("401 Unauthorized", 'WWW-Authenticate: Basic realm="Jenkins"'), TokenRefused, "401"),
         (
-            answer("403 Forbidden", "X-Required-Permission: hudson.model.Item.Build"),
+            answer("403 Forbidden", JENKINS, "X-Required-Permission: hudson.model.Item.Build"),
             Forbidden,
             "hudson.model.Item.Build",
         ),
         (answer("403 Forbidden", body=b"No valid crumb was included"), Forbidden, "password"),
-        (answer("404 Not Found"), Missing, "404"),
+        (answer("404 Not Found", JENKINS), Missing, "404"),
+        (answer("401 Unauthorized"), Garbled, "401"),
+        (answer("401 Unauthorized", 'WWW-Authenticate: Basic realm="The lab\'s proxy"'), Garbled, "401"),
+        (answer("403 Forbidden", body=b"<html>Blocked by policy</html>"), Garbled, "Blocked"),
+        (answer("404 Not Found", body=b"no such host here"), Garbled, "no such host"),
         (answer("400 Bad", "X-Error: \x1b[31mno\x07"), Rejected, "400"),
         (answer("503 Starting"), Rejected, "503"),
         (answer("999 What"), Rejected, "999"),

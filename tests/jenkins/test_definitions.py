@@ -114,10 +114,12 @@ def test_the_script_lets_nothing_but_a_key_through(name: str, key: str, tmp_path
 
 def test_the_script_calls_the_agent_with_the_key_and_what_jenkins_says(tmp_path: Path, settings: Settings) -> None:
     run = _script_run("tidemark-session-vm-1", "session-7-1", tmp_path, settings)
-    assert run.stdout.splitlines() == ["run", "session-7-1", "--config", "/etc/tidemark/agent.toml"]
+    script = ["--script", wanted().jobs["tidemark-session-vm-1"].script]
+    assert run.stdout.splitlines() == ["run", "session-7-1", "--config", "/etc/tidemark/agent.toml", *script]
     install = _script_run("tidemark-session-zen3-01", "session-7-1", tmp_path, settings)
     assert install.stdout.splitlines()[:2] == ["install", "session-7-1"]
-    assert install.stdout.splitlines()[2:] == ["--job", "my job", "--number", "4", "--node", "zen3-01"]
+    script = ["--script", wanted().jobs["tidemark-session-zen3-01"].script]
+    assert install.stdout.splitlines()[2:] == ["--job", "my job", "--number", "4", "--node", "zen3-01", *script]
 
 
 def _script_run(name: str, key: str, folder: Path, settings: Settings) -> subprocess.CompletedProcess[str]:

@@ -31,6 +31,7 @@ if "--state-dir" in options:
     lock.truncate(0)
     lock.write(str(os.getpid()))
     lock.flush()
+(folder / ("script-" + key)).write_text(options.get("--script", ""))
 if (folder / "stubborn").exists():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 with (folder / ("starts-" + key)).open("a") as file:

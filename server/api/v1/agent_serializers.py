@@ -76,6 +76,7 @@ class ClaimIn(ProgramIn):
     job = serializers.CharField(max_length=100, allow_blank=True, default="")
     number = serializers.IntegerField(min_value=0, max_value=2**31 - 1, allow_null=True, default=None)
     node = serializers.CharField(max_length=60, allow_blank=True, default="")
+    script = serializers.CharField(max_length=64, allow_blank=True, default="")
 
     def place(self) -> dict[str, Any]:
         return {name: value for name, value in self.validated_data.items() if name != "version"}

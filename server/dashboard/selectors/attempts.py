@@ -20,6 +20,8 @@ class JenkinsView:
     why: str
     stuck: bool
     result: str
+    fault: str
+    console: str
     posts: int
     seen_at: datetime | None
     absent_since: datetime | None
@@ -101,6 +103,8 @@ def _jenkins(run: JenkinsRun | None) -> JenkinsView | None:
         why=run.why,
         stuck=run.stuck,
         result=run.result,
+        fault=run.get_fault_display() if run.fault else "",
+        console=run.console,
         posts=run.posts,
         seen_at=run.seen_at,
         absent_since=run.absent_since,

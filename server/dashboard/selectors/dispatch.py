@@ -86,8 +86,8 @@ def dispatch_status(now: datetime) -> DispatchStatus:
     """At most eight queries. With the local dispatcher there is no controller, and nothing of Jenkins is shown."""
     jenkins = _has_controller()
     controller = _its_controller() if jenkins else None
-    jobs = JenkinsJob.objects.exclude(problem="") if jenkins else JenkinsJob.objects.none()
-    job_rows = tuple(JobRow(row.name, row.problem, row.checked_at) for row in jobs[:_SHOWN])
+    jobs = JenkinsJob.objects.exclude(problem="", edited_at=None) if jenkins else JenkinsJob.objects.none()
+    job_rows = tuple(JobRow(row.name, row.trouble, row.checked_at or row.edited_at) for row in jobs[:_SHOWN])
     nodes = JenkinsNode.objects.all()[:_NODES] if jenkins else []
     row = _controller(controller) if controller else None
     cycles = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).select_related("machine")

@@ -2,7 +2,7 @@
 
 from server.lab.models.attempts import Attempt, AttemptState
 from server.lab.models.hosts import Builder, CoreType, Host, Machine, Microarchitecture
-from server.lab.models.jenkins import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
+from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.rounds import RoundMark
 from server.lab.models.sessions import Boot, BootState, PowerCycle, PowerCycleState, Session, SessionState
 from server.lab.models.trials import Trial, TrialState
@@ -14,6 +14,7 @@ __all__ = [
     "BootState",
     "Builder",
     "CoreType",
+    "Fault",
     "Host",
     "JenkinsController",
     "JenkinsJob",

@@ -5,6 +5,15 @@ from django.db import models
 from server.lab.models.attempts import Attempt
 
 
+class Fault(models.TextChoices):
+    """Whose fault it is that a build ended before its agent could claim the attempt. It is never the work's."""
+
+    HOST = "host", "something is wrong with the host, or with its agent's configuration"
+    SERVICE = "service", "the service could not be reached from there"
+    JOB = "job", "the job's script is not ours"
+    UNKNOWN = "unknown", "its console could not be read"
+
+
 class JenkinsRun(models.Model):
     """One attempt as Jenkins sees it. Matched by the attempt's key alone: queue ids and numbers are given out again."""
 
@@ -27,6 +36,16 @@ class JenkinsRun(models.Model):
     stop_asked_at = models.DateTimeField(null=True, blank=True)
     disconnect_asked_at = models.DateTimeField(null=True, blank=True)
 
+    fault = models.CharField(
+        max_length=20,
+        choices=Fault.choices,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Why its build ended before an agent had claimed it; empty: it did not.",
+    )
+    console = models.TextField(blank=True, default="", db_default="", help_text="How the console of such a build ends.")
+
     class Meta:
         ordering = ["attempt"]
 
@@ -42,6 +61,9 @@ class JenkinsController(models.Model):
     version = models.CharField(max_length=60, blank=True)
     answered_at = models.DateTimeField(null=True, blank=True)
     unreachable_since = models.DateTimeField(null=True, blank=True)
+    refused_since = models.DateTimeField(
+        null=True, blank=True, help_text="When it first refused us and since then said nothing else; no alarm yet."
+    )
     trouble = models.TextField(blank=True, help_text="What it answered, or why it did not.")
     alarm = models.TextField(blank=True, help_text="What only a person can mend: a token that is refused.")
     alarm_since = models.DateTimeField(null=True, blank=True)
@@ -80,9 +102,19 @@ class JenkinsJob(models.Model):
     name = models.CharField(max_length=100, unique=True)
     problem = models.TextField(blank=True, help_text="Why nothing is triggered there.")
     checked_at = models.DateTimeField(null=True, blank=True)
+    edited_at = models.DateTimeField(
+        null=True, blank=True, help_text="When a build of it last came with another script than ours."
+    )
 
     class Meta:
         ordering = ["name"]
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is triggered there, for people; empty if all is well."""
+        if self.problem or self.edited_at is None:
+            return self.problem
+        return f"the script of {self.name} was edited by hand: run manage.py jenkins_apply"

@@ -2,6 +2,7 @@
 
 from server.lab import attempts, rounds
 from server.lab.dispatch.base import Observed, Work
+from server.lab.dispatch.jenkins.definitions import wanted
 from server.lab.models import Attempt, JenkinsRun
 from tests.lab.worlds import JenkinsWorld, new_work, starts, until
 
@@ -35,6 +36,17 @@ def started(world: JenkinsWorld, attempt: Attempt) -> None:
     """Submitted by rounds, and its program runs."""
     until(lambda: rounds.reconcile_attempts() and starts(world, attempt.key) > 0)
     until(lambda: seen(world, attempt) is Observed.ALIVE)
+
+
+def claim(attempt: Attempt, agent: str = AGENT, *, number: int | None = None) -> None:
+    """As an agent does that our job's script has started, in that build if there is a number."""
+    run = run_of(attempt)
+    place = {"job": run.job, "number": number, "node": MACHINE} if number is not None else {}
+    attempts.claim_attempt(fresh(attempt), agent, script=script_of(attempt), **place)  # type: ignore[arg-type]
+
+
+def script_of(attempt: Attempt) -> str:
+    return wanted().jobs[run_of(attempt).job].script
 
 
 def posts(world: JenkinsWorld) -> int:

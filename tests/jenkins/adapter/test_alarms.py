@@ -9,10 +9,18 @@ from server.lab.dispatch.base import DispatchError, Observed
 from server.lab.dispatch.jenkins import alarms
 from server.lab.fruitless import fruitless_attempts
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsJob, JenkinsRun
-from tests.jenkins.adapter.looking import MACHINE, fresh, posts, run_of, seen, started, work_of
+from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, posts, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, until
 
 pytestmark = pytest.mark.django_db
+
+
+def refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller refuses us, and does so for longer than it does while it starts."""
+    assert not rounds.reconcile_attempts()
+    with monkeypatch.context() as patched:
+        patched.setattr(alarms, "_BELIEVED_AFTER", timedelta())
+        assert not rounds.reconcile_attempts()
 
 
 def test_refused_token_is_an_alarm_with_one_probe_a_minute(
@@ -20,7 +28,7 @@ def test_refused_token_is_an_alarm_with_one_probe_a_minute(
 ) -> None:
     started(world, attempt)
     world.server.expire_token()
-    assert not rounds.reconcile_attempts()
+    refused(monkeypatch)
     row = JenkinsController.objects.get()
     assert "Renew the token" in row.alarm
     assert row.alarm_since is not None
@@ -37,6 +45,54 @@ def test_refused_token_is_an_alarm_with_one_probe_a_minute(
     assert fresh(attempt).state == AttemptState.QUEUED
 
 
+def test_401_of_a_controller_that_starts_is_no_alarm(world: JenkinsWorld, attempt: Attempt) -> None:
+    started(world, attempt)
+    world.server.go_down(kill=False)
+    assert not rounds.reconcile_attempts()
+    for answering in ("503", "401", "503", "401"):
+        world.server.begin_to_start(answering)
+        assert not rounds.reconcile_attempts()
+        row = JenkinsController.objects.get()
+        assert not row.alarm, f"after {answering}"
+        assert row.unreachable_since
+    world.server.come_up()
+    assert rounds.reconcile_attempts(), "it is asked again at once"
+
+
+def test_401_out_of_the_blue_is_believed_when_it_lasts(
+    world: JenkinsWorld, attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(world, attempt)
+    world.server.begin_to_start("401")
+    for _ in range(3):
+        assert not rounds.reconcile_attempts()
+    row = JenkinsController.objects.get()
+    assert not row.alarm
+    assert "401" in row.trouble
+    monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta())
+    assert not rounds.reconcile_attempts()
+    row.refresh_from_db()
+    assert "Renew the token" in row.alarm
+
+
+@pytest.mark.parametrize("wrong", ["401", "403", "404"])
+def test_refusals_of_a_proxy_say_nothing_of_token_rights_and_jobs(
+    world: JenkinsWorld, attempt: Attempt, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta())
+    world.server.answer_with(wrong, path="^GET /job/")  # type: ignore[arg-type]  # (its words)
+    rounds.reconcile_attempts()
+    world.server.answer_with(wrong)  # type: ignore[arg-type]  # (as above)
+    for _ in range(3):
+        assert not rounds.reconcile_attempts()
+    row = JenkinsController.objects.get()
+    assert not row.alarm
+    assert row.unreachable_since
+    assert not JenkinsJob.objects.exclude(problem="").exists(), "a job is not there only where Jenkins says so"
+    world.server.restore_network()
+    started(world, attempt)
+
+
 def test_job_that_somebody_edited_gets_nothing_triggered(world: JenkinsWorld, attempt: Attempt) -> None:
     job = f"tidemark-session-{MACHINE}"
     world.server.edit_job(job)
@@ -44,10 +100,8 @@ def test_job_that_somebody_edited_gets_nothing_triggered(world: JenkinsWorld, at
     assert posts(world) == 0
     assert job in JenkinsJob.objects.get().problem
     assert "nothing is triggered" in fresh(attempt).reason
-    del world.server.controller.jobs[job]
-    JenkinsJob.objects.all().delete()
-    world.define()
-    started(world, attempt)
+    assert fresh(attempt).state == AttemptState.LOST, "another host may do it"
+    assert fresh(attempt).session.state == "planned"  # type: ignore[union-attr]
 
 
 def test_job_that_is_missing_is_named(world: JenkinsWorld, attempt: Attempt) -> None:
@@ -77,9 +131,9 @@ def test_token_that_expires_within_a_round_sends_nothing_more(world: JenkinsWorl
     sent = len(world.server.requests)
     for act in (world.port.submit, world.port.cancel):
         JenkinsRun.objects.update(posts=1 if act == world.port.cancel else 0)
-        with pytest.raises(DispatchError, match="Renew the token"):
+        with pytest.raises(DispatchError, match="401"):
             act(work_of(attempt))
-    with pytest.raises(DispatchError, match="Renew the token"):
+    with pytest.raises(DispatchError, match="401"):
         world.port.hold({MACHINE: attempt.key})
     assert len(world.server.requests) == sent
 
@@ -90,4 +144,6 @@ def test_attempts_that_were_never_triggered_do_not_use_work_up(world: JenkinsWor
     assert fruitless_attempts(attempt.session) == 0
     run.posts = 1
     run.save()
+    assert fruitless_attempts(attempt.session) == 0, "no agent has claimed it"
+    Attempt.objects.update(agent=AGENT)
     assert fruitless_attempts(attempt.session) == 1

@@ -6,12 +6,12 @@ import pytest
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.lab import attempts, rounds
+from server.lab import rounds
 from server.lab.dispatch.base import Observed
 from server.lab.dispatch.jenkins import searching
 from server.lab.dispatch.jenkins.client import Garbled
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsRun
-from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started, work_of
+from tests.jenkins.adapter.looking import MACHINE, claim, fresh, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
@@ -27,9 +27,9 @@ def test_second_build_of_a_key_is_shown_and_refused(world: JenkinsWorld, attempt
     sighting = world.port.look([work_of(attempt)]).works[attempt.key]
     assert sighting.observed is Observed.ALIVE
     assert "also started as build" in run_of(attempt).why
-    attempts.claim_attempt(fresh(attempt), AGENT, job=run_of(attempt).job, number=first, node=MACHINE)
+    claim(attempt, number=first)
     with pytest.raises(DomainError) as raised:
-        attempts.claim_attempt(fresh(attempt), "agent-two", job=run_of(attempt).job, number=2, node=MACHINE)
+        claim(attempt, "agent-two", number=2)
     assert raised.value.code == "superseded"
     assert run_of(attempt).number == first
 
@@ -37,7 +37,7 @@ def test_second_build_of_a_key_is_shown_and_refused(world: JenkinsWorld, attempt
 def test_later_build_that_ends_well_says_nothing_about_the_claimed_one(world: JenkinsWorld, attempt: Attempt) -> None:
     world.server.node(MACHINE).executors = 2
     started(world, attempt)
-    attempts.claim_attempt(fresh(attempt), AGENT, job=run_of(attempt).job, number=run_of(attempt).number, node=MACHINE)
+    claim(attempt, number=run_of(attempt).number)
     world.server.kill_agent(MACHINE, back_after=0.05)
     until(lambda: seen(world, attempt) is Observed.LEFT)
     let_end(world, attempt.key)

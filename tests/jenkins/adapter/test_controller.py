@@ -3,10 +3,10 @@
 import pytest
 
 from server.core.errors import DomainError
-from server.lab import attempts, rounds
+from server.lab import rounds
 from server.lab.dispatch.base import Observed
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsRun
-from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, seen, started, work_of
+from tests.jenkins.adapter.looking import MACHINE, claim, fresh, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, new_work, until
 
 pytestmark = pytest.mark.django_db
@@ -34,12 +34,12 @@ def test_controller_that_was_killed_loses_what_nobody_claimed(world: JenkinsWorl
     world.server.restart(kill=True, down_seconds=0.05)
     until(lambda: rounds.reconcile_attempts() and fresh(attempt).state == AttemptState.LOST, seconds=20)
     with pytest.raises(DomainError, match="lost"):
-        attempts.claim_attempt(fresh(attempt), AGENT)
+        claim(attempt)
 
 
 def test_claimed_attempt_outlives_its_controller_as_long_as_it_beats(world: JenkinsWorld, attempt: Attempt) -> None:
     started(world, attempt)
-    attempts.claim_attempt(fresh(attempt), AGENT)
+    claim(attempt)
     world.server.restart(kill=True, down_seconds=0.05)
     until(lambda: seen(world, attempt) is Observed.ABSENT)
     rounds.reconcile_attempts()

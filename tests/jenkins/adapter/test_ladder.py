@@ -9,7 +9,7 @@ from server.lab.dispatch.base import Observed
 from server.lab.dispatch.jenkins import ladder
 from server.lab.dispatch.jenkins.client import Forbidden
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsNode, Machine
-from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started
+from tests.jenkins.adapter.looking import AGENT, MACHINE, claim, fresh, run_of, seen, started
 from tests.lab.worlds import JenkinsWorld, until
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +38,7 @@ def test_frozen_agent_is_cut_off_and_its_host_quarantined(
 def test_canceled_attempt_ends_when_its_lease_does(world: JenkinsWorld, attempt: Attempt) -> None:
     (world.folder / "stubborn").touch()
     started(world, attempt)
-    attempts.claim_attempt(fresh(attempt), AGENT)
+    claim(attempt)
     attempts.cancel_attempt(fresh(attempt), "nobody wants it")
     assert not attempts.renew_lease(attempt=fresh(attempt), agent=AGENT, progress="boot 1")
     until(lambda: rounds.reconcile_attempts() and seen(world, attempt) is Observed.LEFT)

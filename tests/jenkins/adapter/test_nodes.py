@@ -12,7 +12,7 @@ from server.lab.dispatch.jenkins.client import Forbidden
 from server.lab.hosts import change_health
 from server.lab.models import Attempt, AttemptState, JenkinsNode, Machine
 from tests.builders import build_machine
-from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, seen, started, work_of
+from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, script_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, until
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +21,14 @@ pytestmark = pytest.mark.django_db
 def test_machine_takes_over_only_when_its_node_is_held(world: JenkinsWorld, rebooting: Attempt) -> None:
     started(world, rebooting)
     run = run_of(rebooting)
-    place = {"agent": AGENT, "host": "here", "job": run.job, "node": MACHINE, "boot_id": "b"}
+    place = {
+        "agent": AGENT,
+        "host": "here",
+        "job": run.job,
+        "node": MACHINE,
+        "boot_id": "b",
+        "script": script_of(rebooting),
+    }
     assert not arrive(fresh(rebooting), number=run.number, **place)
     with pytest.raises(DomainError, match="arrived in build"):
         arrive(fresh(rebooting), number=99, **place)

@@ -27,8 +27,10 @@ def main() -> int:
 
 
 def place() -> dict[str, object]:
-    env = os.environ
-    return {"job": env["JOB_NAME"], "number": int(env["BUILD_NUMBER"]), "node": env["NODE_NAME"], "boot_id": "safe"}
+    env, words = os.environ, sys.argv[5:]
+    script = words[words.index("--script") + 1]
+    told = {"job": env["JOB_NAME"], "number": int(env["BUILD_NUMBER"]), "node": env["NODE_NAME"], "boot_id": "safe"}
+    return {**told, "script": script}
 
 
 def install(speaker: Speaker, key: str) -> int:

@@ -103,8 +103,18 @@ def unauthorized(path: str) -> Answer:
     return jetty(401, "Unauthorized", path, {"WWW-Authenticate": 'Basic realm="Jenkins"'})
 
 
+def starting() -> Answer:
+    """While the controller loads what it has on its disk."""
+    return Answer(503, b"<html><body>Jenkins is getting ready to work</body></html>", {"Content-Type": _HTML})
+
+
 def no_crumb(path: str) -> Answer:
     return jetty(403, "No valid crumb was included in the request", path)
+
+
+def not_buildable(job: str) -> Answer:
+    """A trigger of a job that somebody disabled."""
+    return Answer(409, f"{job} is not buildable".encode(), {"Content-Type": "text/plain;charset=utf-8"}, versioned=True)
 
 
 def nobody(path: str) -> Answer:

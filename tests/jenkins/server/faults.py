@@ -11,8 +11,10 @@ from tests.jenkins.server.answers import Answer
 
 # html: a page with status 200. truncated: half a JSON text, whole by its length. half: the connection ends in the
 # middle of the body. types: JSON of another shape. lost: done, but the answer never comes. hang: nothing is done and
-# nothing comes. closed: the connection ends at once. 500, 502, 503: a proxy's page.
-Wrong = Literal["html", "truncated", "half", "types", "empty", "lost", "hang", "closed", "500", "502", "503"]
+# nothing comes. closed: the connection ends at once. Numbers: a proxy's page.
+Wrong = Literal[
+    "html", "truncated", "half", "types", "empty", "lost", "hang", "closed", "401", "403", "404", "500", "502", "503"
+]
 _HTML = b"<html><head><title>Welcome</title></head><body>Please sign in to the network</body></html>"
 
 
@@ -33,6 +35,8 @@ class Wire:
     rules: list[Rule] = field(default_factory=list)
     # Changes the texts that people read (why an item waits), as another language or other quotes would.
     translate: Callable[[str], str] | None = None
+    # What a controller that is not up yet answers to everything: 503, and 401 for a moment before its log-in is there.
+    starting: Literal["", "401", "503"] = ""
     lifted: threading.Event = field(default_factory=threading.Event)
 
     def rule_for(self, method: str, path: str) -> Wrong | None:
@@ -56,7 +60,7 @@ def spoil(answer: Answer, wrong: Wrong) -> Answer:
         return replace(answer, body=_other_types(answer.body))
     if wrong == "empty":
         return replace(answer, body=b"")
-    if wrong in {"500", "502", "503"}:
+    if wrong.isdigit():
         return Answer(int(wrong), b"<html>proxy error</html>", {"Content-Type": "text/html"})
     return answer
 

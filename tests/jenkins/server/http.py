@@ -93,6 +93,8 @@ class Handler(BaseHTTPRequestHandler):
             self._send(spoil(answer, wrong) if wrong else answer)
 
     def _answer(self, path: str, query: str, body: bytes) -> Answer:
+        if self.site.wire.starting:
+            return answers.unauthorized(path) if self.site.wire.starting == "401" else answers.starting()
         try:
             login = self.site.users.log_in(self.headers.get("Authorization"))
         except RefusedError:

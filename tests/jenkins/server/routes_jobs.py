@@ -54,8 +54,10 @@ def trigger(request: Request, name: str) -> Answer:
     job = request.job(name)
     request.need_post()
     request.need(BUILD)
-    if not job.definitions or job.disabled:
-        raise AnswerError(answers.error(f"{name} is not parameterized or disabled"))
+    if job.disabled:
+        raise AnswerError(answers.not_buildable(name))
+    if not job.definitions:
+        raise AnswerError(answers.error(f"{name} is not parameterized"))
     form = request.form()
     try:
         values = parameters.values(job.definitions, form)

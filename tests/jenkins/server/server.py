@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
+from xml.sax.saxutils import escape, unescape
 
 from tests.jenkins.server.auth import Users
 from tests.jenkins.server.builds import Build
@@ -140,9 +141,19 @@ class JenkinsServer:
 
     def restart(self, *, kill: bool, down_seconds: float | None = None) -> None:
         """SIGTERM (the queue is kept) or SIGKILL (queue lost, queue ids given out again); returns when it is up."""
+        seconds = self.controller.timing.restart if down_seconds is None else down_seconds
         self.go_down(kill=kill)
-        time.sleep(self.controller.timing.restart if down_seconds is None else down_seconds)
+        time.sleep(seconds / 2)
+        for starting in ("503", "401", "503"):
+            self.begin_to_start(starting)
+            time.sleep(seconds / 6)
         self.come_up()
+
+    def begin_to_start(self, answering: Literal["401", "503"]) -> None:
+        """It listens, and answers nothing else to anybody until it is up."""
+        self.wire.starting = answering
+        if self._listener is None:
+            self._listen()
 
     def go_down(self, *, kill: bool) -> None:
         self._deafen()
@@ -152,7 +163,9 @@ class JenkinsServer:
     def come_up(self) -> None:
         with self.controller.lock:
             self.controller.begin_again()
-        self._listen()
+        self.wire.starting = ""
+        if self._listener is None:
+            self._listen()
 
     def save_queue(self) -> None:
         """What Jenkins does at most once a minute: a SIGKILL gives out ids again from here."""
@@ -232,6 +245,21 @@ class JenkinsServer:
             job = self.job(name)
             script = job.scripts[0] if job.scripts else ""
             job.configure(job_xml(script, label=job.label, parameters=parameters or ("OTHER",)))
+
+    def edit_script(self, name: str, change: Callable[[str], str]) -> None:
+        """Somebody changes what the job runs, and nothing that is seen without the right to configure it."""
+        with self.controller.lock:
+            job = self.job(name)
+            (old,) = (escape(script) for script in job.scripts)
+            changed = job.xml.replace(old, escape(change(unescape(old))))
+            assert changed != job.xml
+            job.configure(changed)
+
+    def disable_job(self, name: str, *, disabled: bool = True) -> None:
+        with self.controller.lock:
+            job = self.job(name)
+            told = [f"<disabled>{str(each).lower()}</disabled>" for each in (not disabled, disabled)]
+            job.configure(job.xml.replace(told[0], told[1]))
 
     def start_twice(self, key: str) -> None:
         """One more build of the same key, as two dispatchers at once would cause it past the folding."""

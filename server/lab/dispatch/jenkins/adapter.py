@@ -9,10 +9,11 @@ from server.lab.dispatch.base import Look, Observed, Sighting, Work
 from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.alarms import check_alarm, check_refused, note_answer, note_round, noting
 from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.consoles import explain
 from server.lab.dispatch.jenkins.keeping import keep, known
 from server.lab.dispatch.jenkins.ladder import stop_run
 from server.lab.dispatch.jenkins.matching import Outside, sight
-from server.lab.dispatch.jenkins.nodes import hold_nodes, note_nodes
+from server.lab.dispatch.jenkins.nodes import hold_nodes, note_nodes, without_unfit
 from server.lab.dispatch.jenkins.searching import search
 from server.lab.dispatch.jenkins.triggering import submit_run
 from server.lab.models import JenkinsRun
@@ -50,7 +51,7 @@ class JenkinsDispatcher:
     # --- looking --------------------------------------------------------------------
 
     def look(self, works: Sequence[Work]) -> Look:
-        """Three requests, whatever the number of works, and at most three more for what they do not show."""
+        """Three requests, whatever the number of works, and at most five more for what they do not show."""
         check_alarm()
         with noting(looking=True):
             self._round_began, self._round_requests = time.monotonic(), self.client.requests
@@ -63,10 +64,12 @@ class JenkinsDispatcher:
         now = clock.now()
         before = {run.pk: known(run) for run in runs.values()}
         sightings = {work.key: _sight(runs.get(work.key), work, outside, now) for work in works}
+        with noting():
+            explain(self.client, runs, sightings)
         keep(runs.values(), before)
-        hosts = note_nodes(nodes)
         jobs.check_oldest(self.client, now)
-        return Look(sightings, hosts)
+        hosts = note_nodes(nodes)
+        return Look(sightings, without_unfit(hosts))
 
     def _read(self) -> Outside:
         """The queue first: what leaves it for a build between the two requests is seen in the second."""

@@ -18,6 +18,10 @@ log = structlog.get_logger(__name__)
 
 # A refused token is not hammered against the controller, which may lock its user out.
 _PROBE_EVERY = timedelta(minutes=1)
+# A controller that starts refuses every token for a moment, in the words for a revoked one, and answers 503 before and
+# after; a token file is empty while somebody writes it. Who was refused for so long, and had no other answer in
+# between, is refused.
+_BELIEVED_AFTER = timedelta(seconds=10)
 _RENEW = "Renew the token of Jenkins' user {user} and write it into TIDEMARK_JENKINS_TOKEN_FILE; it is read at once"
 _ALLOW = "Give Jenkins' user {user} the permission that is missing"
 
@@ -38,10 +42,12 @@ def check_alarm() -> None:
 
 
 def check_refused() -> None:
-    """Raise DispatchError if an alarm was raised since the last look, which begins each round: nothing more is sent."""
-    alarm = controller().alarm
-    if alarm:
-        raise DispatchError("jenkins-alarm", alarm, permanent=False)
+    """Raise DispatchError if we were refused since the last look, which begins each round: nothing more is sent."""
+    row = controller()
+    if row.alarm:
+        raise DispatchError("jenkins-alarm", row.alarm, permanent=False)
+    if row.refused_since:
+        raise DispatchError("jenkins-refused", row.trouble, permanent=False)
 
 
 @contextmanager
@@ -50,12 +56,12 @@ def noting(*, looking: bool = False) -> Iterator[None]:
     try:
         yield
     except TokenRefused as error:
-        _raise_alarm(f"{_RENEW.format(user=settings.JENKINS_USER)} ({error.message}).")
+        _note_refused(f"{_RENEW.format(user=settings.JENKINS_USER)} ({error.message}).", error)
         raise
     except Forbidden as error:
         text = f"{_ALLOW.format(user=settings.JENKINS_USER)} ({error.message})."
         if looking:
-            _raise_alarm(text)
+            _note_refused(text, error)
         else:
             _note_trouble(text)
         raise
@@ -85,6 +91,7 @@ def note_answer(head: Head) -> None:
         answered_at=now,
         clock_skew_seconds=head.skew_seconds,
         unreachable_since=None,
+        refused_since=None,
         # Trouble with a single request is written down again by the next one that has it.
         trouble="",
         alarm="",
@@ -95,6 +102,21 @@ def note_answer(head: Head) -> None:
 def note_round(seconds: float, requests: int) -> None:
     JenkinsController.objects.filter(url=settings.JENKINS_URL).update(
         round_at=clock.now(), round_seconds=seconds, round_requests=requests
+    )
+
+
+def _note_refused(alarm: str, error: JenkinsError) -> None:
+    """No answer yet; an alarm once that has lasted."""
+    row, now = controller(), clock.now()
+    since = row.refused_since
+    if row.alarm or (since is not None and now - since >= _BELIEVED_AFTER):
+        _raise_alarm(alarm)
+        return
+    if since is None or since > now:
+        log.warning("jenkins_refuses", url=row.url, error=error.message)
+        since = now
+    JenkinsController.objects.filter(pk=row.pk).update(
+        refused_since=since, unreachable_since=row.unreachable_since or now, trouble=error.message
     )
 
 
@@ -115,5 +137,5 @@ def _note_unreachable(error: JenkinsError) -> None:
     if row.unreachable_since is None:
         log.warning("jenkins_unreachable", url=row.url, error=error.message)
     JenkinsController.objects.filter(pk=row.pk).update(
-        unreachable_since=row.unreachable_since or clock.now(), trouble=error.message
+        refused_since=None, unreachable_since=row.unreachable_since or clock.now(), trouble=error.message
     )

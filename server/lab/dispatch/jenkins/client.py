@@ -62,7 +62,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,59}")
 _LARGEST_LOG = 4 * 2**20
 # Answers to POST are empty or pages for people, of which only the status counts.
 _LARGEST_PAGE = 64 * 2**10
-_NO_CONTENT, _NOT_FOUND, _SERVER_ERROR = 204, 404, 500
+_NO_CONTENT, _SERVER_ERROR = 204, 500
 
 
 def _no_limit() -> None:
@@ -161,11 +161,15 @@ class JenkinsClient:
         """Take an item out of the queue. Only the next look tells for sure."""
         path = "/queue/cancelItem"
         answer = self._send("POST", path, query=f"id={queue_id:d}")
-        if answer.status == _NOT_FOUND:
+        try:
+            checked(answer, path)
+        except Missing:
             return Canceled.UNKNOWN
-        if answer.status == _SERVER_ERROR:
-            return Canceled.STARTED
-        if checked(answer, path).status != _NO_CONTENT:
+        except Rejected as error:
+            if error.status == _SERVER_ERROR:
+                return Canceled.STARTED
+            raise
+        if answer.status != _NO_CONTENT:
             raise Garbled(f"{path}: answers {answer.status}")
         return Canceled.DONE
 

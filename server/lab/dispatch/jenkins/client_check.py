@@ -10,6 +10,7 @@ from server.lab.dispatch.jenkins.errors import Forbidden, Garbled, JenkinsError,
 _CREATED, _FOUND, _SEE_OTHER = 201, 302, 303
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
 _FIRST_ERROR, _OK = 400, 200
+_NO_CRUMB = b"No valid crumb"
 
 
 def checked(answer: Answer, path: str) -> Answer:
@@ -20,6 +21,8 @@ def checked(answer: Answer, path: str) -> Answer:
 
 
 def _error(answer: Answer, path: str) -> JenkinsError:
+    if answer.status in {_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND} and not _is_jenkins_own(answer):
+        return Garbled(f"{path}: {answer.status} of something else than Jenkins, it begins {beginning(answer.content)}")
     if answer.status == _UNAUTHORIZED:
         return TokenRefused(f"{path}: the token is refused (401): it was renewed, revoked or has expired")
     if answer.status == _FORBIDDEN:
@@ -30,11 +33,23 @@ def _error(answer: Answer, path: str) -> JenkinsError:
     return Rejected(f"{path}: answers {answer.status}{': ' if said else ''}{said}", answer.status)
 
 
+def _is_jenkins_own(answer: Answer) -> bool:
+    """Whether Jenkins refuses, and not a proxy before it: then it says nothing about token, rights, jobs or builds.
+
+    Jenkins' pages name its version. Those of its web server, which refuse a token or a crumb, are known by their words.
+    """
+    if answer.headers.get("X-Jenkins", ""):
+        return True
+    if answer.status == _UNAUTHORIZED:
+        return 'realm="Jenkins"' in answer.headers.get("WWW-Authenticate", "")
+    return answer.status == _FORBIDDEN and _NO_CRUMB in answer.content
+
+
 def _forbidden(answer: Answer, path: str) -> Forbidden:
     permission = clean(answer.headers.get("X-Required-Permission", ""), 100)
     if permission:
         return Forbidden(f"{path}: the user lacks the permission {permission} (403)", permission)
-    if b"No valid crumb" in answer.content:
+    if _NO_CRUMB in answer.content:
         return Forbidden(f"{path}: no valid crumb (403): the token file holds a password where an API token belongs")
     return Forbidden(f"{path}: forbidden (403), and no permission is named")
 

@@ -24,11 +24,15 @@ _FOLDER = "/var/lib/jenkins-agent"
 
 @dataclass(frozen=True)
 class JobDefinition:
-    """One job: its configuration as XML; `description` ends with the hash of all the rest."""
+    """One job: its configuration as XML; `description` ends with the hash of all the rest.
+
+    `script` is the SHA-256 of what it runs, which its builds tell of themselves.
+    """
 
     name: str
     node: str
     description: str
+    script: str
     xml: str
 
 
@@ -133,7 +137,9 @@ def _job(name: str, node: str, about: str, script: str) -> JobDefinition:
     values = {"node": node, "script": command, "description": ""}
     digest = hashlib.sha256(filled("job.xml", values).encode()).hexdigest()[:16]
     description = f"{MARK}{about}. Made by jenkins_apply; changes by hand stop it. [{digest}]"
-    return JobDefinition(name, node, description, filled("job.xml", {**values, "description": description}))
+    # Without the last line's end, as the script itself reads it: what Jenkins' page does to that is no edit.
+    hashed = hashlib.sha256(command.rstrip("\n").encode()).hexdigest()
+    return JobDefinition(name, node, description, hashed, filled("job.xml", {**values, "description": description}))
 
 
 def _node_of(host: Host) -> NodeDefinition:

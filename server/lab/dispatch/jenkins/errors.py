@@ -26,7 +26,7 @@ class Garbled(JenkinsError):  # noqa: N818 (as above)
 
 
 class TokenRefused(JenkinsError):  # noqa: N818 (as above)
-    """401, or no token to send: a person has to renew it."""
+    """401 by Jenkins itself, or no token to send: a person has to renew it, unless it is over in a moment."""
 
     def __init__(self, message: str) -> None:
         super().__init__("jenkins-token", message)

@@ -6,7 +6,7 @@ from typing import Any
 
 from server.lab.models import JenkinsRun
 
-_SEEN = ("queue_id", "why", "stuck", "result", "seen_at", "absent_since", "absent_looks")
+_SEEN = ("queue_id", "why", "stuck", "result", "seen_at", "absent_since", "absent_looks", "fault", "console")
 # An agent that claims or arrives says these itself, and knows better.
 _PLACE = ("number", "node")
 

@@ -8,9 +8,11 @@ import structlog
 from django.db.models import Q
 
 from server.core import clock
-from server.lab.dispatch.base import HostSighting
+from server.lab.dispatch.base import HostSighting, Kind
+from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.answers import NodeFacts
 from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.definitions import job_name
 from server.lab.dispatch.jenkins.errors import Forbidden, JenkinsError, Missing, Rejected
 from server.lab.models import Builder, JenkinsNode, Machine
 
@@ -48,6 +50,18 @@ def note_nodes(nodes: Iterable[NodeFacts]) -> dict[str, HostSighting]:
         missing = HostSighting(connected=False, detail=f"Jenkins has no node {host.node_name}")
         sightings.setdefault(host.node_name, missing)
     return sightings
+
+
+def without_unfit(hosts: Mapping[str, HostSighting]) -> dict[str, HostSighting]:
+    """The same, and a host in whose job nothing may be triggered is not there for work: others get it meanwhile."""
+    unfit, seen = jobs.unfit(), dict(hosts)
+    kinds = ((Kind.SESSION, Machine.objects.filter(enabled=True)), (Kind.BUILD, Builder.objects.filter(enabled=True)))
+    for kind, rows in kinds if unfit else ():
+        for host in rows:
+            trouble = unfit.get(job_name(kind, host.name))
+            if trouble:
+                seen[host.node_name] = HostSighting(connected=False, detail=f"nothing is triggered there: {trouble}")
+    return seen
 
 
 def hold_nodes(client: JenkinsClient, hosts: Mapping[str, str]) -> frozenset[str]:

@@ -1,12 +1,14 @@
 """Triggering a run's job: counted before the request leaves, and never repeated blindly."""
 
+from contextlib import suppress
+
 import structlog
 
 from server.core import clock
 from server.lab.dispatch.base import DispatchError, Work
 from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.alarms import noting
-from server.lab.dispatch.jenkins.client import JenkinsClient, JenkinsError, Missing
+from server.lab.dispatch.jenkins.client import Forbidden, JenkinsClient, JenkinsError, Missing, Rejected
 from server.lab.dispatch.jenkins.definitions import job_name
 from server.lab.dispatch.jenkins.matching import is_gone, is_known
 from server.lab.models import Attempt, JenkinsRun
@@ -25,7 +27,7 @@ def submit_run(client: JenkinsClient, work: Work) -> bool:
     with noting():
         problem = jobs.trouble_of(client, run.job)
     if problem:
-        raise DispatchError("jenkins-job", f"nothing is triggered in {run.job}: {problem}", permanent=False)
+        raise DispatchError("jenkins-job", f"nothing is triggered in {run.job}: {problem}")
     posts = run.posts
     # Committed before the request leaves; of two dispatchers one wins.
     counted = JenkinsRun.objects.filter(pk=run.pk, posts=posts, result="").update(
@@ -60,8 +62,9 @@ def _trigger(client: JenkinsClient, run: JenkinsRun, posts: int) -> None:
     except JenkinsError as error:
         if not error.maybe_done:
             JenkinsRun.objects.filter(pk=run.pk, posts=posts + 1).update(posts=posts)
-        if isinstance(error, Missing):
-            jobs.note(run.job, f"there is no such job, or it is hidden from our user: {error.message}")
+        if isinstance(error, Missing | Forbidden | Rejected):
+            with suppress(JenkinsError), noting():
+                jobs.check_refused(client, run.job, error)
         raise
     JenkinsRun.objects.filter(pk=run.pk).update(queue_id=triggered.queue_id, controller_session=client.head.session)
     log.info("run_triggered", key=run.attempt.key, job=run.job, queue_id=triggered.queue_id)

@@ -1,0 +1,102 @@
+"""Builds that fail on their host before any agent has claimed the attempt."""
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from server.builds.models import Build, BuildState
+from server.lab import rounds
+from server.lab.fruitless import fruitless_attempts
+from server.lab.models import Attempt, AttemptState, Builder, Fault, Host, JenkinsRun, Machine
+from tests.builders import build_build, build_builder, build_machine, build_series, build_session
+from tests.jenkins.adapter.looking import MACHINE, posts
+from tests.lab.worlds import JenkinsWorld, until
+
+pytestmark = pytest.mark.django_db
+REFUSED = """{"key": "K", "reason": "401 authentication-failed: Invalid token.", "event": "claim-refused"}"""
+GIVEN_UP = """{"key": "K", "reason": "no answer within 600 s", "event": "server-given-up"}"""
+
+
+def agent_says(world: JenkinsWorld, line: str, status: int) -> None:
+    agent: Path = world.folder / "stand-in"
+    agent.write_text(f"#!/bin/sh\necho '{line}' >&2\nexit {status}\n")
+    agent.chmod(0o755)
+
+
+def wanted_build(world: JenkinsWorld) -> Build:
+    """The only build there is, for the only builder: nothing shows that another could do it."""
+    build_builder("b1")
+    build = build_build(state=BuildState.WANTED)
+    world.define()
+    return build
+
+
+def lost() -> int:
+    return Attempt.objects.filter(state=AttemptState.LOST).count()
+
+
+def round_until(done: object) -> None:
+    assert callable(done)
+    until(lambda: rounds.run_round() is not None and bool(done()))
+
+
+def test_misconfigured_builder_is_taken_out_and_keeps_the_work(world: JenkinsWorld, client: Client) -> None:
+    agent_says(world, REFUSED, 3)
+    build = wanted_build(world)
+    round_until(lambda: Builder.objects.get().health != Host.Health.GOOD)
+    builder = Builder.objects.get()
+    assert builder.health == Host.Health.QUARANTINED
+    assert "401 authentication-failed" in builder.health_reason
+    for _ in range(3):
+        rounds.run_round()
+    build.refresh_from_db()
+    assert (build.state, posts(world)) == (BuildState.WANTED, 3)
+    assert fruitless_attempts(build) == 0
+    assert set(JenkinsRun.objects.values_list("fault", flat=True)) == {Fault.HOST}
+    page = client.get(reverse("build", args=[build.pk])).content.decode()
+    assert "Invalid token" in page, "the words of the console"
+    assert "Invalid token" in client.get(reverse("builder", args=["b1"])).content.decode()
+
+
+def test_program_that_is_missing_is_told_in_the_words_of_the_shell(world: JenkinsWorld) -> None:
+    wanted_build(world)
+    (world.folder / "stand-in").unlink()
+    round_until(lost)
+    assert "not found" in Attempt.objects.filter(state=AttemptState.LOST)[0].reason
+
+
+def test_builder_that_cannot_reach_the_service_is_not_blamed_for_it(world: JenkinsWorld) -> None:
+    agent_says(world, GIVEN_UP, 75)
+    build = wanted_build(world)
+    round_until(lambda: lost() == 3)
+    assert Builder.objects.get().health == Host.Health.GOOD
+    assert set(JenkinsRun.objects.exclude(fault="").values_list("fault", flat=True)) == {Fault.SERVICE}
+    assert fruitless_attempts(build) == 0
+
+
+def test_machine_that_cannot_start_its_agent_is_taken_out_and_keeps_the_work(world: JenkinsWorld) -> None:
+    agent_says(world, REFUSED, 3)
+    session = build_session(build_series(), build_machine(MACHINE, boot_driver="qemu"))
+    world.define()
+    round_until(lambda: Machine.objects.get().health == Host.Health.QUARANTINED)
+    session.refresh_from_db()
+    assert session.state == "planned"
+    assert "401 authentication-failed" in Machine.objects.get().health_reason
+
+
+def test_build_that_a_person_aborted_before_it_was_claimed_blames_nobody(world: JenkinsWorld) -> None:
+    wanted_build(world)
+    for number in range(1, 4):
+        round_until(lambda number=number: _running(world, number))
+        key = Attempt.objects.get(number=number).key
+        world.server.controller.stop(world.server.builds_of(key)[0], "somebody")
+        round_until(lambda number=number: lost() == number)
+    assert Builder.objects.get().health == Host.Health.GOOD
+    assert set(JenkinsRun.objects.filter(attempt__state="lost").values_list("fault", flat=True)) == {""}
+
+
+def _running(world: JenkinsWorld, number: int) -> bool:
+    attempt = Attempt.objects.filter(number=number).first()
+    return attempt is not None and any(build.building for build in world.server.builds_of(attempt.key))
