@@ -10,3 +10,10 @@ class AgentsOnly(BasePermission):
 
     def has_permission(self, request: Request, _view: APIView) -> bool:
         return isinstance(request.auth, ApiToken)
+
+
+class MayChangeBuilds(BasePermission):
+    """A person who is logged in and has the right."""
+
+    def has_permission(self, request: Request, _view: APIView) -> bool:
+        return bool(request.user and request.user.has_perm("builds.change_build"))

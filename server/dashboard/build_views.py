@@ -2,29 +2,64 @@
 
 from typing import TypeVar
 
+from django import forms
+from django.contrib.auth.decorators import permission_required
+from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils.cache import get_conditional_response
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from server.builds.models import Artifact
+from server.builds.models import Artifact, Build
 from server.builds.reading import ArtifactStream
 from server.builds.serving import serve_artifact
 from server.core import clock
 from server.core.errors import DomainError
-from server.dashboard.selectors.builds import READABLE, build_page
+from server.dashboard.selectors.builds import PERMISSION, READABLE, build_page
+from server.lab.asking_again import ask_again
 
-_GONE = 410
+_CONFLICT, _GONE = 409, 410
 Answer = TypeVar("Answer", bound=HttpResponseBase)
+
+
+class AgainForm(forms.Form):
+    reason = forms.CharField(max_length=500, strip=True, error_messages={"required": "Say why it failed falsely."})
 
 
 @require_safe
 def build(request: HttpRequest, build_id: int) -> HttpResponse:
+    return _build(request, build_id)
+
+
+@require_POST
+def again(request: HttpRequest, build_id: int) -> HttpResponse:
+    """A person with the right asks for a failed build again; the reason becomes part of its history."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(reverse("build", args=[build_id]), reverse("admin:login"))
+    return _again(request, build_id)
+
+
+@permission_required(PERMISSION, raise_exception=True)
+def _again(request: HttpRequest, build_id: int) -> HttpResponse:
+    row = get_object_or_404(Build, pk=build_id)
+    form = AgainForm(request.POST)
+    if not form.is_valid():
+        return _build(request, build_id, problem=" ".join(map(str, form.errors["reason"])), status=400)
+    try:
+        ask_again(row, form.cleaned_data["reason"], actor=request.user.get_username())
+    except DomainError as error:
+        return _build(request, build_id, problem=error.message, status=_CONFLICT)
+    return redirect("build", build_id=build_id)
+
+
+def _build(request: HttpRequest, build_id: int, *, problem: str = "", status: int = 200) -> HttpResponse:
     page = build_page(build_id)
     if page is None:
         raise Http404(f"There is no build {build_id}.")
-    return render(request, "dashboard/build.html", {"now": clock.now(), "build": page})
+    context = {"now": clock.now(), "build": page, "problem": problem}
+    return render(request, "dashboard/build.html", context, status=status)
 
 
 @require_safe

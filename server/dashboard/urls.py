@@ -22,6 +22,7 @@ urlpatterns = [
     path("findings/", finding_views.findings, name="finding-list"),
     path("findings/<int:finding_id>/", finding_views.finding, name="finding"),
     path("builds/<int:build_id>/", build_views.build, name="build"),
+    path("builds/<int:build_id>/again/", build_views.again, name="build-again"),
     path("builds/<int:build_id>/files/<slug:kind>/", build_views.artifact, name="artifact"),
     path("machines/", lab_views.machines, name="machines"),
     path("machines/<slug:name>/", lab_views.machine, name="machine"),

@@ -1,15 +1,23 @@
 """Kernels that were wanted, and what became of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from rest_framework import generics
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers
+from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
+from server.api.permissions import MayChangeBuilds
 from server.api.v1.lab_filters import BuildFilter
 from server.api.v1.reading import PublicMixin, describe
 from server.api.v1.serializers.builds import BuildBriefOut, BuildOut
+from server.api.v1.serializers.common import ProblemOut
 from server.builds.models import Build
+from server.lab.asking_again import ask_again
 
 _PARTS = ("revision__tree", "config__layout_of", "toolchain")
 
@@ -31,3 +39,33 @@ class BuildView(PublicMixin, generics.RetrieveAPIView[Build]):
     @describe("build_detail", BuildOut)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.retrieve(request, *args, **kwargs)
+
+
+class AgainIn(serializers.Serializer[Any]):
+    reason = serializers.CharField(max_length=500)
+
+
+class AgainOut(serializers.Serializer[Any]):
+    sessions = serializers.IntegerField(help_text="Sessions that were not booted for it, and wait for it now.")
+
+
+class BuildAgainView(APIView):
+    """For people who are logged in, with the right to change builds; no agent's token opens it."""
+
+    authentication_classes: Sequence[type[BaseAuthentication]] = [SessionAuthentication]
+    permission_classes = [MayChangeBuilds]
+
+    @extend_schema(
+        operation_id="build_again",
+        request=AgainIn,
+        responses={
+            200: AgainOut,
+            **{(status, "application/problem+json"): ProblemOut for status in (400, 403, 404, 406, 409, 415)},
+        },
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        form = AgainIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        build = get_object_or_404(Build, pk=pk)
+        reason = form.validated_data["reason"]
+        return Response({"sessions": ask_again(build, reason, actor=request.user.get_username())})

@@ -32,6 +32,7 @@ urlpatterns = [
     path("timelines/<int:pk>/", timelines.TimelineView.as_view(), name="api-timeline-detail"),
     path("builds/", builds.BuildListView.as_view(), name="api-build-list"),
     path("builds/<int:pk>/", builds.BuildView.as_view(), name="api-build-detail"),
+    path("builds/<int:pk>/again/", builds.BuildAgainView.as_view(), name="api-build-again"),
     path("attempts/", dispatch.AttemptListView.as_view(), name="api-attempt-list"),
     path("attempts/<slug:key>/", dispatch.AttemptView.as_view(), name="api-attempt-detail"),
     path("power-cycles/", dispatch.PowerCycleListView.as_view(), name="api-power-cycle-list"),

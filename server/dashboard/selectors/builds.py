@@ -13,8 +13,10 @@ from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
 from server.dashboard.selectors.blaming import Blamed, blamed_in
 from server.dashboard.selectors.history import History, history
 from server.dashboard.selectors.machines import SessionRow, session_rows
+from server.dashboard.selectors.people import people_with
 from server.reports.history import build_history
 
+PERMISSION = "builds.change_build"
 _SESSIONS = 25
 _TWINS = 10
 
@@ -96,6 +98,8 @@ class BuildPage:
     sessions: tuple[SessionRow, ...]
     attempts: tuple[AttemptRow, ...]
     history: History
+    # How many people may ask for it again; None where there is nothing to ask for.
+    askers: int | None
 
     @property
     def removed(self) -> int:
@@ -141,6 +145,7 @@ def build_page(build_id: int) -> BuildPage | None:
         sessions=session_rows(used, limit=_SESSIONS),
         attempts=attempt_rows(Q(build=build)),
         history=history(build_history(build), fold=False),
+        askers=people_with(PERMISSION) if build.state == Build.State.FAILED else None,
     )
 
 

@@ -4,7 +4,7 @@ import structlog
 
 from server.detection.following import follow_up
 from server.detection.models import Finding
-from server.detection.results import Result, result_of, write_result
+from server.detection.results import Result, remake, result_of, write_result
 from server.lab.models import Trial
 from server.sources.models import Series
 
@@ -26,6 +26,8 @@ def record_finding(trial: Trial) -> Finding | None:
     assert series is not None
     finding = Finding.objects.filter(series=series).first()
     if finding is not None:
+        if finding.trial_id == trial.pk and _said_nothing(finding):
+            remake(finding)
         return finding
     if series.state != Series.State.APPLIED or trial.state == Trial.State.CANCELED:
         return None
@@ -36,6 +38,12 @@ def record_finding(trial: Trial) -> Finding | None:
     log.info("series_judged", trace=series.trace, series=series.pk, kind=finding.kind, cells=len(result.comparisons))
     follow_up(finding)
     return finding
+
+
+def _said_nothing(finding: Finding) -> bool:
+    """Nothing was measured, and nobody was told: its kernel failed, and was asked for again since."""
+    untold = finding.state in {Finding.State.CANDIDATE, Finding.State.CONFIRMED}
+    return untold and finding.kind == Finding.Kind.INCONCLUSIVE
 
 
 def _create(series: Series, trial: Trial, result: Result) -> Finding:

@@ -47,6 +47,8 @@ class Session(Stateful):
         ),
         # The sequential design asks for more boots of what is done.
         SessionState.DONE: frozenset({SessionState.PLANNED}),
+        # A kernel that failed falsely was asked for again.
+        SessionState.FAILED: frozenset({SessionState.PLANNED}),
     }
     FINAL: ClassVar = frozenset({SessionState.DONE, SessionState.FAILED, SessionState.CANCELED})
 
@@ -131,6 +133,8 @@ class Boot(Stateful):
     NEXT: ClassVar = {
         BootState.PLANNED: frozenset({BootState.RUNNING, BootState.MEASURED, BootState.FAILED}),
         BootState.RUNNING: frozenset({BootState.MEASURED, BootState.FAILED, BootState.PLANNED}),
+        # Only where it failed without having begun.
+        BootState.FAILED: frozenset({BootState.PLANNED}),
     }
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="boots")

@@ -31,6 +31,8 @@ class Trial(Stateful):
     NEXT: ClassVar = {
         TrialState.WANTED: frozenset({TrialState.MEASURING, TrialState.DONE, TrialState.FAILED, TrialState.CANCELED}),
         TrialState.MEASURING: frozenset({TrialState.DONE, TrialState.FAILED, TrialState.CANCELED}),
+        # A kernel that failed falsely was asked for again.
+        TrialState.FAILED: frozenset({TrialState.MEASURING}),
     }
     FINAL: ClassVar = frozenset({TrialState.DONE, TrialState.FAILED, TrialState.CANCELED})
 
