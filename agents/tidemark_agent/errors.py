@@ -11,6 +11,10 @@ class InfrastructureError(AgentError):
     """Something of ours is missing or broken: not the kernel's fault, worth another try elsewhere or later."""
 
 
+class KilledError(InfrastructureError):
+    """A program of ours was ended by a signal from outside: it says nothing about what it worked on."""
+
+
 class KernelError(AgentError):
     """The kernel's fault: it does not configure, compile or keep to its time."""
 

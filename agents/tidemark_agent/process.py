@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark_agent.errors import InfrastructureError, StoppedError
+from tidemark_agent.errors import InfrastructureError, KilledError, StoppedError
 from tidemark_agent.limits import MIB, Limits
 from tidemark_agent.version import bundle_root
 
@@ -19,6 +19,7 @@ _PAUSE_SECONDS = 0.1
 # Freeing all of a large machine's memory takes a process this long. One that is still there hangs in the kernel.
 _END_SECONDS = 120.0
 _NOT_FOUND = 127
+_BY_SIGNAL = 128
 # The log of a kernel build with every warning there is has 20 MiB.
 LOG_BYTES = 64 * MIB
 _LONGEST_REPORT = 4096
@@ -52,6 +53,11 @@ class Finished:
     is_stuck: bool = False
     over: str = ""
     over_is_ours: bool = False
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended it that the agent did not send."""
+        return self.code > _BY_SIGNAL and not (self.timed_out or self.over or self.is_stuck)
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -190,11 +196,30 @@ def capture(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> str:
-    """The output of a program that must succeed; its last lines are the reason if it does not."""
+    """The output of a program that must succeed, as text; see `capture_bytes`."""
+    output = capture_bytes(
+        argv, scratch=scratch, timeout=timeout, stop=stop, environment=environment, directory=directory
+    )
+    return output.decode("utf-8", errors="replace")
+
+
+def capture_bytes(
+    argv: Sequence[str],
+    *,
+    scratch: Path,
+    timeout: float,
+    stop: threading.Event,
+    environment: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> bytes:
+    """The output of a program that must succeed; its last lines are the reason of the InfrastructureError if not.
+
+    KilledError, which is one, where something outside ended the program.
+    """
     output = scratch / f"output-{os.getpid()}-{threading.get_ident()}"
     try:
         done = run(argv, output=output, timeout=timeout, stop=stop, environment=environment, directory=directory)
-        text = output.read_text(encoding="utf-8", errors="replace")
+        content = output.read_bytes()
     finally:
         output.unlink(missing_ok=True)
     if done.is_stuck:
@@ -202,10 +227,15 @@ def capture(
     if done.timed_out:
         raise InfrastructureError(f"{argv[0]} did not end within {timeout:.0f} s")
     if done.code == _NOT_FOUND:
-        raise InfrastructureError(f"{argv[0]} cannot be run: {text.strip()[-300:]}")
+        raise InfrastructureError(f"{argv[0]} cannot be run: {_end_of(content, 300)}")
     if done.code != 0:
-        raise InfrastructureError(f"{argv[0]} failed with {done.code}: {text.strip()[-500:]}")
-    return text
+        kind = KilledError if done.was_killed else InfrastructureError
+        raise kind(f"{argv[0]} failed with {done.code}: {_end_of(content, 500)}")
+    return content
+
+
+def _end_of(content: bytes, most: int) -> str:
+    return content.decode("utf-8", errors="replace").strip()[-most:]
 
 
 @functools.cache

@@ -141,7 +141,10 @@ def ref_of(revision: Revision) -> str:
 
 
 def _holding_ref(revision: Revision) -> str:
-    """Its own ref where it takes another commit back; a branch or tag that holds it; else what keeps old commits."""
+    """Its own ref where it takes another commit back; a branch, tag or old commit that holds it.
+
+    A commit that none holds gets a name that builders take for a stranger's: whose code it is nobody knows any more.
+    """
     own = [revert_ref(revision.sha, foreign=foreign) for foreign in (True, False)]
     found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", *own).stdout
     if found:
@@ -151,4 +154,4 @@ def _holding_ref(revision: Revision) -> str:
         found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", contains, where).stdout
         if found:
             return found.decode().strip()
-    return old_ref(revision.sha)
+    return f"{SERIES_REFS}/unheld/{revision.sha}"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tidemark_agent.build.elf import build_id_of_file, build_id_of_notes
 from tidemark_agent.build.failure import first_error, log_tail
 from tidemark_agent.build.kconfig import lost_symbols
-from tidemark_agent.build.objects import ObjectDirs, is_of_series, take_file
+from tidemark_agent.build.objects import ObjectDirs, is_published, take_file
 from tidemark_agent.errors import KernelError
 
 _NOBODY = 65534
@@ -201,6 +201,8 @@ def test_deleting_a_copy_opens_nothing_that_it_links_to(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o500
 
 
-def test_refs_tell_whose_code_it_is() -> None:
-    assert is_of_series("refs/tidemark/series/3/2")
-    assert not is_of_series("refs/tidemark/trees/stable/linux-6.1.y")
+def test_only_refs_of_watched_trees_leave_traces() -> None:
+    assert is_published("refs/tidemark/trees/stable/linux-6.1.y")
+    assert is_published("refs/tidemark/bases/3")
+    foreign = ("refs/tidemark/series/3/2", "refs/tidemark/series/reverts/abc", "refs/heads/main", "refs/tidemark/new/1")
+    assert [ref for ref in foreign if is_published(ref)] == []

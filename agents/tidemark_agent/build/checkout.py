@@ -1,18 +1,43 @@
-"""One checkout of a tree, moved from commit to commit: only files that differ change, so builds are incremental."""
+"""One checkout of a tree, moved from commit to commit: only files that differ change, so builds are incremental.
+
+What is built is a function of the commit's tree alone. No attribute of a tree, which its author writes, changes how
+git puts files down, and before each build every file is compared with the tree (build/source.py).
+"""
 
 import os
-import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
-from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.build.source import first_difference, read_listing
+from tidemark_agent.errors import InfrastructureError, KilledError
 from tidemark_agent.log import Log
-from tidemark_agent.process import capture, clean_environment
+from tidemark_agent.process import capture, capture_bytes, clean_environment
+from tidemark_agent.removal import remove_tree
 
 _GIT_SECONDS = 900.0
 _FETCHED = "refs/tidemark-agent/wanted"
+# Stronger than every .gitattributes of a tree: git writes blobs as they are. A series could otherwise give files other
+# line ends, and git leaves files alone that the next commit does not change, with whatever they were written as.
+_ATTRIBUTES = "* -text !eol !ident !filter !working-tree-encoding\n"
+# A lock of git that a killed agent left: only the holder of the tree's lock works here.
+_LOCKS = ("index.lock", "HEAD.lock", "shallow.lock", "config.lock")
+
+
+class _SpoiledError(Exception):
+    """The checkout cannot be brought to the commit: nothing in it is worth keeping."""
+
+
+class _Asking(TypedDict):
+    """How git is run in the checkout."""
+
+    scratch: Path
+    timeout: float
+    stop: threading.Event
+    environment: Mapping[str, str]
+    directory: Path
 
 
 @dataclass(frozen=True)
@@ -25,20 +50,21 @@ class Checkout:
     log: Log
 
     def move_to(self, commit: str, *, git_url: str, ref: str) -> None:
-        """Put exactly the files of `commit` into the checkout."""
-        self._prepare(git_url)
-        if not self._has(commit):
-            self._fetch(git_url, ref, commit)
+        """Put exactly the files of `commit` into the checkout, and prove it.
+
+        A checkout that git cannot bring there, or that differs from the tree, is made anew once. InfrastructureError
+        when that does not help: whatever it is, the commit is not to blame. A stop leaves the checkout as it is.
+        """
         try:
-            self._switch(commit)
-        except InfrastructureError as error:
-            # A checkout that git itself cannot repair is made anew: nothing in it is worth keeping.
-            self.log.warning("checkout-remade", reason=str(error))
-            shutil.rmtree(self.source)
-            self._prepare(git_url)
-            if not self._has(commit):
-                self._fetch(git_url, ref, commit)
-            self._switch(commit)
+            self._bring_to(commit, git_url, ref)
+        except _SpoiledError as first:
+            self.log.warning("checkout-remade", reason=str(first))
+            remove_tree(self.source)
+            try:
+                self._bring_to(commit, git_url, ref)
+            except _SpoiledError as error:
+                remove_tree(self.source)
+                raise InfrastructureError(f"commit {commit} cannot be checked out: {error}") from error
 
     def config_inputs(self, commit: str) -> str:
         """The names and hashes of all files that decide how the configuration comes out."""
@@ -52,20 +78,40 @@ class Checkout:
         pattern = rf"^[[:space:]]*(menu)?config[[:space:]]+({names})[[:space:]]*$"
         try:
             found = self._git("grep", "-hE", pattern, commit, "--", "*Kconfig*")
+        except KilledError:
+            raise
         except InfrastructureError:
             # It ends with 1 when it finds nothing.
             return frozenset()
         return frozenset(f"CONFIG_{line.split()[-1]}" for line in found.splitlines() if line.strip())
 
+    def _bring_to(self, commit: str, git_url: str, ref: str) -> None:
+        self._prepare(git_url)
+        if not self._has(commit):
+            self._fetch(git_url, ref, commit)
+        try:
+            self._git("checkout", "--quiet", "--force", "--detach", commit)
+            self._git("clean", "-ffdxq")
+        except KilledError:
+            # Git did not fail: something ends what runs here, and the next build goes on from where it was.
+            raise
+        except InfrastructureError as error:
+            raise _SpoiledError(str(error)) from error
+        listing = capture_bytes(["git", "ls-tree", "-r", "-z", "--full-tree", commit], **self._asking)
+        if difference := first_difference(self.source, read_listing(listing), stop=self.stop):
+            raise _SpoiledError(difference)
+
     def _prepare(self, git_url: str) -> None:
-        if not (self.source / ".git" / "HEAD").is_file():
+        git_dir = self.source / ".git"
+        if not (git_dir / "HEAD").is_file():
             self.source.mkdir(parents=True, exist_ok=True)
-            self._git("init", "--quiet", "--initial-branch=none", ".")
-        # Only the holder of the tree's lock works here, so a lock file of git is one that a killed agent left.
-        for name in ("index.lock", "HEAD.lock", "shallow.lock"):
-            (self.source / ".git" / name).unlink(missing_ok=True)
+            self._git("init", "--quiet", "--template=", "--initial-branch=none", ".")
+        for name in _LOCKS:
+            (git_dir / name).unlink(missing_ok=True)
+        (git_dir / "info").mkdir(exist_ok=True)
+        (git_dir / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
         objects = _local_objects(git_url)
-        alternates = self.source / ".git" / "objects" / "info" / "alternates"
+        alternates = git_dir / "objects" / "info" / "alternates"
         if objects is None:
             alternates.unlink(missing_ok=True)
         else:
@@ -75,6 +121,8 @@ class Checkout:
     def _has(self, commit: str) -> bool:
         try:
             self._git("cat-file", "-e", f"{commit}^{{tree}}")
+        except KilledError:
+            raise
         except InfrastructureError:
             return False
         return True
@@ -84,19 +132,18 @@ class Checkout:
         if not self._has(commit):
             raise InfrastructureError(f"commit {commit} is not in {ref} of {git_url}")
 
-    def _switch(self, commit: str) -> None:
-        self._git("checkout", "--quiet", "--force", "--detach", commit)
-        self._git("clean", "-ffdxq")
-
     def _git(self, *words: str) -> str:
-        return capture(
-            ["git", *words],
-            scratch=self.scratch,
-            timeout=_GIT_SECONDS,
-            stop=self.stop,
-            environment=_git_environment(),
-            directory=self.source,
-        )
+        return capture(["git", *words], **self._asking)
+
+    @property
+    def _asking(self) -> _Asking:
+        return {
+            "scratch": self.scratch,
+            "timeout": _GIT_SECONDS,
+            "stop": self.stop,
+            "environment": _git_environment(),
+            "directory": self.source,
+        }
 
 
 def _git_environment() -> Mapping[str, str]:
@@ -104,6 +151,15 @@ def _git_environment() -> Mapping[str, str]:
     settings = {
         "core.hooksPath": "/dev/null",
         "core.fsmonitor": "false",
+        # Files as the tree has them, whatever the host's file system or a distribution prefers.
+        "core.attributesFile": "/dev/null",
+        "core.excludesFile": "/dev/null",
+        "core.autocrlf": "false",
+        "core.eol": "lf",
+        "core.symlinks": "true",
+        "core.fileMode": "true",
+        "core.sparseCheckout": "false",
+        "submodule.recurse": "false",
         "gc.auto": "0",
         "advice.detachedHead": "false",
         # The mirror may belong to the service's user; the server named it, so it is trusted.
@@ -111,6 +167,9 @@ def _git_environment() -> Mapping[str, str]:
     }
     environment = {
         "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        # A ref of the mirror must not put another object in place of the one that is named.
+        "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",

@@ -15,7 +15,7 @@ from tidemark_agent.build.elf import build_id_of_file
 from tidemark_agent.build.failure import LONGEST_EXCERPT, log_tail, read_log
 from tidemark_agent.build.maker import EndedError, Maker, StepError
 from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
-from tidemark_agent.build.objects import LARGEST_ARTIFACT, ObjectDirs, is_of_series, take_file
+from tidemark_agent.build.objects import LARGEST_ARTIFACT, ObjectDirs, is_published, take_file
 from tidemark_agent.build.perf import PerfProgram
 from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
@@ -150,7 +150,7 @@ class KernelBuilder:
         return files
 
     def _maker(self, source: Path, dirs: ObjectDirs) -> Maker:
-        keep = not is_of_series(self.job.ref)
+        keep = is_published(self.job.ref)
         objects = dirs.open(keep=keep)
         self.ccache.mkdir(parents=True, exist_ok=True)
         return Maker(

@@ -16,7 +16,8 @@ from tidemark_agent.errors import KernelError
 from tidemark_agent.process import capture
 from tidemark_agent.removal import remove_tree
 
-_SERIES_REFS = "refs/tidemark/series/"
+# Where the service keeps what watched trees published, and what it made of nothing else (server/sources/mirror.py).
+_PUBLISHED_REFS = tuple(f"refs/tidemark/{kind}/" for kind in ("trees", "tags", "old", "bases", "reverts"))
 _COPY_SECONDS = 600.0
 _COPIES = "obj-series"
 # vmlinux with all debug information has less, and the sandbox lets no file get larger.
@@ -97,9 +98,9 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def is_of_series(ref: str) -> bool:
-    """Whether the commit comes from a patch mail, so its build must leave no traces."""
-    return ref.startswith(_SERIES_REFS)
+def is_published(ref: str) -> bool:
+    """Whether the commit is one of a watched tree. Builds of all others, known or not, must leave no traces."""
+    return ref.startswith(_PUBLISHED_REFS)
 
 
 def take_file(root: Path, name: str, target: Path, *, largest: int = LARGEST_FILE) -> None:
