@@ -94,7 +94,7 @@ def busy_machine() -> Machine:
         name=run.node,
         connected=True,
         temporarily_offline=True,
-        offline_reason=f"Tidemark: {attempt.key}",
+        offline_reason=f"Tidemark (tidemark-): {attempt.key}",
         held_for=attempt.key,
         seen_at=now,
     )

@@ -86,7 +86,9 @@ def test_a_node_of_somebody_else_is_left_as_it_is(server: JenkinsServer, tmp_pat
 def test_a_node_that_is_marked_offline_stays_so(server: JenkinsServer, tmp_path: Path) -> None:
     apply(server, tmp_path)
     for name in ("b1", "zen3-01"):
-        server.node(name).mark = Mark("dispatcher", "Tidemark: session-7-1 </slave> & <x>", 1_770_000_000_000)
+        server.node(name).mark = Mark(
+            "dispatcher", "Tidemark (tidemark-): session-7-1 </slave> & <x>", 1_770_000_000_000
+        )
     assert apply(server, tmp_path, "--check")[2]
     Builder.objects.update(capacity=3)
     said, _, well = apply(server, tmp_path)
@@ -96,7 +98,7 @@ def test_a_node_that_is_marked_offline_stays_so(server: JenkinsServer, tmp_path:
     for name in ("b1", "zen3-01"):
         mark = server.node(name).mark
         assert mark is not None
-        assert mark.message == "Tidemark: session-7-1 </slave> & <x>"
+        assert mark.message == "Tidemark (tidemark-): session-7-1 </slave> & <x>"
 
 
 def test_what_left_the_lab_is_listed_and_not_deleted(server: JenkinsServer, tmp_path: Path) -> None:
@@ -107,6 +109,26 @@ def test_what_left_the_lab_is_listed_and_not_deleted(server: JenkinsServer, tmp_
     assert "job tidemark-session-zen3-01: no longer in the lab" in said
     assert "node zen3-01: no longer in the lab" in said
     assert "tidemark-session-zen3-01" in server.controller.jobs
+
+
+def test_another_service_on_the_controller_is_left_alone(
+    server: JenkinsServer, tmp_path: Path, settings: Settings
+) -> None:
+    apply(server, tmp_path)
+    settings.JENKINS_PREFIX = "tidemark-second-"
+    Machine.objects.all().delete()
+    Builder.objects.all().delete()
+    build_machine("rome-1", boot_driver="kexec")
+    said, _, well = apply(server, tmp_path)
+    assert well
+    assert "no longer in the lab" not in said, "the nodes of the other one are its own"
+    settings.JENKINS_PREFIX = "tidemark-"
+    Machine.objects.all().delete()
+    build_machine("zen3-01", boot_driver="kexec")
+    Builder.objects.create(name="b1", arches=["x86_64"], capacity=2)
+    said, _, well = apply(server, tmp_path)
+    assert well
+    assert "no longer in the lab" not in said, "nor are its jobs ours, though our prefix begins them"
 
 
 def test_one_that_fails_is_named_and_the_others_are_done(server: JenkinsServer, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_machine_takes_over_only_when_its_node_is_held(world: JenkinsWorld, rebo
     rounds.reconcile_attempts()
     assert world.port.look([]).hosts[MACHINE].connected, "our own mark says nothing about it"
     node = JenkinsNode.objects.get(name=MACHINE)
-    assert (node.held_for, node.offline_reason) == (rebooting.key, f"Tidemark: {rebooting.key}")
+    assert (node.held_for, node.offline_reason) == (rebooting.key, f"Tidemark (tidemark-): {rebooting.key}")
     assert arrive(fresh(rebooting), number=run.number, **place)
     let_end(world, rebooting.key)
     until(lambda: seen(world, rebooting) is Observed.HANDED_OVER)
@@ -103,7 +103,7 @@ def test_two_dispatchers_that_let_go_at_once_leave_the_node_online(world: Jenkin
     nodes._bring(world.client, other, node, "")
     assert world.server.node(MACHINE).mark is None
     # Were both to toggle all the same, the mark would be ours, and be taken off.
-    world.client.toggle_offline(MACHINE, "Tidemark: released")
+    world.client.toggle_offline(MACHINE, "Tidemark (tidemark-): released")
     rounds.reconcile_attempts()
     assert world.server.node(MACHINE).mark is None
 
@@ -130,3 +130,22 @@ def test_node_that_cannot_be_marked_keeps_no_other_from_it(
     with pytest.raises(Forbidden):
         world.port.hold(dict.fromkeys([MACHINE, *others], "quarantine"))
     assert all(world.server.node(name).mark is not None for name in others)
+
+
+def test_mark_of_another_service_is_never_undone(world: JenkinsWorld, rebooting: Attempt) -> None:
+    world.client.toggle_offline(MACHINE, "Tidemark (second-): session-9-1")
+    assert not world.port.look([work_of(rebooting)]).hosts[MACHINE].connected, "the other one has it"
+    assert world.port.hold({}) == frozenset()
+    assert world.server.node(MACHINE).mark is not None
+
+
+def test_same_key_of_another_service_is_not_ours(world: JenkinsWorld, attempt: Attempt) -> None:
+    world.server.add_job("tidemark-second-build-b1", label=MACHINE)
+    started(world, attempt)
+    let_end(world, attempt.key)
+    until(lambda: seen(world, attempt) is Observed.ENDED)
+    world.server.node(MACHINE).executors = 0
+    world.client.trigger("tidemark-second-build-b1", attempt.key)
+    assert seen(world, attempt) is Observed.ENDED
+    assert world.port.cancel(work_of(attempt))
+    assert world.server.waiting_keys() == [attempt.key], "the other one's waits on"

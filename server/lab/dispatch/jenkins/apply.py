@@ -8,7 +8,7 @@ from functools import partial
 from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.apply_client import AdminClient
 from server.lab.dispatch.jenkins.client import JenkinsError, Missing
-from server.lab.dispatch.jenkins.definitions import MARK, JobDefinition, NodeDefinition, Wanted
+from server.lab.dispatch.jenkins.definitions import JobDefinition, NodeDefinition, Wanted, own_mark
 from server.lab.dispatch.jenkins.definitions_compared import description_of, difference, with_mark_of
 
 
@@ -95,7 +95,7 @@ def _look_at_node(client: AdminClient, node: NodeDefinition) -> Step:
     diff = difference(there, ours, node.name)
     if not diff:
         return Step("node", node.name, Finding.SAME)
-    if not description_of(there).startswith(MARK):
+    if not description_of(there).startswith(own_mark()):
         return Step("node", node.name, Finding.FOREIGN, diff)
     return Step("node", node.name, Finding.DIFFERENT, diff, partial(_update_node, client, node))
 
@@ -112,10 +112,12 @@ def _update_node(client: AdminClient, node: NodeDefinition) -> None:
 
 
 def _left_over(client: AdminClient, wanted: Wanted) -> Iterator[Step | Failure]:
-    """Jobs with our prefix and nodes with our description that the lab does not need."""
+    """Jobs and nodes with our mark that the lab does not need. Those of another service there are its own."""
     try:
-        left = [job.name for job in client.jobs() if job.name not in wanted.jobs]
-        nodes = [name for name in client.labels() if name not in wanted.nodes and _is_ours(client, name)]
+        jobs_there = [job.name for job in client.jobs() if job.name not in wanted.jobs]
+        left = [name for name in jobs_there if _is_ours(partial(client.job_xml, name))]
+        nodes_there = [name for name in client.labels() if name not in wanted.nodes]
+        nodes = [name for name in nodes_there if _is_ours(partial(client.node_xml, name))]
     except JenkinsError as error:
         yield Failure("the list", "of jobs and nodes", error.message)
         return
@@ -123,9 +125,9 @@ def _left_over(client: AdminClient, wanted: Wanted) -> Iterator[Step | Failure]:
     yield from (Step("node", name, Finding.LEFT_OVER) for name in nodes)
 
 
-def _is_ours(client: AdminClient, node: str) -> bool:
+def _is_ours(configuration: Callable[[], bytes]) -> bool:
     try:
-        return description_of(client.node_xml(node)).startswith(MARK)
+        return description_of(configuration()).startswith(own_mark())
     except JenkinsError:
-        # The built-in node has no configuration of this kind; one that is hidden is none of ours.
+        # The built-in node has no configuration of this kind; what is hidden is none of ours.
         return False

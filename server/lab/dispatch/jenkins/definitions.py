@@ -15,8 +15,6 @@ from server.lab.models import Builder, Host, Machine
 from server.lab.scheduling.builders import LOCAL_BUILDER
 from server.lab.works import boots_itself
 
-# Begins the description of all that is ours; what bears another is somebody else's.
-MARK = "Tidemark: "
 # What Jenkins takes as a name, and a label expression as one label without quotes.
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])?")
 _FOLDER = "/var/lib/jenkins-agent"
@@ -55,6 +53,14 @@ class Wanted:
     jobs: dict[str, JobDefinition]
     nodes: dict[str, NodeDefinition]
     problems: tuple[str, ...]
+
+
+def own_mark() -> str:
+    """Begins all that this service writes on nodes and jobs; what bears another is somebody else's.
+
+    Services that share a controller differ by their prefix.
+    """
+    return f"Tidemark ({settings.JENKINS_PREFIX}): "
 
 
 def job_name(kind: Kind, subject: str = "") -> str:
@@ -136,7 +142,7 @@ def _job(name: str, node: str, about: str, script: str) -> JobDefinition:
     command = filled_script(script, {"agent": shlex.quote(settings.JENKINS_AGENT)})
     values = {"node": node, "script": command, "description": ""}
     digest = hashlib.sha256(filled("job.xml", values).encode()).hexdigest()[:16]
-    description = f"{MARK}{about}. Made by jenkins_apply; changes by hand stop it. [{digest}]"
+    description = f"{own_mark()}{about}. Made by jenkins_apply; changes by hand stop it. [{digest}]"
     # Without the last line's end, as the script itself reads it: what Jenkins' page does to that is no edit.
     hashed = hashlib.sha256(command.rstrip("\n").encode()).hexdigest()
     return JobDefinition(name, node, description, hashed, filled("job.xml", {**values, "description": description}))
@@ -152,7 +158,7 @@ def _node_of(host: Host) -> NodeDefinition:
         executors = host.capacity
     values = {
         "name": host.node_name,
-        "description": f"{MARK}{_kind_of(host)} {host.name}. Made by jenkins_apply.",
+        "description": f"{own_mark()}{_kind_of(host)} {host.name}. Made by jenkins_apply.",
         "folder": _FOLDER,
         "executors": str(executors),
         "labels": " ".join(label for label in labels if _NAME.fullmatch(label)),

@@ -7,6 +7,7 @@ import structlog
 from server.lab.dispatch.base import Observed, Sighting
 from server.lab.dispatch.jenkins.answers import BuildFacts, QueueItem, Stage
 from server.lab.dispatch.jenkins.client import Forbidden, JenkinsClient, Missing, Rejected
+from server.lab.dispatch.jenkins.definitions import own_mark
 from server.lab.dispatch.jenkins.matching import Outside
 from server.lab.hosts import Health, change_health
 from server.lab.models import JenkinsRun
@@ -22,8 +23,7 @@ def stop_run(client: JenkinsClient, run: JenkinsRun, outside: Outside, sighting:
 
     The answers to these requests prove nothing: the next look does.
     """
-    key = run.attempt.key
-    item = outside.queue.get(key)
+    item = outside.item_of(run)
     if item is not None:
         _cancel_item(client, run, item, now)
         return False
@@ -59,7 +59,7 @@ def _stop_builds(client: JenkinsClient, run: JenkinsRun, building: list[BuildFac
         _note(run, disconnect_asked_at=now)
         _quarantine(run)
         for node in sorted({build.node for build in building if build.node}):
-            client.disconnect(node, f"Tidemark: {run.attempt.key} does not stop")
+            client.disconnect(node, f"{own_mark()}{run.attempt.key} does not stop")
     return True
 
 

@@ -54,15 +54,21 @@ class Outside:
         """Builds with the run's key that can be its own."""
         earliest = run.attempt.created_at + timedelta(seconds=self.skew_seconds) - _OLDER
         builds = self.builds.get(run.attempt.key, [])
+        builds = [build for build in builds if build.job == run.job]
         return [build for build in builds if build.started_at is None or build.started_at >= earliest]
 
+    def item_of(self, run: JenkinsRun) -> QueueItem | None:
+        """The item with the run's key; another service's keys are as ours, and its jobs are not."""
+        item = self.queue.get(run.attempt.key)
+        return item if item is not None and item.job == run.job else None
+
     def knows(self, run: JenkinsRun) -> bool:
-        return run.attempt.key in self.queue or bool(self.builds_of(run))
+        return self.item_of(run) is not None or bool(self.builds_of(run))
 
 
 def sight(run: JenkinsRun, outside: Outside, now: datetime, *, boots_itself: bool) -> Sighting:
     """What became of the run; what is worth keeping is set on it, and not saved."""
-    item = outside.queue.get(run.attempt.key)
+    item = outside.item_of(run)
     builds = outside.builds_of(run)
     if item is None and not builds:
         if run.result:

@@ -12,14 +12,12 @@ from server.lab.dispatch.base import HostSighting, Kind
 from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.answers import NodeFacts
 from server.lab.dispatch.jenkins.client import JenkinsClient
-from server.lab.dispatch.jenkins.definitions import job_name
+from server.lab.dispatch.jenkins.definitions import job_name, own_mark
 from server.lab.dispatch.jenkins.errors import Forbidden, JenkinsError, Missing, Rejected
 from server.lab.models import Builder, JenkinsNode, Machine
 
 log = structlog.get_logger(__name__)
 
-# Our marks begin so; those of operators are never undone.
-_MARK = "Tidemark: "
 # Marking begins nothing new after this time: the next round goes on.
 _SECONDS = 0.25
 # As the column; no host of the lab has a longer one.
@@ -69,7 +67,7 @@ def hold_nodes(client: JenkinsClient, hosts: Mapping[str, str]) -> frozenset[str
 
     The call that marks is a toggle: the nodes are read again right before.
     """
-    ours = Q(name__in=_names_of_hosts(), temporarily_offline=True, offline_reason__startswith=_MARK)
+    ours = Q(name__in=_names_of_hosts(), temporarily_offline=True, offline_reason__startswith=own_mark())
     chosen = JenkinsNode.objects.filter(Q(name__in=list(hosts)) | ~Q(held_for="") | ours)
     rows = {row.name: row for row in chosen}
     changes = [row for row in rows.values() if _differs(row, hosts.get(row.name, ""))]
@@ -117,7 +115,8 @@ def _is_taken_away(row: JenkinsNode) -> bool:
 
 
 def _is_ours(reason: str) -> bool:
-    return reason.startswith(_MARK)
+    """Marks of operators, and of other services, are never undone."""
+    return reason.startswith(own_mark())
 
 
 def _bring(client: JenkinsClient, row: JenkinsNode, node: NodeFacts, key: str) -> None:
@@ -128,8 +127,8 @@ def _bring(client: JenkinsClient, row: JenkinsNode, node: NodeFacts, key: str) -
     if key:
         won = JenkinsNode.objects.filter(pk=row.pk, held_for=row.held_for).update(held_for=key)
         if won:
-            client.toggle_offline(row.name, f"{_MARK}{key}")
-            _save(row, held_for=key, offline=True, reason=f"{_MARK}{key}")
+            client.toggle_offline(row.name, f"{own_mark()}{key}")
+            _save(row, held_for=key, offline=True, reason=f"{own_mark()}{key}")
             log.info("node_held", node=row.name, key=key)
         return
     if node.temporarily_offline and _is_ours(node.reason):
@@ -137,7 +136,7 @@ def _bring(client: JenkinsClient, row: JenkinsNode, node: NodeFacts, key: str) -
         known = JenkinsNode.objects.filter(pk=row.pk, held_for=held_for, temporarily_offline=True)
         if known.update(held_for="", temporarily_offline=False, offline_reason=""):
             # The reason counts only if another dispatcher was faster, and this marks the node anew: it is ours then.
-            client.toggle_offline(row.name, f"{_MARK}released")
+            client.toggle_offline(row.name, f"{own_mark()}released")
             log.info("node_released", node=row.name, key=held_for)
         row.held_for, row.temporarily_offline, row.offline_reason = "", False, ""
     else:
