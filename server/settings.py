@@ -153,6 +153,8 @@ JENKINS_CA_FILE = env.str("TIDEMARK_JENKINS_CA_FILE", default="")
 JENKINS_PREFIX = env.str("TIDEMARK_JENKINS_PREFIX", default="tidemark-")
 # The agent program on the nodes, as the jobs call it.
 JENKINS_AGENT = env.str("TIDEMARK_JENKINS_AGENT", default="/usr/local/bin/tidemark-agent")
+# Where each node has a folder of its own, for what Jenkins' agents put down.
+JENKINS_FOLDER = env.str("TIDEMARK_JENKINS_FOLDER", default="/var/lib/jenkins-agent").rstrip("/")
 JENKINS_TIMEOUT_SECONDS = env.float("TIDEMARK_JENKINS_TIMEOUT_SECONDS", default=10.0)
 # Node label of the always-on host that switches machines off and on.
 LAB_CONTROL = env.str("TIDEMARK_LAB_CONTROL", default="lab-control")

@@ -1,7 +1,8 @@
 """The whole way through a real Jenkins controller: python -m scripts.e2e_jenkins, or make e2e-jenkins.
 
-Makes two nodes and their jobs with a prefix of their own, builds on the one and runs a session on the other, cancels,
-loses an agent, restarts the controller if told how, prints a table, and removes what it made.
+Makes two nodes and their jobs with a prefix of their own, builds on the one and runs sessions on the other; cancels,
+aborts, loses an agent, takes the token away, edits a job, puts a node offline, restarts the controller if told how;
+prints a table, and removes what it made.
 """
 
 import argparse
@@ -11,13 +12,17 @@ import secrets
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.scratch_database import scratch_database, servers
+from demo.guard import only_writer
+from demo.source import ensure_tree
 from scripts.e2e_jenkins.agents import DEFAULT_COMMAND, ProcessAgents, missing_program
 from scripts.e2e_jenkins.forms import Forms
 from scripts.e2e_jenkins.report import Report
 from scripts.e2e_jenkins.service import answering, listening
 
+ROOT = Path(__file__).resolve().parents[2]
 # Short, so that a lost agent is found soon; an agent beats three times in it.
 LEASE_SECONDS = 20.0
 _PATIENCE_SECONDS = 120.0
@@ -55,6 +60,8 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--ca-file", default=given("JENKINS_CA_FILE", ""), help="JENKINS_CA_FILE")
     parser.add_argument("--restart-command", default=given("JENKINS_RESTART_CMD", ""), help="JENKINS_RESTART_CMD")
+    parser.add_argument("--kill-command", default=given("JENKINS_KILL_CMD", ""), help="JENKINS_KILL_CMD")
+    parser.add_argument("--no-kernel", action="store_true", help="without a kernel that boots: some minutes less")
     parser.add_argument(
         "--agent-command",
         default=given("JENKINS_AGENT_CMD") or DEFAULT_COMMAND,
@@ -76,13 +83,33 @@ def _settings(options: argparse.Namespace, prefix: str, url: str, place: Path) -
         "TIDEMARK_LEASE_SECONDS": f"{LEASE_SECONDS:.0f}",
         "TIDEMARK_JENKINS_URL": options.url,
         "TIDEMARK_JENKINS_USER": options.dispatcher,
-        "TIDEMARK_JENKINS_TOKEN_FILE": str(Path(options.dispatcher_token_file).expanduser().resolve()),
+        "TIDEMARK_JENKINS_TOKEN_FILE": str(_own_token(options, place)),
         "TIDEMARK_JENKINS_CA_FILE": options.ca_file,
         "TIDEMARK_JENKINS_PREFIX": prefix,
         "TIDEMARK_JENKINS_AGENT": str(place / "agent"),
+        "TIDEMARK_JENKINS_FOLDER": str(place / "nodes"),
         "TIDEMARK_LAB_CONTROL": "",
         "TIDEMARK_LOG_LEVEL": "ERROR",
     }
+
+
+def _own_token(options: argparse.Namespace, place: Path) -> Path:
+    """A copy: the run takes the token away from the service for a while, to see what it does."""
+    copy = place / "dispatcher-token"
+    copy.touch(mode=0o600)
+    copy.write_bytes(Path(options.dispatcher_token_file).expanduser().read_bytes())
+    return copy
+
+
+def _kernel(options: argparse.Namespace) -> Any:
+    """The demo's kernel: its sources are fetched once, and stay in .cache for both."""
+    if options.no_kernel:
+        return None
+    site = importlib.import_module("scripts.e2e_jenkins.site")
+    cache = ROOT / ".cache" / "demo"
+    with only_writer(cache, print):
+        tree = ensure_tree(cache, print)
+    return site.RealKernel(tree.repository, tree.head, (ROOT / "demo" / "kernel.config").read_text(encoding="utf-8"))
 
 
 def _run(options: argparse.Namespace, prefix: str, url: str, place: Path) -> int:
@@ -100,6 +127,8 @@ def _run(options: argparse.Namespace, prefix: str, url: str, place: Path) -> int
         patience=_PATIENCE_SECONDS,
         restart_seconds=_RESTART_SECONDS,
         restart_command=options.restart_command,
+        kill_command=options.kill_command,
+        kernel=_kernel(options),
         jar=place / "agent.jar" if "{jar}" in options.agent_command else None,
     )
     try:

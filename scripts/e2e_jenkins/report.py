@@ -6,6 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
+class NotRun(Exception):  # noqa: N818 (no error: an answer)
+    """A step for which the operator gave nothing; the message says what it would need."""
+
+
 class StepError(Exception):
     """A step did not come to what it should; the message says what was there instead."""
 
@@ -18,6 +22,11 @@ class Step:
     ok: bool = False
     said: str = ""
     seconds: float = 0.0
+    ran: bool = True
+
+    @property
+    def result(self) -> str:
+        return ("ok" if self.ok else "FAILED") if self.ran else "not run"
 
 
 @dataclass
@@ -29,7 +38,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return bool(self.steps) and all(step.ok for step in self.steps)
+        """No step failed, and some ran."""
+        ran = [step for step in self.steps if step.ran]
+        return bool(ran) and all(step.ok for step in ran)
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:
@@ -40,6 +51,8 @@ class Report:
         try:
             yield step
             step.ok = True
+        except NotRun as answer:
+            step.ran, step.said = False, str(answer)
         except StepError as error:
             step.said = str(error)
         except Exception as error:
@@ -51,10 +64,10 @@ class Report:
 
     def table(self) -> str:
         width = max((len(step.name) for step in self.steps), default=0)
-        lines = [f"{'step':{width}}  result  seconds"]
-        lines += [f"{s.name:{width}}  {'ok' if s.ok else 'FAILED':6}  {s.seconds:7.1f}  {s.said}" for s in self.steps]
+        lines = [f"{'step':{width}}  result   seconds"]
+        lines += [f"{s.name:{width}}  {s.result:7}  {s.seconds:7.1f}  {s.said}" for s in self.steps]
         return "\n".join(lines)
 
     def _print(self, step: Step) -> None:
         if not self.quiet:
-            print(f"{'ok' if step.ok else 'FAILED'}: {step.name} ({step.seconds:.1f} s) {step.said}", flush=True)
+            print(f"{step.result}: {step.name} ({step.seconds:.1f} s) {step.said}", flush=True)

@@ -1,15 +1,29 @@
 """What one run works with, and the service's rounds while something is waited for."""
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from scripts.e2e_jenkins.agents import Agents
 from scripts.e2e_jenkins.cleaning import HousekeepingClient
 from scripts.e2e_jenkins.report import Report, StepError
 from scripts.e2e_jenkins.site import Site
-from server.builds.models import Build
-from server.lab.models import Attempt, JenkinsRun, Session
+from server.builds.models import Build, BuildState
+from server.lab.attempts import cancel_attempt, end_session
+from server.lab.dispatch.jenkins.apply import Failure, Finding, Step, look, mended
+from server.lab.dispatch.jenkins.definitions import wanted
+from server.lab.health import plan_health_session
+from server.lab.hosts import change_health
+from server.lab.models import (
+    Attempt,
+    AttemptState,
+    BootState,
+    JenkinsController,
+    JenkinsRun,
+    Machine,
+    Session,
+    SessionState,
+)
 from server.lab.recovery import sweep
 from server.lab.rounds import run_round
 from server.lab.scheduling import queue_in_order
@@ -26,18 +40,29 @@ class Run:
     agents: Agents
     report: Report
     patience: float
+    # What restarts the controller by SIGTERM and by SIGKILL; empty: nobody does.
     restart_command: str = ""
+    kill_command: str = ""
+    # Alarms that were seen since somebody looked: only a person mends those, so none may be false.
+    alarms: set[str] = field(default_factory=set)
 
     @property
     def nodes(self) -> tuple[str, str]:
         return self.site.builder.node_name, self.site.machine.node_name
 
-    def until(self, what: str, condition: Callable[[], bool], *, patience: float | None = None) -> None:
+    def play(self, steps: "Sequence[tuple[str, Callable[[Run], str]]]") -> None:
+        """All steps. One that fails leaves the others their chance."""
+        for name, act in steps:
+            with self.report.step(name) as step:
+                step.said = act(self)
+
+    def until(self, what: str, condition: Callable[[], object], *, patience: float | None = None) -> None:
         """Make the service's rounds until it is so; raises StepError that says what was waited for."""
         end = time.monotonic() + (patience or self.patience)
         while True:
             run_round()
             sweep()
+            self.alarms |= set(JenkinsController.objects.exclude(alarm="").values_list("alarm", flat=True))
             if condition():
                 return
             if time.monotonic() > end:
@@ -48,6 +73,89 @@ class Run:
         """Start the node's Jenkins agent and wait until the controller knows it."""
         self.agents.start(node, self.admin.node_secret(node))
         self.until(f"the agent of {node} connects", lambda: self.admin.node(node).connected)
+
+    def differing(self) -> list[Step]:
+        """Jobs and nodes that are not as they are defined."""
+        steps = [step for step in look(self.admin, wanted()) if isinstance(step, Step)]
+        return [step for step in steps if step.finding is not Finding.SAME]
+
+    def apply(self) -> list[Step | Failure]:
+        """What `manage.py jenkins_apply` does."""
+        return [mended(step) for step in self.differing()]
+
+    # --- builds ---------------------------------------------------------------------------
+
+    def begin(self, wish: Build) -> Attempt:
+        """Its attempt, once it compiles."""
+        self.until("the build is claimed and compiles", lambda: _compiles(wish))
+        return newest(wish)
+
+    def finish(self, wish: Build) -> None:
+        self.until("the build ends", lambda: is_final(wish))
+        expect(wish.state == BuildState.BUILT, f"{wish.state}: {wish.reason}; {story(wish)}")
+
+    def is_building(self, key: str) -> bool:
+        return any(build.building for job in self.admin.jobs() for build in job.builds if build.run_id == key)
+
+    # --- sessions ---------------------------------------------------------------------------
+
+    def toy(self) -> Build:
+        """A kernel that an emulator starts, and that then stands still."""
+        found = Build.objects.filter(state=BuildState.BUILT, revision__tree__name="e2e").first()
+        if found is None:
+            raise StepError("no kernel was built")
+        return found
+
+    def plan(self, kernel: Build) -> Session:
+        machine = Machine.objects.get(pk=self.site.machine.pk)
+        change_health(machine, Machine.Health.GOOD, "for the next step")
+        machine.health_build = kernel
+        machine.save(update_fields=["health_build"])
+        made = plan_health_session(machine, "asked for by the run")
+        if made is None:
+            raise StepError("no session could be planned")
+        return made
+
+    def begin_session(self, made: Session) -> Attempt:
+        """Its attempt, once a boot of it is under way."""
+        self.until("a boot is under way", lambda: _boots(made))
+        return newest(made)
+
+    def expect_unharmed(self, made: Session) -> None:
+        """Nothing that happened to its processes is a verdict on its kernels or a mark against its machine."""
+        made.refresh_from_db()
+        expect(made.state != SessionState.FAILED, f"{made.state}: {made.reason}")
+        harmed = made.boots.filter(state=BootState.FAILED)
+        expect(not harmed, f"boots failed: {', '.join(f'{boot.outcome} {boot.reason}' for boot in harmed)}")
+        machine = Machine.objects.get(pk=made.machine_id)
+        expect(machine.health == Machine.Health.GOOD, f"{machine.name} is {machine.health}: {machine.health_reason}")
+
+    def call_off(self, made: Session) -> None:
+        """Else it would stand still beside the next steps."""
+        attempt = made.attempts.filter(state__in=Attempt.ACTIVE).first()
+        if attempt is None:
+            made.refresh_from_db()
+            if made.state not in Session.FINAL:
+                end_session(made, SessionState.CANCELED, "canceled by the run")
+        else:
+            cancel_attempt(attempt, "canceled by the run")
+        self.until("the session is called off", lambda: not made.attempts.filter(state__in=Attempt.ACTIVE).exists())
+
+
+def _compiles(wish: Build) -> bool:
+    return state_of(wish) == AttemptState.RUNNING and newest(wish).progress == "compiling"
+
+
+def _boots(made: Session) -> bool:
+    running = state_of(made) == AttemptState.RUNNING
+    return running and made.boots.filter(state=BootState.RUNNING, started_by=newest(made).key).exists()
+
+
+def is_final(work: Build | Session) -> bool:
+    work.refresh_from_db()
+    if isinstance(work, Session):
+        return work.state in Session.FINAL
+    return work.state in {BuildState.BUILT, BuildState.FAILED}
 
 
 def newest(work: Build | Session) -> Attempt:
@@ -65,6 +173,11 @@ def state_of(work: Build | Session) -> str:
 
 def run_of(attempt: Attempt) -> JenkinsRun:
     return JenkinsRun.objects.get(attempt=attempt)
+
+
+def story(work: Build | Session) -> str:
+    """Its attempts, in words."""
+    return "; ".join(f"{row.key} {row.state}: {row.reason}" for row in work.attempts.order_by("id"))
 
 
 def attempts_now() -> str:

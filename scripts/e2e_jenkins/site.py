@@ -4,12 +4,14 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
+from django.core.management import call_command
 from django.utils import timezone
 
 from scripts.build_agent import build_agent
-from scripts.e2e_jenkins.tree import make_tree
+from scripts.e2e_jenkins.tree import add_real, make_tree
 from server.builds.models import Build, KernelConfig, Toolchain
 from server.builds.services import want_build
 from server.core.models import ApiToken
@@ -18,6 +20,7 @@ from server.core.tokens import issue_token
 from server.lab.models import Builder, Host, Machine, Microarchitecture
 from server.sources.models import Revision, Tree
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "agents" / "benchmarks"
 _SHIM = """\
 #!/bin/sh
 # The agent of whichever node this is; each has a configuration of its own.
@@ -39,6 +42,8 @@ class Site:
     revisions: list[Revision]
     config: KernelConfig
     toolchain: Toolchain
+    # A kernel that boots, where the run has one.
+    real: tuple[Revision, KernelConfig] | None = None
 
     def state_of(self, node: str) -> Path:
         return self.folder / "state" / node
@@ -50,12 +55,27 @@ class Site:
         command += ["--config", str(self.folder / f"{node}.toml")]
         subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
 
+    def want_real(self) -> Build | None:
+        if self.real is None:
+            return None
+        revision, config = self.real
+        return want_build(revision=revision, config=config, toolchain=self.toolchain, trace=new_trace())
+
     def want(self, number: int) -> Build:
         revision = self.revisions[number]
         return want_build(revision=revision, config=self.config, toolchain=self.toolchain, trace=new_trace())
 
 
-def make_site(prefix: str, folder: Path, url: str, seconds: list[float]) -> Site:
+@dataclass(frozen=True)
+class RealKernel:
+    """A kernel that boots: a bare repository, the commit in it, and its configuration's lines."""
+
+    repository: Path
+    head: str
+    lines: str
+
+
+def make_site(prefix: str, folder: Path, url: str, seconds: list[float], kernel: RealKernel | None = None) -> Site:
     """One builder, one machine, and as many revisions as there are numbers of seconds."""
     revisions = _revisions(folder, seconds)
     config = KernelConfig.objects.create(
@@ -71,7 +91,10 @@ def make_site(prefix: str, folder: Path, url: str, seconds: list[float]) -> Site
         toolchain=toolchain,
         virtual=True,
         boot_driver="qemu",
-        driver_options={"cpu": "max", "memory_mb": 128},
+        # The toy's kernel stands still as long as it is let.
+        driver_options={"cpu": "Haswell", "memory_mb": 768, "boot_timeout_seconds": 600},
+        clock=Machine.Clock.INSTRUCTIONS,
+        cases=["mm-basic/fault-4k"],
         health=Host.Health.GOOD,
     )
     program = folder / "tidemark-agent.pyz"
@@ -82,23 +105,33 @@ def make_site(prefix: str, folder: Path, url: str, seconds: list[float]) -> Site
     shim = folder / "agent"
     shim.write_text(_SHIM.format(**{name: shlex.quote(word) for name, word in words.items()}), encoding="utf-8")
     shim.chmod(0o755)
-    return Site(builder, machine, shim, folder, revisions, config, toolchain)
+    real = _real(prefix, folder, kernel) if kernel is not None else None
+    return Site(builder, machine, shim, folder, revisions, config, toolchain, real)
 
 
 def _revisions(folder: Path, seconds: list[float]) -> list[Revision]:
     tree = Tree.objects.create(name="e2e", url=str(folder / "tree"))
     made = make_tree(folder / "tree", seconds)
-    return [
-        Revision.objects.create(
-            tree=tree,
-            sha=sha,
-            tree_sha=tree_sha,
-            subject=f"e2e: Tree {number}",
-            author="Tidemark <e2e@localhost>",
-            committed_at=timezone.now(),
-        )
-        for number, (sha, tree_sha) in enumerate(made)
-    ]
+    return [_revision(tree, *each, f"e2e: Tree {number}") for number, each in enumerate(made)]
+
+
+def _real(prefix: str, folder: Path, kernel: RealKernel) -> tuple[Revision, KernelConfig]:
+    call_command("load_benchmarks", BENCHMARKS, stdout=StringIO())
+    tree = Tree.objects.create(name="linux", url=str(kernel.repository))
+    made = add_real(folder / "tree", kernel.repository, kernel.head)
+    config = KernelConfig.objects.create(name=f"{prefix}lean", arch="x86_64", base="allnoconfig", fragment=kernel.lines)
+    return _revision(tree, *made, "A kernel that boots"), config
+
+
+def _revision(tree: Tree, sha: str, tree_sha: str, subject: str) -> Revision:
+    return Revision.objects.create(
+        tree=tree,
+        sha=sha,
+        tree_sha=tree_sha,
+        subject=subject,
+        author="Tidemark <e2e@localhost>",
+        committed_at=timezone.now(),
+    )
 
 
 def _host(folder: Path, node: str, url: str, scope: ApiToken.Scope) -> None:

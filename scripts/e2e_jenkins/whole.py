@@ -6,11 +6,12 @@ from typing import cast
 
 from scripts.e2e_jenkins.agents import Agents
 from scripts.e2e_jenkins.cleaning import HousekeepingClient, clean_up
+from scripts.e2e_jenkins.disturbances import DISTURBANCES
 from scripts.e2e_jenkins.forms import Forms
 from scripts.e2e_jenkins.report import Report, StepError
 from scripts.e2e_jenkins.running import Run
-from scripts.e2e_jenkins.scenario import build_seconds, play
-from scripts.e2e_jenkins.site import make_site
+from scripts.e2e_jenkins.scenario import LAST_STEPS, build_seconds, first_steps
+from scripts.e2e_jenkins.site import RealKernel, make_site
 from server.lab.dispatch.choosing import dispatcher
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
 from server.lab.dispatch.jenkins.client import wire_from_settings
@@ -31,19 +32,22 @@ class Wishes:
     # How long the build runs under which the controller restarts.
     restart_seconds: float
     restart_command: str = ""
+    kill_command: str = ""
+    kernel: RealKernel | None = None
     jar: Path | None = None
 
 
 def play_whole(wishes: Wishes, agents: Agents, forms: Forms, report: Report) -> None:
     """Make the site, play all steps, and remove what is left on the controller, also after an exception."""
     seconds = build_seconds(wishes.lease_seconds, wishes.restart_seconds)
-    site = make_site(wishes.prefix, wishes.folder, wishes.service_url, seconds)
+    site = make_site(wishes.prefix, wishes.folder, wishes.service_url, seconds, wishes.kernel)
     there = wire_from_settings()
     wire = Wire(there.url, wishes.admin, wishes.admin_token_file, there.ca_file, there.seconds)
     admin = HousekeepingClient(wire, prefix=wishes.prefix, observe=forms.check)
     client = cast(JenkinsDispatcher, dispatcher()).client
     client.observe = forms.check
-    run = Run(site, admin, agents, report, wishes.patience, wishes.restart_command)
+    commands = (wishes.restart_command, wishes.kill_command)
+    run = Run(site, admin, agents, report, wishes.patience, *commands)
     try:
         with report.step("the controller answers") as step:
             quiet = admin.controller().quieting_down
@@ -52,7 +56,7 @@ def play_whole(wishes: Wishes, agents: Agents, forms: Forms, report: Report) -> 
             step.said = f"Jenkins {admin.head.version}, clock {admin.head.skew_seconds or 0:+.0f} s" + (
                 ", is about to shut down" if quiet else ""
             )
-        play(run, client)
+        run.play((*first_steps(client), *DISTURBANCES, *LAST_STEPS))
     finally:
         with report.step("cleaned up") as step:
             stopped = agents.stop_all()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,17 @@ from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from scripts.e2e_jenkins.forms import HOUSEKEEPING, RECORDED, Forms, StrayRequestError
+from server.lab.dispatch.jenkins import alarms
 from tests.jenkins.recordings.files import ABSENT, FOLDER, exchanges, scenarios
 from tests.jenkins.server import JenkinsServer
 
 PREFIX = "e2e-test-"
 LEASE_SECONDS = 2
-_STEPS = 12
+# Long enough for rounds to meet each stage of the start.
+_DOWN_SECONDS = 3.0
+_NEEDS_A_KERNEL = "a session on the other boots a kernel and measures"
+# One of them not run: there is no kernel that boots.
+_STEPS = 19
 
 
 class ServerAgents:
@@ -40,12 +46,14 @@ class ServerAgents:
 @pytest.mark.real
 @pytest.mark.django_db(transaction=True)
 def test_the_whole_way_ends_well_and_leaves_nothing_behind(
-    live_server: LiveServer, settings: Settings, tmp_path: Path
+    live_server: LiveServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from scripts.e2e_jenkins.report import Report
     from scripts.e2e_jenkins.whole import Wishes, play_whole
 
-    with JenkinsServer() as server, _restarting(server, tmp_path / "restart"):
+    monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta(seconds=1))
+    monkeypatch.setattr(alarms, "_PROBE_EVERY", timedelta(seconds=1))
+    with JenkinsServer() as server, _restarting(server, tmp_path):
         _point_at(server, settings, tmp_path, live_server.url)
         admin = tmp_path / "admin"
         admin.write_text(server.token_of("admin"))
@@ -58,11 +66,13 @@ def test_the_whole_way_ends_well_and_leaves_nothing_behind(
             lease_seconds=LEASE_SECONDS,
             patience=60,
             restart_seconds=3,
-            restart_command=f"touch {tmp_path / 'restart'}",
+            restart_command=f"touch {tmp_path / 'end'}",
+            kill_command=f"touch {tmp_path / 'kill'}",
         )
         forms, report = Forms(), Report()
         play_whole(wishes, ServerAgents(server), forms, report)
         assert report.ok, report.table()
+        assert [step.name for step in report.steps if not step.ran] == [_NEEDS_A_KERNEL]
         assert len(report.steps) == _STEPS
         assert server.controller.jobs == {}
         assert [name for name in server.controller.nodes if name.startswith(PREFIX)] == []
@@ -80,19 +90,21 @@ def _point_at(server: JenkinsServer, settings: Settings, folder: Path, url: str)
     settings.JENKINS_TOKEN_FILE = str(token)
     settings.JENKINS_PREFIX = PREFIX
     settings.JENKINS_AGENT = str(folder / "agent")
+    settings.JENKINS_FOLDER = str(folder / "nodes")
     settings.LAB_CONTROL = ""
 
 
 @contextmanager
-def _restarting(server: JenkinsServer, wish: Path) -> Iterator[None]:
-    """Restarts the server when the file appears: the command of the run is a process of its own."""
+def _restarting(server: JenkinsServer, folder: Path) -> Iterator[None]:
+    """Restarts the server when one of the files appears: the commands of the run are processes of their own."""
     over = threading.Event()
 
     def wait() -> None:
         while not over.wait(0.05):
-            if wish.exists():
-                server.restart(kill=False)
-                return
+            for name in ("end", "kill"):
+                if (folder / name).exists():
+                    (folder / name).unlink()
+                    server.restart(kill=name == "kill", down_seconds=_DOWN_SECONDS)
 
     thread = threading.Thread(target=wait)
     thread.start()

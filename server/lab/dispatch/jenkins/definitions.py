@@ -17,7 +17,6 @@ from server.lab.works import boots_itself
 
 # What Jenkins takes as a name, and a label expression as one label without quotes.
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])?")
-_FOLDER = "/var/lib/jenkins-agent"
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,8 @@ def _node_of(host: Host) -> NodeDefinition:
     values = {
         "name": host.node_name,
         "description": f"{own_mark()}{_kind_of(host)} {host.name}. Made by jenkins_apply.",
-        "folder": _FOLDER,
+        # Of its own: several nodes may be on one host.
+        "folder": f"{settings.JENKINS_FOLDER}/{host.node_name}",
         "executors": str(executors),
         "labels": " ".join(label for label in labels if _NAME.fullmatch(label)),
     }
@@ -167,7 +167,7 @@ def _node_of(host: Host) -> NodeDefinition:
         name=host.node_name,
         executors=executors,
         labels=values["labels"],
-        folder=_FOLDER,
+        folder=values["folder"],
         description=values["description"],
         xml=filled("node.xml", values),
     )
