@@ -9,6 +9,7 @@ import argparse
 import importlib
 import os
 import secrets
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +36,8 @@ def main() -> int:
     if program := missing_program(options.agent_command):
         print(f"no {program} in PATH: the nodes' agents need it (or name a command: JENKINS_AGENT_CMD)")
         return 2
+    # Whoever ends the run wants nothing of it to stay on the controller.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     prefix = f"e2e-{secrets.token_hex(3)}-"
     with servers() as environment, tempfile.TemporaryDirectory(prefix="tidemark-e2e-") as place, listening() as server:
         url = f"http://127.0.0.1:{server.server_port}"

@@ -112,9 +112,9 @@ def no_crumb(path: str) -> Answer:
     return jetty(403, "No valid crumb was included in the request", path)
 
 
-def not_buildable(job: str) -> Answer:
+def not_buildable(job: str, path: str) -> Answer:
     """A trigger of a job that somebody disabled."""
-    return Answer(409, f"{job} is not buildable".encode(), {"Content-Type": "text/plain;charset=utf-8"}, versioned=True)
+    return jetty(409, f"{job} is not buildable", path)
 
 
 def nobody(path: str) -> Answer:

@@ -55,7 +55,7 @@ def trigger(request: Request, name: str) -> Answer:
     request.need_post()
     request.need(BUILD)
     if job.disabled:
-        raise AnswerError(answers.not_buildable(name))
+        raise AnswerError(answers.not_buildable(name, request.path))
     if not job.definitions:
         raise AnswerError(answers.error(f"{name} is not parameterized"))
     form = request.form()
