@@ -57,6 +57,7 @@ def target(name: str, fragment: Path, repository: Path, *, arch: str, family: st
         timeout_seconds=_SECONDS,
         jobs=os.cpu_count() or 1,
         sandbox=shutil.which("bwrap") is not None,
+        needs_cgroup=False,
         config_name=name,
         config_base="allnoconfig",
         fragment=fragment.read_text(encoding="utf-8"),

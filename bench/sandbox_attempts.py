@@ -43,6 +43,12 @@ class Attempts:
             "git credentials of the checkout": Path(words["source"], ".git/config").read_text,
             "keys of the agent's keyring": _keys,
             "kernel log": lambda: subprocess.check_output(["dmesg"], stderr=subprocess.DEVNULL)[:100],
+            "kernel log by its call": lambda: _call(103, 10, None, 0),
+            "command line of the host's kernel": Path("/proc/cmdline").read_text,
+            "what its disks do": Path("/proc/diskstats").read_text,
+            "its disks": Path("/proc/partitions").read_text,
+            "its kernel's modules": Path("/proc/modules").read_text,
+            "its kernel's settings": lambda: Path("/proc/sys/kernel/random/boot_id").read_text(),
         }
 
     def _writing(self) -> dict[str, Attempt]:
@@ -75,6 +81,8 @@ class Attempts:
             "D-Bus, journal, X": _desktop,
             "hypervisor's socket": lambda: socket.socket(40, socket.SOCK_STREAM),
             "raw network": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
+            "netlink": lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW),
+            "any network": lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM),
         }
 
     def _changing(self) -> dict[str, Attempt]:
@@ -90,6 +98,12 @@ class Attempts:
             "killing the agent": lambda: os.kill(int(self.words["agent"]), signal.SIGKILL),
             "killing everything else": _alone,
             "memory that no size shows": lambda: os.memfd_create("hidden"),
+            "message queue": lambda: _call(68, 0, 0o1600),
+            "semaphores": lambda: _call(64, 0, 250, 0o1600),
+            "message queue by name": lambda: _call(240, b"queue", 0o102, 0o600, None),
+            "asynchronous input and output": lambda: _call(206, 65536, ctypes.byref(ctypes.c_ulong())),
+            "watching file systems": lambda: _call(300, 0, 0),
+            "terminals": os.openpty,
             "tracing": lambda: _call(298, 0, 0, -1, -1, 0),
         }
 

@@ -82,6 +82,7 @@ def _job(tree: Path, commit: str, ref: str, seconds: float, limits: Mapping[str,
         "timeout_seconds": seconds,
         "jobs": 1,
         "sandbox": "bwrap",
+        "cgroup": "optional",
         "config": {"name": "tiny", "base": "allnoconfig", "fragment": ""},
         "limits": dict(limits),
     }

@@ -18,3 +18,11 @@ def secret(name: str, default: str | None = None) -> str:
     if value is None or value == "":
         raise ImproperlyConfigured(f"set {name} or {name}_FILE")
     return value
+
+
+def one_of(name: str, *words: str) -> str:
+    """The value of NAME, which is one of `words`, the first where it is not given: no slip opens a wall."""
+    value = os.environ.get(name) or words[0]
+    if value not in words:
+        raise ImproperlyConfigured(f"{name} is {value!r}: it may be {' or '.join(words)}")
+    return value

@@ -8,7 +8,7 @@ import structlog
 from csp.constants import NONCE, SELF
 
 from server.core import logs
-from server.env import secret
+from server.env import one_of, secret
 from server.env_artifacts import artifact_storage
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -164,9 +164,11 @@ MIRROR_URL = env.str("TIDEMARK_MIRROR_URL", default="")
 LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
 LOCAL_AGENT = env.str("TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz"))
 # A patch's Makefile is its author's program: builders run it in a sandbox. "none" is for hosts that are one.
-BUILD_SANDBOX = env.str("TIDEMARK_BUILD_SANDBOX", default="bwrap")
+BUILD_SANDBOX = one_of("TIDEMARK_BUILD_SANDBOX", "bwrap", "none")
+# Whether builders refuse to build where no memory cgroup counts what a build takes of the kernel's own memory.
+BUILD_CGROUP = one_of("TIDEMARK_BUILD_CGROUP", "required", "optional")
 # How git is shut off while it reads and applies mails of strangers.
-APPLY_SANDBOX = env.str("TIDEMARK_APPLY_SANDBOX", default="bwrap")
+APPLY_SANDBOX = one_of("TIDEMARK_APPLY_SANDBOX", "bwrap", "none")
 # What one build may take at most: all its processes together, what they write, what it prints, and their time.
 BUILD_TIMEOUT_SECONDS = env.int("TIDEMARK_BUILD_TIMEOUT_SECONDS", default=3600)
 BUILD_MEMORY_MB = env.int("TIDEMARK_BUILD_MEMORY_MB", default=16_384)

@@ -51,6 +51,7 @@ class BuildJob:
     family: str = "gcc"
     cross_compile: str = ""
     perf: bool = False
+    needs_cgroup: bool = True
     limits: BuildLimits = field(default_factory=BuildLimits)
 
 
@@ -160,6 +161,7 @@ def _build(data: Mapping[str, Any]) -> BuildJob:
         family=_family(data.get("family", "gcc")),
         cross_compile=_matching(_CROSS_PREFIX, cross) if (cross := data.get("cross_compile", "")) else "",
         perf=bool(data.get("perf", False)),
+        needs_cgroup=_needs_cgroup(data.get("cgroup", "required")),
         limits=_limits(data.get("limits") or {}),
     )
 
@@ -221,6 +223,12 @@ def _case(data: Mapping[str, Any]) -> PlannedCase:
         timeout_seconds=int(data["timeout_seconds"]),
         metrics=tuple(_matching(_SAFE_WORD, metric) for metric in data["metrics"]),
     )
+
+
+def _needs_cgroup(value: object) -> bool:
+    if value not in {"required", "optional"}:
+        raise ValueError(f"cgroup {value!r}")
+    return value == "required"
 
 
 def _wants_sandbox(value: object) -> bool:

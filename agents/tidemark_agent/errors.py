@@ -11,6 +11,10 @@ class InfrastructureError(AgentError):
     """Something of ours is missing or broken: not the kernel's fault, worth another try elsewhere or later."""
 
 
+class UnfitError(InfrastructureError):
+    """The host lacks what all work of this kind needs: nothing was tried, and nothing else need be tried here."""
+
+
 class KilledError(InfrastructureError):
     """A program of ours was ended by a signal from outside: it says nothing about what it worked on."""
 

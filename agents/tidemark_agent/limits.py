@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark_agent.errors import UnfitError
+from tidemark_agent.guarding.cgroup import memory_trouble
+
 MIB = 1024**2
 
 
@@ -30,3 +33,10 @@ class Limits:
         }
         words = [f"{name}={value}" for name, value in numbers.items() if value]
         return [*words, *(f"directory={path}" for path in self.directories)]
+
+
+def require_memory_group() -> None:
+    """Raise UnfitError unless a memory cgroup would hold what strangers' code takes: nothing else counts all of it."""
+    if trouble := memory_trouble():
+        help_ = "set MemoryMax= or Delegate= on its unit, or mem_limit on its container (docs/operations/builders.md)"
+        raise UnfitError(f"no limit on memory would hold other people's code: {trouble}; {help_}")

@@ -228,6 +228,7 @@ def build_body(outcome: BuildOutcome, artifacts: list[dict[str, Any]]) -> dict[s
         "compiler_version": outcome.compiler_version,
         "first_error": outcome.first_error,
         "log_tail": outcome.log_tail,
+        "unfit": outcome.unfit,
         "artifacts": artifacts,
     }
 

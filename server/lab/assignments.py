@@ -59,6 +59,7 @@ def _build(build: Build, builder: Builder | None) -> dict[str, Any]:
         "timeout_seconds": settings.BUILD_TIMEOUT_SECONDS,
         "jobs": (builder.jobs if builder else 0) or settings.LOCAL_SLOTS,
         "sandbox": settings.BUILD_SANDBOX,
+        "cgroup": settings.BUILD_CGROUP,
         "limits": _limits(),
         "config": {"name": config.name, "base": config.base, "fragment": effective_text(config)},
     }

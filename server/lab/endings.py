@@ -8,11 +8,14 @@ from server.lab.models import Attempt, AttemptState, PowerCycle, PowerCycleState
 from server.lab.moving import UNCLAIMED, lock_attempt, move_attempt
 from server.lab.power import end_power_cycle
 from server.lab.requeueing import end_session, requeue
-from server.lab.trouble import after_lost
+from server.lab.trouble import after_lost, after_unfit
 
 
-def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str) -> None:
-    """The agent stops. Work that has no result yet is planned again. Repeating it is harmless."""
+def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str, unfit: bool = False) -> None:
+    """The agent stops. Work that has no result yet is planned again. Repeating it is harmless.
+
+    `unfit`: its agent found before it began that its host can do no such work at all.
+    """
     said = f"{outcome}: {reason}" if reason else outcome
     with transaction.atomic():
         lock_attempt(attempt)
@@ -27,6 +30,8 @@ def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str) -> N
             end_power_cycle(attempt.power_cycle, outcome == "done", reason)
         else:
             requeue(attempt, f"{attempt.key} ended without all results: {reason or outcome}")
+            if unfit:
+                after_unfit(attempt, reason)
 
 
 def _has_result(attempt: Attempt) -> bool:

@@ -41,6 +41,16 @@ def after_lost(attempt: Attempt, reason: str) -> None:
         judge_builder(Builder.objects.get(pk=attempt.builder_id))
 
 
+def after_unfit(attempt: Attempt, reason: str) -> None:
+    """Take a builder out of service that says itself what it lacks: each further build would come back like this one.
+
+    Nobody's patch has run by then, and no other builder has to show that the work can be done.
+    """
+    builder = Builder.objects.filter(attempts=attempt, health=Health.GOOD).first()
+    if builder is not None:
+        change_health(builder, Health.QUARANTINED, f"it can build nothing: {reason}")
+
+
 def fetch_back(machine: Machine, reason: str) -> PowerCycle | None:
     """Switch a machine that does not come back off and on; quarantine it where nobody can.
 

@@ -63,6 +63,7 @@ def build_assignment(key: str, tree: Path, commit: str, **fields: Any) -> dict[s
         "timeout_seconds": 120,
         "jobs": 1,
         "sandbox": "none",
+        "cgroup": "optional",
         "config": config,
         **fields,
     }

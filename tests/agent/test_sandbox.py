@@ -8,13 +8,10 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tidemark_agent import sandbox
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.guarding import cgroup
-from tidemark_agent.guarding.orders import Orders
 from tidemark_agent.guarding.seccomp import filter_program, has_filter
 from tidemark_agent.limits import MIB, Limits
 from tidemark_agent.process import Finished, run
@@ -136,6 +133,37 @@ def test_sandboxed_program_has_three_descriptors_and_no_token_in_its_environment
     assert "hush" not in said
 
 
+def said_inside(script: str, folder: Path) -> list[str]:
+    """The lines that a Python program prints in the sandbox."""
+    words = Sandbox(environment={"PATH": "/usr/bin"}).wrap(["python3", "-c", script])
+    run(words, output=folder / "out", timeout=30, stop=threading.Event(), limits=Limits(processes=100))
+    return (folder / "out").read_text().splitlines()
+
+
+def test_proc_shows_nothing_of_the_host_but_processors_and_memory(tmp_path: Path) -> None:
+    script = """
+import os
+from pathlib import Path
+for path in Path("/proc").iterdir():
+    if path.name.isdigit(): continue
+    try: found = path.read_bytes() if path.is_file() else os.listdir(path)
+    except OSError: continue
+    if found: print(path.name)
+"""
+    shown = {"cpuinfo", "meminfo", "filesystems", "self", "thread-self", "mounts", "net"}
+    assert set(said_inside(script, tmp_path)) == shown
+
+
+def test_nothing_inside_makes_the_host_write_its_disks(tmp_path: Path) -> None:
+    """A pipe cannot be written to a disk, and there is no descriptor -1: who is not told so was not asked."""
+    script = (
+        "import ctypes, os\n"
+        "ends = os.pipe()\nos.fsync(ends[0]); os.fdatasync(ends[0]); os.sync()\n"
+        "libc = ctypes.CDLL(None)\nprint(libc.syncfs(-1), libc.sync_file_range(-1, 0, 0, 0))"
+    )
+    assert said_inside(script, tmp_path) == ["0 0"]
+
+
 def test_filter_of_system_calls_exists_for_both_architectures() -> None:
     for machine in ("x86_64", "aarch64"):
         program = filter_program(machine)
@@ -159,35 +187,3 @@ def test_guard_that_watches_lets_a_quick_program_end_at_once(tmp_path: Path) -> 
     started = time.monotonic()
     assert limited("", tmp_path, Limits(processes=100, memory_bytes=1 << 30)).code == 0
     assert time.monotonic() - started < 5
-
-
-def test_build_gets_a_group_of_its_own_where_the_kernel_lets_the_agent_make_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beside the leaf in which the agent sits. (Files in place of the kernel's; no group is made on this host.)"""
-    monkeypatch.setattr(cgroup, "_MOUNT", str(tmp_path))
-    monkeypatch.setattr(cgroup, "_path_of", lambda _pid, controller="0::": "/unit/agent" if controller == "0::" else "")
-    monkeypatch.setattr(cgroup, "_OLD_PIDS", str(tmp_path / "none"))
-    (tmp_path / "unit/agent").mkdir(parents=True)
-    path = tmp_path / f"unit/tidemark-{os.getpid()}"
-    orders = Orders(["lifeline=0", "report=0", f"memory={64 * MIB}", "processes=99", "--", "true"])
-    (tmp_path / "unit/cgroup.subtree_control").write_text("pids\n")
-    assert cgroup.own_group(orders).path == ""
-    (tmp_path / "unit/cgroup.subtree_control").write_text("memory pids\n")
-    real_mkdir = Path.mkdir
-
-    def mkdir(folder: Path, *words: Any, **options: Any) -> None:
-        real_mkdir(folder, *words, **options)
-        if folder == path:
-            for name in ("memory.max", "pids.max", "memory.events", "pids.events"):
-                (folder / name).write_text("")
-
-    monkeypatch.setattr(Path, "mkdir", mkdir)
-    group = cgroup.own_group(orders)
-    assert (group.path, group.counts_processes) == (str(path), True)
-    assert [(path / name).read_text() for name in ("memory.max", "pids.max")] == [str(64 * MIB), "99"]
-    assert group.look(orders) is None
-    (path / "memory.events").write_text("max 3\noom_kill 1\n")
-    over = group.look(orders)
-    assert over is not None
-    assert "64 MiB of memory" in over.reason

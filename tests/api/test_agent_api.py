@@ -13,8 +13,8 @@ from server.builds.models import Build, BuildState
 from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.models import Attempt, AttemptState, Session, SessionState
-from server.lab.scheduling.builders import LOCAL_BUILDER
+from server.lab.models import Attempt, AttemptState, Builder, Host, Session, SessionState
+from server.lab.scheduling.builders import LOCAL_BUILDER, local_builder
 from server.results.models import Measurement
 from tests.builders import build_build, build_case, build_metric, build_session
 
@@ -148,6 +148,19 @@ def test_builder_without_disk_space_gives_the_build_back() -> None:
     build.refresh_from_db()
     assert build.state == BuildState.WANTED
     assert "no space left" in build.reason
+
+
+def test_builder_that_lacks_a_wall_is_taken_out_at_once_and_the_build_waits_for_another() -> None:
+    build = dispatched_build()
+    Attempt.objects.update(builder=local_builder())
+    agent = builder()
+    agent.claim("build-1")
+    words: dict[str, Any] = {"outcome": "infrastructure", "seconds": 0, "reason": "no limit on memory", "unfit": True}
+    agent.post("attempts/build-1/build", agent=AGENT, **words)
+    host = Builder.objects.get()
+    assert (host.health, host.health_reason) == (Host.Health.QUARANTINED, "it can build nothing: no limit on memory")
+    build.refresh_from_db()
+    assert build.state == BuildState.WANTED
 
 
 def test_artifact_with_another_hash_is_refused_and_not_kept(state_dir: Path) -> None:

@@ -48,7 +48,7 @@ def make_archive(source: Path, objects: Path, *, scratch: Path, target: Path) ->
     """What the builder does for the kernel in `objects`, outside of its sandbox; the log is `scratch`/log."""
     job = BuildJob(
         git_url="", ref="", commit="", tree="testbed", arch="x86_64", compiler="gcc", timeout_seconds=_SECONDS,
-        jobs=2, sandbox=False, config_name="testbed", config_base="allnoconfig", fragment="",
+        jobs=2, sandbox=False, needs_cgroup=False, config_name="testbed", config_base="allnoconfig", fragment="",
     )  # fmt: skip
     maker = Maker(
         job=job, toolchain=toolchain_of(job), source=source, objects=objects, ccache=CACHE.parent / "ccache",

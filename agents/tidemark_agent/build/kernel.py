@@ -19,14 +19,14 @@ from tidemark_agent.build.objects import LARGEST_ARTIFACT, ObjectDirs, is_publis
 from tidemark_agent.build.perf import PerfProgram
 from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
-from tidemark_agent.errors import InfrastructureError, KernelError, file_trouble
+from tidemark_agent.errors import InfrastructureError, KernelError, UnfitError, file_trouble
 from tidemark_agent.locks import held_lock
 from tidemark_agent.log import Log
 
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """How a build ended; `files` maps artifact kinds to what is to be uploaded."""
+    """How a build ended; `files` maps artifact kinds to what is to be uploaded, `unfit`: the host can build nothing."""
 
     outcome: str
     seconds: float
@@ -37,6 +37,7 @@ class BuildOutcome:
     compiler_version: str = ""
     first_error: str = ""
     log_tail: str = ""
+    unfit: bool = False
     files: dict[str, Path] = field(default_factory=dict)
 
 
@@ -72,7 +73,7 @@ class KernelBuilder:
     def _outcome(self) -> BuildOutcome:
         started = time.monotonic()
         found = _Findings()
-        outcome, reason = "built", ""
+        outcome, reason, unfit = "built", "", False
         files: dict[str, Path] = {}
         try:
             files = self._build(found)
@@ -80,7 +81,7 @@ class KernelBuilder:
             outcome, reason = "failed", str(error)
             found.first_error = (error.excerpt if isinstance(error, StepError) else "") or reason
         except InfrastructureError as error:
-            outcome, reason = "infrastructure", str(error)
+            outcome, reason, unfit = "infrastructure", str(error), isinstance(error, UnfitError)
         except RecursionError:
             outcome, reason = "failed", "the build nests directories too deep"
         except OSError as error:
@@ -100,6 +101,7 @@ class KernelBuilder:
             compiler_version=found.compiler_version,
             first_error=found.first_error[:LONGEST_EXCERPT],
             log_tail=tail,
+            unfit=unfit,
             files=files,
         )
 

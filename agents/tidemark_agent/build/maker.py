@@ -14,7 +14,7 @@ from tidemark_agent.build.failure import Ending, Failure, failure_of_file, read_
 from tidemark_agent.build.toolchain import Toolchain
 from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, KernelError
-from tidemark_agent.limits import MIB, Limits
+from tidemark_agent.limits import MIB, Limits, require_memory_group
 from tidemark_agent.process import capture, clean_environment, run
 from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
 
@@ -60,6 +60,8 @@ class Maker:
         """The first line of the compiler's --version; also proves that the programs and the sandbox work at all."""
         if self.job.sandbox:
             require_sandbox(self.build_log.parent, self.stop)
+        if self.job.needs_cgroup:
+            require_memory_group()
         compiler, *_ = [self._version(program) for program in self.toolchain.programs]
         return compiler
 

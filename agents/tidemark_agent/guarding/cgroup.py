@@ -1,8 +1,10 @@
 """The kernel's own accounting where it may be used: it counts everything, and its limits cannot be outrun.
 
-cgroup v2: a group is made below the one in which the agent runs, if that is delegated to the agent's user with its
-controllers (systemd: `Delegate=yes` and `DelegateSubgroup=`, so that the agent itself sits in a leaf), or beside that
-leaf. cgroup v1: root's commands are held to their number of processes, which the kernel does not count else.
+Only a memory cgroup counts what no process's size shows: buffers of sockets and pipes, files in memory, page tables,
+inodes. cgroup v2: a group is made below the one in which the agent runs, if that is delegated to the agent's user with
+its controllers (systemd: `Delegate=yes` and `DelegateSubgroup=`, so that the agent itself sits in a leaf), or beside
+that leaf. cgroup v1: below the agent's own, where it may be written (root). Where no group can be made, a limit that
+the operator has put upon the agent's own group (`MemoryMax=`, a container's) keeps the host whole as well.
 """
 
 import contextlib
@@ -13,18 +15,22 @@ from tidemark_agent.guarding.orders import Orders
 from tidemark_agent.guarding.report import MIB, Over
 
 _MOUNT = "/sys/fs/cgroup"
-_OLD_PIDS = "/sys/fs/cgroup/pids"
 _CONTROLLERS = {"memory", "pids"}
+# What cgroup v1 calls its limits.
+_OLD_LIMITS = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
 
 
 class Group:
-    """The group of one command; `path` is "" where there is none."""
+    """The group of one command: a directory for each controller that counts it, the same one in cgroup v2."""
 
-    def __init__(self, path: str = "") -> None:
-        self.path = path
-        self._memory = _open(f"{path}/memory.events") if path else None
-        self._processes = _open(f"{path}/pids.events") if path else None
-        # The kernel wakes whoever polls these for POLLPRI when a number in them grows.
+    def __init__(self, memory: str = "", processes: str = "") -> None:
+        self.memory = memory
+        self.processes = processes
+        self._memory = _open(f"{memory}/memory.events") if memory else None
+        if memory and self._memory is None:
+            self._memory = _open(f"{memory}/memory.oom_control")
+        self._processes = _open(f"{processes}/pids.events") if processes else None
+        # The kernel wakes whoever polls these for POLLPRI when a number in them grows (v1: of processes alone).
         self.descriptors = [found for found in (self._memory, self._processes) if found is not None]
 
     @property
@@ -33,8 +39,8 @@ class Group:
 
     def join(self) -> None:
         """In the command: be the first in the group."""
-        if self.path:
-            _write(f"{self.path}/cgroup.procs", "0")
+        for path in self._paths():
+            _write(f"{path}/cgroup.procs", "0")
 
     def look(self, orders: Orders) -> Over | None:
         """Whether the kernel has already refused something because of a limit."""
@@ -48,36 +54,85 @@ class Group:
         """Everything in it is dead."""
         for descriptor in self.descriptors:
             os.close(descriptor)
-        if self.path:
-            with contextlib.suppress(OSError):
-                Path(self.path).rmdir()
+        for path in self._paths():
+            _remove(path)
+
+    def _paths(self) -> list[str]:
+        return sorted({self.memory, self.processes} - {""})
 
 
 def own_group(orders: Orders) -> Group:
-    """A new group with the limits, or one without a path."""
-    place = _path_of("self")
+    """A new group with the limits, or one without a directory."""
     if not (orders.memory and orders.processes):
         return Group()
+    place = _path_of("self")
     for parent in {place, place.rpartition("/")[0]}:
         path = f"{_MOUNT}{parent}/tidemark-{os.getpid()}"
         offered = _read(f"{_MOUNT}{parent}/cgroup.subtree_control").split()
         if _CONTROLLERS.issubset(offered) and _make(path, orders):
-            return Group(path)
-    return _old_group(orders)
+            return Group(path, path)
+    return Group(_old_group("memory", orders.memory), _old_group("pids", orders.processes))
 
 
-def _old_group(orders: Orders) -> Group:
-    """With cgroup v1, for processes alone."""
-    place = _path_of("self", controller=":pids:")
-    path = f"{_OLD_PIDS}{place}/tidemark-{os.getpid()}"
+def memory_trouble() -> str:
+    """Why no memory cgroup would keep a command within its limits here; "" where one would."""
+    if any(word.startswith("cgroup.memory=") and "nokmem" in word for word in _read("/proc/cmdline").split()):
+        return "the kernel was started with cgroup.memory=nokmem, so it counts no memory of its own"
+    group = own_group(Orders(["lifeline=-1", "report=-1", f"memory={MIB}", "processes=1", "--"]))
+    group.remove()
+    if group.memory or enclosing_limit():
+        return ""
+    return "the agent may make no memory cgroup, and no limit is set on the one in which it runs"
+
+
+def enclosing_limit() -> int:
+    """Bytes that the agent's own group and those above it allow; 0 where that is no less than the host has."""
+    limits = []
+    parent = _path_of("self")
+    while True:
+        limits.append(_number(_read(f"{_MOUNT}{parent}/memory.max")))
+        if not parent:
+            break
+        parent = parent.rpartition("/")[0]
+    old = _read(f"{_old_place('memory')}/memory.stat").splitlines()
+    limits += [_number(line.split()[1]) for line in old if line.startswith("hierarchical_memory_limit ")]
+    lowest = min((limit for limit in limits if limit), default=0)
+    return lowest if lowest < _host_memory() else 0
+
+
+def _host_memory() -> int:
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return _number(line.split()[1]) * 1024
+    return 0
+
+
+def _number(text: str) -> int:
+    """0 for "max" and for what is not there."""
+    return int(text) if text.strip().isdigit() else 0
+
+
+def _old_place(controller: str) -> str:
+    """Where the agent's own group of a controller of cgroup v1 is. A container may see it as the root of the mount."""
+    mount = f"{_MOUNT}/{controller}"
+    place = f"{mount}{_path_of('self', controller=f':{controller}:')}"
+    return place if os.path.isdir(place) else mount  # noqa: PTH112 (a Path costs more than the look)
+
+
+def _old_group(controller: str, limit: int) -> str:
+    """With cgroup v1: a group of this controller alone, or ""."""
+    path = f"{_old_place(controller)}/tidemark-{os.getpid()}"
     try:
         _make_directory(path)
-        _write(f"{path}/pids.max", str(orders.processes))
+        _write(f"{path}/{_OLD_LIMITS[controller]}", str(limit))
     except OSError:
+        _remove(path)
+        return ""
+    if controller == "memory":
+        # Kernels without swap do not have it.
         with contextlib.suppress(OSError):
-            Path(path).rmdir()
-        return Group()
-    return Group(path)
+            _write(f"{path}/memory.memsw.limit_in_bytes", str(limit))
+    return path
 
 
 def _make(path: str, orders: Orders) -> bool:
@@ -86,8 +141,7 @@ def _make(path: str, orders: Orders) -> bool:
         _write(f"{path}/memory.max", str(orders.memory))
         _write(f"{path}/pids.max", str(orders.processes))
     except OSError:
-        with contextlib.suppress(OSError):
-            Path(path).rmdir()
+        _remove(path)
         return False
     for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
         # Kernels without swap do not have the first.
@@ -96,10 +150,14 @@ def _make(path: str, orders: Orders) -> bool:
     return True
 
 
-def _make_directory(path: str) -> None:
-    """A guard of the same number that was killed may have left its own."""
+def _remove(path: str) -> None:
     with contextlib.suppress(OSError):
         Path(path).rmdir()
+
+
+def _make_directory(path: str) -> None:
+    """A guard of the same number that was killed may have left its own."""
+    _remove(path)
     Path(path).mkdir()
 
 

@@ -17,6 +17,8 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}
 _OOM_SCORE = b"900"
 # The look at the tree ends what has too many; the kernel's own limit only has to keep it from growing without end.
 _MARGIN = 64
+# Linkers live with it, and behind each one may be memory that no process's size shows.
+_FILES = 4096
 
 
 def die_with(guard: int) -> bool:
@@ -35,6 +37,8 @@ def confine(orders: Orders) -> None:
     if number is not None:
         ctypes.CDLL(None, use_errno=True).syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
     _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_MSGQUEUE, 0)
+    _limit(resource.RLIMIT_NOFILE, _FILES)
     for kind, value in (
         (resource.RLIMIT_AS, orders.memory),
         (resource.RLIMIT_CPU, orders.cpu),

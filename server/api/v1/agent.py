@@ -113,7 +113,11 @@ class BuildResultView(AgentView):
             if result.outcome != "infrastructure":
                 stored = record_build(build=attempt.build, result=result)
             end_attempt(
-                attempt=attempt, agent=form.validated_data["agent"], outcome=result.outcome, reason=result.reason
+                attempt=attempt,
+                agent=form.validated_data["agent"],
+                outcome=result.outcome,
+                reason=result.reason,
+                unfit=form.validated_data["unfit"],
             )
             enqueue("builds.sweep")
         return Response({"stored": stored})

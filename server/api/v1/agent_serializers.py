@@ -134,11 +134,12 @@ class BuildResultIn(AgentIn):
     compiler_version = Text(max_length=200)
     first_error = Reason(4000)
     log_tail = Text(max_length=200_000)
+    unfit = serializers.BooleanField(default=False)
     artifacts = serializers.ListField(child=ArtifactIn(), default=list, max_length=len(Artifact.Kind))
 
     def result(self) -> BuildResult:
         data = dict(self.validated_data)
-        data.pop("agent")
+        del data["agent"], data["unfit"]
         files = tuple(ArtifactFile(**file) for file in data.pop("artifacts"))
         return BuildResult(artifacts=files, **data)
 
