@@ -18,7 +18,7 @@ from server.lab.dispatch.jenkins.definitions import job_name
 from server.lab.models import Attempt, AttemptState, Builder, Host, JenkinsController, JenkinsJob, JenkinsRun
 
 # Rounds in which something has its chance to go wrong.
-_ROUNDS = 10
+_ROUNDS = 5
 # The service asks once a minute whether an alarm is over.
 _PROBE_SECONDS = 90.0
 

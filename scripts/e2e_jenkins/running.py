@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from scripts.e2e_jenkins.agents import Agents
@@ -18,6 +19,8 @@ from server.lab.models import (
     Attempt,
     AttemptState,
     BootState,
+    Builder,
+    Host,
     JenkinsController,
     JenkinsRun,
     Machine,
@@ -51,10 +54,24 @@ class Run:
         return self.site.builder.node_name, self.site.machine.node_name
 
     def play(self, steps: "Sequence[tuple[str, Callable[[Run], str]]]") -> None:
-        """All steps. One that fails leaves the others their chance."""
+        """All steps. One that fails leaves the others their chance, and nothing of its own work in their way."""
         for name, act in steps:
             with self.report.step(name) as step:
                 step.said = act(self)
+            if step.ran and not step.ok:
+                self._clear()
+
+    def _clear(self) -> None:
+        for build in Build.objects.filter(state__in=[BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING]):
+            build.advance(BuildState.CANCELED, "canceled by the run")
+        for made in Session.objects.exclude(state__in=Session.FINAL).exclude(attempts__state__in=Attempt.ACTIVE):
+            end_session(made, SessionState.CANCELED, "canceled by the run")
+        for attempt in Attempt.objects.filter(state__in=Attempt.ACTIVE):
+            cancel_attempt(attempt, "canceled by the run")
+        with suppress(StepError):
+            self.until("all is over", lambda: not Attempt.objects.filter(state__in=Attempt.ACTIVE).exists())
+        for host in (*Machine.objects.all(), *Builder.objects.all()):
+            change_health(host, Host.Health.GOOD, "for the next step", actor="the run")
 
     def until(self, what: str, condition: Callable[[], object], *, patience: float | None = None) -> None:
         """Make the service's rounds until it is so; raises StepError that says what was waited for."""

@@ -18,7 +18,7 @@ from tests.jenkins.server import JenkinsServer
 PREFIX = "e2e-test-"
 LEASE_SECONDS = 2
 # Long enough for rounds to meet each stage of the start.
-_DOWN_SECONDS = 3.0
+_DOWN_SECONDS = 1.5
 _NEEDS_A_KERNEL = "a session on the other boots a kernel and measures"
 # One of them not run: there is no kernel that boots.
 _STEPS = 19
