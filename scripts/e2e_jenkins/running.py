@@ -70,7 +70,8 @@ class Run:
             cancel_attempt(attempt, "canceled by the run")
         with suppress(StepError):
             self.until("all is over", lambda: not Attempt.objects.filter(state__in=Attempt.ACTIVE).exists())
-        for host in (*Machine.objects.all(), *Builder.objects.all()):
+        hosts: list[Machine | Builder] = [*Machine.objects.all(), *Builder.objects.all()]
+        for host in hosts:
             change_health(host, Host.Health.GOOD, "for the next step", actor="the run")
 
     def until(self, what: str, condition: Callable[[], object], *, patience: float | None = None) -> None:

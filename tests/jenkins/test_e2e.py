@@ -92,6 +92,7 @@ def _point_at(server: JenkinsServer, settings: Settings, folder: Path, url: str)
     settings.JENKINS_AGENT = str(folder / "agent")
     settings.JENKINS_FOLDER = str(folder / "nodes")
     settings.LAB_CONTROL = ""
+    settings.BUILD_CGROUP = "optional"
 
 
 @contextmanager
