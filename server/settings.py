@@ -162,6 +162,8 @@ LAB_CONTROL = env.str("TIDEMARK_LAB_CONTROL", default="lab-control")
 MIRROR_URL = env.str("TIDEMARK_MIRROR_URL", default="")
 # How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
 LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
+# Who starts them: this service's worker, or `tidemark-agent serve` beside it, in a container that holds no secrets.
+LOCAL_AGENTS = one_of("TIDEMARK_LOCAL_AGENTS", "here", "apart")
 LOCAL_AGENT = env.str("TIDEMARK_LOCAL_AGENT", default=str(BASE_DIR / ".local" / "tidemark-agent.pyz"))
 # A patch's Makefile is its author's program: builders run it in a sandbox. "none" is for hosts that are one.
 BUILD_SANDBOX = one_of("TIDEMARK_BUILD_SANDBOX", "bwrap", "none")

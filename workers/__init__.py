@@ -4,7 +4,7 @@ import logging.config
 from typing import Any
 
 import structlog
-from celery.signals import setup_logging, task_prerun
+from celery.signals import celeryd_after_setup, setup_logging, task_prerun
 from django.conf import settings
 
 from server.celery import QUEUES, app
@@ -18,6 +18,24 @@ app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
 @setup_logging.connect
 def _log_as_the_service_does(**_kwargs: Any) -> None:
     logging.config.dictConfig(settings.LOGGING)
+
+
+@celeryd_after_setup.connect
+def _refuse_without_walls(instance: Any, **_kwargs: Any) -> None:
+    """End at once, and say why, where strangers' patches and builds could not be shut off from this host."""
+    from server.core.errors import DomainError  # noqa: PLC0415 (models exist only when Celery has set Django up)
+    from server.core.sandbox import require_sandbox  # noqa: PLC0415
+    from server.lab.dispatch.local import require_walls  # noqa: PLC0415
+
+    queues = set(instance.app.amqp.queues.consume_from)
+    try:
+        if "sources" in queues and settings.APPLY_SANDBOX != "none":
+            require_sandbox()
+        if "lab" in queues:
+            require_walls()
+    except DomainError as error:
+        # Celery goes on after any other exception here.
+        raise SystemExit(f"this worker does not start: {error.message}") from error
 
 
 @task_prerun.connect

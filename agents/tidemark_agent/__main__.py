@@ -18,6 +18,7 @@ from tidemark_agent.probe import report
 from tidemark_agent.reproduce import command as reproduce_command
 from tidemark_agent.run import REFUSED, Settings, run_attempt
 from tidemark_agent.spool_list import print_spool
+from tidemark_agent.starter import print_troubles, serve
 from tidemark_agent.version import agent_version
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,59}")
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands)
     _add_lab(commands)
     _add_tools(commands)
+    _add_walls(commands)
     return parser
 
 
@@ -95,6 +97,24 @@ def _add_tools(commands: Commands) -> None:
     _add_config(spool)
     spool.add_argument("--state-dir", type=Path, help="default: the one of the configuration")
     spool.set_defaults(run=lambda options: print_spool((options.state_dir or _config(options).state_dir) / "spool"))
+
+
+def _add_walls(commands: Commands) -> None:
+    """Builders, and the container in which a local dispatcher's agents run."""
+    check = commands.add_parser("check", help="say whether this host may build other people's kernels")
+    check.set_defaults(run=lambda options: print_troubles(**_walls(options)))
+    starter = commands.add_parser("serve", help="start agents as a worker in another container asks")
+    starter.add_argument("folder", type=Path, help="`agents` in the worker's TIDEMARK_STATE_DIR")
+    starter.set_defaults(run=lambda options: serve(options.folder.resolve(), **_walls(options)))
+    for parser in (check, starter):
+        parser.add_argument("--sandbox", choices=["bwrap", "none"], default="bwrap", help="as TIDEMARK_BUILD_SANDBOX")
+        parser.add_argument(
+            "--cgroup", choices=["required", "optional"], default="required", help="as TIDEMARK_BUILD_CGROUP"
+        )
+
+
+def _walls(options: argparse.Namespace) -> dict[str, bool]:
+    return {"sandbox": options.sandbox == "bwrap", "cgroup": options.cgroup == "required"}
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

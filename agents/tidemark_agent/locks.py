@@ -34,6 +34,21 @@ def try_lock(path: Path, *, patience: float = 0.0) -> int | None:
     return descriptor
 
 
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the lock now."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _is_ours(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

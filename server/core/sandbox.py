@@ -17,6 +17,7 @@ from server.core.errors import DomainError
 
 # Top-level directories that hold programs; on merged-/usr systems most of them are symbolic links.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_IN_MEMORY = ("/proc", "/dev", "/tmp", "/")  # noqa: S108 (the room's own)
 _ETC = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
 # A kernel's index and a merge of it take a few hundred MB. Files that are only mapped, such as packs, do not count.
 _MEMORY_BYTES = 2 * 1024**3
@@ -51,8 +52,10 @@ def enclosed(argv: Sequence[str], *, room: Room, environment: Mapping[str, str],
     for path in room.readable:
         words += ["--ro-bind", str(path), str(path)]
     words += ["--bind", str(room.writable), str(room.writable)]
-    # The folders above the bound ones are made by bwrap, in memory: nothing may be put beside them.
-    words += ["--remount-ro", "/"]
+    # All that is neither bound nor a system's is made by bwrap in memory, which nothing would limit: it is not written.
+    for place in _IN_MEMORY:
+        words += ["--remount-ro", place]
+    words += ["--setenv", "TMPDIR", str(room.writable)]
     for name, value in environment.items():
         words += ["--setenv", name, value]
     return [*words, "--chdir", str(cwd), "--", *limited]

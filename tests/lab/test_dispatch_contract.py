@@ -9,19 +9,22 @@ from pytest_django.fixtures import Settings
 from server.lab.dispatch.base import DispatchError, Observed, Work
 from server.lab.dispatch.jenkins import ladder, matching
 from server.lab.models import Attempt
-from tests.lab.worlds import JenkinsWorld, LocalWorld, World, let_end, new_work, starts, until
+from tests.lab.worlds import ApartWorld, JenkinsWorld, LocalWorld, World, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(params=["local", "jenkins"])
+@pytest.fixture(params=["local", "apart", "jenkins"])
 def world(
     request: pytest.FixtureRequest, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     # Waiting for what may still be on its way is what takes a controller's adapter its time.
     monkeypatch.setattr(matching, "_UNKNOWN_SECONDS", 0.1)
     monkeypatch.setattr(matching, "_MISSED_SECONDS", 0.3)
-    made: World = LocalWorld(tmp_path, settings) if request.param == "local" else JenkinsWorld(tmp_path, settings)
+    worlds: dict[str, type[LocalWorld | ApartWorld | JenkinsWorld]] = {
+        "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld,
+    }  # fmt: skip
+    made: World = worlds[request.param](tmp_path, settings)
     yield made
     made.close()
 
@@ -93,7 +96,7 @@ def test_program_that_ignores_sigterm_is_canceled_or_let_go_of(world: World, wor
     running(world, work)
     stopped(world, work)
     # A controller never kills: what it says then proves nothing about the program, whose lease does.
-    assert seen(world, work) is (Observed.ENDED if isinstance(world, LocalWorld) else Observed.LEFT)
+    assert seen(world, work) is (Observed.ENDED if isinstance(world, LocalWorld | ApartWorld) else Observed.LEFT)
 
 
 def test_other_work_goes_on_when_one_is_canceled(world: World, work: Work) -> None:
@@ -137,7 +140,7 @@ def test_hosts_are_held_and_let_go_of_as_often_as_asked(world: World, work: Work
 def test_hosts_of_the_lab_alone_are_held(world: World, work: Work) -> None:
     world.port.look([work])
     held = world.port.hold({"nobody": work.key})
-    assert held == (frozenset({"nobody"}) if isinstance(world, LocalWorld) else frozenset())
+    assert held == (frozenset({"nobody"}) if isinstance(world, LocalWorld | ApartWorld) else frozenset())
 
 
 def test_ladder_is_patient_by_default() -> None:

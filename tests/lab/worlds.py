@@ -1,12 +1,18 @@
 """What dispatchers dispatch into, for tests that hold for each of them: real programs, started by real adapters."""
 
+import io
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_django.fixtures import Settings
+from tidemark_agent.locks import try_lock
+from tidemark_agent.log import Log
+from tidemark_agent.starter import Starter
 
 from server.lab.dispatch.base import Dispatcher, Kind, Work
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
@@ -112,6 +118,40 @@ class LocalWorld:
     def close(self) -> None:
         end_all(self.folder)
         stop_agents()
+
+
+class ApartWorld:
+    """Agents that `tidemark-agent serve` starts, as in a container of their own."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self._agents = folder, settings.STATE_DIR / "agents"
+        settings.LOCAL_AGENTS, settings.LOCAL_AGENT = "apart", "nowhere"
+        self.port: Dispatcher = LocalDispatcher()
+        self._program = (sys.executable, str(write_stand_in(folder)))
+        self.mend()
+
+    def cut(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        os.close(self._lock)
+
+    def mend(self) -> None:
+        lock = try_lock(self._agents / "serve.lock", patience=5)
+        assert lock is not None
+        self._lock, self._stop = lock, threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(self._stop,))
+        self._thread.start()
+
+    def _serve(self, stop: threading.Event) -> None:
+        starter = Starter(self._agents, Log(io.StringIO()), self._program)
+        while not stop.wait(0.02):
+            starter.look()
+        starter.end_all()
+
+    def close(self) -> None:
+        end_all(self.folder)
+        if not self._stop.is_set():
+            self.cut()
 
 
 class JenkinsWorld:

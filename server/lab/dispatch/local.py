@@ -1,11 +1,16 @@
 """Runs agents as processes of this host: the embedded default.
 
+Either this process starts them itself, or, where it holds secrets that must not lie beside strangers' builds, it asks
+`tidemark-agent serve` for it: a program in another container that shares only the folder of the agents' states
+(TIDEMARK_LOCAL_AGENTS=apart).
+
 Whether an agent lives is told by the lock file it holds: the kernel releases it at any death, and a worker that is
 killed between starting the agent and noting its pid loses nothing.
 """
 
 import contextlib
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +21,7 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
+from server.core.errors import DomainError
 from server.core.files import forget_files
 from server.core.models import ApiToken
 from server.core.tokens import find_token, issue_token
@@ -24,6 +30,8 @@ from server.lab.dispatch.base import DispatchError, HostSighting, Look, Observed
 log = structlog.get_logger(__name__)
 
 # An agent needs these and nothing of the service's own environment: no database address, no secret key.
+_LONGEST_PID = 20
+_CHECK_SECONDS = 60
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "TIDEMARK_CCACHE_DIR", "TIDEMARK_STACK")
 
 
@@ -32,13 +40,19 @@ class LocalDispatcher:
 
     def submit(self, work: Work) -> None:
         agent = Path(settings.LOCAL_AGENT)
-        if not agent.is_file():
+        if _is_apart():
+            if not (host := _host()).connected:
+                raise DispatchError("nobody-starts-agents", host.detail, permanent=False)
+        elif not agent.is_file():
             raise DispatchError("agent-missing", f"no agent program at {agent}: run make setup", permanent=False)
         environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         try:
             state_dir = _state_dir(work)
             state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not _mark(_lock_file(work)):
+                return
+            if _is_apart():
+                _order_start(work)
                 return
             # setsid --fork: the agent outlives the worker that started it, and no worker has to reap it.
             command = ["setsid", "--fork", sys.executable, str(agent), "run", work.key]
@@ -64,14 +78,19 @@ class LocalDispatcher:
     def look(self, works: Sequence[Work]) -> Look:
         return Look(
             works={work.key: Sighting(self._observed(work)) for work in works},
-            hosts={work.host: HostSighting(connected=True) for work in works},
+            hosts={work.host: _host() for work in works},
         )
 
     def cancel(self, work: Work) -> bool:
+        if _is_apart():
+            _order(work, "start").unlink(missing_ok=True)
         pid = _holder(_lock_file(work))
         if pid is None:
             return True
-        _kill(pid, signal.SIGKILL)
+        if _is_apart():
+            _write_order(_order(work, "stop"), "")
+        else:
+            _kill(pid, signal.SIGKILL)
         return False
 
     def hold(self, hosts: Mapping[str, str]) -> frozenset[str]:
@@ -83,11 +102,44 @@ class LocalDispatcher:
         lock = _lock_file(work)
         if not lock.exists():
             return Observed.ABSENT
+        if _is_apart() and _order(work, "start").exists():
+            return Observed.WAITING
         return Observed.ALIVE if _holder(lock) is not None else Observed.ENDED
 
 
+def require_walls() -> None:
+    """Raise DomainError `unfit` where the agents that this process is to start would refuse every build."""
+    agent = Path(settings.LOCAL_AGENT)
+    if settings.DISPATCHER != "local" or _is_apart() or not agent.is_file():
+        return
+    words = [
+        sys.executable,
+        str(agent),
+        "check",
+        "--sandbox",
+        settings.BUILD_SANDBOX,
+        "--cgroup",
+        settings.BUILD_CGROUP,
+    ]
+    environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    try:
+        done = subprocess.run(
+            words, env=environment, capture_output=True, text=True, timeout=_CHECK_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DomainError("unfit", f"builds cannot be shut off here: {error}") from error
+    if done.returncode:
+        told = done.stderr.strip().removeprefix("tidemark-agent: ")
+        raise DomainError("unfit", f"{told} (TIDEMARK_BUILD_SANDBOX, TIDEMARK_BUILD_CGROUP)")
+
+
 def stop_agents() -> int:
-    """Ask every local agent to end; returns how many were asked. Their attempts are found lost and planned again."""
+    """Ask every local agent to end; returns how many were asked. Their attempts are found lost and planned again.
+
+    Those that run apart are ended with the program that started them.
+    """
+    if _is_apart():
+        return 0
     locks = (settings.STATE_DIR / "agents").glob("*/*.lock")
     pids = [pid for pid in map(_holder, locks) if pid is not None]
     for pid in pids:
@@ -112,15 +164,49 @@ def _mark(lock: Path) -> bool:
 def _holder(lock: Path) -> int | None:
     """The pid of the agent that holds `lock`, or None if nobody does."""
     try:
-        with lock.open("r") as file:
+        # Whoever writes there runs strangers' code: no link of his is followed.
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                content = file.read().strip()
+                content = file.read(_LONGEST_PID).strip()
                 return int(content) if content.isdigit() else 0
     except FileNotFoundError:
         return None
     return None
+
+
+def _is_apart() -> bool:
+    return bool(settings.LOCAL_AGENTS == "apart")
+
+
+def _host() -> HostSighting:
+    """The one host of a local site: there as long as somebody starts agents."""
+    if _is_apart() and _holder(_agents() / "serve.lock") is None:
+        return HostSighting(connected=False, detail="`tidemark-agent serve` does not run: see its container's log")
+    return HostSighting(connected=True)
+
+
+def _order_start(work: Work) -> None:
+    _token_file(work)
+    about = {"key": work.key, "subject": work.subject, "server": settings.AGENT_URL}
+    _write_order(_order(work, "start"), json.dumps(about))
+    log.info("agent_ordered", key=work.key)
+
+
+def _order(work: Work, what: str) -> Path:
+    return _agents() / "orders" / f"{work.key}.{what}"
+
+
+def _write_order(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
 
 
 def _kill(pid: int, number: signal.Signals) -> None:
@@ -132,9 +218,13 @@ def _kill(pid: int, number: signal.Signals) -> None:
         log.info("agent_gone", pid=pid)
 
 
-def _state_dir(work: Work) -> Path:
-    path: Path = settings.STATE_DIR / "agents" / work.subject
+def _agents() -> Path:
+    path: Path = settings.STATE_DIR / "agents"
     return path
+
+
+def _state_dir(work: Work) -> Path:
+    return _agents() / work.subject
 
 
 def _lock_file(work: Work) -> Path:
