@@ -4,11 +4,13 @@ import threading
 from typing import Protocol, Self
 
 from tidemark_agent.client import Client
-from tidemark_agent.errors import RefusedError, UnauthorizedError, UnreachableError
+from tidemark_agent.errors import RefusedError, StoppedError, UnauthorizedError, UnreachableError
 from tidemark_agent.log import Log
 
 # Each renewal wakes a CPU: no more often than this where the lease is long.
 _LONGEST_PAUSE = 60.0
+# How long a verdict waits for the answer whether anybody still wants it.
+_ASKING_SECONDS = 5.0
 
 
 class LogTail(Protocol):
@@ -90,6 +92,14 @@ class Lease:
             self.end("the server wants no more")
             return False
         return True
+
+    def require(self) -> None:
+        """Before a verdict against somebody's code: raise StoppedError unless the work is still wanted.
+
+        A server that cannot be reached has stopped nothing.
+        """
+        if self._stop.is_set() or not self.beat(_ASKING_SECONDS):
+            raise StoppedError(self.reason or "the work was ended from outside")
 
     def _renew(self) -> None:
         pause = self._first_pause

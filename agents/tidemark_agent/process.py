@@ -3,6 +3,7 @@
 import functools
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,8 @@ _PAUSE_SECONDS = 0.1
 _END_SECONDS = 120.0
 _NOT_FOUND = 127
 _BY_SIGNAL = 128
+# Jenkins ends all processes of a build, children first: within a second or two the agent is told itself.
+_STOP_SECONDS = 3.0
 # The log of a kernel build with every warning there is has 20 MiB.
 LOG_BYTES = 64 * MIB
 _LONGEST_REPORT = 4096
@@ -58,6 +61,12 @@ class Finished:
     def was_killed(self) -> bool:
         """Whether a signal ended it that the agent did not send."""
         return self.code > _BY_SIGNAL and not (self.timed_out or self.over or self.is_stuck)
+
+    @property
+    def was_told_to_end(self) -> bool:
+        """Whether that signal was one of those by which whoever runs the agent ends what it has started."""
+        told = {_BY_SIGNAL + number for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        return self.was_killed and self.code in told
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -185,6 +194,15 @@ def _waited_in_vain(child: subprocess.Popen[bytes], deadline: float, is_over: Ca
     finally:
         os.close(ended)
     return False
+
+
+def heed_stop(stop: threading.Event) -> None:
+    """After a program that ended as it should not have: raise StoppedError if a stop comes that ended it, too.
+
+    Whoever ends a build of Jenkins ends the children first, so what they say then is no verdict on anything.
+    """
+    if stop.wait(_STOP_SECONDS):
+        raise StoppedError("the work was ended from outside")
 
 
 def capture(

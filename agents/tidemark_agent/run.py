@@ -124,6 +124,7 @@ class Worker:
                 log=log,
                 stop=self.stop,
                 progress=lambda text: setattr(lease, "progress", text),
+                require=lease.require,
                 patience=assignment.lease_seconds / 4,
             ).run()
         except StoppedError as error:
@@ -145,6 +146,8 @@ class Worker:
         )
         path = f"attempts/{self.key}/build"
         with builder.built() as outcome:
+            if outcome.outcome == "failed":
+                lease.require()
             trouble = self._spool_build(path, outcome)
         if trouble:
             # No room even for the result: it is small, so it goes without its files and without the spool.

@@ -30,7 +30,10 @@ _FORGOTTEN_SECONDS = 24 * 3600
 
 @dataclass(frozen=True)
 class SessionRunner:
-    """Runs the boots of one attempt. `patience` is how long one result waits for the server before the next boot."""
+    """Runs the boots of one attempt. `patience` is how long one result waits for the server before the next boot.
+
+    `require` raises StoppedError when nobody wants the work any more.
+    """
 
     key: str
     job: SessionJob
@@ -40,6 +43,7 @@ class SessionRunner:
     log: Log
     stop: threading.Event
     progress: Callable[[str], None]
+    require: Callable[[], None]
     patience: float
 
     def run(self) -> str:
@@ -59,6 +63,9 @@ class SessionRunner:
                     return ""
                 outcome = driver.boot(self.job.kernels[boot.arm], cases)
                 outcome = replace(outcome, notes=(*outcome.notes, *skipped))
+                if outcome.outcome not in {"measured", "infrastructure"}:
+                    # Nothing is said against a kernel or a machine for work that somebody has ended.
+                    self.require()
                 self.log.info("boot-ended", position=boot.position, arm=boot.arm, outcome=outcome.outcome)
                 if not self._hand_over(boot, outcome):
                     return ""

@@ -10,7 +10,7 @@ import pytest
 from tidemark_agent.assignment import SessionJob, read_assignment
 from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.boot.qemu import QemuDriver
-from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.log import Log
 from tidemark_agent.process import Finished
 
@@ -25,8 +25,10 @@ class Usage(NamedTuple):
 class Emulator:
     """Stands in for the program: says `lines` on the console and ends well."""
 
-    def __init__(self, lines: list[str], work: Path) -> None:
+    def __init__(self, lines: list[str], work: Path, *, code: int = 0, said: str = "") -> None:
         self.lines = lines
+        self.code = code
+        self.said = said
         self.work = work
         self.commands: list[Sequence[str]] = []
 
@@ -34,7 +36,8 @@ class Emulator:
         self.commands.append(words)
         nonce = next(word for word in words if "tidemark.nonce=" in word).rpartition("=")[2]
         (self.work / "console").write_text("\n".join(self.lines).replace(NONCE, nonce))
-        return Finished(code=0, timed_out=False, seconds=1.0)
+        (self.work / "emulator.log").write_text(self.said)
+        return Finished(code=self.code, timed_out=False, seconds=1.0)
 
 
 def boot(
@@ -46,6 +49,7 @@ def boot(
     has_bwrap: bool = True,
     arch: str = "x86_64",
     clock: str = "instructions",
+    stop: threading.Event | None = None,
 ) -> BootOutcome:
     monkeypatch.setattr("tidemark_agent.boot.qemu.run", emulator.run)
     trouble = "" if has_bwrap else "bwrap is missing"
@@ -62,8 +66,9 @@ def boot(
         tsc_khz=1_000_000 if arch == "x86_64" else None,
         work=emulator.work,
         log=Log(io.StringIO()),
-        stop=threading.Event(),
+        stop=stop or threading.Event(),
     )
+    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.5)
     return driver.boot(KERNEL, [FAULT, COPY])
 
 
@@ -78,6 +83,23 @@ def test_console_that_broke_off_on_a_full_disk_is_not_the_kernels_fault(
 
 def test_boot_that_was_measured_stands_on_a_full_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert boot(monkeypatch, Emulator(good_boot(), tmp_path), free=0).outcome == "measured"
+
+
+@pytest.mark.parametrize("lines", [["[    0.000000] Linux version 6.1.192"], good_boot()[:-2]])
+@pytest.mark.parametrize(("code", "said"), [(0, "qemu: terminating on signal 15 from pid 1 (java)"), (143, "")])
+def test_emulator_that_was_told_to_end_says_nothing_about_its_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str], code: int, said: str
+) -> None:
+    assert boot(monkeypatch, Emulator(lines, tmp_path, code=code, said=said)).outcome == "infrastructure"
+
+
+def test_boot_that_broke_off_waits_for_the_stop_that_may_have_ended_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(StoppedError):
+        boot(monkeypatch, Emulator(["[    0.000000] Linux version 6.1.192"], tmp_path), stop=stop)
 
 
 def test_emulator_never_runs_outside_a_sandbox_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

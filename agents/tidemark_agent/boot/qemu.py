@@ -21,7 +21,7 @@ from tidemark_agent.boot.verdict import Verdict, judge_boot
 from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, file_trouble
 from tidemark_agent.log import Log
-from tidemark_agent.process import Finished, run
+from tidemark_agent.process import Finished, heed_stop, run
 from tidemark_agent.sandbox import Bind, Sandbox, sandbox_trouble
 
 _HYPERVISOR = "qemu-tcg"
@@ -31,6 +31,8 @@ _DEFAULT_MB = 512
 _LARGEST_CONSOLE = 32 * 1024**2
 _KILLED_BY_FILE_LIMIT = 128 + 25
 _INSIDE = "/boot-files"
+# What the emulator prints when a signal ends it.
+_ENDED = "terminating on signal"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class QemuDriver:
             verdict = self._early_verdict(done) or judge_boot(
                 console, kernel=kernel, cases=cases, timed_out=done.timed_out, hypervisor=_HYPERVISOR, clock=self.clock
             )
+            if verdict.outcome != "measured" and not done.timed_out:
+                heed_stop(self.stop)
             if verdict.outcome != "measured" and is_nearly_full(self.work):
                 # The emulator drops what its console file has no room for, and ends as if all were well.
                 verdict = Verdict("infrastructure", "no disk space left for the boot")
@@ -138,12 +142,22 @@ class QemuDriver:
 
     def _early_verdict(self, done: Finished) -> Verdict | None:
         """An end of the emulator itself that says nothing about the kernel, or all there is to say."""
-        if done.timed_out or done.code == 0:
+        if done.timed_out:
+            return None
+        said = self._said()
+        if done.was_told_to_end or _ENDED in said:
+            # It ends as if all were well. The guest writes nothing into these messages.
+            return Verdict("infrastructure", "the emulator was told to end from outside")
+        if done.code == 0:
             return None
         if done.code == _KILLED_BY_FILE_LIMIT:
             return Verdict("timeout", f"the console ran over: more than {_LARGEST_CONSOLE // 1024**2} MiB")
-        said = self._messages.read_text(encoding="utf-8", errors="replace").strip()
         return Verdict("infrastructure", f"the emulator ended with {done.code}: {said[-300:]}")
+
+    def _said(self) -> str:
+        if not self._messages.exists():
+            return ""
+        return self._messages.read_text(encoding="utf-8", errors="replace").strip()
 
 
 def _cpu(options: Mapping[str, Any]) -> str:

@@ -57,6 +57,9 @@ _KILLED: Final = re.compile(
 )
 
 
+_ENDED: Final = re.compile(r"\b(?:Terminated|Interrupt|Hangup)(?: signal terminated program \S+)?\s*$", re.MULTILINE)
+
+
 class Ending(Enum):
     """What a log says about the way a step ended; its words alone prove nothing, a patch can print them."""
 
@@ -103,9 +106,14 @@ def failure_of_file(path: Path, *, start: int = 0, prefixes: tuple[str, ...] = (
 
 def read_log(path: Path) -> str:
     """The last megabytes of a log as text."""
+    return log_since(path, 0)
+
+
+def log_since(path: Path, start: int) -> str:
+    """What a log has from byte `start` on, of that the last megabytes, as text."""
     with path.open("rb") as stream:
         size = stream.seek(0, 2)
-        stream.seek(max(0, size - _LONGEST_READ))
+        stream.seek(max(start if start <= size else 0, size - _LONGEST_READ))
         return stream.read().decode("utf-8", errors="replace").replace("\0", "")
 
 
@@ -113,6 +121,11 @@ def log_tail(log: str) -> str:
     """The last 200 lines, 64 KB at most, cut between characters."""
     tail = "\n".join(log.splitlines()[-TAIL_LINES:])
     return tail.encode()[-TAIL_BYTES:].decode("utf-8", errors="ignore")
+
+
+def says_ended(log: str) -> bool:
+    """Whether a program of the step says that another one was told to end by a signal: make, the shell, gcc."""
+    return _ENDED.search(log) is not None
 
 
 def says_disk_full(log: str) -> bool:

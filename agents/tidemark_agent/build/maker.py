@@ -10,12 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_agent.assignment import BuildJob
-from tidemark_agent.build.failure import Ending, Failure, failure_of_file, read_log, says_disk_full
+from tidemark_agent.build.failure import (
+    Ending,
+    Failure,
+    failure_of_file,
+    log_since,
+    read_log,
+    says_disk_full,
+    says_ended,
+)
 from tidemark_agent.build.toolchain import Toolchain
 from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, KernelError
 from tidemark_agent.limits import MIB, Limits, require_memory_group
-from tidemark_agent.process import capture, clean_environment, run
+from tidemark_agent.process import capture, clean_environment, heed_stop, run
 from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
 
 # Fixed, so that the same source gives the same bits: no clock, user, host or counter gets into the image.
@@ -40,6 +48,10 @@ class StepError(KernelError):
 
 class EndedError(KernelError):
     """A step was killed for what it took, time or anything else: it may have left half an object."""
+
+
+class _ToldToEndError(Exception):
+    """A step failed because a program of it got a signal that the agent did not send."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,18 @@ class Maker:
         self.run([str(script), "-m", "-O", str(out), str(out / ".config"), str(out / name)])
 
     def run(self, words: Sequence[str]) -> None:
-        """Run one step of the build; its failure is the kernel's fault unless the disk is full."""
+        """Run one step of the build; its failure is the kernel's fault unless the disk is full.
+
+        A step of which something was told to end by a signal is run once more: whoever stops a build ends its programs
+        before the agent hears of it. If the same happens again, the kernel does it to itself.
+        """
+        try:
+            self._step(words, is_again=False)
+        except _ToldToEndError:
+            self.note("tidemark: a program of this step was told to end from outside; the step is run once more")
+            self._step(words, is_again=True)
+
+    def _step(self, words: Sequence[str], *, is_again: bool) -> None:
         self.note(f"$ {shlex.join(words)}")
         began, oom_kills = self.build_log.stat().st_size, _oom_kills()
         done = run(
@@ -126,6 +149,9 @@ class Maker:
             raise InfrastructureError(done.over) if done.over_is_ours else EndedError(done.over)
         if done.code == 0:
             return
+        heed_stop(self.stop)
+        if not is_again and (done.was_told_to_end or says_ended(log_since(self.build_log, began))):
+            raise _ToldToEndError
         failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
         self._blame_host(failure, oom_kills=_oom_kills() - oom_kills)
         raise StepError(self._reason(failure) or f"exit {done.code}", failure.excerpt)

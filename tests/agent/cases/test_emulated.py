@@ -68,6 +68,7 @@ def test_session_hands_the_skipped_cases_over_with_each_boot(tmp_path: Path, mon
         log=log,
         stop=stop,
         progress=lambda _: None,
+        require=lambda: None,
         patience=1,
     )
     assert runner.run() == ""
