@@ -9,11 +9,12 @@ from django.db import connection, transaction
 
 from server.core import clock
 from server.core.models import Transition
+from server.lab.facts import keep_facts
 from server.lab.models import Boot, BootState, Session
 from server.results.models import Case, Metric
 from server.results.services import Values
 
-_FIELDS = ("state", "state_since", "outcome", "boot_id", "build_id", "started_at", "ended_at", "facts")
+_FIELDS = ("state", "state_since", "outcome", "boot_id", "build_id", "started_at", "ended_at")
 _COLUMNS = 'boot_id, case_id, metric_id, core_type_id, "values", warmup, version, recorded_at'
 
 
@@ -45,9 +46,11 @@ class Bulk:
             for one in booted:
                 row = one.boot
                 row.state, row.state_since, row.outcome = BootState.MEASURED, now, "measured"
-                row.boot_id, row.build_id, row.facts = one.boot_id, one.build_id, dict(one.facts)
+                row.boot_id, row.build_id = one.boot_id, one.build_id
                 row.started_at, row.ended_at = one.started_at, one.ended_at
             Boot.objects.bulk_update([one.boot for one in booted], _FIELDS)
+            for one in booted:
+                keep_facts(one.boot, one.facts)
             Transition.objects.bulk_create(
                 Transition(
                     trace=one.boot.trace, subject="boot", subject_id=one.boot.pk, before="planned", after="measured"

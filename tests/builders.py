@@ -8,7 +8,19 @@ from typing import Any
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.builds.services import recipe_of
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
-from server.lab.models import Attempt, Boot, Builder, CoreType, Machine, Microarchitecture, PowerCycle, Session, Trial
+from server.lab.facts import keep_facts
+from server.lab.models import (
+    Attempt,
+    Boot,
+    Builder,
+    Conditions,
+    CoreType,
+    Machine,
+    Microarchitecture,
+    PowerCycle,
+    Session,
+    Trial,
+)
 from server.lab.trials.ordering import boot_order
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
@@ -250,6 +262,18 @@ def build_boot(session: Session, position: int, arm: str, *, measured: bool = Fa
         trace=session.trace,
         **proof,
     ).record_creation()
+
+
+def tell_boots(
+    boots: Iterable[Boot], *, facts: Any = None, conditions: dict[str, Any] | None = None, console: str | None = None
+) -> None:
+    """What an agent would have told of these boots, in place of what they have; facts of boots are those of a probe."""
+    for boot in boots:
+        told = {"document": conditions, "console_tail": console}
+        given = {name: value for name, value in told.items() if value is not None}
+        Conditions.objects.update_or_create(boot=boot, defaults=given)
+        if facts is not None:
+            keep_facts(boot, facts)
 
 
 def build_case(name: str = "fault-4k", benchmark: str = "mm-basic", **fields: Any) -> Case:

@@ -9,6 +9,7 @@ from server.builds.models import Build
 from server.core import clock
 from server.detection.models import Finding
 from server.detection.services import judge_series
+from server.lab.facts import keep_facts_of_machine
 from server.lab.models import Attempt, Boot, Machine, Session
 from server.reports.models import Delivery, Report
 from server.sources.models import MailingList, Series, Tree
@@ -24,6 +25,7 @@ from tests.builders import (
     build_series,
     build_session,
     build_tree,
+    tell_boots,
 )
 
 _PLAIN_FLAGS: Final = (
@@ -69,8 +71,7 @@ def machine_of(host: Host) -> Machine:
         driver_options={"cpu": host.cpu, "memory_mb": 512},
         last_seen_at=clock.now() - timedelta(minutes=4),
     )
-    machine.facts = facts_of(host)
-    machine.save(update_fields=["facts"])
+    keep_facts_of_machine(machine, facts_of(host))
     return machine
 
 
@@ -107,8 +108,7 @@ def erms_regression(*, boots_per_side: int = 4) -> Series:
     for host in HOSTS:
         session = build_session(series, machine_of(host), state=Session.State.DONE, boots_per_side=boots_per_side)
         for boot in session.boots.all():
-            boot.facts = facts_of(host)
-            boot.save(update_fields=["facts"])
+            tell_boots([boot], facts=facts_of(host))
             measure(boot, host, numbers)
         Attempt.objects.create(
             key=f"session-{session.pk}-1",
@@ -195,7 +195,9 @@ def half_measured() -> Series:
         Boot.State.FAILED,
         "kernel panic",
         boot_id="0f0f0f0f-0000-4000-8000-000000000001",
-        console_tail="[    0.412345] Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\n",
+    )
+    tell_boots(
+        [second], console="[    0.412345] Kernel panic - not syncing: Attempted to kill init! exitcode=0x0000000b\n"
     )
     third.advance(Boot.State.RUNNING)
     build_session(series, machine_of(HOSTS[3]), boots_per_side=2)

@@ -21,19 +21,19 @@ class SettingRow:
     note: str
 
 
-def readable_settings(conditions: object) -> tuple[SettingRow, ...]:
-    return tuple(_rows(conditions))[:_MOST_ROWS]
+def readable_settings(settings: object) -> tuple[SettingRow, ...]:
+    """`settings` as the conditions of a boot hold them."""
+    return tuple(_rows(settings))[:_MOST_ROWS]
 
 
-def differing_settings(all_conditions: Sequence[object]) -> tuple[str, ...]:
+def differing_settings(of_boots: Sequence[object]) -> tuple[str, ...]:
     """Names of the settings that not all of these boots had alike."""
-    boots = [{row.name: astuple(row)[3:5] for row in _rows(conditions)} for conditions in all_conditions]
+    boots = [{row.name: astuple(row)[3:5] for row in _rows(settings)} for settings in of_boots]
     names = sorted({name for boot in boots for name in boot})
     return tuple(name for name in names if any(boot.get(name) != boots[0].get(name) for boot in boots))
 
 
-def _rows(conditions: object) -> Iterator[SettingRow]:
-    settings = conditions.get("settings") if isinstance(conditions, Mapping) else None
+def _rows(settings: object) -> Iterator[SettingRow]:
     for setting in settings if isinstance(settings, list) else ():
         if isinstance(setting, Mapping) and "case" not in setting:
             yield SettingRow(*(_text(setting, name) for name in SettingRow.__slots__))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from server.dashboard.hardware import lines, size
+from server.lab.facts import OF_ONE_BOOT
 
 _LONGEST = 4000
 # Lines that a fact may have on a page; the rest is in the API.
@@ -50,8 +51,6 @@ _TITLES = {
 # Told once more in other facts, for programs.
 _UNSHOWN = frozenset({"fingerprint_parts", "l1d_bytes", "l1i_bytes", "l2_bytes", "llc_bytes", "memory_kinds"})
 _SIZES = frozenset({"page_bytes"})
-# What boots of one machine may disagree in: the kernel's own names, and memory that is in use or not.
-_OF_ONE_BOOT = frozenset({"kernel_release", "kernel_version", "kernel_build_id", "huge_pages", "memory_kb", "nodes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def readable_facts(facts: object) -> tuple[Fact, ...]:
 def differing_facts(every: Sequence[object]) -> tuple[str, ...]:
     """Titles of the facts in which the boots of one session disagree, but for what is each boot's own."""
     seen = [dict(facts) for facts in every if isinstance(facts, Mapping) and facts]
-    names = sorted({str(name) for facts in seen for name in facts} - _OF_ONE_BOOT - _UNSHOWN)
+    names = sorted({str(name) for facts in seen for name in facts} - OF_ONE_BOOT - _UNSHOWN)
     return tuple(
         _TITLES.get(name, name) for name in names if any(facts.get(name) != seen[0].get(name) for facts in seen)
     )

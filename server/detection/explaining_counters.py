@@ -62,7 +62,7 @@ def counters_beside(changed: Sequence[Comparison]) -> list[dict[str, Any]]:
 def _from_conditions(cells: Mapping[_Where, Comparison]) -> dict[tuple[_Where, str], _Counted]:
     """What `perf stat` counted in runs of its own, as the agent told it with each boot."""
     found: dict[tuple[_Where, str], _Counted] = defaultdict(_Counted)
-    boots = _measured_boots(cells).values_list("session_id", "arm", "conditions__counters")
+    boots = _measured_boots(cells).values_list("session_id", "arm", "conditions__document__counters")
     for session_id, arm, told in boots.order_by("session_id", "position"):
         for where, event, value in _entries(session_id, told):
             if where in cells:

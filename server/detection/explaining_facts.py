@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from server.lab.facts import first_facts
 from server.lab.models import Boot, Session
 
 _GUEST = ("virtual", "hypervisor", "virtualization")
@@ -11,15 +12,14 @@ _ALTERNATIVES = ("cleared", "detected")
 
 
 def facts_in(sessions: Iterable[Session], *, virtual: bool) -> dict[int, dict[str, Any]]:
-    """By session, the facts of its first measured boot of the base kernel. One query.
+    """By session, the facts of its first measured boot of the base kernel. Two queries.
 
     A machine's facts of today may be those of other firmware; the patched kernel may change what it shows. Findings of
     virtual machines compare these among themselves, so there the marks of a guest say nothing and are left out.
     """
     by_id = {session.pk: session for session in sessions}
     boots = Boot.objects.filter(session__in=by_id, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
-    first = boots.order_by("session_id", "position").distinct("session_id").values_list("session_id", "facts")
-    return {session_id: _prepared(told, by_id[session_id], virtual=virtual) for session_id, told in first}
+    return {pk: _prepared(told, by_id[pk], virtual=virtual) for pk, told in first_facts(boots).items()}
 
 
 def _prepared(told: Any, session: Session, *, virtual: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 from server.builds.models import Build
 from server.detection.models import Comparison
 from server.detection.selectors import CellView, cell_view
+from server.lab.facts import first_facts
 from server.lab.models import Boot, Session
 from server.results.models import Case, Measurement, Metric
 from server.sources.models import Series
@@ -80,7 +81,7 @@ def _version(sessions: Sequence[int], case: Case) -> str:
 
 def _machines(sessions: Sequence[Session]) -> tuple[PublishedMachine, ...]:
     boots = Boot.objects.filter(session__in=sessions, state=Boot.State.MEASURED)
-    first = dict(boots.order_by("session_id", "position").distinct("session_id").values_list("session_id", "facts"))
+    first = first_facts(boots)
     return tuple(_machine(session, first.get(session.pk, {})) for session in sessions)
 
 

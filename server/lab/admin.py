@@ -49,7 +49,7 @@ class MachineAdmin(MachineActions, KeptAdmin):
     list_filter = ["enabled", "state", "health", "virtual", "clock", "boot_driver"]
     list_select_related = ["uarch"]
     search_fields = ["name", "uarch__name"]
-    readonly_fields = [*_HOST_FACTS, "health_hold", "facts", "boot_id", "safe"]
+    readonly_fields = [*_HOST_FACTS, "health_hold", "boot_id", "safe"]
     raw_id_fields = ["health_build"]
     inlines = [CoreTypeInline]
 

@@ -10,10 +10,11 @@ from django.db.models import Q
 from server.core import clock
 from server.core.errors import DomainError
 from server.lab.attempts import end_session, is_wanted
+from server.lab.facts import keep_facts, keep_facts_of_machine
 from server.lab.hardware import note_change
 from server.lab.health import judge_health
 from server.lab.hosts import change_health
-from server.lab.models import Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
+from server.lab.models import Attempt, Boot, BootState, Conditions, CoreType, Machine, Session, SessionState
 from server.lab.out_of_service import is_tried
 
 # Failed boots of one arm after which the session ends, if none was measured or they are too many of those planned: the
@@ -77,13 +78,13 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         build_id=report.build_id,
         started_at=report.started_at or boot.started_at,
         ended_at=report.ended_at or clock.now(),
-        facts=dict(report.facts),
         notes=[dict(note) for note in report.notes],
-        conditions=dict(report.conditions),
-        console_tail=report.console_tail,
     )
     if not won:
         raise DomainError("busy", f"boot {position} of session {session.pk} moved meanwhile", permanent=False)
+    told = {"document": dict(report.conditions), "console_tail": report.console_tail}
+    Conditions.objects.update_or_create(boot=boot, defaults=told)
+    keep_facts(boot, report.facts)
     return boot
 
 
@@ -115,10 +116,10 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> N
     A machine that is not what it is registered as is quarantined.
     """
     note_change(machine=machine, facts=facts, trace=trace)
-    machine.facts = dict(facts)
+    keep_facts_of_machine(machine, facts)
     machine.last_seen_at = clock.now()
     machine.virtual = machine.virtual or bool(facts.get("virtual"))
-    machine.save(update_fields=["facts", "last_seen_at", "virtual"])
+    machine.save(update_fields=["last_seen_at", "virtual"])
     seen = facts.get("uarch")
     if seen and seen != machine.uarch.name:
         reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"

@@ -9,6 +9,7 @@ import structlog
 from django.db import transaction
 
 from server.core.models import Transition
+from server.lab.facts import facts_of_machine, fingerprint_of
 from server.lab.models import Machine
 
 log = structlog.get_logger(__name__)
@@ -40,10 +41,11 @@ def note_change(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> st
     Runs in the caller's transaction, before the facts are replaced. Machines whose probes tell no fingerprint, or one
     made by another scheme (the number before the dash), cannot be compared and are not.
     """
-    before, after = _fingerprint(machine.facts), _fingerprint(facts)
+    known = facts_of_machine(machine)
+    before, after = fingerprint_of(known), fingerprint_of(facts)
     if not before or not after or before == after or before.split("-")[0] != after.split("-")[0]:
         return ""
-    reason = _difference(machine.facts, facts)
+    reason = _difference(known, facts)
     Transition.objects.create(
         trace=trace,
         subject=_SUBJECT,
@@ -67,11 +69,6 @@ def changes_since(machine: Machine, since: datetime) -> str:
     """What changed of the machine's hardware or firmware from then on, one text; "" if nothing that probes saw."""
     rows = Transition.objects.filter(subject=_SUBJECT, subject_id=machine.pk, at__gte=since).order_by("id")
     return "; ".join(dict.fromkeys(rows[:_MOST_DETAILS].values_list("reason", flat=True)))
-
-
-def _fingerprint(facts: Any) -> str:
-    told = facts.get("fingerprint") if isinstance(facts, Mapping) else None
-    return told if isinstance(told, str) and "-" in told else ""
 
 
 def _difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

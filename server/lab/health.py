@@ -9,6 +9,7 @@ from server.builds.models import Build, BuildState
 from server.builds.services import want_build
 from server.core.states import new_trace
 from server.core.tasks import enqueue
+from server.lab.facts import facts_of_boots
 from server.lab.hosts import Health, change_health, is_in_hands
 from server.lab.models import Boot, BootState, Machine, Session, SessionState
 from server.lab.trials.ordering import boot_order, plan_boots
@@ -149,10 +150,11 @@ def judge_health(session: Session) -> None:
 def _trouble(session: Session, boots: Iterable[Boot], machine: Machine) -> str:
     if session.state == SessionState.FAILED:
         return session.reason or "it failed"
+    facts = facts_of_boots(session.boots.all())
     for boot in boots:
         if boot.state != BootState.MEASURED:
             return f"boot {boot.position} gave no measurement: {boot.reason}"
-        seen = boot.facts.get("uarch") if isinstance(boot.facts, dict) else None
+        seen = facts.get(boot.pk, {}).get("uarch")
         if seen and seen != machine.uarch.name:
             return f"registered as {machine.uarch.name}, but its CPU is {seen}"
     return ""

@@ -7,6 +7,7 @@ from server.core.errors import DomainError
 from server.detection.lifecycle.hearing import heard
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.scope import is_same_code
+from server.lab.facts import first_facts
 from server.lab.models import Boot, Machine, Session
 from server.lab.trials.planning import SAME_CODE
 from server.reports.culprits import culprit_sentence, walk_sentences
@@ -145,7 +146,7 @@ def _check_complete(finding: Finding, sessions: list[Session], comparisons: tupl
 
 def _machine_facts(sessions: list[Session]) -> tuple[MachineFacts, ...]:
     measured = Boot.objects.filter(session__in=sessions, state=Boot.State.MEASURED)
-    first = {boot.session_id: boot.facts for boot in measured.order_by("session", "-position")}
+    first = first_facts(measured)
     return tuple(
         MachineFacts(
             machine=session.machine,

@@ -233,4 +233,6 @@ def test_nul_bytes_in_a_console_do_not_break_anything() -> None:
         notes=[{"case": "copy", "reason": "\0\ud800"}], facts={"model_name": "\0CPU"},
     )  # fmt: skip
     boot = session.boots.get(position=0)
-    assert (boot.console_tail, boot.notes[0]["reason"], boot.facts["model_name"]) == ("ab", "?", "CPU")
+    assert boot.facts is not None
+    assert (boot.notes[0]["reason"], boot.facts.document["model_name"]) == ("?", "CPU")
+    assert boot.conditions.console_tail == "ab"

@@ -57,7 +57,7 @@ def test_conditions_are_stored_as_they_are(session: Session) -> None:
     conditions = {"settings": [{"name": "aslr", "outcome": "set"}], "samples": [], "odd": {"nested": [1, 2.5, None]}}
     post(session, "boots/0", 200, outcome="panic", reason="r", conditions=conditions)
     boot = Boot.objects.get(session=session, position=0)
-    assert (boot.state, boot.conditions) == (BootState.FAILED, conditions)
+    assert (boot.state, boot.conditions.document) == (BootState.FAILED, conditions)
 
 
 def test_result_with_very_much_to_say_is_stored_with_the_beginning_of_it(session: Session) -> None:

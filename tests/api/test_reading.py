@@ -22,6 +22,7 @@ from tests.builders import (
     build_series,
     build_session,
     build_tree,
+    tell_boots,
 )
 
 pytestmark = pytest.mark.django_db
@@ -176,7 +177,7 @@ def test_probe_that_saw_a_hypervisor_outweighs_what_a_machine_is_said_to_be(clie
     series = judged_series(virtual=False)
     session = series.sessions.get()
     assert read(client, "api-session-detail", session.pk)["evidence"] is True
-    Boot.objects.filter(session=session, position=1).update(facts={"virtual": True})
+    tell_boots(Boot.objects.filter(session=session, position=1), facts={"virtual": True})
     for answer in (
         read(client, "api-session-detail", session.pk),
         read(client, "api-session-samples", session.pk),

@@ -3,6 +3,7 @@
 import pytest
 
 from server.dashboard.conditions import differing_settings, readable_settings
+from tests.builders import tell_boots
 from tests.dashboard.conftest import Reader
 from tests.scenarios import erms_regression
 
@@ -20,8 +21,8 @@ SWAP = {"name": "swap", "wanted": "off", "before": "on", "after": "on", "outcome
 @pytest.mark.usefixtures("virtual_verdicts")
 def test_settings_of_the_first_measured_boot_are_shown_and_differences_named(reader: Reader) -> None:
     session = erms_regression().sessions.get(machine__name="vm-zen3")
-    session.boots.update(conditions={"settings": [GOVERNOR, SWAP]})
-    session.boots.filter(position=3).update(conditions={"settings": [GOVERNOR, {**SWAP, "after": "off"}]})
+    tell_boots(session.boots.all(), conditions={"settings": [GOVERNOR, SWAP]})
+    tell_boots(session.boots.filter(position=3), conditions={"settings": [GOVERNOR, {**SWAP, "after": "off"}]})
     text = reader.read(f"/sessions/{session.pk}/")
     section = text[text.index('id="settings"') :]
     assert section.index("schedutil") < section.index("it is needed")
@@ -35,12 +36,12 @@ def test_session_without_conditions_has_no_such_section(reader: Reader) -> None:
     assert 'id="settings"' not in reader.read(f"/sessions/{session.pk}/")
 
 
-@pytest.mark.parametrize("conditions", [None, [], "x", {"settings": "x"}, {"settings": [1, None, {"case": "copy"}]}])
-def test_whatever_an_agent_sent_breaks_no_page(conditions: object) -> None:
-    assert readable_settings(conditions) == ()
-    assert differing_settings([conditions, {"settings": [GOVERNOR]}]) == ("governor",)
+@pytest.mark.parametrize("told", [None, [], "x", {"x": "x"}, [1, None, {"case": "copy"}]])
+def test_whatever_an_agent_sent_breaks_no_page(told: object) -> None:
+    assert readable_settings(told) == ()
+    assert differing_settings([told, [GOVERNOR]]) == ("governor",)
 
 
 def test_texts_and_rows_have_an_end() -> None:
-    rows = readable_settings({"settings": [{"name": "x" * 9999}] * 500})
+    rows = readable_settings([{"name": "x" * 9999}] * 500)
     assert (len(rows), len(rows[0].name)) == (100, 300)

@@ -9,6 +9,7 @@ from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig
 from server.core import clock
 from server.core.models import Transition
 from server.detection.models import Finding
+from server.lab.facts import keep_facts_of_machine
 from server.lab.models import (
     Attempt,
     Boot,
@@ -37,7 +38,7 @@ from server.sources.models import (
     Tree,
     WantedRevision,
 )
-from tests.builders import build_message
+from tests.builders import build_message, tell_boots
 from tests.dashboard.conftest import Reader
 from tests.lab_scenarios import CONTROLLER, busy_lab
 from tests.scenarios import busy_site
@@ -136,17 +137,17 @@ def attacked(virtual_verdicts: None, settings: Settings) -> Series:
     Build.objects.update(reason=attack("build-reason"), log_tail=attack("log"), compiler_version=attack("compiler"))
     Machine.objects.update(
         health_reason=attack("health"),
-        facts={attack("fact"): attack("fact-value"), "flags": [attack("flag")] * 20},
         driver_options={attack("option"): attack("option-value")},
     )
     attack_lab()
     Session.objects.update(reason=attack("session-reason"))
     Boot.objects.update(
         reason=attack("boot-reason"),
-        console_tail=attack("console"),
-        facts={"cmdline": attack("cmdline")},
         notes=[{"benchmark": attack("note"), "case": attack("note-case"), "reason": attack("note-reason")}],
     )
+    tell_boots(Boot.objects.all(), facts={"cmdline": attack("cmdline")}, console=attack("console"))
+    for machine in Machine.objects.all():
+        keep_facts_of_machine(machine, {attack("fact"): attack("fact-value"), "flags": [attack("flag")] * 20})
     Finding.objects.update(headline=attack("headline"), reason=attack("finding"), gaps=[{"reason": attack("gap")}])
     Report.objects.update(
         subject=attack("mail-subject"), body=attack("mail-body"), to=[attack("to")], cc=[attack("cc")]

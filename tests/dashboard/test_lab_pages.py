@@ -3,7 +3,7 @@
 import pytest
 
 from server.lab.models import Boot, Machine, Session
-from tests.builders import build_boot, build_machine, build_series, build_session
+from tests.builders import build_boot, build_machine, build_series, build_session, tell_boots
 from tests.dashboard.conftest import Reader
 from tests.scenarios import HOSTS, erms_regression, half_measured, machine_of
 
@@ -55,8 +55,8 @@ def test_session_that_waits_has_no_facts_and_no_charts_yet(reader: Reader) -> No
 
 def test_boots_that_saw_different_machines_are_pointed_at(reader: Reader) -> None:
     session = build_session(state=Session.State.DONE)
-    Boot.objects.filter(session=session).update(facts={"flags": ["erms"]})
-    Boot.objects.filter(session=session, position=3).update(facts={"flags": []})
+    tell_boots(Boot.objects.filter(session=session), facts={"flags": ["erms"]})
+    tell_boots(Boot.objects.filter(session=session, position=3), facts={"flags": []})
     assert "The boots disagree in: CPU flags." in reader.read(f"/sessions/{session.pk}/")
 
 

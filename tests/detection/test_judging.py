@@ -15,7 +15,15 @@ from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.services import judge_series
 from server.lab.models import Boot, Session
 from server.sources.models import Series
-from tests.builders import build_boot, build_build, build_case, build_measurement, build_series, build_session
+from tests.builders import (
+    build_boot,
+    build_build,
+    build_case,
+    build_measurement,
+    build_series,
+    build_session,
+    tell_boots,
+)
 from tests.detection.measured import FASTER, SLOWER, STEADY, failed_session, measured_session, physical, virtual
 
 pytestmark = pytest.mark.django_db
@@ -283,7 +291,7 @@ def test_boot_whose_probe_saw_a_hypervisor_makes_its_session_virtual(settings: S
     settings.VIRTUAL_VERDICTS = False
     series = build_series()
     session = measured_session(series, physical("claims-metal", "zen3"), {"copy": SLOWER})
-    session.boots.filter(position=3).update(facts={"virtual": True, "hypervisor": "kvm"})
+    tell_boots(session.boots.filter(position=3), facts={"virtual": True, "hypervisor": "kvm"})
     assert judge_series(series_id=series.pk) is None
     settings.VIRTUAL_VERDICTS = True
     assert judged(series.pk).virtual is True

@@ -7,7 +7,7 @@ from server.detection.results import remade, remake, result_of
 from server.detection.services import judge_series
 from server.lab.models import Boot, Session, Trial
 from server.lab.trials.planning import SAME_CODE
-from tests.builders import EPOCH, build_series, build_session, build_trial, build_trial_session
+from tests.builders import EPOCH, build_series, build_session, build_trial, build_trial_session, tell_boots
 from tests.detection.measured import FASTER, SLOWER, STEADY, Measured, measured_trial, physical
 
 pytestmark = pytest.mark.django_db
@@ -126,8 +126,7 @@ def test_a_superseded_series_gets_no_finding_and_its_trial_is_answered() -> None
 def test_a_session_that_saw_two_machines_is_not_believed() -> None:
     trial = measured_trial(build_series(), {physical("z3", "zen3"): {"copy": SLOWER, "mmap": STEADY}})
     for boot in Boot.objects.filter(arm="base"):
-        boot.facts = {"fingerprint": "1-new" if boot.position > 3 else "1-old"}
-        boot.save()
+        tell_boots([boot], facts={"fingerprint": "1-new" if boot.position > 3 else "1-old"})
     finding = judge_series(series_id=trial.series_id or 0)
     assert finding is not None
     assert finding.kind == Finding.Kind.INCONCLUSIVE
@@ -139,8 +138,7 @@ def test_a_session_that_saw_two_machines_is_not_believed() -> None:
 def test_what_the_patched_kernel_says_of_its_machine_is_not_heard() -> None:
     trial = measured_trial(build_series(), {physical("z3", "zen3"): {"copy": SLOWER}})
     for boot in Boot.objects.all():
-        boot.facts = {"fingerprint": f"1-{boot.arm}"}
-        boot.save()
+        tell_boots([boot], facts={"fingerprint": f"1-{boot.arm}"})
     finding = judge_series(series_id=trial.series_id or 0)
     assert finding is not None
     assert finding.kind == Finding.Kind.REGRESSED

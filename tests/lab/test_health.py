@@ -15,7 +15,7 @@ from server.lab.planner import plan_series
 from server.lab.recovery import plan_checks
 from server.lab.superseded import cancel_superseded
 from server.sources.models import Branch, HeadMove, Revision
-from tests.builders import build_build, build_machine, build_revision, build_series, build_tree
+from tests.builders import build_build, build_machine, build_revision, build_series, build_tree, tell_boots
 
 pytestmark = pytest.mark.django_db
 
@@ -41,8 +41,8 @@ def end(session: Session, *, last: str = "measured", **fields: object) -> None:
         result = last if final else "measured"
         Boot.objects.filter(pk=boot.pk).update(
             state=result, boot_id=f"boot-{boot.pk}", build_id="b", reason="" if result == "measured" else "panic: oops",
-            facts=fields.get("facts", {}) if final else {"uarch": "haswell"},
         )  # fmt: skip
+        tell_boots([boot], facts=fields.get("facts", {}) if final else {"uarch": "haswell"})
     Session.objects.filter(pk=session.pk).update(state="running")
     session.refresh_from_db()
     finish_session(session=session)

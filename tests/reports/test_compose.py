@@ -18,6 +18,7 @@ from tests.builders import (
     build_message,
     build_series,
     build_session,
+    tell_boots,
 )
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.django_db
 def measured_session(series: Series, machine: str, uarch: str, **fields: object) -> Session:
     session = build_session(series, build_machine(machine, uarch, **fields), state=Session.State.DONE)
     facts = {"model_name": f"Vendor(R) {uarch} CPU", "cmdline": "console=ttyS0 nokaslr", "virtual": False}
-    Boot.objects.filter(session=session).update(facts=facts)
+    tell_boots(Boot.objects.filter(session=session), facts=facts)
     return session
 
 

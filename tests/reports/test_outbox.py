@@ -23,7 +23,15 @@ from server.reports.models import Delivery, Report
 from server.reports.outbox import send_delivery, wake_outbox
 from server.reports.services import approve_report, compose_report, opt_out, queue_delivery, reject_report
 from server.sources.models import Message, Series
-from tests.builders import build_comparison, build_finding, build_list, build_machine, build_series, build_session
+from tests.builders import (
+    build_comparison,
+    build_finding,
+    build_list,
+    build_machine,
+    build_series,
+    build_session,
+    tell_boots,
+)
 from workers.reports import sweep
 
 pytestmark = pytest.mark.django_db
@@ -289,7 +297,7 @@ def test_sink_must_be_inside_the_site(settings: Settings, sink: str) -> None:
 
 def test_machine_that_turned_out_to_be_virtual_keeps_the_mail_inside() -> None:
     delivery = queued()
-    Boot.objects.update(facts={"virtual": True, "model_name": "x", "cmdline": "y"})
+    tell_boots(Boot.objects.all(), facts={"virtual": True, "model_name": "x", "cmdline": "y"})
     assert send_delivery(delivery_id=delivery.pk) is False
     delivery.refresh_from_db()
     assert delivery.state == Delivery.State.FAILED

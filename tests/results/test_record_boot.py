@@ -5,6 +5,7 @@ import uuid
 import pytest
 
 from server.lab.boots import BootReport
+from server.lab.facts import facts_of_machine
 from server.lab.hardware import latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.results.models import Benchmark, Measurement
@@ -170,7 +171,7 @@ def test_result_that_comes_twice_is_no_news_of_the_machine() -> None:
     record_boot(attempt=attempt, position=base, report=report(session, base, facts=new), measured=[values(1.0, 2.0)])
     record_boot(attempt=attempt, position=0, report=first, measured=[values(1.0, 2.0)])
     machine = Machine.objects.get()
-    assert machine.facts["fingerprint"] == "1-b"
+    assert facts_of_machine(machine)["fingerprint"] == "1-b"
     assert [change.reason for change in latest_changes(machine, limit=5)] == ["fingerprint"]
 
 

@@ -88,7 +88,7 @@ def test_kernel_that_dies_before_any_agent_leaves_its_last_words(
     assert lab.session.state == SessionState.FAILED, story(lab, machine)
     dead = [boot for boot in lab.boots() if boot.arm == Boot.Arm.PATCHED]
     assert [(boot.state, boot.outcome) for boot in dead] == [(BootState.FAILED, "panic")] * 2, story(lab, machine)
-    assert all("testbed: dies before init" in boot.reason + boot.console_tail for boot in dead)
+    assert all("testbed: dies before init" in boot.reason + boot.conditions.console_tail for boot in dead)
     assert_over(lab, machine, tmp_path)
 
 

@@ -32,7 +32,7 @@ class SessionView(PublicMixin, generics.RetrieveAPIView[Session]):
     serializer_class = SessionOut
 
     def get_queryset(self) -> QuerySet[Session]:
-        boots = Boot.objects.defer("facts", "console_tail").order_by("position")
+        boots = Boot.objects.order_by("position")
         return with_seen_virtual(Session.objects.select_related("machine__uarch")).prefetch_related(
             Prefetch("boots", boots)
         )

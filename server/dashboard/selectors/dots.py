@@ -1,16 +1,17 @@
 """Measured values for charts and for the tables under them: one chart for each (session, case, metric, core type)."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from django.db.models import Q
 
 from server.dashboard import figures
-from server.results.models import Measurement
+from server.lab.models import CoreType, Session
+from server.results.models import Case, Measurement, Metric
 
 # A page draws this many cases at most; the others are one click away, on the page of each session.
 MOST_CASES = 12
@@ -65,8 +66,63 @@ class CaseCharts:
     charts: tuple[Chart, ...]
 
 
+class _Row(NamedTuple):
+    """Of a measurement just what is drawn: a page has tens of thousands of them."""
+
+    session: int
+    case: int
+    metric: int
+    core_type: int
+    warmup: int
+    values: list[float]
+    position: int
+    arm: str
+
+
+_COLUMNS = ("boot__session", "case", "metric", "core_type", "warmup", "values", "boot__position", "boot__arm")
+
+
+class _Key(NamedTuple):
+    session: int
+    case: int
+    metric: int
+    core_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The rows that the numbers of charts stand for, each read once."""
+
+    sessions: Mapping[int, Session]
+    cases: Mapping[int, Case]
+    metrics: Mapping[int, Metric]
+    core_types: Mapping[int, CoreType]
+
+    @classmethod
+    def of(cls, keys: Collection[_Key]) -> Self:
+        sessions, cases, metrics, core_types = (set(ids) for ids in zip(*keys, strict=True)) if keys else ((),) * 4
+        return cls(
+            Session.objects.select_related("machine__uarch").in_bulk(sessions),
+            Case.objects.select_related("benchmark").in_bulk(cases),
+            Metric.objects.in_bulk(metrics),
+            CoreType.objects.in_bulk(core_types),
+        )
+
+    def order(self, key: _Key) -> tuple[str, ...]:
+        case, machine = self.cases[key.case], self.sessions[key.session].machine
+        core_type = self.core_types[key.core_type].name
+        return (
+            case.benchmark.name,
+            case.name,
+            self.metrics[key.metric].name,
+            machine.uarch.name,
+            machine.name,
+            core_type,
+        )
+
+
 def charts(boots: Mapping[int, int], cases: Sequence[tuple[str, str]] = ()) -> tuple[Chart, ...]:
-    """Charts of sessions, by case and machine; only these (benchmark, case) if any are named. One query.
+    """Charts of sessions, by case and machine; only these (benchmark, case) if any are named. Five queries.
 
     `boots` says for each session how many boots it plans, so that those still to come have their place.
     """
@@ -74,21 +130,15 @@ def charts(boots: Mapping[int, int], cases: Sequence[tuple[str, str]] = ()) -> t
     if cases:
         named = (Q(case__benchmark__name=benchmark, case__name=case) for benchmark, case in cases)
         query = query.filter(reduce(or_, named))
-    rows = query.select_related("boot__session__machine__uarch", "case__benchmark", "metric", "core_type").order_by(
-        "case__benchmark__name",
-        "case__name",
-        "metric__name",
-        "boot__session__machine__uarch__name",
-        "boot__session__machine__name",
-        "core_type__name",
-        "boot__position",
-    )
-    grouped: dict[tuple[int, int, int, int], list[Measurement]] = {}
-    for row in rows:
-        key = (row.boot.session_id, row.case_id, row.metric_id, row.core_type_id)
-        grouped.setdefault(key, []).append(row)
+    rows = query.order_by("boot__position").values_list(*_COLUMNS)
+    grouped: dict[_Key, list[_Row]] = {}
+    for row in (_Row(*columns) for columns in rows):
+        grouped.setdefault(_Key(row.session, row.case, row.metric, row.core_type), []).append(row)
+    names = _Names.of(grouped)
+    ordered = sorted(grouped.items(), key=lambda item: names.order(item[0]))
     return tuple(
-        _chart(f"dots-{number}", members, boots[key[0]]) for number, (key, members) in enumerate(grouped.items())
+        _chart(f"dots-{number}", names, key, members, boots[key.session])
+        for number, (key, members) in enumerate(ordered)
     )
 
 
@@ -101,33 +151,32 @@ def by_case(made: Sequence[Chart], order: Sequence[tuple[str, str]] = ()) -> tup
     return tuple(CaseCharts(*key, found[0].unit, found[0].better, tuple(found)) for key, found in cases.items())
 
 
-def _chart(name: str, rows: Sequence[Measurement], boots: int) -> Chart:
-    first = rows[0]
-    machine = first.boot.session.machine
+def _chart(name: str, names: _Names, key: _Key, rows: Sequence[_Row], boots: int) -> Chart:
+    case, metric, machine = names.cases[key.case], names.metrics[key.metric], names.sessions[key.session].machine
     decimals = figures.decimals_for(value for row in rows for value in row.values)
     return Chart(
         id=name,
-        session_id=first.boot.session_id,
+        session_id=key.session,
         machine=machine.name,
         uarch=machine.uarch.name,
         virtual=machine.virtual,
-        benchmark=first.case.benchmark.name,
-        case=first.case.name,
-        metric=first.metric.name,
-        core_type=first.core_type.name,
-        unit=first.metric.unit,
-        better=first.metric.get_better_display(),
+        benchmark=case.benchmark.name,
+        case=case.name,
+        metric=metric.name,
+        core_type=names.core_types[key.core_type].name,
+        unit=metric.unit,
+        better=metric.get_better_display(),
         boots=boots,
         dots=tuple(_dot(row, decimals) for row in rows),
     )
 
 
-def _dot(row: Measurement, decimals: int) -> Dot:
+def _dot(row: _Row, decimals: int) -> Dot:
     kept = tuple(row.values[row.warmup :])
     median = statistics.median(kept) if kept else None
     return Dot(
-        position=row.boot.position,
-        arm=row.boot.arm,
+        position=row.position,
+        arm=row.arm,
         median=median,
         median_text=figures.fixed(median, decimals),
         warmup=tuple(figures.fixed(value, decimals) for value in row.values[: row.warmup]),

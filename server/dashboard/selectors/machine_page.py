@@ -24,6 +24,7 @@ from server.detection.noise.selectors import (
     noise_of_machine,
     questions_of,
 )
+from server.lab.facts import facts_of_machine
 from server.lab.hardware import HardwareChange, latest_changes
 from server.lab.models import Attempt, CoreType, Machine
 from server.reports.queue import Queue, queue_of
@@ -79,7 +80,7 @@ def machine_page(name: str) -> MachinePage | None:
         safe=machine.safe,
         core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")),
         options=readable_facts(machine.driver_options),
-        facts=readable_facts(machine.facts),
+        facts=readable_facts(facts_of_machine(machine)),
         changes=latest_changes(machine, limit=_CHANGES),
         actions=actions_of(machine),
         audit=audit_of(machine),

@@ -1,8 +1,9 @@
 """Everything that the page of one session tells."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db.models import Q
 
@@ -10,7 +11,8 @@ from server.dashboard.conditions import SettingRow, differing_settings, readable
 from server.dashboard.facts import Fact, differing_facts, readable_facts
 from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
 from server.dashboard.selectors.history import History, history
-from server.lab.models import Boot, Session
+from server.lab.facts import facts_of_boots
+from server.lab.models import Boot, Conditions, Session
 from server.lab.purposes import purpose_of
 from server.reports.history import session_history
 
@@ -101,9 +103,13 @@ def session_facts(session_id: int) -> SessionFacts | None:
     session = Session.objects.select_related(*related, *kernels).filter(pk=session_id).first()
     if session is None:
         return None
-    boots = list(Boot.objects.filter(session=session).order_by("position"))
-    measured = [boot.facts for boot in boots if boot.facts]
-    conditions = [boot.conditions for boot in boots if boot.state == Boot.State.MEASURED and boot.conditions]
+    of_session = Boot.objects.filter(session=session)
+    boots = list(of_session.order_by("position"))
+    facts = facts_of_boots(of_session)
+    measured = [facts[boot.pk] for boot in boots if facts[boot.pk]]
+    settings = _settings(session)
+    failed = Conditions.objects.filter(boot__session=session, boot__state=Boot.State.FAILED)
+    consoles = dict(failed.values_list("boot_id", "console_tail"))
     return SessionFacts(
         id=session.pk,
         series_id=session.series_id,
@@ -124,14 +130,24 @@ def session_facts(session_id: int) -> SessionFacts | None:
         priority=session.priority,
         wanted_by=session.deadline_at,
         kernels=_kernels(session),
-        boots=tuple(_boot(boot, session) for boot in boots),
+        boots=tuple(_boot(boot, session, facts[boot.pk], consoles.get(boot.pk, "")) for boot in boots),
         attempts=attempt_rows(Q(session=session)),
         facts=readable_facts(measured[0] if measured else {}),
         differing=differing_facts(measured),
-        settings=readable_settings(conditions[0] if conditions else {}),
-        differing_settings=differing_settings(conditions),
+        settings=readable_settings(settings[0] if settings else []),
+        differing_settings=differing_settings(settings),
         history=history(session_history(session), fold=False),
     )
+
+
+def _settings(session: Session) -> list[object]:
+    """What the measured boots told of their settings, and nothing else of their conditions, which are long."""
+    told = Conditions.objects.filter(boot__session=session, boot__state=Boot.State.MEASURED)
+    return [
+        settings
+        for settings in told.order_by("boot__position").values_list("document__settings", flat=True)
+        if settings
+    ]
 
 
 def _kernels(session: Session) -> tuple[Kernel, ...]:
@@ -150,10 +166,9 @@ def _kernels(session: Session) -> tuple[Kernel, ...]:
     )
 
 
-def _boot(boot: Boot, session: Session) -> BootRow:
+def _boot(boot: Boot, session: Session, facts: Mapping[str, Any], console: str) -> BootRow:
     wanted = session.base_build if boot.arm == Boot.Arm.BASE else session.patched_build
     over = boot.started_at is not None and boot.ended_at is not None
-    facts = boot.facts if isinstance(boot.facts, dict) else {}
     return BootRow(
         id=boot.pk,
         position=boot.position,
@@ -172,7 +187,7 @@ def _boot(boot: Boot, session: Session) -> BootRow:
         if over and boot.ended_at and boot.started_at
         else None,
         notes=_notes(boot.notes),
-        console_tail=boot.console_tail if boot.state == Boot.State.FAILED else "",
+        console_tail=console,
     )
 
 

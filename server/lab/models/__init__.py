@@ -1,10 +1,10 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
 from server.lab.models.attempts import Attempt, AttemptState
-from server.lab.models.hosts import Builder, CoreType, Host, Machine, Microarchitecture
+from server.lab.models.hosts import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.rounds import RoundMark
-from server.lab.models.sessions import Boot, BootState, PowerCycle, PowerCycleState, Session, SessionState
+from server.lab.models.sessions import Boot, BootState, Conditions, PowerCycle, PowerCycleState, Session, SessionState
 from server.lab.models.trials import Trial, TrialState
 
 __all__ = [
@@ -13,7 +13,9 @@ __all__ = [
     "Boot",
     "BootState",
     "Builder",
+    "Conditions",
     "CoreType",
+    "Facts",
     "Fault",
     "Host",
     "JenkinsController",
@@ -21,6 +23,7 @@ __all__ = [
     "JenkinsNode",
     "JenkinsRun",
     "Machine",
+    "MachineFacts",
     "Microarchitecture",
     "PowerCycle",
     "PowerCycleState",

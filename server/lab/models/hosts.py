@@ -79,6 +79,26 @@ def _host_checks(prefix: str) -> list[models.BaseConstraint]:
     ]
 
 
+class Facts(models.Model):
+    """What probes saw of a machine that is alike in its boots: one row, however many boots showed it.
+
+    Documents are kept apart from boots and machines, so that whoever reads many of those never reads them by accident.
+    """
+
+    sha256 = models.CharField(max_length=64, unique=True, help_text="Of the document as canonical JSON.")
+    virtual = models.BooleanField(help_text="Whether the probe saw a hypervisor.")
+    fingerprint = models.CharField(
+        max_length=100, blank=True, help_text="Of hardware and firmware (server/lab/hardware.py)."
+    )
+    document = models.JSONField()
+
+    class Meta:
+        verbose_name_plural = "facts"
+
+    def __str__(self) -> str:
+        return f"facts {self.sha256[:12]}"
+
+
 class Builder(Host):
     """One host that compiles kernels."""
 
@@ -119,7 +139,6 @@ class Machine(Host):
         blank=True,
         help_text="What it measures, as BENCHMARK/CASE or patterns (mm-basic/*); empty: everything.",
     )
-    facts = models.JSONField(default=dict, blank=True, help_text="What the last boot's probe saw.")
     health_hold = models.TextField(
         blank=True,
         default="",
@@ -156,6 +175,19 @@ class Machine(Host):
     def is_held(self) -> bool:
         """Whether it is in a quarantine that no health session lifts."""
         return self.health == self.Health.QUARANTINED and self.health_hold != ""
+
+
+class MachineFacts(models.Model):
+    """All that the last boot's probe saw of a machine."""
+
+    machine = models.OneToOneField(Machine, primary_key=True, on_delete=models.CASCADE, related_name="facts")
+    document = models.JSONField()
+
+    class Meta:
+        verbose_name_plural = "machine facts"
+
+    def __str__(self) -> str:
+        return f"facts of machine {self.pk}"
 
 
 class CoreType(models.Model):

@@ -8,7 +8,7 @@ from django.db.models import Q, Value
 
 from server.builds.models import Build
 from server.core.states import Stateful, state_check
-from server.lab.models.hosts import Machine
+from server.lab.models.hosts import Facts, Machine
 from server.lab.models.trials import Trial
 from server.sources.models import Series
 from server.sources.models.trees import words
@@ -147,19 +147,12 @@ class Boot(Stateful):
     build_id = models.CharField(max_length=64, blank=True, help_text="GNU build id the running kernel showed")
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
-    facts = models.JSONField(default=dict, blank=True)
+    facts = models.ForeignKey(Facts, null=True, blank=True, on_delete=models.PROTECT, related_name="boots")
     notes = models.JSONField(
         default=list,
         blank=True,
         help_text="Cases that gave no measurement, with the reason.",
     )
-    conditions = models.JSONField(
-        default=dict,
-        db_default=Value({}, models.JSONField()),
-        blank=True,
-        help_text="Settings, samples and counters around the cases (agent-protocol.md).",
-    )
-    console_tail = models.TextField(blank=True)
 
     class Meta:
         constraints = [
@@ -176,6 +169,27 @@ class Boot(Stateful):
 
     def __str__(self) -> str:
         return f"boot {self.position} ({self.arm}) of session {self.session_id}"
+
+
+class Conditions(models.Model):
+    """What surrounded the cases of one boot, at length; apart from the boot, which is read with every measurement."""
+
+    boot = models.OneToOneField(Boot, primary_key=True, on_delete=models.CASCADE, related_name="conditions")
+    facts = models.JSONField(
+        default=dict,
+        blank=True,
+        help_text="Of what the probe saw, the part that is this boot's own (server/lab/facts.py).",
+    )
+    document = models.JSONField(
+        default=dict, blank=True, help_text="Settings, samples and counters around the cases (agent-protocol.md)."
+    )
+    console_tail = models.TextField(blank=True, help_text="The last that its console showed.")
+
+    class Meta:
+        verbose_name_plural = "conditions"
+
+    def __str__(self) -> str:
+        return f"conditions of boot {self.pk}"
 
 
 class PowerCycleState(models.TextChoices):

@@ -6,9 +6,9 @@ import pytest
 
 from server.detection.explaining import explained
 from server.detection.models import Finding
-from server.lab.models import Boot, Machine
+from server.lab.models import Boot, Conditions, Machine
 from server.results.models import Metric
-from tests.builders import build_case, build_measurement, build_metric
+from tests.builders import build_case, build_measurement, build_metric, tell_boots
 from tests.detection.lifecycle.findings import DOWN, SAME, UP, candidate
 from tests.detection.measured import physical
 
@@ -31,8 +31,8 @@ def count(
     for boot in Boot.objects.filter(session__machine=machine):
         value = (base if boot.arm == Boot.Arm.BASE else patched) * (1 + spread * (boot.position % 3 - 1))
         entry = {"benchmark": "mm-basic", "case": case, "core_type": "all", "event": event, "value": value}
-        boot.conditions = {"counters": [*boot.conditions.get("counters", []), entry]}
-        boot.save(update_fields=["conditions"])
+        before = Conditions.objects.filter(boot=boot).values_list("document__counters", flat=True).first() or []
+        tell_boots([boot], conditions={"counters": [*before, entry]})
 
 
 def test_a_counter_that_moved_is_told_with_its_interval(machine: Machine) -> None:
@@ -84,5 +84,5 @@ STRANGE: tuple[Any, ...] = (
 def test_what_agents_tell_in_another_shape_is_passed_over(machine: Machine) -> None:
     finding = candidate({machine: {"copy": UP}})
     for told in STRANGE:
-        Boot.objects.filter(session__machine=machine).update(conditions={"counters": told})
+        tell_boots(Boot.objects.filter(session__machine=machine), conditions={"counters": told})
         assert counters(finding) == []

@@ -7,8 +7,9 @@ from pytest_django.fixtures import Settings
 
 from server.detection.explaining import explain_finding, explained
 from server.detection.models import Finding
+from server.lab.facts import keep_facts_of_machine
 from server.lab.models import Boot, Machine
-from tests.builders import build_case, build_comparison
+from tests.builders import build_case, build_comparison, tell_boots
 from tests.detection.lifecycle.findings import DOWN, SAME, UNSURE, UP, Verdicts, candidate
 from tests.detection.measured import physical, virtual
 
@@ -21,8 +22,8 @@ NEW = {"flags": ["erms", "rep_good", "fsrm"], "llc_bytes": 32 << 20, "page_bytes
 def show(facts: dict[str, Any]) -> None:
     """The machines of these names tell these facts in their boots of the base kernel, and others in the patched one."""
     for name, told in facts.items():
-        Boot.objects.filter(session__machine__name=name, arm=Boot.Arm.BASE).update(facts=told)
-        Boot.objects.filter(session__machine__name=name, arm=Boot.Arm.PATCHED).update(facts={"flags": ["sse"]})
+        tell_boots(Boot.objects.filter(session__machine__name=name, arm=Boot.Arm.BASE), facts=told)
+        tell_boots(Boot.objects.filter(session__machine__name=name, arm=Boot.Arm.PATCHED), facts={"flags": ["sse"]})
 
 
 def found(verdicts: Verdicts, facts: dict[str, Any], *, is_virtual: bool = False) -> Finding:
@@ -59,7 +60,8 @@ def test_facts_are_those_of_the_boots_and_not_of_today() -> None:
     one, two = physical("m1", "zen3"), physical("m2", "zen5")
     finding = found({one: {"copy": UP}, two: {"copy": SAME}}, {"m1": OLD, "m2": NEW})
     before = explained(finding)
-    Machine.objects.update(facts={"flags": ["erms"], "preemption": "full"})
+    for machine in Machine.objects.all():
+        keep_facts_of_machine(machine, {"flags": ["erms"], "preemption": "full"})
     assert explained(finding) == before == (finding.explanations, finding.counters)
     assert finding.explanations[0]["conditions"] == ["no fsrm"]
 
@@ -123,7 +125,7 @@ def test_kinds_of_cores_of_one_machine_are_told_apart() -> None:
     session = finding.trial.sessions.get() if finding.trial else None
     assert session is not None
     build_comparison(session, SAME, case=build_case("copy"), core_type=little)
-    Boot.objects.filter(session=session).update(facts=OLD)
+    tell_boots(Boot.objects.filter(session=session), facts=OLD)
     (row,), _counters = explained(finding)
     assert (row["changed"], row["others"]) == (["hybrid (all cores)"], ["hybrid (a520 cores)"])
     assert row["conditions"] == ["core type is all"]
@@ -131,6 +133,6 @@ def test_kinds_of_cores_of_one_machine_are_told_apart() -> None:
 
 def test_facts_of_another_shape_do_no_harm() -> None:
     finding = candidate({physical("m1", "a"): {"copy": UP}, physical("m2", "b"): {"copy": SAME}})
-    for told in ([1, 2], "flags", {"flags": 7, "alternatives": 3}, {"alternatives": {"detected": 1}}):
+    for told in ({"flags": 7, "alternatives": 3}, {"alternatives": {"detected": 1}}):
         show({"m1": told, "m2": NEW})
         assert isinstance(explained(finding)[0], list)

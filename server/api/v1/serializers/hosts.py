@@ -63,7 +63,9 @@ class MachineDetailOut(HealthLogOut, MachineOut):
     config = serializers.CharField(source="config.name")
     toolchain = serializers.CharField(source="toolchain.name")
     core_types = CoreTypeOut(many=True)
-    facts = serializers.JSONField(help_text="What the probe of the last boot saw.")
+    facts = serializers.JSONField(
+        source="facts.document", default=dict, help_text="What the probe of the last boot saw."
+    )
 
     class Meta(MachineOut.Meta):
         fields = [
