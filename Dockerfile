@@ -1,12 +1,15 @@
-# Two images from one file: `service` (web, beat, sink, workers that start no agents) and `lab` (the worker of a site with
-# the local dispatcher, which builds kernels and boots virtual machines itself).
+# Two images from one file: `service` (web, worker, beat, sink) and `builder`, which has the agent and compilers, and nothing
+# of the service: kernels are built and virtual machines boot in it. The base images can be named by their digests:
+# --build-arg PYTHON_IMAGE=python@sha256:...
+ARG NODE_IMAGE=node:20.19.4-bookworm-slim
+ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
 
-FROM node:20-bookworm-slim AS pages
+FROM $NODE_IMAGE AS pages
 WORKDIR /srv/tidemark
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --no-audit --no-fund
 
-FROM python:3.11-slim-bookworm AS build
+FROM $PYTHON_IMAGE AS build
 ENV PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/venv
 COPY requirements.txt /tmp/
@@ -20,13 +23,15 @@ RUN TIDEMARK_ENV_FILE=/dev/null TIDEMARK_SECRET_KEY=none TIDEMARK_DATABASE_URL=p
     && /opt/venv/bin/python scripts/build_agent.py tidemark-agent.pyz \
     && rm -rf package.json package-lock.json requirements.txt
 
-FROM python:3.11-slim-bookworm AS service
+FROM $PYTHON_IMAGE AS service
 RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates git \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends bubblewrap ca-certificates git \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --system --gid 10001 tidemark \
     && useradd --system --uid 10001 --gid tidemark --home-dir /var/lib/tidemark --create-home tidemark \
-    && install -d -o tidemark -g tidemark /var/lib/sink
+    # New volumes take owner and mode of what they cover.
+    && install -d -o tidemark -g tidemark /var/lib/sink /var/lib/tidemark/state \
+    && cd /var/lib/tidemark/state && install -d -o tidemark -g tidemark -m 0700 mirror.git agents tokens
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /srv/tidemark /srv/tidemark
 WORKDIR /srv/tidemark
@@ -41,12 +46,18 @@ EXPOSE 8000
 CMD ["gunicorn", "server.wsgi:application", "--bind", "0.0.0.0:8000", "--worker-class", "gthread", "--workers", "2", \
      "--threads", "8", "--timeout", "60", "--no-control-socket"]
 
-FROM service AS lab
-USER root
+FROM $PYTHON_IMAGE AS builder
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        bc bison bubblewrap ccache flex gcc kmod libc6-dev libelf-dev libssl-dev make \
+        bc bison bubblewrap ca-certificates ccache flex gcc git kmod libc6-dev libelf-dev libssl-dev make \
         qemu-system-x86 rsync xz-utils \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --system --gid 10001 tidemark \
+    && useradd --system --uid 10001 --gid tidemark --home-dir /var/lib/tidemark --create-home tidemark \
+    && install -d -o tidemark -g tidemark /var/lib/tidemark/state \
+    && cd /var/lib/tidemark && install -d -o tidemark -g tidemark -m 0700 ccache state/mirror.git state/agents state/tokens
+COPY --from=build /srv/tidemark/tidemark-agent.pyz /usr/local/bin/tidemark-agent
+WORKDIR /var/lib/tidemark
+ENV PYTHONDONTWRITEBYTECODE=1
 USER tidemark
-CMD ["celery", "-A", "workers", "worker", "--concurrency", "4", "--loglevel", "INFO"]
+CMD ["tidemark-agent", "serve", "/var/lib/tidemark/state/agents"]

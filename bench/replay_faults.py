@@ -78,6 +78,9 @@ def _set_up(cases: Path) -> None:
         "TIDEMARK_SWEEP_SECONDS": str(SWEEP_SECONDS),
         "TIDEMARK_NOISE_HOURS": "0",
         "TIDEMARK_LOCAL_SLOTS": "1",
+        # Simulated agents build nothing.
+        "TIDEMARK_BUILD_SANDBOX": "none",
+        "TIDEMARK_BUILD_CGROUP": "optional",
     }
     for name in [name for name in os.environ if name.startswith("TIDEMARK_")]:
         del os.environ[name]

@@ -133,7 +133,7 @@ _known: list[str] = []
 _NO_NAMESPACES = (
     "this host lets its users make no namespaces: set kernel.unprivileged_userns_clone=1 (Debian), "
     "user.max_user_namespaces above 0, or kernel.apparmor_restrict_unprivileged_userns=0 (or an AppArmor profile "
-    "for bwrap); in a container allow it CAP_SYS_ADMIN and no default seccomp profile"
+    "for bwrap); in a container no AppArmor profile, and one of seccomp that allows them (containers/seccomp.json)"
 )
 _NO_NETWORK = "this host lets its users make no network namespaces: allow AppArmor's userns rule for bwrap"
 _MASKED_PROC = (

@@ -109,6 +109,23 @@ def test_limit_on_the_agents_own_unit_or_container_is_enough(tmp_path: Path, mon
     assert "may make no memory cgroup" in cgroup.memory_trouble(), "more than any host has is no limit"
 
 
+def test_command_that_is_killed_by_the_limit_around_the_agent_is_not_blamed_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another build may have filled it."""
+    made_up_cgroups(tmp_path, monkeypatch)
+    (tmp_path / "unit/memory.max").write_text(f"{512 * MIB}\n")
+    (tmp_path / "unit/memory.events").write_text("max 9\noom_kill 4\n")
+    orders = Orders(["lifeline=0", "report=0", f"memory={64 * MIB}", "processes=99", "--", "true"])
+    group = cgroup.own_group(orders)
+    assert group.look(orders) is None, "what was killed before is not its own"
+    (tmp_path / "unit/memory.events").write_text("max 9\noom_kill 5\n")
+    over = group.look(orders)
+    assert over is not None
+    assert over.line() == "ours the limit on the memory of all that the agent starts here was reached"
+    group.remove()
+
+
 def test_limit_of_the_older_cgroups_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_cgroups(tmp_path, monkeypatch)
     (tmp_path / "memory").mkdir(mode=0o500)

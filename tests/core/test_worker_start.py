@@ -59,3 +59,12 @@ def test_worker_that_starts_no_agents_here_asks_nothing_of_this_host(
         require_walls()
     setattr(settings, name, value)
     require_walls()
+
+
+def test_operator_who_does_without_all_walls_is_not_asked_for_any(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("raise SystemExit(3)")
+    settings.LOCAL_AGENT, settings.BUILD_SANDBOX = str(tmp_path / "agent.py"), "none"
+    with pytest.raises(DomainError):
+        require_walls()
+    settings.BUILD_CGROUP = "optional"
+    require_walls()

@@ -21,14 +21,18 @@ _OLD_LIMITS = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
 
 
 class Group:
-    """The group of one command: a directory for each controller that counts it, the same one in cgroup v2."""
+    """The group of one command: a directory for each controller that counts it, the same one in cgroup v2.
 
-    def __init__(self, memory: str = "", processes: str = "") -> None:
+    `around` is the group with the limit that the operator set, where the command has none of its own.
+    """
+
+    def __init__(self, memory: str = "", processes: str = "", around: str = "") -> None:
         self.memory = memory
         self.processes = processes
-        self._memory = _open(f"{memory}/memory.events") if memory else None
-        if memory and self._memory is None:
-            self._memory = _open(f"{memory}/memory.oom_control")
+        self._memory = _open_memory(memory)
+        # Of the agent's own group, which others fill as well: what was killed there before is not this command's.
+        self._around = _open_memory(around)
+        self._killed_around = _count(self._around, "oom_kill")
         self._processes = _open(f"{processes}/pids.events") if processes else None
         # The kernel wakes whoever polls these for POLLPRI when a number in them grows (v1: of processes alone).
         self.descriptors = [found for found in (self._memory, self._processes) if found is not None]
@@ -46,14 +50,17 @@ class Group:
         """Whether the kernel has already refused something because of a limit."""
         if _count(self._memory, "oom_kill"):
             return Over(f"it took more than {orders.memory // MIB} MiB of memory, which are allowed")
+        if _count(self._around, "oom_kill") > self._killed_around:
+            return Over("the limit on the memory of all that the agent starts here was reached", is_ours=True)
         if _count(self._processes, "max"):
             return Over(f"it wanted more than {orders.processes} processes and threads, which are allowed")
         return None
 
     def remove(self) -> None:
         """Everything in it is dead."""
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+        for descriptor in (self._memory, self._around, self._processes):
+            if descriptor is not None:
+                os.close(descriptor)
         for path in self._paths():
             _remove(path)
 
@@ -71,7 +78,8 @@ def own_group(orders: Orders) -> Group:
         offered = _read(f"{_MOUNT}{parent}/cgroup.subtree_control").split()
         if _CONTROLLERS.issubset(offered) and _make(path, orders):
             return Group(path, path)
-    return Group(_old_group("memory", orders.memory), _old_group("pids", orders.processes))
+    memory = _old_group("memory", orders.memory)
+    return Group(memory, _old_group("pids", orders.processes), around="" if memory else _enclosing()[1])
 
 
 def memory_trouble() -> str:
@@ -87,17 +95,32 @@ def memory_trouble() -> str:
 
 def enclosing_limit() -> int:
     """Bytes that the agent's own group and those above it allow; 0 where that is no less than the host has."""
-    limits = []
+    lowest = _enclosing()[0]
+    return lowest if lowest < _host_memory() else 0
+
+
+def _enclosing() -> tuple[int, str]:
+    """The lowest limit around the agent, and the directory of the group that has it; 0 without any."""
+    found = []
     parent = _path_of("self")
     while True:
-        limits.append(_number(_read(f"{_MOUNT}{parent}/memory.max")))
+        place = f"{_MOUNT}{parent}"
+        found.append((_number(_read(f"{place}/memory.max")), place))
         if not parent:
             break
         parent = parent.rpartition("/")[0]
-    old = _read(f"{_old_place('memory')}/memory.stat").splitlines()
-    limits += [_number(line.split()[1]) for line in old if line.startswith("hierarchical_memory_limit ")]
-    lowest = min((limit for limit in limits if limit), default=0)
-    return lowest if lowest < _host_memory() else 0
+    old = _old_place("memory")
+    lines = [line.split() for line in _read(f"{old}/memory.stat").splitlines()]
+    found += [(_number(words[1]), old) for words in lines if words[0] == "hierarchical_memory_limit"]
+    return min((one for one in found if one[0]), default=(0, ""))
+
+
+def _open_memory(path: str) -> int | None:
+    """Where the kernel counts what it killed for want of memory in the group at `path`."""
+    if not path:
+        return None
+    events = _open(f"{path}/memory.events")
+    return _open(f"{path}/memory.oom_control") if events is None else events
 
 
 def _host_memory() -> int:

@@ -112,6 +112,8 @@ def require_walls() -> None:
     agent = Path(settings.LOCAL_AGENT)
     if settings.DISPATCHER != "local" or _is_apart() or not agent.is_file():
         return
+    if (settings.BUILD_SANDBOX, settings.BUILD_CGROUP) == ("none", "optional"):
+        return
     words = [
         sys.executable,
         str(agent),

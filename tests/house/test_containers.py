@@ -1,0 +1,101 @@
+"""What docker-compose.yml, the Dockerfile and the profile of system calls promise about walls between containers."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+# A version to its last number, or a digest.
+PINNED = re.compile(r".*:\d+\.\d+(\.\d+)?-[a-z-]+|.*@sha256:[0-9a-f]{64}")
+
+
+def default(text: str) -> str:
+    """What a value is where the operator's environment says nothing."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_container_has_no_rights_and_no_more_than_its_share(name: str) -> None:
+    service = SERVICES[name]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert not {"privileged", "cap_add", "devices", "network_mode", "pid", "ipc"} & set(service)
+    assert service["pids_limit"] > 0
+    assert service["mem_limit"] == service["memswap_limit"]
+    assert service["tmpfs"]
+    assert all("nr_inodes=" in place and "size=" in place for place in service["tmpfs"])
+    assert service["networks"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_image_from_elsewhere_is_pinned(name: str) -> None:
+    service = SERVICES[name]
+    assert "build" in service or PINNED.fullmatch(default(service["image"]))
+
+
+def test_base_images_are_pinned_and_the_builder_has_nothing_of_the_service() -> None:
+    named = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
+    bases = re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    assert {base.removeprefix("$") for base in bases} == set(named)
+    assert all(PINNED.fullmatch(image) for image in named.values())
+    builder = DOCKERFILE[DOCKERFILE.index(" AS builder") :]
+    assert re.findall(r"^COPY .*", builder, re.MULTILINE) == [
+        "COPY --from=build /srv/tidemark/tidemark-agent.pyz /usr/local/bin/tidemark-agent"
+    ]
+
+
+def test_strangers_code_is_built_without_secrets_and_without_a_way_out() -> None:
+    builder = SERVICES["builder"]
+    assert "secrets" not in builder
+    assert set(builder["environment"]) == {"TIDEMARK_CCACHE_DIR"}
+    assert builder["networks"] == ["builds"]
+    assert COMPOSE["networks"]["builds"] == {"internal": True}
+    assert {name for name, service in SERVICES.items() if "builds" in service["networks"]} == {"builder", "web"}
+    shown = {volume.split(":")[0]: volume.split(":")[2:] for volume in builder["volumes"]}
+    assert shown == {"agents": [], "tokens": ["ro"], "mirror": ["ro"], "ccache": []}
+
+
+def test_nothing_but_the_worker_and_the_web_reaches_beyond_this_host() -> None:
+    open_ = {name for name, about in COMPOSE["networks"].items() if not about.get("internal")}
+    assert {name for name, service in SERVICES.items() if open_ & set(service["networks"])} == {"web", "worker"}
+    assert [service["ports"] for service in SERVICES.values() if "ports" in service] == [
+        ["127.0.0.1:${TIDEMARK_PORT:-8000}:8000"]
+    ]
+
+
+def test_sandboxes_and_the_limit_on_memory_stand_unless_the_operator_says_otherwise() -> None:
+    settings = SERVICES["worker"]["environment"]
+    walls = {name: default(settings[name]) for name in settings if name.endswith(("_SANDBOX", "_CGROUP"))}
+    assert walls == {
+        "TIDEMARK_APPLY_SANDBOX": "bwrap", "TIDEMARK_BUILD_SANDBOX": "bwrap", "TIDEMARK_BUILD_CGROUP": "required",
+    }  # fmt: skip
+    assert settings["TIDEMARK_LOCAL_AGENTS"] == "apart"
+    assert list(map(default, SERVICES["builder"]["command"][-2:])) == ["--sandbox=bwrap", "--cgroup=required"]
+
+
+def test_redis_asks_for_a_password_that_no_command_line_or_environment_shows() -> None:
+    redis, settings = SERVICES["redis"], SERVICES["worker"]["environment"]
+    assert "requirepass" in redis["command"][-1]
+    assert "redis-password" in redis["secrets"]
+    assert "environment" not in redis
+    assert settings["TIDEMARK_REDIS_URL_FILE"] == "/run/secrets/redis-url"
+    assert not any(
+        name.endswith(("_URL", "_KEY", "_PASSWORD")) and "://" not in str(settings[name]) for name in settings
+    )
+    assert "TIDEMARK_REDIS_URL" not in settings
+
+
+def test_containers_that_make_sandboxes_are_refused_what_these_do_not_need() -> None:
+    loose = {name for name, service in SERVICES.items() if len(service["security_opt"]) > 1}
+    assert loose == {"worker", "builder"}
+    profile = json.loads((ROOT / "containers/seccomp.json").read_text(encoding="utf-8"))
+    refused = {name for rule in profile["syscalls"] for name in rule["names"] if rule["action"] == "SCMP_ACT_ERRNO"}
+    assert {"bpf", "keyctl", "kexec_load", "init_module", "perf_event_open", "io_uring_setup", "ptrace"} <= refused
+    assert not {"clone", "clone3", "unshare", "mount", "umount2", "pivot_root", "seccomp", "prctl"} & refused
