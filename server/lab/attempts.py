@@ -1,7 +1,15 @@
 """Attempts to get work done: all that the rest of the service asks of them, in one place."""
 
 from server.lab.claiming import allow_time, claim_attempt, find_attempt
-from server.lab.endings import cancel_attempt, end_attempt, finish_canceled, lose_attempt
+from server.lab.endings import (
+    cancel_attempt,
+    end_attempt,
+    finish_canceled,
+    keep_for_the_record,
+    lose_attempt,
+    report_build,
+    was_stopped,
+)
 from server.lab.fruitless import MAX_FRUITLESS_ATTEMPTS, fruitless_attempts
 from server.lab.leases import MAX_LOG_CHARACTERS, is_wanted, renew_lease
 from server.lab.moving import UNCLAIMED, lock_attempt, move_attempt
@@ -22,11 +30,14 @@ __all__ = [
     "finish_canceled",
     "fruitless_attempts",
     "is_wanted",
+    "keep_for_the_record",
     "lock_attempt",
     "lose_attempt",
     "move_attempt",
     "open_attempt",
     "renew_lease",
+    "report_build",
     "requeue",
+    "was_stopped",
     "work_of",
 ]

@@ -1,7 +1,7 @@
 """How often work was tried for nothing."""
 
 from server.builds.models import Build
-from server.lab.models import BootState, PowerCycle, Session
+from server.lab.models import AttemptState, BootState, PowerCycle, Session
 
 # Attempts that ended without any progress before the work is given up.
 MAX_FRUITLESS_ATTEMPTS = 8
@@ -20,7 +20,7 @@ def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
     if isinstance(item, Build):
         return begun.filter(trace=item.trace).count()
     if isinstance(item, PowerCycle):
-        return begun.count()
+        return begun.exclude(state=AttemptState.CANCELED).count()
     ended = item.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).order_by("-state_since")
     last = ended.values_list("state_since", flat=True).first()
     return (begun.filter(created_at__gt=last) if last else begun).count()

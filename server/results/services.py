@@ -8,11 +8,12 @@ from typing import Any
 import structlog
 from django.db import connection, transaction
 
-from server.lab.attempts import is_wanted
+from server.lab.attempts import is_wanted, keep_for_the_record, was_stopped
 from server.lab.boots import BootReport, close_boot, finish_session, note_machine
 from server.lab.kernel_trust import TRUSTED_BOOT
 from server.lab.models import Attempt, Boot, BootState, Session
 from server.lab.waking import wake_judge
+from server.lab.works import boots_itself
 from server.results.models import Case, Measurement, Metric
 
 log = structlog.get_logger(__name__)
@@ -49,7 +50,8 @@ def record_boot(
     """Store the result of a boot; returns (stored, whether the agent should go on).
 
     The first result of a boot wins, whichever attempt of its session brings it: a result that waited in a spool is
-    as good as a fresh one. Values that cannot be stored stand in the boot's notes with the reason.
+    as good as a fresh one. That an emulator's boot failed while its attempt was being stopped is none. Values that
+    cannot be stored stand in the boot's notes with the reason.
     """
     assert attempt.session_id is not None
     with transaction.atomic():
@@ -58,6 +60,9 @@ def record_boot(
             .select_related("machine__uarch", "base_build", "patched_build", "series", "trial")
             .get(pk=attempt.session_id)
         )
+        if _is_the_stops_doing(attempt, session, report):
+            keep_for_the_record(attempt, outcome=report.outcome, reason=report.reason)
+            return False, False
         # Only a kernel without the patches is trusted to say what the machine is: they could make their own kernel lie.
         # A result that is there already comes late: what it saw is no news of the machine.
         has_result = [BootState.MEASURED, BootState.FAILED]
@@ -79,6 +84,13 @@ def record_boot(
         if session.state in Session.FINAL:
             wake_judge(session)
     return boot is not None, is_wanted(attempt)
+
+
+def _is_the_stops_doing(attempt: Attempt, session: Session, report: BootReport) -> bool:
+    """Whether a boot failed that somebody may have ended: an emulator is stopped with its agent, a machine is not."""
+    if report.outcome in {"measured", "infrastructure"} or boots_itself(session.machine):
+        return False
+    return was_stopped(attempt)
 
 
 def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], list[dict[str, Any]]]:

@@ -17,7 +17,6 @@ from rest_framework.views import APIView
 from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
 from server.api.v1 import agent_serializers as forms
-from server.builds.services import record_build
 from server.builds.serving import serve_artifact
 from server.builds.storage import MAX_BYTES, put_artifact
 from server.core.errors import DomainError
@@ -25,7 +24,7 @@ from server.core.models import ApiToken
 from server.core.tasks import enqueue
 from server.lab.arrivals import arrive, take_hello
 from server.lab.assignments import assignment
-from server.lab.attempts import allow_time, claim_attempt, end_attempt, find_attempt, renew_lease
+from server.lab.attempts import allow_time, claim_attempt, end_attempt, find_attempt, renew_lease, report_build
 from server.lab.boots import start_boot
 from server.lab.models import Attempt
 from server.results.selectors import case_orders
@@ -105,21 +104,10 @@ class BuildResultView(AgentView):
         attempt, result = self.attempt(request, key), form.result()
         if attempt.build is None:
             raise DomainError("not-found", f"{key} is not a build")
-        # The agent that claimed it may be dead: the builder's next one brings what lies in its spool.
         if not attempt.agent:
             raise DomainError("superseded", f"{key} was never claimed")
-        stored = False
-        with transaction.atomic():
-            if result.outcome != "infrastructure":
-                stored = record_build(build=attempt.build, result=result)
-            end_attempt(
-                attempt=attempt,
-                agent=form.validated_data["agent"],
-                outcome=result.outcome,
-                reason=result.reason,
-                unfit=form.validated_data["unfit"],
-            )
-            enqueue("builds.sweep")
+        agent, unfit = form.validated_data["agent"], form.validated_data["unfit"]
+        stored = report_build(attempt=attempt, agent=agent, result=result, unfit=unfit)
         return Response({"stored": stored})
 
 

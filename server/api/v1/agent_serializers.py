@@ -104,7 +104,7 @@ class HeartbeatIn(AgentIn):
 
 
 class EndIn(AgentIn):
-    outcome = serializers.ChoiceField(["done", "failed"])
+    outcome = serializers.ChoiceField(["done", "failed", "stopped"])
     reason = Reason(2000)
 
 
