@@ -4,6 +4,7 @@ import base64
 import http.client
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -69,6 +70,64 @@ def test_a_stopped_program_that_ignores_sigterm_outlives_its_build(server: Jenki
     assert ask(server, "POST", "/job/job/1/stop").status == 302
     assert ended(server) == "ABORTED"
     assert is_alive(tmp_path / "pid")
+
+
+# Notes when it is told to end, and has a child without the build's environment that does the same.
+FAMILY = """
+import os, signal, subprocess, sys, time
+name, folder = sys.argv[1:]
+def note(*_):
+    with open(f"{folder}/ended", "a") as file:
+        print(name, file=file)
+    sys.exit(1)
+signal.signal(signal.SIGTERM, note)
+if name == "parent":
+    subprocess.Popen([sys.executable, "-S", __file__, "child", folder], env={})
+    while not os.path.exists(f"{folder}/child"):
+        time.sleep(0.01)
+    print("ready", flush=True)
+else:
+    with open(f"{folder}/new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(f"{folder}/new", f"{folder}/child")
+time.sleep(300)
+"""
+
+
+def run_family(server: JenkinsServer, folder: Path) -> None:
+    (folder / "family.py").write_text(FAMILY)
+    run(server, f"exec {sys.executable} -S {folder}/family.py parent {folder}")
+
+
+def ended_in_order(server: JenkinsServer, folder: Path) -> list[str]:
+    told = folder / "ended"
+    server.wait_for(lambda: told.exists() and len(told.read_text().split()) == 2)
+    return told.read_text().split()
+
+
+def test_child_of_a_stopped_build_is_gone_before_its_parent_is_told(server: JenkinsServer, tmp_path: Path) -> None:
+    run_family(server, tmp_path)
+    ask(server, "POST", "/job/job/1/stop")
+    assert ended_in_order(server, tmp_path) == ["child", "parent"]
+    assert ended(server) == "ABORTED"
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_controller_that_goes_down_ends_what_its_builds_had_started(
+    server: JenkinsServer, tmp_path: Path, *, kill: bool
+) -> None:
+    run_family(server, tmp_path)
+    server.go_down(kill=kill)
+    assert ended_in_order(server, tmp_path) == ["child", "parent"]
+    server.come_up()
+    assert (server.builds_of("k-1"), server.job("job").next_number) == ([], 2)
+
+
+def test_job_that_is_deleted_takes_its_builds_along(server: JenkinsServer, tmp_path: Path) -> None:
+    run_family(server, tmp_path)
+    server.delete_job("job")
+    assert ended_in_order(server, tmp_path) == ["child", "parent"]
+    assert ask(server, "GET", "/job/job/1/api/json").status == 404
 
 
 def test_children_are_ended_with_their_build_unless_they_hide(server: JenkinsServer, tmp_path: Path) -> None:

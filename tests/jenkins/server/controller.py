@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tests.jenkins.server.builds import Build
 from tests.jenkins.server.jobs import Job
+from tests.jenkins.server.killing import marked, send
 from tests.jenkins.server.nodes import Node
-from tests.jenkins.server.process import COOKIE, Program, command, marked, send
+from tests.jenkins.server.process import COOKIE, Program, command
 from tests.jenkins.server.queue import Item, Queue, place_for
 from tests.jenkins.server.timing import Timing
 
@@ -126,6 +127,7 @@ class Controller:
             workspace,
             output=lambda data: self._output(build, data),
             ended=lambda status: self._ended(build, status),
+            patience=self.timing.soft_kill,
         )
         self.programs.append(build.program)
         if node.frozen_at is None:
@@ -199,6 +201,15 @@ class Controller:
             if build.program is not None:
                 build.program.terminate()
 
+    def delete_job(self, job: Job, user: str) -> None:
+        """Its builds are stopped, and nothing is left of them."""
+        for build in [each for each in self.running() if each.job is job]:
+            self.stop(build, user)
+            self._end(build, "ABORTED")
+        for item in self.queue.of_job(job):
+            del self.queue.waiting[item.id]
+        del self.jobs[job.name]
+
     # --- nodes and the controller's own end ---------------------------------------------------
 
     def lose_agent(self, node: Node, *, after: float, back_after: float | None) -> None:
@@ -223,9 +234,14 @@ class Controller:
                 build.program.start()
 
     def end_all(self, *, kill: bool) -> None:
-        """The controller ends: running builds leave no record, though their numbers are used up."""
+        """The controller ends: running builds leave no record, though their numbers are used up.
+
+        Their agents live, and end what the builds had started.
+        """
         for build in self.running():
             if build.program is not None:
+                if build.node.frozen_at is None:
+                    build.program.terminate()
                 build.program.detach()
             build.job.builds.remove(build)
         self._running.clear()

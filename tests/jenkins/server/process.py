@@ -6,9 +6,11 @@ import select
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tests.jenkins.server.killing import descendants, end_trees, marked, send
 
 # In the environment of everything that a server started.
 COOKIE = "JENKINS_SERVER_COOKIE"
@@ -26,7 +28,8 @@ class Program:
     """The scripts of one build, one after the other, in a thread of their own.
 
     `output` gets what they print, `ended` their last exit status. A program that is let go of (`detach`) lives on:
-    nothing is told of it any more, and its next line of output kills it by SIGPIPE.
+    nothing is told of it any more, and its next line of output kills it by SIGPIPE. `patience` is for how many seconds
+    a process that is told to end is waited for.
     """
 
     scripts: Sequence[Path]
@@ -34,6 +37,7 @@ class Program:
     folder: Path
     output: Callable[[bytes], None]
     ended: Callable[[int], None]
+    patience: float
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _detached: threading.Event = field(default_factory=threading.Event)
     _running: threading.Event = field(default_factory=threading.Event)
@@ -55,7 +59,8 @@ class Program:
                 break
         self._running.wait()
         if not self._detached.is_set():
-            self.terminate()
+            # What it left in the background, unless it hides.
+            end_trees([], self._own_marks, patience=self.patience)
             self.ended(status)
 
     def _run_one(self, script: Path) -> int:
@@ -108,8 +113,12 @@ class Program:
         self._running.set()
 
     def terminate(self) -> None:
-        """SIGTERM to all that carries this build's mark, never SIGKILL: as Jenkins does."""
-        self._signal(signal.SIGTERM)
+        """Have all of it end, children first, and what carries this build's mark; nothing here waits for that."""
+
+        def end() -> None:
+            end_trees(self._roots, self._own_marks, patience=self.patience)
+
+        threading.Thread(target=end, daemon=True, name=f"end of {self.environment.get('BUILD_TAG')}").start()
 
     def destroy(self) -> None:
         """The host loses its power."""
@@ -120,8 +129,17 @@ class Program:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_REAP_SECONDS)
 
+    @property
+    def _own_marks(self) -> dict[str, str]:
+        return {name: self.environment[name] for name in _MARKS}
+
+    @property
+    def _roots(self) -> list[int]:
+        return [process.pid for process in self.processes if process.returncode is None]
+
     def _signal(self, number: signal.Signals) -> None:
-        send(marked({name: self.environment[name] for name in _MARKS}), number)
+        below = [pid for root in self._roots for pid in (root, *descendants(root))]
+        send({*marked(self._own_marks), *below}, number)
 
 
 def command(script: Path) -> list[str]:
@@ -129,22 +147,3 @@ def command(script: Path) -> list[str]:
     first = script.read_text(encoding="utf-8").partition("\n")[0]
     shell = first[2:].split() if first.startswith("#!") else ["/bin/sh", "-xe"]
     return [*shell, str(script)]
-
-
-def send(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-
-
-def marked(environment: Mapping[str, str]) -> list[int]:
-    """Processes with all of this in their environment."""
-    wanted = {f"{name}={value}".encode() for name, value in environment.items()}
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            if wanted <= set((folder / "environ").read_bytes().split(b"\0")):
-                found.append(int(folder.name))
-    return found

@@ -42,10 +42,10 @@ def config(request: Request, name: str) -> Answer:
 
 
 def delete(request: Request, name: str) -> Answer:
-    request.job(name)
+    job = request.job(name)
     request.need_post()
     request.need(DELETE)
-    del request.controller.jobs[name]
+    request.controller.delete_job(job, request.user)
     return answers.redirect("/")
 
 

@@ -261,6 +261,16 @@ class JenkinsServer:
             told = [f"<disabled>{str(each).lower()}</disabled>" for each in (not disabled, disabled)]
             job.configure(job.xml.replace(told[0], told[1]))
 
+    def delete_job(self, name: str) -> None:
+        """Somebody deletes the job while it runs."""
+        with self.controller.lock:
+            self.controller.delete_job(self.job(name), "admin")
+
+    def stop_build(self, key: str) -> None:
+        """Somebody presses the stop button of the key's last build."""
+        with self.controller.lock:
+            self.controller.stop(self.builds_of(key)[-1], "admin")
+
     def start_twice(self, key: str) -> None:
         """One more build of the same key, as two dispatchers at once would cause it past the folding."""
         with self.controller.lock:

@@ -12,6 +12,8 @@ class Timing:
     left_item: float = 300.0
     agent_lost: float = 0.3
     stop: float = 0.2
+    # For so long a process that was told to end is waited for before its parent's turn.
+    soft_kill: float = 5.0
     # A frozen agent: the node goes offline first, then its build fails (default pings).
     frozen_node: float = 536.0
     frozen_build: float = 586.0
