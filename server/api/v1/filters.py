@@ -27,7 +27,7 @@ class _YesOrNo(forms.Field):
     def to_python(self, value: object) -> bool | None:
         word = str(value).strip().lower() if value is not None else ""
         if word not in _ANSWERS:
-            raise ValidationError(f"Write true or false, not {word[:40]}.")
+            raise ValidationError("Write true or false, not %(word)s.", params={"word": word[:40]})
         return _ANSWERS[word]
 
 

@@ -4,9 +4,11 @@ from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSpli
 
 from server.api.v1 import builds, dispatch, findings, hosts, lab, messages, noise, places, series, timelines
 
-# Swagger UI sets styles from its script.
+# Swagger UI sets styles from its script. Its view has a template for GET alone: what DRF answers to OPTIONS has none.
 docs = csp_update({"style-src": ["'unsafe-inline'"]})(
-    SpectacularSwaggerSplitView.as_view(url_name="api-schema", authentication_classes=())
+    SpectacularSwaggerSplitView.as_view(
+        url_name="api-schema", authentication_classes=(), http_method_names=["get", "head"]
+    )
 )
 
 urlpatterns = [

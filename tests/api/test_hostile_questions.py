@@ -1,0 +1,120 @@
+"""Every address, every method, every parameter, with what nobody in his right mind would send: never a server error."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from drf_spectacular.generators import SchemaGenerator
+from pytest_django.fixtures import Settings
+
+from server.core.models import ApiToken
+from server.core.tokens import issue_token
+from tests.builders import build_builder
+from tests.lab_scenarios import busy_lab
+from tests.scenarios import busy_site
+
+pytestmark = pytest.mark.django_db
+
+_METHODS = [(who, method) for method in ("GET", "OPTIONS", "POST", "PROPFIND") for who in ("nobody", "operator")]
+_METHODS += [("nobody", method) for method in ("HEAD", "PUT", "PATCH", "DELETE", "TRACE")]
+# As they stand in an address: percent signs for printf, a NUL, a lone surrogate, broken UTF-8, numbers that no column
+# holds, digits of other scripts, days that no calendar has, an array, an object, a path, a quote.
+_HOSTILE = [
+    "%25d", "%25(x)s", "%25", "%00", "a%00b", "%ED%A0%80", "%FF%FE", "", "-1", "0", "9" * 30, "1e999", "NaN", "%D9%A3",
+    "0000-00-00", "0001-01-01T00:00:00%2B14:00", "9999-12-31T23:59:59-14:00", "275760-09-13", "[1,2]", "{}", "..%2F..",
+    "'%22;--", "%F0%9F%92%A9", "x" * 3000, "%E2%80%AE", "%0A", "null", "%C2%B2",
+]  # fmt: skip
+_ADMIN = "admin/"
+# Parameters of pages, which nothing describes.
+_OF_PAGES = ["state", "kind", "page", "list", "mail", "tree", "machine", "format", "after", "before", "branch", "moves"]
+
+
+@pytest.fixture(autouse=True)
+def rows(settings: Settings) -> None:
+    settings.VIRTUAL_VERDICTS = True
+    busy_lab()
+    busy_site()
+
+
+def test_no_parameter_makes_a_server_error(client: Client) -> None:
+    client.raise_request_exception = False
+    for address, names in _described():
+        for name in names:
+            for value in _HOSTILE:
+                answer = client.get(f"{address}?{name}={value}")
+                assert answer.status_code < 500, f"{address}?{name}={value}"
+
+
+def test_no_parameter_of_a_page_makes_a_server_error(client: Client) -> None:
+    client.raise_request_exception = False
+    for pattern in _patterns(get_resolver().url_patterns):
+        address = "/" + re.sub(r"<[^>]*>", "1", pattern)
+        for value in () if pattern.startswith(("api/", _ADMIN)) else _HOSTILE:
+            # All at once: a page does not refuse what it does not know.
+            query = "&".join(f"{name}={value}" for name in _OF_PAGES)
+            assert client.get(f"{address}?{query}").status_code < 500, f"{address}?{query}"
+
+
+@pytest.mark.parametrize(("who", "method"), _METHODS)
+def test_no_method_makes_a_server_error(client: Client, who: str, method: str) -> None:
+    client.raise_request_exception = False
+    if who == "operator":
+        client.force_login(User.objects.create_superuser("root"))
+    for address in _addresses():
+        answer = client.generic(method, address)
+        assert answer.status_code < 500, f"{method} {address}"
+
+
+def test_no_address_makes_a_server_error(client: Client) -> None:
+    client.raise_request_exception = False
+    for pattern in _patterns(get_resolver().url_patterns):
+        for value in _HOSTILE if "<" in pattern else ():
+            address = "/" + re.sub(r"<[^>]*>", value.replace("\\", "\\\\"), pattern)
+            assert client.get(address).status_code < 500, address
+
+
+_BODIES = [b"", b"[]", b"null", b'"%d"', b"{", b"\xff", b'{"agent": "\\u0000"}', b'{"agent": {}}']
+_BODIES += [b'{"agent": "\\ud800", "machine": [1], "outcome": "%d", "reason": 1e999}']
+
+
+@pytest.mark.parametrize("body", _BODIES)
+def test_no_body_of_an_agent_makes_a_server_error(client: Client, body: bytes) -> None:
+    client.raise_request_exception = False
+    builder = build_builder(name="hostile-builder")
+    secret = issue_token(name="hostile", scope=ApiToken.Scope.BUILDER, subject=builder.name)
+    for address in _addresses():
+        if "/agent/" in address:
+            answer = client.generic("POST", address, body, content_type="application/json",
+                                    headers={"Authorization": f"Bearer {secret}"})  # fmt: skip
+            assert answer.status_code < 500, f"{address} {body!r}"
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "POST"])
+def test_documentation_page_is_asked_with_a_method_it_does_not_have(client: Client, method: str) -> None:
+    answer = client.generic(method, "/api/v1/docs/")
+    assert answer.status_code == 405
+
+
+def _described() -> Iterator[tuple[str, list[str]]]:
+    """Each address of the API that is read, and the names of all its parameters."""
+    description: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    for path, operations in description["paths"].items():
+        given = operations.get("get", {}).get("parameters", ())
+        yield re.sub(r"\{[^}]*\}", "1", path), [one["name"] for one in given if one["in"] == "query"]
+
+
+def _addresses() -> list[str]:
+    return ["/" + re.sub(r"<[^>]*>", "1", pattern) for pattern in _patterns(get_resolver().url_patterns)]
+
+
+def _patterns(patterns: list[Any], prefix: str = "") -> Iterator[str]:
+    for pattern in patterns:
+        path = prefix + str(pattern.pattern).lstrip("^").rstrip("$")
+        if isinstance(pattern, URLResolver):
+            yield from _patterns(pattern.url_patterns, path)
+        elif isinstance(pattern, URLPattern) and "(?P" not in path:
+            yield path
