@@ -43,8 +43,7 @@ ENV PATH=/opt/venv/bin:$PATH \
 USER tidemark
 VOLUME /var/lib/tidemark
 EXPOSE 8000
-CMD ["gunicorn", "server.wsgi:application", "--bind", "0.0.0.0:8000", "--worker-class", "gthread", "--workers", "2", \
-     "--threads", "8", "--timeout", "60", "--no-control-socket"]
+CMD ["gunicorn", "--config", "python:server.web.process", "--bind", "0.0.0.0:8000"]
 
 FROM $PYTHON_IMAGE AS builder
 RUN apt-get update \

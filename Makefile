@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-dispatch bench-faults bench-detection bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-dispatch bench-faults bench-slow-clients bench-detection bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -84,6 +84,10 @@ bench-dispatch: ## what dispatching 500 sessions over 40 machines costs Jenkins 
 bench-faults: ## every state of builds and sessions against every fault, again and again (ARGS="--rounds N --seed N")
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch_faults $(ARGS)
+
+bench-slow-clients: ## how long others wait while 500 clients trickle heads, bodies and forms (ARGS=--threaded: the same of threads)
+	@scripts/setup.sh
+	@$(PYTHON) -m bench.slow_clients $(ARGS)
 
 bench-detection: ## what a new point costs on long timelines, and judging 2000 cells, beside their bars
 	@scripts/setup.sh --test

@@ -52,7 +52,9 @@ kexec-tools kexec
 libc6-dev-arm64-cross /usr/aarch64-linux-gnu/lib/libc.a
 lld ld.lld
 llvm llvm-ar
+nginx-light nginx
 openssl openssl
+pgbouncer pgbouncer
 qemu-system-arm qemu-system-aarch64
 "
 # Without these the service still runs: the servers come from PyPI then, and ccache only saves time.
@@ -167,8 +169,10 @@ put_back() {
 
 # A step's own failures do not end the script, so each is handed up.
 install_packages() {
-    local had_redis=0
-    if has_package redis-server; then had_redis=1; fi
+    local server new=""
+    for server in redis-server nginx pgbouncer; do
+        if ! has_package "$server"; then new+=" $server"; fi
+    done
     forbid_starts
     apt-get update || echo "apt-get update failed; trying with the lists of the last time"
     case " $* " in
@@ -184,10 +188,12 @@ install_packages() {
             ;;
     esac
     apt_install "$@" || return
-    # It would start with the machine's next boot.
-    if [ "$had_redis" = 0 ] && has_package redis-server; then
-        systemctl disable redis-server.service || update-rc.d redis-server disable || true
-    fi
+    # They would start with the machine's next boot.
+    for server in $new; do
+        if has_package "$server"; then
+            systemctl disable "$server.service" || update-rc.d "$server" disable || true
+        fi
+    done
 }
 
 # Debian starts the servers that it installs, and the wheels do as well: nobody is told to install those.

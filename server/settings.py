@@ -7,7 +7,7 @@ import environ
 import structlog
 from csp.constants import NONCE, SELF
 
-from server.core import logs
+from server.core import database, logs
 from server.env import one_of, secret
 from server.env_artifacts import artifact_storage
 
@@ -86,10 +86,15 @@ TEMPLATES = [
 
 # --- data -----------------------------------------------------------------
 DATABASES: dict[str, Any] = {"default": env.db_url_config(secret("TIDEMARK_DATABASE_URL"))}
-DATABASES["default"].setdefault("OPTIONS", {})
-DATABASES["default"]["OPTIONS"].setdefault("connect_timeout", 5)
-# One pool for each process: a thread waits for a connection instead of opening one more than PostgreSQL allows.
-DATABASES["default"]["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}
+# Seconds after which a statement is given up, 0: never. Web and workers bring their own limits, migrations have none.
+DATABASE_SECONDS = env.float("TIDEMARK_DATABASE_SECONDS", default=0.0)
+# The database is reached through a pooler that gives each transaction whichever server is free.
+DATABASE_POOLED = env.bool("TIDEMARK_DATABASE_POOLED", default=False)
+DATABASES["default"]["OPTIONS"] = {
+    **database.options(DATABASE_SECONDS, pooled=DATABASE_POOLED),
+    **DATABASES["default"].get("OPTIONS", {}),
+}
+DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = DATABASE_POOLED
 DATABASES["default"]["CONN_MAX_AGE"] = 0
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -109,7 +114,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 10,
     "unacked_restore_throttle": 1,
     "socket_connect_timeout": 5,
-    "socket_timeout": 30,
+    # Workers wait for messages for a second at a time; what takes so much longer is a server that has fallen silent.
+    "socket_timeout": 15,
     "socket_keepalive": True,
     "health_check_interval": 25,
     "global_keyprefix": env.str("TIDEMARK_REDIS_PREFIX", default="tidemark:"),
@@ -219,6 +225,13 @@ EMAIL_TIMEOUT = 20
 MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
 
 # --- web -------------------------------------------------------------------------
+# Of one web process: threads that answer people (agents have half as many beside them), memory from which on another
+# process takes its place, and memory of which it gets no byte more.
+WEB_THREADS = max(1, env.int("TIDEMARK_WEB_THREADS", default=8))
+WEB_RECYCLE_MB = env.int("TIDEMARK_WEB_RECYCLE_MB", default=1024)
+WEB_MEMORY_MB = max(512, env.int("TIDEMARK_WEB_MEMORY_MB", default=2048))
+# Bodies that are on their way; nothing in it has a name or outlives its process.
+UPLOAD_DIR = STATE_DIR / "uploads"
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("TIDEMARK_STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
 STATICFILES_DIRS: list[tuple[str, Path]] = [("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist")]
@@ -271,6 +284,7 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "What a change to the Linux kernel costs, per microarchitecture.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "DEFAULT_GENERATOR_CLASS": "server.api.schema.OnceGenerator",
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",

@@ -34,9 +34,8 @@ def server_programs(*, postgres: bool, redis_command: list[str] | None, durable:
 
 def service_programs(places: Places, port: int) -> list[Program]:
     """The same processes as in production: web, one worker for all queues, beat."""
-    gunicorn = ["gunicorn", "server.wsgi:application", "--bind", f"127.0.0.1:{port}", "--no-control-socket"]
-    gunicorn += ["--worker-class", "gthread", "--workers", "2", "--threads", "4"]
-    gunicorn += ["--timeout", "60", "--graceful-timeout", "3"]
+    gunicorn = ["gunicorn", "--config", "python:server.web.process", "--bind", f"127.0.0.1:{port}"]
+    gunicorn += ["--graceful-timeout", "3"]
     worker = ["celery", "-A", "workers", "worker", "--concurrency", "4"]
     worker += ["--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     beat = ["celery", "-A", "workers", "beat", "--schedule", str(places.run / "beat-schedule"), "--pidfile", ""]

@@ -1,8 +1,10 @@
-"""How the OpenAPI description names what DRF cannot describe by itself."""
+"""The OpenAPI description: made once, and how it names what DRF cannot describe by itself."""
 
+from functools import cache
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.generators import SchemaGenerator
 
 
 class BearerToken(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -11,3 +13,15 @@ class BearerToken(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
 
     def get_security_definition(self, _auto_schema: Any) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer", "description": "The token of one machine or builder."}
+
+
+class OnceGenerator(SchemaGenerator):
+    """The description follows from the code alone, and takes a good part of a second to make."""
+
+    def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: ARG002, FBT001, FBT002 (the library's own)
+        return _made(public)
+
+
+@cache
+def _made(public: bool) -> Any:  # noqa: FBT001 (a key of the cache)
+    return SchemaGenerator().get_schema(request=None, public=public)  # type: ignore[no-untyped-call]

@@ -1,5 +1,9 @@
 """Waking workers up: tasks are sent by name, after commit, and may get lost without harm."""
 
+import atexit
+import os
+import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -11,16 +15,67 @@ log = structlog.get_logger(__name__)
 
 Sender = Callable[[str, tuple[int | str, ...]], None]
 
+# Wake-ups that a silent broker may make wait; equal ones count once.
+_MOST_WAITING = 1000
+# How long the end of a process waits for those that are on their way.
+_LAST_SECONDS = 2.0
 
-def _send(name: str, args: tuple[int | str, ...]) -> None:
+
+class _Post:
+    """Sends from a thread of its own: a broker that has fallen silent holds up no request and no task."""
+
+    def __init__(self) -> None:
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self._wait_a_little)
+
+    def _forget(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[tuple[str, tuple[int | str, ...]], None] = {}
+        self._thread: threading.Thread | None = None
+        self._sending = False
+
+    def take(self, name: str, args: tuple[int | str, ...]) -> None:
+        with self._changed:
+            if len(self._waiting) >= _MOST_WAITING:
+                log.warning("wake_up_lost", task=name, error="too many wait already")
+                return
+            self._waiting[name, args] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send_all, name="wake-ups", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _send_all(self) -> None:
+        while True:
+            with self._changed:
+                self._sending = False
+                while not self._waiting:
+                    self._changed.wait()
+                name, args = next(iter(self._waiting))
+                del self._waiting[name, args]
+                self._sending = True
+            publish(name, args)
+
+    def _wait_a_little(self) -> None:
+        until = time.monotonic() + _LAST_SECONDS
+        while (self._waiting or self._sending) and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def publish(name: str, args: tuple[int | str, ...]) -> None:
+    """Hand one wake-up to the broker, now."""
     try:
         current_app.send_task(name, args=args, queue=name.partition(".")[0], retry=False)
     except (OperationalError, OSError) as error:
         # The row that wants this work is committed: a sweep finds it.
         log.warning("wake_up_lost", task=name, error=str(error))
+    except Exception:
+        # The thread goes on: the next wake-up may be well.
+        log.exception("wake_up_failed", task=name)
 
 
-send: Sender = _send
+send: Sender = _Post().take
 
 
 def enqueue(name: str, *args: int | str) -> None:

@@ -1,6 +1,8 @@
 """Two questions that a supervisor asks: does the process live, and can it work."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import psycopg
 from celery import current_app
@@ -8,27 +10,27 @@ from django.db import connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from kombu import Connection as BrokerConnection
 from kombu.exceptions import OperationalError
 
+from server.core.database import ImpatientConnection
+
 _SECONDS = 3
+# Threads of their own: what hangs in one of them holds no thread that answers requests.
+_ASKING = ThreadPoolExecutor(4, thread_name_prefix="asking")
 
 
-def _ask_database() -> None:
+def _ask_database(wanted: Mapping[str, Any]) -> None:
     """Connects anew: the pool would wait long for a database that is gone."""
-    wanted = {**connection.get_connection_params(), "connect_timeout": _SECONDS}
-    with psycopg.connect(**wanted) as fresh:
+    with ImpatientConnection.connect(**{**wanted, "connect_timeout": _SECONDS}) as fresh:
         fresh.execute("SELECT 1")
 
 
-def _ask_broker() -> None:
-    with current_app.connection_for_write() as broker:
+def _ask_broker(wanted: Mapping[str, Any]) -> None:
+    """Connects anew as well, and waits as short as for the database."""
+    short = {**wanted["transport_options"], "socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
+    with BrokerConnection(**{**wanted, "transport_options": short}) as broker:
         broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=_SECONDS)
-
-
-_NEEDED: dict[str, tuple[Callable[[], None], tuple[type[Exception], ...]]] = {
-    "database": (_ask_database, (psycopg.Error,)),
-    "broker": (_ask_broker, (OperationalError, OSError)),
-}
 
 
 @require_safe
@@ -42,15 +44,26 @@ def healthz(_request: HttpRequest) -> JsonResponse:
 @never_cache
 def readyz(_request: HttpRequest) -> JsonResponse:
     """Database and broker answer; otherwise 503 and which of them does not."""
-    failing = [name for name, (ask, errors) in _NEEDED.items() if not _answers(ask, errors)]
-    checks = {name: "unreachable" if name in failing else "ok" for name in _NEEDED}
+    broker = current_app.connection_for_write()
+    asked = {
+        "database": _ASKING.submit(_ask_database, connection.get_connection_params()),
+        "broker": _ASKING.submit(
+            _ask_broker,
+            {"hostname": broker.as_uri(include_password=True), "transport_options": broker.transport_options},
+        ),
+    }
+    wait(asked.values(), timeout=_SECONDS)
+    failing = [name for name, future in asked.items() if not _is_well(future)]
+    checks = {name: "unreachable" if name in failing else "ok" for name in asked}
     status = "unavailable" if failing else "ok"
     return JsonResponse({"status": status, "checks": checks}, status=503 if failing else 200)
 
 
-def _answers(ask: Callable[[], None], errors: tuple[type[Exception], ...]) -> bool:
-    try:
-        ask()
-    except errors:
+def _is_well(future: Future[None]) -> bool:
+    if not future.done():
+        future.cancel()
         return False
-    return True
+    error = future.exception()
+    if error is not None and not isinstance(error, psycopg.Error | OperationalError | OSError):
+        raise error
+    return error is None

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.urls import URLPattern, URLResolver
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
@@ -34,6 +35,13 @@ def test_every_endpoint_is_described(description: dict[str, Any]) -> None:
 def test_every_choice_has_a_name_of_its_own(description: dict[str, Any]) -> None:
     names = description["components"]["schemas"]
     assert [name for name in names if re.fullmatch(r"\w+[0-9a-f]{3}Enum", name)] == []
+
+
+@pytest.mark.django_db
+def test_description_is_made_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = client.get("/api/v1/schema/").json()
+    monkeypatch.setattr(SchemaGenerator, "parse", None)
+    assert client.get("/api/v1/schema/?again").json() == first
 
 
 def test_no_description_speaks_of_how_the_service_is_written(description: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,29 @@ def test_unreachable_broker_loses_the_wake_up_and_nothing_else(monkeypatch: pyte
 
     monkeypatch.setattr(current_app, "send_task", refuse)
     with structlog.testing.capture_logs() as logs:
-        tasks._send("lab.dispatch", ())
+        tasks.publish("lab.dispatch", ())
     assert [line["event"] for line in logs] == ["wake_up_lost"]
+
+
+def test_silent_broker_holds_nobody_up_and_equal_wake_ups_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived: list[str] = []
+    called, answer = threading.Event(), threading.Event()
+
+    def hang(name: str, **_kwargs: object) -> None:
+        called.set()
+        answer.wait()
+        arrived.append(name)
+
+    monkeypatch.setattr(current_app, "send_task", hang)
+    post = tasks._Post()
+    post.take("lab.dispatch", ())
+    called.wait()
+    for _ in range(5000):
+        post.take("builds.sweep", ())
+    post.take("detection.judge", (7,))
+    answer.set()
+    post._wait_a_little()
+    assert arrived == ["lab.dispatch", "builds.sweep", "detection.judge"]
 
 
 @pytest.mark.django_db(transaction=True)

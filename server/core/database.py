@@ -1,0 +1,107 @@
+"""How processes reach PostgreSQL: neither a statement nor a server that has fallen silent holds one for ever."""
+
+import time
+from typing import Any, ClassVar, TypeVar
+
+import psycopg
+from django.core.exceptions import ImproperlyConfigured
+from psycopg.abc import PQGen
+
+_T = TypeVar("_T")
+_INTERVAL = 0.1
+# A server that is well ends a statement by itself at its limit; one that says nothing for so long after it is not.
+GRACE_SECONDS = 3.0
+
+
+class Connection(psycopg.Connection[Any]):
+    """Gives a silent server up.
+
+    The kernel of a stopped one still acknowledges packets: neither TCP nor the server's own limit would end the wait.
+    """
+
+    # Seconds for each answer of the server; None: for ever.
+    patience: ClassVar[float | None] = None
+
+    def wait(self, gen: PQGen[_T], interval: float = _INTERVAL, timeout: float | None = None) -> _T:
+        if timeout is not None or self.patience is None:
+            return super().wait(gen, interval, timeout)
+        started = time.monotonic()
+        try:
+            return super().wait(gen, interval, self.patience)
+        except psycopg.OperationalError:
+            if time.monotonic() - started >= self.patience:
+                # Nobody knows what it is doing: it must not serve anybody else.
+                self.pgconn.finish()
+            raise
+
+
+class ImpatientConnection(Connection):
+    """For the question whether the server answers at all."""
+
+    patience = 3.0
+
+
+def patient(seconds: float) -> type[Connection]:
+    """The connections of a process whose statements may take `seconds`; 0: as long as they like."""
+    most = seconds + GRACE_SECONDS if seconds else None
+    return type("PatientConnection", (Connection,), {"patience": most})
+
+
+def options(seconds: float, *, pooled: bool) -> dict[str, Any]:
+    """Django's OPTIONS for connections of such a process; `pooled`: through a pooler that hands servers on."""
+    found: dict[str, Any] = {
+        "connect_timeout": 5,
+        # A host that has gone without a word; not used on unix sockets.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+        # One pool for each process: a thread waits for a connection instead of opening one more than PostgreSQL allows.
+        "pool": {"min_size": 1, "max_size": 16, "timeout": 10, "connection_class": patient(seconds)},
+    }
+    if seconds and not pooled:
+        found["options"] = f"-c statement_timeout={int(seconds * 1000)}"
+    return found
+
+
+def connect_apart() -> psycopg.Connection[Any]:
+    """A connection beside the one that Django's models use, for what must not mix with it. The caller closes it."""
+    # Not when the settings are read, which this module takes part in.
+    from django.db import connection  # noqa: PLC0415
+
+    kind: type[Connection] = connection.settings_dict["OPTIONS"]["pool"]["connection_class"]
+    return kind.connect(**connection.get_connection_params())
+
+
+def refuse_unknown_pooler() -> None:
+    """Raises ImproperlyConfigured where a pooler changes servers between transactions and the settings do not say so.
+
+    Cursors that outlive their transaction would be gone, and the limit of statements would be somebody else's.
+    """
+    from django.conf import settings  # noqa: PLC0415
+
+    if settings.DATABASE_POOLED:
+        return
+    try:
+        pooled = _changes_servers()
+    except psycopg.OperationalError:
+        # It does not answer, or not enough of it: whoever needs it will say so.
+        return
+    if pooled:
+        raise ImproperlyConfigured(
+            "the database is reached through a pooler in transaction mode: set TIDEMARK_DATABASE_POOLED=1 "
+            "(docs/operations/pooler.md)"
+        )
+
+
+def _changes_servers() -> bool:
+    with connect_apart() as one:
+        one.autocommit = True
+        row = one.execute("SELECT pg_backend_pid(), set_config('tidemark.mark', 'set', false)").fetchone()
+        if row is None or row[0] == one.info.backend_pid:
+            return False
+        # Somebody stands in between. Another transaction now takes the server that is free, if the session left it.
+        with connect_apart() as other, other.transaction():
+            other.execute("SELECT 1")
+            seen = one.execute("SELECT current_setting('tidemark.mark', true)").fetchone()
+        return seen is None or seen[0] != "set"

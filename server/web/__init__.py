@@ -1,0 +1,1 @@
+"""How requests reach Django: connections in an event loop, whole requests in threads (docs/decisions/0024)."""

@@ -1,0 +1,113 @@
+"""Each request: which threads answer it, and what of its body is read before they are asked."""
+
+import io
+import json
+from functools import partial
+from typing import IO
+
+import structlog
+from django.conf import settings
+from django.db import OperationalError, close_old_connections
+
+from server.builds.storage import MAX_BYTES
+from server.core.tokens import find_token
+from server.web import limits
+from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
+from server.web.threads import BusyError, Request, Scope, Send, Threads, Wsgi, answer
+
+log = structlog.get_logger(__name__)
+
+_AGENTS = "/api/v1/agent/"
+_ARTIFACTS = f"{_AGENTS}artifacts/"
+_LATER, _RETRY_SECONDS = frozenset({408, 429, 503}), b"5"
+
+
+class Application:
+    """The service as an ASGI application around Django's WSGI one.
+
+    Health checks, agents and all others have threads of their own, so that none of them can keep another waiting.
+    """
+
+    def __init__(self, wsgi: Wsgi) -> None:
+        self._wsgi = wsgi
+        self._pages = Threads("pages", limits.THREADS)
+        self._agents = Threads("agents", limits.AGENT_THREADS)
+        self._alive = Threads("alive", 1)
+        self._ready = Threads("ready", 2)
+        self._uploads = Uploads()
+        settings.UPLOAD_DIR.mkdir(parents=True, exist_ok=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
+        assert scope["type"] == "http"
+        try:
+            await self._answer(scope, receive, send)
+        except GoneError:
+            log.info("client_left", path=scope["path"])
+        except RefusedError as error:
+            log.warning("body_refused", path=scope["path"], code=error.code)
+            await _refuse(send, error.status, error.code, error.message)
+            await discard(receive)
+        except BusyError:
+            log.warning("too_busy", path=scope["path"])
+            await _refuse(send, 503, "busy", "Too many requests wait already.")
+            await discard(receive)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path, length = scope["path"], announced(scope["headers"])
+        if length != 0 and path.startswith(_AGENTS):
+            await self._take_upload(scope, receive, send, length)
+            return
+        body = await read_body(receive, length=length, most=limits.FORM_BYTES, seconds=limits.FORM_SECONDS)
+        threads = {"/healthz": self._alive, "/readyz": self._ready}.get(path)
+        if threads is None:
+            threads = self._agents if path.startswith(_AGENTS) else self._pages
+        await self._hand_over(threads, scope, body, receive, send)
+
+    async def _take_upload(self, scope: Scope, receive: Receive, send: Send, length: int | None) -> None:
+        """A body for agents' addresses: nothing of it is read before the token is known."""
+        token = await self._agents.run(partial(_token, scope))
+        if token is None:
+            # Django says what is wrong with the token; it needs nothing of the body for that.
+            await self._hand_over(self._agents, scope, io.BytesIO(), receive, send)
+            await discard(receive)
+            return
+        largest = MAX_BYTES if scope["path"].startswith(_ARTIFACTS) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        with self._uploads.place(token):
+            body = await read_body(
+                receive,
+                length=length,
+                most=largest,
+                seconds=limits.UPLOAD_SECONDS,
+                bytes_a_second=limits.UPLOAD_BYTES_A_SECOND,
+            )
+            await self._hand_over(self._agents, scope, body, receive, send)
+
+    async def _hand_over(self, threads: Threads, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
+        with body:
+            await answer(self._wsgi, threads, Request(scope, body), receive, send)
+
+
+def _token(scope: Scope) -> int | None:
+    """The id of the token that the request shows, if it is a valid one."""
+    shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+    kind, _, secret = shown.decode("latin-1").partition(" ")
+    try:
+        token = find_token(secret.strip()) if kind == "Bearer" else None
+    except OperationalError:
+        raise RefusedError(503, "database-away", "The database does not answer.") from None
+    finally:
+        close_old_connections()
+    return None if token is None else token.pk
+
+
+async def _refuse(send: Send, status: int, code: str, message: str) -> None:
+    """problem+json (RFC 9457), as the API has it."""
+    body = json.dumps({"type": f"urn:tidemark:{code}", "title": message, "status": status, "code": code}).encode()
+    headers = [(b"content-type", b"application/problem+json"), (b"content-length", str(len(body)).encode())]
+    if status in _LATER:
+        headers.append((b"retry-after", _RETRY_SECONDS))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,144 @@
+"""Requests reach Django whole, and answers reach clients whole, through the event loop and its threads."""
+
+import hashlib
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from server.core.models import ApiToken
+from server.core.tokens import issue_token
+from tests.builders import build_builder
+from tests.web.conftest import STANDSTILL, Web
+
+# Longer than what is held in memory of a body, and than one step of an answer.
+CONTENT = os.urandom(3 * 1024 * 1024)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+ADDRESS = f"/api/v1/agent/artifacts/{SHA256}"
+PIECE = 100_000
+
+
+@pytest.fixture
+def headers(transactional_db: None) -> dict[str, str]:
+    builder = build_builder(name="web-builder")
+    return {"Authorization": f"Bearer {issue_token(name='w', scope=ApiToken.Scope.BUILDER, subject=builder.name)}"}
+
+
+def put(web: Web, headers: dict[str, str], content: bytes = CONTENT, *, chunked: bool = False) -> httpx2.Response:
+    kind = {"Content-Type": "application/octet-stream", **headers}
+    pieces = (content[at : at + PIECE] for at in range(0, len(content), PIECE))
+    address = f"{web.address}/api/v1/agent/artifacts/{hashlib.sha256(content).hexdigest()}"
+    return httpx2.put(address, content=pieces if chunked else content, headers=kind, timeout=STANDSTILL)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_large_body_and_large_answer_are_whole(web: Web, headers: dict[str, str], chunked: bool) -> None:
+    content = CONTENT[::-1] + bytes([chunked])
+    assert put(web, headers, content, chunked=chunked).status_code == 201
+    assert put(web, headers, content).status_code == 200
+    address = f"{web.address}/api/v1/agent/artifacts/{hashlib.sha256(content).hexdigest()}"
+    assert httpx2.get(address, headers=headers, timeout=STANDSTILL).content == content
+
+
+def test_damaged_file_ends_before_its_length(web: Web, headers: dict[str, str]) -> None:
+    put(web, headers)
+    stored = next(path for path in web.state.rglob(f"*{SHA256[8:]}*") if path.is_file())
+    stored.chmod(0o600)
+    stored.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    with pytest.raises(httpx2.RemoteProtocolError):
+        httpx2.get(f"{web.address}{ADDRESS}", headers=headers, timeout=STANDSTILL)
+
+
+def test_sender_of_a_large_body_hears_that_his_token_is_wrong(web: Web) -> None:
+    for _ in range(5):
+        assert put(web, {"Authorization": "Bearer no"}).status_code == 401
+
+
+def test_reader_that_leaves_gives_his_place_back(web: Web, headers: dict[str, str]) -> None:
+    put(web, headers)
+    for _ in range(12):
+        with web.connect() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+            client.sendall(f"GET {ADDRESS} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n".encode())
+            client.recv(100)
+    assert web.get("/").status_code == 200
+
+
+def test_form_and_cookies_arrive(web: Web) -> None:
+    with httpx2.Client(base_url=web.address, timeout=STANDSTILL) as client:
+        page = client.get("/admin/login/")
+        token = page.cookies["csrftoken"]
+        client.cookies.set("other", "a,b")
+        form = {"csrfmiddlewaretoken": token, "username": "nobody", "password": "wrong"}
+        answer = client.post("/admin/login/", data=form, headers={"Referer": f"{web.address}/admin/login/"})
+    assert answer.status_code == 200
+    assert "errornote" in answer.text
+
+
+HOST = b" HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+SOCKET = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"GET /healthz" + HOST, b" 200 "),
+        (b"HEAD /healthz" + HOST, b" 200 "),
+        (b"GET http://127.0.0.1/healthz" + HOST, b" 200 "),
+        (b"GET /%ff%00%25?%ff=%00" + HOST, b" 404 "),
+        (b"GET /\xff" + HOST, b" 40"),
+        (b"GET / HTTP/1.1\r\nHost: evil.example\r\n", b" 400 "),
+        (b"POST /healthz" + HOST + b"Content-Length: 3x\r\n", b" 400 "),
+        (b"POST /healthz" + HOST + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n", b" 400 "),
+        (b"GET /" + HOST + SOCKET + b"A" * 22 + b"==\r\n", b" 403 "),
+        (b"GET /" + HOST + b"X: " + b"x" * 9000 + b"\r\n", b" 431 "),
+    ],
+)
+def test_head_is_understood_or_refused(web: Web, said: bytes, answer: bytes) -> None:
+    with web.connect() as client:
+        client.sendall(said + b"\r\n")
+        assert answer in client.recv(4096).partition(b"\r\n")[0]
+
+
+def test_process_that_has_answered_enough_is_followed_by_another(start_web: Callable[..., Web]) -> None:
+    web = start_web("--max-requests", "10", "--max-requests-jitter", "0")
+    first = children(web)
+    until(lambda: web.get("/healthz").status_code == 200 and not children(web) & first and len(children(web)) == 1)
+
+
+def test_process_that_has_grown_too_large_is_followed_by_another(start_web: Callable[..., Web]) -> None:
+    # Less than a process takes that has all of its modules.
+    web = start_web(TIDEMARK_WEB_RECYCLE_MB="20")
+    until(lambda: "another one takes its place" in web.said())
+    assert web.process.poll() is None
+
+
+def test_request_that_takes_too_much_memory_fails_alone(start_web: Callable[..., Web], headers: dict[str, str]) -> None:
+    web = start_web(TIDEMARK_WEB_MEMORY_MB="512")
+    # As lists, some twenty times as large as on the wire.
+    body = b"[" + b"[]," * 10_000_000 + b"[]]"
+    kind = {"Content-Type": "application/json", **headers}
+    answer = httpx2.post(f"{web.address}/api/v1/agent/hello", content=body, headers=kind, timeout=60)
+    assert answer.status_code == 500
+    assert web.get("/").status_code == 200
+
+
+def children(web: Web) -> set[int]:
+    pid = web.process.pid
+    return {int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        try:
+            if condition():
+                return
+        except httpx2.TransportError:
+            pass
+        signal.sigtimedwait([], 0.1)
+    raise AssertionError("it never came to that")
