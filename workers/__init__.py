@@ -1,15 +1,20 @@
 """Celery workers: one thin module for each queue. `celery -A workers worker -Q sources,builds,...`"""
 
 import logging.config
+import os
 from typing import Any
 
 import structlog
-from celery.signals import celeryd_after_setup, setup_logging, task_prerun
+from celery.signals import beat_init, celeryd_after_setup, setup_logging, task_prerun, worker_init
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from server.celery import QUEUES, app
+from server.core.database import refuse_unknown_pooler
 from workers.schedule import beat_schedule
 
+# A task is stopped after CELERY_TASK_SOFT_TIME_LIMIT; what it asked of the database must not go on without it.
+os.environ.setdefault("TIDEMARK_DATABASE_SECONDS", "240")
 app.conf.imports = tuple(f"workers.{queue}" for queue in QUEUES)
 app.conf.task_routes = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
 app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
@@ -36,6 +41,16 @@ def _refuse_without_walls(instance: Any, **_kwargs: Any) -> None:
     except DomainError as error:
         # Celery goes on after any other exception here.
         raise SystemExit(f"this worker does not start: {error.message}") from error
+
+
+@worker_init.connect
+@beat_init.connect
+def _look_at_the_database(**_kwargs: Any) -> None:
+    try:
+        refuse_unknown_pooler()
+    except ImproperlyConfigured as error:
+        # Celery logs every other error of a signal, and goes on.
+        raise SystemExit(str(error)) from error
 
 
 @task_prerun.connect
