@@ -50,6 +50,7 @@ def main() -> None:
             places=Places(ROOT, LOCAL),
             faults=options.faults,
             seed=options.seed,
+            kinds=options.kinds,
         )
     finally:
         (stack_down if options.keep else stack_remove)(ROOT, local=LOCAL)
@@ -65,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--studies", nargs="+", default=NAMES, help="anon-large-folios bisects as well, and takes longer"
     )
+    parser.add_argument("--kinds", default="", help="only faults whose names hold this, such as `frozen`")
     parser.add_argument("--keep", action="store_true", help="leave the stack's files")
     return parser
 

@@ -1,10 +1,12 @@
-"""What may happen to a running service: each of its processes is killed, its messages and its connections are lost."""
+"""What may happen to a running service: its processes are killed or stand still, messages and connections are lost."""
 
 import os
 import random
 import signal
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import redis
@@ -14,6 +16,8 @@ from scripts.stack.places import Places
 from scripts.stack.redis import redis_socket
 from scripts.stack.supervision import Supervisor
 
+_FROZEN_SECONDS = (10.0, 40.0)
+
 
 @dataclass(frozen=True)
 class Victim:
@@ -21,6 +25,8 @@ class Victim:
 
     places: Places
     dice: random.Random
+    # Those that stand still now.
+    frozen: set[int] = field(default_factory=set)
 
     def pid(self, program: str) -> int:
         """0 while it is being started again."""
@@ -35,6 +41,29 @@ class Victim:
             return False
         return pid > 1
 
+    def freeze(self, pids: list[int]) -> bool:
+        """For a while, which does not depend on who is watching: he may be waiting for them."""
+        stopped = [pid for pid in pids if self.end(pid, signal.SIGSTOP)]
+        self.frozen.update(stopped)
+        thaw = threading.Timer(self.dice.uniform(*_FROZEN_SECONDS), self._thaw, [stopped])
+        thaw.daemon = True
+        thaw.start()
+        return bool(stopped)
+
+    def _thaw(self, pids: list[int]) -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        self.frozen.difference_update(pids)
+
+
+def _freeze(program: str, *, children: bool = False) -> Callable[[Victim], bool]:
+    def strike(victim: Victim) -> bool:
+        pid = victim.pid(program)
+        return victim.freeze([pid, *_children(pid)] if children else [pid])
+
+    return strike
+
 
 def _kill(program: str) -> Callable[[Victim], bool]:
     return lambda victim: victim.end(victim.pid(program))
@@ -42,10 +71,19 @@ def _kill(program: str) -> Callable[[Victim], bool]:
 
 def _kill_child(victim: Victim) -> bool:
     """One of the worker's processes, perhaps in the middle of a task."""
-    pid = victim.pid("worker")
+    children = _children(victim.pid("worker"))
+    return bool(children) and victim.end(victim.dice.choice(children))
+
+
+def _freeze_child(victim: Victim) -> bool:
+    """One of the worker's processes, perhaps with a lock in its hand."""
+    children = _children(victim.pid("worker"))
+    return bool(children) and victim.freeze([victim.dice.choice(children)])
+
+
+def _children(pid: int) -> list[int]:
     listed = Path(f"/proc/{pid}/task/{pid}/children")
-    children = listed.read_text().split() if pid and listed.exists() else []
-    return bool(children) and victim.end(int(victim.dice.choice(children)))
+    return [int(word) for word in listed.read_text().split()] if pid and listed.exists() else []
 
 
 def _flush(victim: Victim) -> bool:
@@ -90,4 +128,9 @@ FAULTS: dict[str, Callable[[Victim], bool]] = {
     "connections ended": _disconnect,
     "database restarted": _restart_database,
     "database crashed": _crash_database,
+    "worker frozen": _freeze("worker"),
+    "worker's process frozen": _freeze_child,
+    "web frozen": _freeze("web", children=True),
+    "Redis frozen": _freeze("redis"),
+    "database frozen": _freeze("postgres", children=True),
 }

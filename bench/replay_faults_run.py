@@ -29,7 +29,7 @@ class StuckError(Exception):
     """A posting did not come to its end."""
 
 
-def measure(studies: Sequence[Study], *, places: Places, faults: int, seed: int) -> list[Line]:
+def measure(studies: Sequence[Study], *, places: Places, faults: int, seed: int, kinds: str = "") -> list[Line]:
     """Every study once undisturbed, then in turn until all faults have struck."""
     dice = random.Random(seed)  # noqa: S311 (faults, no secrets)
     watch = Watch(Victim(places, dice), [], Sweeps(places.log / "worker.log"))
@@ -37,7 +37,8 @@ def measure(studies: Sequence[Study], *, places: Places, faults: int, seed: int)
     expected = {study.name: _play(study, 0, watch) for study in studies}
     for name, ended in expected.items():
         print(f"{name} undisturbed: {ended.findings}", flush=True)
-    watch.left = [name for _ in range(faults // len(FAULTS) + 1) for name in FAULTS][:faults]
+    names = [name for name in FAULTS if kinds in name]
+    watch.left = (names * (faults // len(names) + 1))[:faults]
     dice.shuffle(watch.left)
     wrong: list[str] = []
     number = 0

@@ -39,8 +39,8 @@ class Watch:
                 print(f"{len(self.struck)}. {name}", flush=True)
                 self._wait()
         seen, swept = persist(last_change), self.sweeps.done()
-        # A sweep that was under way when something moved may have looked before.
-        if seen != self._seen or persist(agents_at_work):
+        # A sweep that was under way when something moved may have looked before; what stands still moves nothing.
+        if seen != self._seen or persist(agents_at_work) or self.victim.frozen:
             self._seen, self._since = seen, swept + 1
         elif swept - self._since > self.stillest and persist(open_work):
             self.stillest, self.stood = swept - self._since, str(persist(open_work))

@@ -105,7 +105,25 @@ def test_sweeps_are_counted_when_all_of_them_were_done(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     line = "Task {}[0a-1b] succeeded in 0.1s\n"
     log.write_text(line.format("builds.sweep") + line.format("lab.sweep") + line.format("detection.sweep")[:-5])
-    sweeps = Sweeps(log)
+    now = [0.0]
+    sweeps = Sweeps(log, lambda: now[0])
     assert sweeps.done() == 0
     log.write_text(log.read_text() + "0.1s\n" + line.format("builds.sweep"))
     assert sweeps.done() == 1
+
+
+def test_sweeps_that_a_thawed_worker_does_all_at_once_are_one(tmp_path: Path) -> None:
+    log = tmp_path / "worker.log"
+    line = "".join(
+        f"Task {name}[0a-1b] succeeded in 0.1s\n" for name in ("builds.sweep", "lab.sweep", "detection.sweep")
+    )
+    now = [0.0]
+    sweeps = Sweeps(log, lambda: now[0])
+    log.write_text(line * 6)
+    assert sweeps.done() == 1
+    now[0] = 0.5
+    log.write_text(line * 10)
+    assert sweeps.done() == 1
+    now[0] = 5.0
+    log.write_text(line * 11)
+    assert sweeps.done() == 2
