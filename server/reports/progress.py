@@ -65,7 +65,7 @@ def _progress(rows: SeriesRows) -> SeriesProgress:
 def _overall(series: Series, stages: Sequence[Stage]) -> tuple[ProgressState, str]:
     if series.state == SeriesState.SUPERSEDED:
         newer = series.superseded_by
-        return "superseded", f"superseded by version {newer.version}" if newer else series.reason
+        return "superseded", f"superseded by version {newer.numeral}" if newer else series.reason
     failed = next((stage for stage in stages if stage.state == "failed"), None)
     # Machines whose kernels do not build get failed sessions at once: only then is nothing left to happen.
     if failed is not None and not any(stage.state == "running" for stage in stages):

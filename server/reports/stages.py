@@ -271,4 +271,4 @@ def _superseded(rows: SeriesRows) -> str:
     if rows.series.state != SeriesState.SUPERSEDED:
         return ""
     newer = rows.series.superseded_by
-    return f"superseded by version {newer.version}" if newer else rows.series.reason or "superseded"
+    return f"superseded by version {newer.numeral}" if newer else rows.series.reason or "superseded"

@@ -43,7 +43,7 @@ def test_series_tells_its_base_senders_states_and_versions(client: Client) -> No
     assert (told["base_how"], told["base_certain"], told["benchmarks"]) == ("named by the author", True, ["mm-basic"])
     assert told["rfc"] is True
     assert told["supersedes"] == [
-        {"id": older.pk, "version": 1, "message_id": older.root_message_id, "state": "superseded"}
+        {"id": older.pk, "version": 1, "minor": 0, "message_id": older.root_message_id, "state": "superseded"}
     ]
     assert read(client, "api-series-detail", older.pk)["superseded_by"] == series.pk
     assert [step["state"] for step in told["transitions"]] == ["applied"]

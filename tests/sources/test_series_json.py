@@ -58,6 +58,7 @@ def test_object_tells_all_of_a_series(linux_mm: MailingList, capsys: pytest.Capt
         "message_id": "0@x",
         "subject": "mm: Both",
         "version": 1,
+        "minor": 0,
         "total": 2,
         "received": "2026-11-01T12:00:00Z",
         "complete": True,

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from server.sources.mail.threads import REROLL_QUIET
 from server.sources.messages.storing import store_message
-from server.sources.models import MailingList, Message, Series, TrustedSender
+from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
 from server.sources.series.grouping import group_stale
 from server.sources.series.services import approve_series, sweep_series
 from server.sources.series.superseding import supersede
@@ -64,6 +64,76 @@ def test_other_change_with_the_same_title_is_no_posting_again(linux_mm: MailingL
     elsewhere = DIFF.replace("README", "Makefile")
     deliver(linux_mm, patch(1), patch(1, body=elsewhere, message_id="other@x"))
     assert states() == {"v1@x": State.READY, "other@x": State.READY}
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))))
+def test_count_that_begins_anew_after_the_rfcs_is_newer(linux_mm: MailingList, order: tuple[int, ...]) -> None:
+    """RFC v1, RFC v2, then v1: the highest number is not the last word."""
+    last = format_datetime(NOON + timedelta(days=9))
+    posted = {1: patch(1, marks=" RFC", message_id="r1@x"), 2: patch(2, marks=" RFC", message_id="r2@x")}
+    posted[3] = patch(1, message_id="p1@x", date=last, body=DIFF.replace("README", "Makefile"))
+    for number in order:
+        deliver(linux_mm, posted[number])
+    assert links() == {"r1@x": "r2@x", "r2@x": "p1@x", "p1@x": None}
+    reason = "no RFC any more: replaced by v1, <p1@x> of 2026-11-10 12:00 UTC"
+    assert Series.objects.get(root_message_id="r2@x").reason == reason
+
+
+def test_rfc_of_a_higher_number_is_newer_than_what_was_none(linux_mm: MailingList) -> None:
+    deliver(linux_mm, patch(1), patch(2, marks=" RFC"))
+    assert links() == {"v1@x": "v2@x", "v2@x": None}
+
+
+def test_dates_that_lie_leave_one_version_that_runs(linux_mm: MailingList) -> None:
+    """By number RFC v3 is newer than RFC v2, by date v1 newer than RFC v3, and RFC v2 newer than v1."""
+    days = {"r3@x": 1, "p1@x": 2, "r2@x": 3}
+    dates = {name: format_datetime(NOON + timedelta(days=day)) for name, day in days.items()}
+    mails = [
+        patch(3, marks=" RFC", message_id="r3@x", date=dates["r3@x"]),
+        patch(1, message_id="p1@x", date=dates["p1@x"]),
+        patch(2, marks=" RFC", message_id="r2@x", date=dates["r2@x"]),
+    ]
+    for order in itertools.permutations(mails):
+        Series.objects.update(superseded_by=None)
+        Patch.objects.all().delete()
+        Series.objects.all().delete()
+        Message.objects.all().delete()
+        for raw in order:
+            deliver(linux_mm, raw)
+        assert State.READY in states().values(), states()
+
+
+@pytest.mark.parametrize("order", [(2, 5, 10), (10, 5, 2), (5, 10, 2)])
+def test_numbers_after_the_point_count(linux_mm: MailingList, order: tuple[int, ...]) -> None:
+    for minor in order:
+        mark, date = f"[PATCH v2.{minor}]".encode(), format_datetime(NOON + timedelta(minutes=minor))
+        body = DIFF.replace("README", f"README{minor}")
+        deliver(linux_mm, patch(2, message_id=f"m{minor}@x", date=date, body=body).replace(b"[PATCH v2]", mark))
+    assert links() == {"m2@x": "m5@x", "m5@x": "m10@x", "m10@x": None}
+    assert Series.objects.get(minor=5).reason == "replaced by v2.10"
+
+
+@pytest.mark.parametrize("covered", [1, 2])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_cover_letter_that_only_one_version_has_hides_no_version(
+    linux_mm: MailingList, covered: int, *, backwards: bool
+) -> None:
+    """The subject of a series without one is the title of its first patch."""
+
+    def version(number: int) -> list[bytes]:
+        mark, date = ("PATCH v2" if number > 1 else "PATCH"), format_datetime(NOON + timedelta(days=number))
+        cover = mail(f"[{mark} 0/2] mm: Both", message_id=f"v{number}@x", date=date)
+        names = [f"{number}-1@x", f"{number}-2@x"] if number == covered else [f"v{number}@x", f"{number}-2@x"]
+        parents = [f"v{number}@x"] * 2 if number == covered else ["", f"v{number}@x"]
+        patches = [
+            mail(f"[{mark} {i}/2] mm: Part {i}", DIFF, message_id=names[i - 1], parent=parents[i - 1], date=date)
+            for i in (1, 2)
+        ]
+        return [cover, *patches] if number == covered else patches
+
+    for number in (2, 1) if backwards else (1, 2):
+        deliver(linux_mm, *version(number))
+    assert links() == {"v1@x": "v2@x", "v2@x": None}
 
 
 def test_refused_version_is_linked_too(linux_mm: MailingList) -> None:

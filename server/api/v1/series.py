@@ -60,7 +60,7 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
         return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(
             Prefetch("sessions", sessions),
             Prefetch("patches", patches),
-            Prefetch("supersedes", Series.objects.order_by("-version", "-id")),
+            Prefetch("supersedes", Series.objects.order_by("-version", "-minor", "-id")),
         )
 
     @describe("series_detail", SeriesDetailOut)

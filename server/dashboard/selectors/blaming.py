@@ -18,7 +18,7 @@ class Blamed:
 
     id: int
     subject: str
-    version: int
+    mark: str
     arm: str
     sentence: str
 
@@ -47,7 +47,7 @@ def _blamed(build: Build, series: Series, builds: dict[str, Build]) -> Blamed:
     return Blamed(
         id=series.pk,
         subject=series.subject,
-        version=series.version,
+        mark=series.mark,
         arm="base = patched" if identical else arm,
         sentence=blame(base, patched).sentence if base and patched else "",
     )

@@ -16,7 +16,7 @@ from server.sources.series.as_json import holding
 class SeriesRow:
     id: int
     subject: str
-    version: int
+    mark: str
     total: int
     author: str
     mailing_list: str
@@ -64,7 +64,7 @@ def series_rows(found: Sequence[Series]) -> tuple[SeriesRow, ...]:
         SeriesRow(
             id=row.pk,
             subject=row.subject,
-            version=row.version,
+            mark=row.mark,
             total=row.total,
             author=row.author_name or row.author_address,
             mailing_list=row.mailing_list.name,

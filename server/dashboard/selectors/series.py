@@ -78,7 +78,7 @@ class Mail:
 class SeriesFacts:
     id: int
     subject: str
-    version: int
+    mark: str
     total: int
     author_name: str
     author_address: str
@@ -134,7 +134,7 @@ def series_facts(series_id: int) -> SeriesFacts | None:
     return SeriesFacts(
         id=series.pk,
         subject=series.subject,
-        version=series.version,
+        mark=series.mark,
         total=series.total,
         author_name=series.author_name,
         author_address=series.author_address,

@@ -58,7 +58,7 @@ class ListRow:
 class HeldRow:
     id: int
     subject: str
-    version: int
+    mark: str
     author: str
     mailing_list: str
     reason: str
@@ -168,7 +168,7 @@ def _held(series: Iterable[Series]) -> tuple[HeldRow, ...]:
         HeldRow(
             id=row.pk,
             subject=row.subject,
-            version=row.version,
+            mark=row.mark,
             author=row.author_name or row.author_address,
             mailing_list=row.mailing_list.name,
             reason=row.reason,

@@ -8,14 +8,14 @@ from server.sources.models import Series
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
     id: int
-    version: int
+    mark: str
     subject: str
     state: str
     state_label: str
 
 
 def version_of(series: Series) -> OtherVersion:
-    return OtherVersion(series.pk, series.version, series.subject, series.state, label_of(series))
+    return OtherVersion(series.pk, series.mark, series.subject, series.state, label_of(series))
 
 
 def label_of(series: Series) -> str:
@@ -28,5 +28,5 @@ def label_of(series: Series) -> str:
 def newer_and_older(series: Series) -> tuple[OtherVersion | None, tuple[OtherVersion, ...]]:
     """What replaced `series`, and what it replaced; one query, with `superseded_by` read already."""
     newer = series.superseded_by
-    older = Series.objects.filter(superseded_by=series).order_by("-version", "-id")
+    older = Series.objects.filter(superseded_by=series).order_by("-version", "-minor", "-id")
     return version_of(newer) if newer else None, tuple(version_of(row) for row in older)

@@ -31,8 +31,7 @@ def supersede_older(finding: Finding) -> int:
     """End the findings of all older versions: this one stands in their place. Returns how many."""
     if finding.series is None:
         return 0
-    version = finding.series.version
-    reason = f"version {version} is judged: finding {finding.pk}"
+    reason = f"version {finding.series.numeral} is judged: finding {finding.pk}"
     return sum(_supersede(older, reason) for older in _findings_before(finding.series))
 
 
@@ -61,7 +60,9 @@ def _findings_before(series: Series) -> Iterator[Finding]:
     """Those of the older versions, the newest first."""
     seen, row = {series.pk}, [series.pk]
     for _ in range(_MOST_VERSIONS):
-        older = Series.objects.filter(Q(superseded_by__in=row)).exclude(pk__in=seen).order_by("-version", "-pk")
+        older = (
+            Series.objects.filter(Q(superseded_by__in=row)).exclude(pk__in=seen).order_by("-version", "-minor", "-pk")
+        )
         row = list(older.values_list("pk", flat=True))
         if not row:
             return

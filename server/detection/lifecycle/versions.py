@@ -122,5 +122,5 @@ def _base(finding: Finding) -> int | None:
     return finding.series.base_id if finding.series else None
 
 
-def _version(finding: Finding) -> int:
-    return finding.series.version if finding.series else 1
+def _version(finding: Finding) -> str:
+    return finding.series.numeral if finding.series else "1"

@@ -8,23 +8,24 @@ from server.sources.mail.postings import Posting
 
 # So many versions with one Message-ID are no more sure than any larger number.
 _AMBIGUOUS = 8
+_UNMARKED = (1, 0)
 
 
 def with_parents_version(postings: list[Posting]) -> list[Posting]:
     """Some mark the version on the first mail only: what follows it directly, by the same hand, is of that version."""
     # Numbers grow from parent to child, so a parent's version is known before it is asked for.
-    marked: dict[tuple[str, str, int], dict[int, int]] = {}
+    marked: dict[tuple[str, str, int], dict[tuple[int, int], int]] = {}
     known: dict[int, Posting] = {}
     for posting in sorted(postings, key=lambda p: p.index):
         parent = (next(iter(posting.ancestors), ""), posting.sender, posting.total)
-        above = [version for version, index in marked.get(parent, {}).items() if index < posting.index]
+        above = [number for number, index in marked.get(parent, {}).items() if index < posting.index]
         # Mails of two versions can have one Message-ID: then the mark alone decides.
-        takes_it = posting.numbered and posting.version == 1 and len(above) == 1
-        known[posting.key] = replace(posting, version=above[0]) if takes_it else posting
+        takes_it = posting.numbered and posting.number == _UNMARKED and len(above) == 1
+        known[posting.key] = replace(posting, version=above[0][0], minor=above[0][1]) if takes_it else posting
         if posting.numbered:
             mine = marked.setdefault((posting.message_id, posting.sender, posting.total), {})
             if len(mine) < _AMBIGUOUS:
-                mine.setdefault(known[posting.key].version, posting.index)
+                mine.setdefault(known[posting.key].number, posting.index)
     return [known[p.key] for p in postings]
 
 

@@ -16,9 +16,13 @@ _TRIES = 16
 
 @dataclass(eq=False)
 class Group:
-    """The postings of one version by their places: 0 is the cover letter."""
+    """The postings of one version by their places: 0 is the cover letter.
+
+    `awaits`: others that were sent with it may still come and show that it is a part of something larger.
+    """
 
     places: dict[int, Posting] = field(default_factory=dict)
+    awaits: bool = False
 
 
 class Groups:
@@ -85,7 +89,7 @@ def link(postings: list[Posting], threads: dict[str, str]) -> Groups:
 
 
 def _bucket(posting: Posting, place: str) -> Hashable:
-    return posting.sender, posting.version, posting.total, place
+    return posting.sender, posting.number, posting.total, place
 
 
 def _shelve(groups: Groups, keyed: Iterable[tuple[Hashable, Posting]]) -> None:
@@ -96,12 +100,12 @@ def _shelve(groups: Groups, keyed: Iterable[tuple[Hashable, Posting]]) -> None:
 
 def _direct(postings: list[Posting]) -> Iterator[tuple[Posting, Posting]]:
     """Each patch with the nearest ancestor of the same version that has another place in it."""
-    known = {(p.message_id, p.version, p.total): p for p in reversed(postings)}
+    known = {(p.message_id, p.number, p.total): p for p in reversed(postings)}
     for posting in postings:
         if posting.index == 0:
             continue
         for ancestor in posting.ancestors:
-            parent = known.get((ancestor, posting.version, posting.total))
+            parent = known.get((ancestor, posting.number, posting.total))
             if parent and parent.index != posting.index:
                 yield posting, parent
                 break

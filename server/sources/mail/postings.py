@@ -29,6 +29,12 @@ class Posting:
     numbered: bool = True
     marked: bool = True
     naked: bool = False
+    minor: int = 0
+
+    @property
+    def number(self) -> tuple[int, int]:
+        """Its version as the marks say it, v11.1 as (11, 1)."""
+        return self.version, self.minor
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,8 @@ class Version:
 
     `patches` by index; `carried` are those of them that an older version posted and this one leaves as they are.
 
-    `replaced` are the patches of that older version whose places this one takes. Both are empty for a whole posting.
+    `replaced` are the patches of that older version whose places this one takes, and `rerolls` the keys by which it is
+    known: of its cover letter and its first own patch. All three are empty for a whole posting.
     """
 
     version: int
@@ -46,6 +53,13 @@ class Version:
     patches: tuple[Posting, ...]
     carried: tuple[Posting, ...] = ()
     replaced: tuple[Posting, ...] = ()
+    minor: int = 0
+    rerolls: tuple[int, ...] = ()
+    awaits: bool = False
+
+    @property
+    def number(self) -> tuple[int, int]:
+        return self.version, self.minor
 
     @property
     def own(self) -> tuple[Posting, ...]:
@@ -73,10 +87,12 @@ class Version:
         """Before this time its author's own patches may still be on their way; None where that is no question.
 
         It is one for a version that carries patches over, and for one that holds somebody else's: these take places
-        that nobody else fills, and whoever answers a series fast must not keep its patches out.
+        that nobody else fills, and whoever answers a series fast must not keep its patches out. It is one, too, for a
+        patch without a number that was sent with a series where places are free (`awaits`).
         """
         foreign = any(p.sender != self.root.sender for p in self.own)
-        return max(p.sent_at for p in self.own) + REROLL_QUIET if self.carried or foreign else None
+        open_end = self.carried or foreign or self.awaits
+        return max(p.sent_at for p in self.own) + REROLL_QUIET if open_end else None
 
 
 def posting_of(
@@ -100,6 +116,7 @@ def posting_of(
         sender=sender.lower(),
         sent_at=sent_at,
         version=marks.version,
+        minor=marks.minor,
         index=0 if naked else (marks.index or 0) if numbered else 1,
         total=(marks.total or 1) if numbered else 1,
         numbered=numbered,

@@ -45,7 +45,7 @@ def _rerolled(version: Version, first_of: dict[str, Posting], holder: dict[int, 
 
 def _answered(patch: Posting, first_of: dict[str, Posting]) -> Posting | None:
     nearest = next((p for a in patch.ancestors if (p := first_of.get(a))), None)
-    if not nearest or nearest.version > patch.version:
+    if not nearest or nearest.number > patch.number:
         return None
     same = (nearest.index, nearest.total, nearest.sender) == (patch.index, patch.total, patch.sender)
     return nearest if same else None
@@ -56,4 +56,7 @@ def _filled(version: Version, old: Version) -> Version:
     carried = tuple(p for p in old.patches if p.index not in own)
     patches = tuple(sorted([*version.patches, *carried], key=lambda p: p.index))
     replaced = tuple(p for p in old.patches if p.index in own)
-    return replace(version, patches=patches, carried=carried, replaced=replaced)
+    first = (*([old.cover] if old.cover else []), *old.own[:1])
+    return replace(
+        version, patches=patches, carried=carried, replaced=replaced, rerolls=tuple(posting.key for posting in first)
+    )

@@ -15,18 +15,21 @@ _REPLY = re.compile(
 _BARE_REPLY = re.compile(r"\s*re\s", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\s,:;\[\]]+")
 # Numbers with more digits are no versions or counters, whatever brackets they stand in.
-_VERSION = re.compile(r"(?:patch|rfc)?[-_]?v(\d{1,3})(?:\.\d{1,2})?", re.IGNORECASE)
+_VERSION = re.compile(r"(?:patch|rfc)?[-_]?v(\d{1,3})(?:\.(\d{1,2}))?", re.IGNORECASE)
 _COUNTER = re.compile(r"(\d{1,4})/(\d{1,4})")
 # Mercurial writes `1 of 2`; people forget blanks: `PATCH1/8`, `v2PATCH 1/4`.
 _OF = re.compile(r"\b(\d{1,4})\sof\s(\d{1,4})\b", re.IGNORECASE)
 _GLUED = re.compile(r"(?<=patch)(?=\d)|(?<=patch)(?=v\d)|(?<=\d)(?=patch)", re.IGNORECASE)
-_TITLE_VERSION = re.compile(r"\s?\(v(\d{1,3})\)$", re.IGNORECASE)
+_TITLE_VERSION = re.compile(r"\s?\(v(\d{1,3})(?:\.(\d{1,2}))?\)$", re.IGNORECASE)
 _RESENT = frozenset({"resend", "resent", "re-send", "repost"})
 
 
 @dataclass(frozen=True)
 class Marks:
-    """`index` and `total` are None where the subject has no counter; `patch` tells whether a mark announces one."""
+    """`index` and `total` are None where the subject has no counter; `patch` tells whether a mark announces one.
+
+    `minor` is what follows the point of a version such as v11.1: people number the replacement of a few patches so.
+    """
 
     title: str
     patch: bool = False
@@ -34,6 +37,7 @@ class Marks:
     rfc: bool = False
     resend: bool = False
     version: int = 1
+    minor: int = 0
     index: int | None = None
     total: int | None = None
     tags: tuple[str, ...] = ()
@@ -62,6 +66,10 @@ def normalised(title: str) -> str:
     return _TITLE_VERSION.sub("", " ".join(title.lower().split()))
 
 
+def _number(found: re.Match[str]) -> tuple[int, int]:
+    return max(int(found[1]), 1), int(found[2] or 0)
+
+
 def _end_of_mark(subject: str, at: int) -> int:
     """Where the brackets that begin at `at`, after blanks, end; 0 where there are none. Brackets may hold brackets."""
     while subject[at : at + 1].isspace():
@@ -84,6 +92,7 @@ class _Words:
     rfc: bool = False
     resend: bool = False
     version: int = 0
+    minor: int = 0
     index: int | None = None
     total: int | None = None
     tags: list[str] = field(default_factory=list)
@@ -98,7 +107,7 @@ class _Words:
         if counter := _COUNTER.fullmatch(word):
             self.index, self.total = int(counter[1]), int(counter[2])
         elif version := _VERSION.fullmatch(word):
-            self.version = max(int(version[1]), 1)
+            self.version, self.minor = _number(version)
             self.patch |= bare.startswith("patch")
         elif bare.startswith("patch"):
             self.patch = True
@@ -110,13 +119,15 @@ class _Words:
 
     def marks(self, title: str, *, reply: bool) -> Marks:
         in_title = None if self.version else _TITLE_VERSION.search(title)
+        version, minor = _number(in_title) if in_title else (max(self.version, 1), self.minor)
         return Marks(
             title=title,
             patch=self.patch or self.rfc or self.index is not None,
             reply=reply,
             rfc=self.rfc,
             resend=self.resend,
-            version=max(int(in_title[1]), 1) if in_title else max(self.version, 1),
+            version=version,
+            minor=minor,
             index=self.index,
             total=self.total,
             tags=tuple(self.tags),

@@ -55,4 +55,4 @@ def _version(group: Group) -> Version:
     patches = tuple(group.places[i] for i in sorted(group.places) if i > 0)
     cover = group.places.get(0)
     first = patches[0] if patches else group.places[0]
-    return Version(first.version, first.total, cover, patches)
+    return Version(first.version, first.total, cover, patches, minor=first.minor, awaits=group.awaits)

@@ -5,20 +5,21 @@ from dataclasses import replace
 from server.sources.mail.linking import SENT_TOGETHER, Group
 from server.sources.mail.postings import Posting
 
-_Batch = tuple[str, str, int]
+_Batch = tuple[str, str, tuple[int, int]]
 
 
 def with_unnumbered_patches(groups: list[Group], threads: dict[str, str]) -> list[Group]:
     """Put patches without a number on the free places of the series that was sent with them, in the order of sending.
 
     Only where there is no doubt: the same thread, sender and version, within minutes, one such series, and exactly as
-    many patches as places. `threads` tells for each Message-ID what its thread is called.
+    many patches as places; where there are fewer, the others may be on their way. `threads` tells for each Message-ID
+    what its thread is called.
     """
     loose: dict[_Batch, list[Group]] = {}
     series: dict[_Batch, list[Group]] = {}
     for group in groups:
         first = next(iter(group.places.values()))
-        batch = (threads[first.message_id], first.sender, first.version)
+        batch = (threads[first.message_id], first.sender, first.number)
         if first.numbered:
             series.setdefault(batch, []).append(group)
         elif first.marked:
@@ -36,6 +37,9 @@ def _filled(group: Group, loose: list[Group]) -> set[int]:
     start, end = min(p.sent_at for p in there), max(p.sent_at for p in there)
     near = [g for g in loose if start - SENT_TOGETHER <= g.places[1].sent_at <= end + SENT_TOGETHER]
     if not free or len(near) != len(free):
+        for single in near:
+            # As they come one by one, the first must not be taken for a whole series of one patch.
+            single.awaits = len(near) < len(free)
         return set()
     for index, patch in zip(free, sorted((g.places[1] for g in near), key=_order), strict=True):
         group.places[index] = replace(patch, index=index, total=there[0].total)

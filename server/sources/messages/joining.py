@@ -45,7 +45,9 @@ def names_of(message: Message) -> Names:
     alone = not message.in_reply_to and not message.references
     if not alone or message.kind not in POSTED or marks.index is None or message.sent_at is None:
         return Names(ids)
-    shared, *around = _slots(f"{message.sender_address.lower()} v{marks.version} of {marks.total}", message.sent_at)
+    shared, *around = _slots(
+        f"{message.sender_address.lower()} v{marks.version}.{marks.minor} of {marks.total}", message.sent_at
+    )
     return Names((*ids, shared), tuple(around))
 
 

@@ -46,6 +46,7 @@ class Series(Stateful):
     author_name = models.TextField(blank=True)
     author_address = models.CharField(max_length=320)
     version = models.PositiveIntegerField(default=1)
+    minor = models.PositiveIntegerField(default=0, db_default=0, help_text="Of a version such as v11.1.")
     total = models.PositiveIntegerField(help_text="Patches that the marks announce.")
     submitted_at = models.DateTimeField()
     base_commit = models.CharField(max_length=40, blank=True, help_text="What the author says it applies to.")
@@ -91,7 +92,7 @@ class Series(Stateful):
         verbose_name_plural = "series"
         constraints = [
             state_check(SeriesState, "series_state_known"),
-            models.UniqueConstraint(fields=["mailing_list", "root_message_id", "version"], name="series_once"),
+            models.UniqueConstraint(fields=["mailing_list", "root_message_id", "version", "minor"], name="series_once"),
             models.CheckConstraint(
                 condition=~models.Q(state="applied") | models.Q(base__isnull=False, head__isnull=False),
                 name="applied_series_has_revisions",
@@ -109,8 +110,21 @@ class Series(Stateful):
         ordering = ["-submitted_at", "-id"]
 
     def __str__(self) -> str:
-        mark = f"v{self.version} " if self.version > 1 else ""
-        return f"{mark}{self.subject}"
+        return f"{self.mark} {self.subject}".lstrip()
+
+    @property
+    def number(self) -> tuple[int, int]:
+        return self.version, self.minor
+
+    @property
+    def numeral(self) -> str:
+        """Its version for people: 1, 11.1."""
+        return f"{self.version}.{self.minor}" if self.minor else str(self.version)
+
+    @property
+    def mark(self) -> str:
+        """Its version as it stands before a subject: v2, v11.1, and nothing for a first one."""
+        return "" if self.number == (1, 0) else f"v{self.numeral}"
 
 
 class Patch(models.Model):

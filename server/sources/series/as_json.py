@@ -41,7 +41,7 @@ def _documents(keys: list[int]) -> list[dict[str, Any]]:
     rows = rows.prefetch_related(
         Prefetch("patches", patches),
         Prefetch("cover", mails),
-        Prefetch("supersedes", Series.objects.order_by("version", "submitted_at", "pk")),
+        Prefetch("supersedes", Series.objects.order_by("version", "minor", "submitted_at", "pk")),
     )
     found = {row.pk: row for row in rows}
     steps: dict[int, list[Transition]] = {pk: [] for pk in found}
@@ -64,6 +64,7 @@ def _document(series: Series, steps: list[Transition], branches: dict[int, str])
         "message_id": series.root_message_id,
         "subject": series.subject,
         "version": series.version,
+        "minor": series.minor,
         "total": series.total,
         "received": _time(series.received_at),
         # Who forgot a patch sends `[PATCH 3/2]` after them: it stands for none of the announced ones.

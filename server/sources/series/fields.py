@@ -11,7 +11,7 @@ from server.sources.series.rows import ThreadRows
 
 
 def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version) -> dict[str, Any]:
-    """All that is the same whatever state the series is in."""
+    """All that is the same whatever state the series is in. The older versions of its thread must be written."""
     root = rows.messages[version.root.key]
     marks = parse_subject(root.subject)
     order = ([version.cover] if version.cover else []) + list(version.patches)
@@ -22,6 +22,7 @@ def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Ver
         "author_name": root.sender_name,
         "author_address": root.sender_address,
         "version": version.version,
+        "minor": version.minor,
         "total": version.total,
         "submitted_at": root.sent_at or root.received_at,
         "received_at": min(rows.messages[p.key].received_at for p in version.postings),
@@ -31,26 +32,22 @@ def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Ver
         "tags": list(marks.tags),
         **announced(facts[p.key] for p in order),
     }
-    return fields | _from_older(rows, version, fields)
+    older = rows.rerolled(version)
+    return fields | inherited(fields, older.series) if older else fields
 
 
-def _from_older(rows: ThreadRows, version: Version, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Patches that replace some of an older version come without a cover letter: its words count for them, too."""
-    if version.cover or not version.replaced:
-        return {}
-    replaced = {p.key for p in version.replaced}
-    older = next(
-        (row.series for row in rows.series if row.series.version < version.version and replaced & row.mails), None
-    )
-    if older is None:
-        return {}
-    kept = ("base_commit", "change_id", "prerequisites")
-    return {"subject": older.subject} | {name: fields[name] or getattr(older, name) for name in kept}
+def inherited(fields: Mapping[str, Any], older: Series) -> dict[str, Any]:
+    """What a partial re-roll takes over: it comes without a cover letter, and the older one's counts for it, too.
+
+    It takes the letter itself with the words, as these are believed only of a sender who was checked.
+    """
+    words = {name: fields[name] or getattr(older, name) for name in ("base_commit", "change_id", "prerequisites")}
+    return {"subject": older.subject, "cover_id": older.cover_id, **words}
 
 
 def is_taken(fields: Mapping[str, Any], series: Series | None) -> bool:
     """Whether a series other than `series` begins with this Message-ID: they are not unique in the world."""
-    unique = {name: fields[name] for name in ("mailing_list_id", "root_message_id", "version")}
+    unique = {name: fields[name] for name in ("mailing_list_id", "root_message_id", "version", "minor")}
     if series and all(getattr(series, name) == value for name, value in unique.items()):
         return False
     return Series.objects.filter(**unique).exists()

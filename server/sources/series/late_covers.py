@@ -9,7 +9,7 @@ from server.sources.mail.subjects import parse_subject
 from server.sources.mail.threads import Version
 from server.sources.messages.facts import MailFacts
 from server.sources.models import MailingList, Message, Series
-from server.sources.series.fields import is_taken
+from server.sources.series.fields import inherited, is_taken
 from server.sources.series.rows import SeriesRow, ThreadRows
 from server.sources.series.superseding import supersede
 
@@ -21,7 +21,32 @@ State = Series.State
 _BELIEVED = (State.HELD, State.SUPERSEDED)
 
 
-def add_late_cover(
+def add_late_covers(rows: ThreadRows, facts: Mapping[int, MailFacts], closed: Sequence[SeriesRow]) -> set[int]:
+    """Give the `closed` series their cover letters that came by now; returns the mails that were used."""
+    used: set[int] = set()
+    for version in rows.versions:
+        late = version.cover and version.cover.key not in rows.settled
+        if late and rows.settled & {posting.key for posting in version.own}:
+            used |= _add_late_cover(rows, facts, version, closed)
+        elif version.rerolls:
+            _take_over(rows, version)
+    return used
+
+
+def _take_over(rows: ThreadRows, version: Version) -> None:
+    """The letter of a series counts for its partial re-rolls, which may wait already."""
+    row, older = rows.roots.get(version.root.key), rows.rerolled(version)
+    if row is None or row.open or row.series.cover_id or older is None or not older.series.cover_id:
+        return
+    series = row.series
+    if series.state not in _BELIEVED:
+        return
+    stored = {name: getattr(series, name) for name in ("base_commit", "change_id", "prerequisites")}
+    Series.objects.filter(pk=series.pk).update(**inherited(stored, older.series))
+    _look_again(series)
+
+
+def _add_late_cover(
     rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, closed: Sequence[SeriesRow]
 ) -> set[int]:
     """Give the cover letter of `version` to the settled series that has its patches; returns the mails that it used.
@@ -32,7 +57,10 @@ def add_late_cover(
     assert version.cover is not None
     cover = rows.messages[version.cover.key]
     patches = {posting.key for posting in version.own}
-    row = next((r for r in closed if r.series.version == version.version and patches & r.mails), None)
+    own = [r for r in closed if r.series.number == version.number and patches & r.mails]
+    # Partial re-rolls hold patches of it as well, but begin with one of theirs.
+    roots = [row for key in patches if (row := rows.roots.get(key))]
+    row = next((r for r in own if r in roots), next(iter(own), None))
     # Some mark the version on the cover letter only: without it, their patches were taken for a first version.
     row = row or next((r for r in closed if r.series.version == 1 and patches == r.mails), None)
     if row is None or row.series.cover_id or row.series.author_address.lower() != cover.sender_address.lower():
@@ -45,6 +73,7 @@ def add_late_cover(
         "mailing_list_id": series.mailing_list_id,
         "root_message_id": cover.message_id,
         "version": version.version,
+        "minor": version.minor,
         "cover_id": cover.pk,
         "subject": marks.title,
         "submitted_at": cover.sent_at or cover.received_at,
@@ -63,6 +92,12 @@ def add_late_cover(
             "prerequisites": list(told.prerequisites) or series.prerequisites,
         }
     Series.objects.filter(pk=series.pk).update(**fields)
+    _look_again(series)
+    return {cover.pk}
+
+
+def _look_again(series: Series) -> None:
+    """Its senders and its relatives may be others now."""
     series.refresh_from_db()
     log.info("cover_added", trace=series.trace, series=series.pk)
     if series.state == State.HELD:
@@ -71,7 +106,6 @@ def add_late_cover(
         enqueue("sources.check_series", series.pk)
     # Its subject, and with it its relatives, may be known only now.
     supersede(series)
-    return {cover.pk}
 
 
 def _is_proved(cover: Message) -> bool:

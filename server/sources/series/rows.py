@@ -55,7 +55,8 @@ class SeriesRow:
 class ThreadRows:
     """`messages` are all mails that may be part of a series, by key; `copies` are those that stand for another one.
 
-    `unproved` are cover letters that came when their series had been checked, and whose senders are not proved.
+    `unproved` are cover letters that came when their series had been checked, and whose senders are not proved. `roots`
+    are all series by the mail that each begins with, those that are written in this round among them.
     """
 
     messages: dict[int, Message]
@@ -65,6 +66,7 @@ class ThreadRows:
     followups: Followups
     settled: set[int] = field(default_factory=set)
     unproved: set[int] = field(default_factory=set)
+    roots: dict[int, SeriesRow] = field(default_factory=dict)
 
     @classmethod
     def read(cls, thread: int) -> "ThreadRows":
@@ -76,7 +78,26 @@ class ThreadRows:
         found = versions_of((_posting(m) for m in messages.values() if m.pk not in copies), parents)
         posted = frozenset(m.message_id for m in messages.values() if _kind(m) in POSTED)
         followups = Followups(answers_in(thread), parents, posted)
-        return cls(messages, series, copies, found, followups, settled)
+        rows = cls(messages, series, copies, found, followups, settled)
+        for row in series:
+            rows.note_root(row)
+        return rows
+
+    def note_root(self, row: SeriesRow) -> None:
+        mails = (self.messages[pk] for pk in row.mails if pk in self.messages)
+        for mail in mails:
+            if mail.message_id == row.series.root_message_id:
+                self.roots[mail.pk] = row
+
+    def rerolled(self, version: Version) -> SeriesRow | None:
+        """The series that `version` is a partial re-roll of, as it is stored by now."""
+        known = next((row for key in version.rerolls if (row := self.roots.get(key)) and row.series.pk), None)
+        if known or not version.rerolls:
+            return known
+        # One that is settled may hold other mails on the places of the first ones.
+        replaced = {posting.key for posting in version.replaced}
+        older = [row for row in self.series if replaced <= row.mails and version.root.key not in row.mails]
+        return min(older, key=lambda row: (row.series.number, row.series.submitted_at, row.series.pk), default=None)
 
     def is_deleted(self, mail: int) -> bool:
         return self.messages[mail].kind == Message.Kind.DELETED

@@ -1,14 +1,17 @@
 """A newer version of a series replaces the older ones.
 
-Every version is linked to the next newer one that is all there, whatever order they came in. The older one also goes to
-the state `superseded`, unless the newer one could be forged: whoever writes somebody's address on a mail must not
-stop measurements that run.
+Every version is linked to the next newer one that is all there, whatever order they came in. Which of two is newer
+tells their number, or when they were sent where only one of them is an RFC: the count begins anew then. The older one
+also goes to the state `superseded`, unless the newer one could be forged: whoever writes somebody's address on a mail
+must not stop measurements that run.
 """
+
+from functools import cmp_to_key
 
 from django.db.models import Count, F, Q, QuerySet
 
 from server.sources.mail.subjects import normalised
-from server.sources.models import Message, Series
+from server.sources.models import Message, Patch, Series
 
 State = Series.State
 _LIVING = (State.INCOMPLETE, State.HELD, State.READY, State.APPLIED, State.REFUSED)
@@ -19,6 +22,7 @@ _MAY_RUN = (State.READY, State.APPLIED)
 _IDLE = (State.INCOMPLETE, State.HELD, State.REFUSED)
 # A robot that posts one subject every day has thousands of "versions". Real ones have their next within these.
 _NEAREST = 10
+_LONGEST_WAY = 100
 
 
 def supersede(series: Series) -> None:
@@ -39,8 +43,8 @@ def _link(older: Series) -> None:
     # Somebody else's counts when somebody decided that it may run: anyone can copy a change-id.
     same_hand = [row for row in newer if _same_author(row, older)]
     strong = [row for row in newer if row.state in _MAY_RUN] + [row for row in same_hand if _is_proved(row)]
-    linked = min([*strong, *same_hand], key=_place, default=None)
-    if linked is None:
+    linked = min([*strong, *same_hand], key=cmp_to_key(_compared), default=None)
+    if linked is None or _leads_to(linked, older):
         return
     reason = _reason(linked, older)
     if older.state in _LIVING and (strong or older.state in _IDLE):
@@ -53,38 +57,84 @@ def _link(older: Series) -> None:
 
 
 def _place(series: Series) -> tuple[object, ...]:
-    return (series.version, series.submitted_at, series.root_message_id, series.pk)
+    return (series.number, series.submitted_at, series.root_message_id, series.pk)
+
+
+def _compared(one: Series, other: Series) -> int:
+    """Below 0 where `one` is the older one."""
+    mine, theirs = (_place(one), _place(other))
+    if one.rfc != other.rfc:
+        # v1 may come after RFC v5: the number counts only where both were sent in one second.
+        mine, theirs = ((series.submitted_at, *_place(series)) for series in (one, other))
+    return (mine > theirs) - (mine < theirs)
 
 
 def _newer(series: Series) -> list[Series]:
-    later = Q(version__gt=series.version) | Q(version=series.version, submitted_at__gte=series.submitted_at)
-    found = relatives(series).filter(later, state__in=_WHOLE).order_by("version", "submitted_at", "root_message_id")
-    whole = found.annotate(there=Count("patches")).filter(there__gte=F("total"))
-    return [row for row in whole[:_NEAREST] if _place(row) > _place(series)]
+    number = Q(version=series.version, minor=series.minor, submitted_at__gte=series.submitted_at)
+    number |= Q(version=series.version, minor__gt=series.minor) | Q(version__gt=series.version)
+    counted = relatives(series).filter(state__in=_WHOLE).annotate(there=Count("patches")).filter(there__gte=F("total"))
+    alike = counted.filter(number, rfc=series.rfc).order_by("version", "minor", "submitted_at", "root_message_id")
+    other = counted.filter(submitted_at__gte=series.submitted_at).exclude(rfc=series.rfc).order_by("submitted_at", "pk")
+    return [row for row in [*alike[:_NEAREST], *other[:_NEAREST]] if _compared(row, series) > 0]
 
 
 def _older(series: Series) -> list[Series]:
     """Those whose next version `series` could be, or whose state it could change: the nearest first."""
-    earlier = Q(version__lt=series.version) | Q(version=series.version, submitted_at__lte=series.submitted_at)
-    found = relatives(series).filter(earlier).order_by("-version", "-submitted_at", "-root_message_id")
-    return [row for row in found[:_NEAREST] if _place(row) < _place(series)]
+    number = Q(version=series.version, minor=series.minor, submitted_at__lte=series.submitted_at)
+    number |= Q(version=series.version, minor__lt=series.minor) | Q(version__lt=series.version)
+    found = relatives(series)
+    alike = found.filter(number, rfc=series.rfc).order_by("-version", "-minor", "-submitted_at", "-root_message_id")
+    other = found.filter(submitted_at__lte=series.submitted_at).exclude(rfc=series.rfc).order_by("-submitted_at", "-pk")
+    older = [row for row in [*alike[:_NEAREST], *other[:_NEAREST]] if _compared(row, series) < 0]
+    return sorted(older, key=cmp_to_key(_compared), reverse=True)
 
 
 def relatives(series: Series) -> QuerySet[Series]:
-    """Its other versions: by change-id, else by author and subject (marks are no part of a stored subject)."""
-    title = normalised(series.subject)
-    titles = Q(subject__iexact=title) | Q(subject__iexact=series.subject) | Q(subject__istartswith=f"{title} (v")
-    same = Q(author_address__iexact=series.author_address) & titles
+    """Its other versions: by change-id, else by author and subject (marks are no part of a stored subject).
+
+    Where only one of two has a cover letter, the subject of the other is the title of its first patch.
+    """
+    hand = Q(author_address__iexact=series.author_address)
+    same = hand & _titled(series.subject)
+    first = series.patches.filter(index=1).only("subject").first()
+    if series.cover_id is None:
+        begun = Patch.objects.filter(_titled(series.subject), index=1, series__cover__isnull=False)
+        same |= Q(pk__in=begun.filter(series__author_address__iexact=series.author_address).values("series"))
+    elif first is not None:
+        same |= hand & Q(cover=None) & _titled(first.subject)
     if series.change_id:
         same = Q(change_id=series.change_id) | (same & Q(change_id=""))
     return Series.objects.filter(same).exclude(pk=series.pk)
 
 
+def _titled(subject: str) -> Q:
+    title = normalised(subject)
+    return Q(subject__iexact=title) | Q(subject__iexact=subject) | Q(subject__istartswith=f"{title} (v")
+
+
 def _is_next(newer: Series, older: Series) -> bool:
-    """A larger version, or the same one sent again: marked so, or with the same patches to the same files."""
-    if newer.version > older.version or newer.resend:
+    """A larger version, or the same one sent again: marked so, with the same patches to the same files, or in part.
+
+    What was an RFC is followed by whatever is none.
+    """
+    if newer.number > older.number or newer.resend or (older.rfc and not newer.rfc):
         return True
-    return newer.total == older.total and _content(newer) == _content(older)
+    return _is_reroll(newer, older) or (newer.total == older.total and _content(newer) == _content(older))
+
+
+def _is_reroll(newer: Series, older: Series) -> bool:
+    """A new posting of some patches holds the mails of the others."""
+    return newer.patches.filter(message__in=older.patches.values("message")).exists()
+
+
+def _leads_to(series: Series, other: Series) -> bool:
+    """Whether `other` is what replaced `series`, directly or not: dates can lie, and none would be left then."""
+    above = series.superseded_by_id
+    for _ in range(_LONGEST_WAY):
+        if above is None or above == other.pk:
+            break
+        above = Series.objects.values_list("superseded_by", flat=True).get(pk=above)
+    return above is not None and above == other.pk
 
 
 def _content(series: Series) -> list[tuple[int, str, list[str]]]:
@@ -112,6 +162,9 @@ def _same_author(one: Series, other: Series) -> bool:
 
 
 def _reason(newer: Series, older: Series) -> str:
-    if newer.version > older.version:
-        return f"replaced by v{newer.version}"
-    return f"sent again: replaced by <{newer.root_message_id}> of {newer.submitted_at:%Y-%m-%d %H:%M} UTC"
+    name = f"<{newer.root_message_id}> of {newer.submitted_at:%Y-%m-%d %H:%M} UTC"
+    if newer.number > older.number:
+        return f"replaced by {newer.mark}"
+    if older.rfc and not newer.rfc:
+        return f"no RFC any more: replaced by {newer.mark or 'v1'}, {name}"
+    return f"{'sent again in part' if _is_reroll(newer, older) else 'sent again'}: replaced by {name}"

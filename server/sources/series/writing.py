@@ -12,7 +12,7 @@ from server.sources.messages.facts import MailFacts
 from server.sources.models import Patch, Series
 from server.sources.series.explaining import explain_unused
 from server.sources.series.fields import is_taken, series_fields
-from server.sources.series.late_covers import add_late_cover
+from server.sources.series.late_covers import add_late_covers
 from server.sources.series.rows import SeriesRow, ThreadRows
 from server.sources.series.settling import settle_series
 from server.sources.series.superseding import supersede
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 State = Series.State
 _AT_A_TIME = 500
-_IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "change_id", "submitted_at"})
+_IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "minor", "change_id", "submitted_at", "rfc"})
 Matched = list[tuple[Version, SeriesRow | None]]
 
 
@@ -33,16 +33,15 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
     open_versions = [v for v in rows.versions if not rows.settled & {p.key for p in v.postings}]
     matched = _match(open_versions, [row for row in rows.series if row.open])
     _drop_unmatched(rows, matched)
+    closed = [row for row in rows.series if not row.open]
+    late = add_late_covers(rows, facts, closed)
     homeless: set[int] = set()
+    # The older ones stand first: a partial re-roll takes over what is stored of them.
     for version, row in matched:
         if not _write(rows, facts, version, row):
             homeless |= {p.key for p in version.postings}
-    used = rows.settled | {p.key for v, _ in matched for p in v.postings} - homeless
-    closed = [row for row in rows.series if not row.open]
-    for version in rows.versions:
-        if version.cover and version.cover.key not in used and rows.settled & {p.key for p in version.own}:
-            used |= add_late_cover(rows, facts, version, closed)
-    for row in closed:
+    used = rows.settled | late | {p.key for v, _ in matched for p in v.postings} - homeless
+    for row in [row for row in rows.series if not row.open]:
         _update_trailers(rows, row)
     for patch in rows.unread_patches():
         Patch.objects.filter(pk=patch.pk).update(**facts[patch.message_id].columns)
@@ -61,7 +60,7 @@ def _match(versions: list[Version], open_rows: list[SeriesRow]) -> Matched:
     for version in versions:
         keys = {p.key for p in version.postings}
         near = {pk for key in keys for pk in owner.get(key, []) if pk in left}
-        ranked = sorted(near, key=lambda pk: (left[pk].series.version != version.version, -len(members[pk] & keys), pk))
+        ranked = sorted(near, key=lambda pk: (left[pk].series.number != version.number, -len(members[pk] & keys), pk))
         found.append((version, left.pop(ranked[0]) if ranked else None))
     return found
 
@@ -93,6 +92,7 @@ def _write(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, r
             fields["reason"] = reason
         changed = _update(row.series, fields)
     _write_patches(rows, facts, version, row)
+    rows.roots[version.root.key] = row
     _update_trailers(rows, row)
     if version.complete:
         _complete(version, row.series)

@@ -63,4 +63,4 @@ class VersionOut(serializers.ModelSerializer[Series]):
 
     class Meta:
         model = Series
-        fields = ["id", "version", "message_id", "state"]
+        fields = ["id", "version", "minor", "message_id", "state"]

@@ -77,6 +77,7 @@ class SeriesOut(serializers.ModelSerializer[Series]):
             "list",
             "subject",
             "version",
+            "minor",
             "total",
             "submitted_at",
             "received_at",
