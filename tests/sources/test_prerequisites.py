@@ -1,5 +1,6 @@
 """Series that need other patches below them: found, proved, in order, waited for, and refused in a circle."""
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -16,7 +17,7 @@ from server.sources.models import MailingList, Patch, Series, Tree
 from server.sources.trees.fetching import fetch_tree
 from tests.builders import build_list, build_series
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
-from tests.sources.posting import DIFF, Upstream, git, lines
+from tests.sources.posting import DIFF, Upstream, git, lines, two_patches
 
 S = Series.State
 
@@ -169,6 +170,47 @@ def test_circle_is_refused(ready: MailingList, first: list[bytes], second: list[
     assert series.reason == f"prerequisites go in a circle: <{two}> needs <{one}> needs <{two}>"
 
 
+def test_series_that_names_itself_needs_nothing(ready: MailingList, upstream: Upstream, first: list[bytes]) -> None:
+    """Its own mail, its own patch as git lists it, its own change, and an older version of that."""
+    lines = [f"Depends-on: <{id_of(first[0])}>", f"prerequisite-patch-id: {patch_id(upstream, 'First')}"]
+    lines += ["change-id: 20261101-first-abc", "prerequisite-change-id: 20261101-first-abc:v1"]
+    older = [first[0].replace(b"Message-Id: <", b"Message-Id: <old")]
+    assert applied(ready, with_trailer(older, *lines[2:3])).state == S.APPLIED
+    newer = [first[0].replace(b"[PATCH]", b"[PATCH v2]")]
+    series = applied(ready, with_trailer(newer, *lines))
+    assert series.state == S.APPLIED, series.reason
+    assert series.base_how.endswith("; a prerequisite that is the series itself was left out")
+    assert base_of(series) == upstream.git("rev-parse", "master")
+
+
+def test_cover_letter_that_names_itself_is_no_circle_for_a_reroll_either(
+    ready: MailingList, upstream: Upstream
+) -> None:
+    """What people paste is the address of their own thread."""
+    mails = upstream.mails(two_patches(upstream), "--cover-letter", stamp=1_793_500_009)
+    cover = id_of(mails[0])
+    mails = with_trailer(mails, f"Depends-on: https://lore.example.org/r/{cover}/")
+    new = mails[2].replace(b"[PATCH 2/2]", b"[PATCH v2 2/2]").replace(b"Message-Id: <", b"Message-Id: <new", 1)
+    thread = f"In-Reply-To: <{id_of(mails[2])}>\n".encode()
+    new = re.sub(rb"In-Reply-To: [^\n]*\n", thread, new)
+    first = applied(ready, mails)
+    assert first.state == S.APPLIED, first.reason
+    reroll = applied(ready, [new])
+    assert (reroll.state, reroll.version, reroll.prerequisites) == (S.APPLIED, 2, [f"message-id:{cover}"]), (
+        reroll.reason
+    )
+    assert base_of(reroll) == upstream.git("rev-parse", "master")
+
+
+def test_prerequisite_that_nobody_can_look_up_is_told(
+    ready: MailingList, upstream: Upstream, first: list[bytes]
+) -> None:
+    numbered = "https://patchwork.example.org/project/mm/list/?series=12345"
+    series = applied(ready, with_trailer(first, f"Depends-on: {numbered}"))
+    assert (series.state, series.prerequisites) == (S.APPLIED, [f"unknown:{numbered}"]), series.reason
+    assert series.base_how.endswith(f"; not below it, as nobody can look them up: {numbered}")
+
+
 def test_bad_prerequisite_is_refused_by_its_name(ready: MailingList, first: list[bytes], second: list[bytes]) -> None:
     bad = first[0].replace(b"mm/memory.c", b".git/config")
     store(ready, [bad])
@@ -207,6 +249,31 @@ def test_series_that_name_each_others_patches_one_by_one_are_walked_once(
         needs = find_needs(series, folder=tmp_path / "ids")
     assert [patch.index for patch in needs.patches] == [1, 2, 3, 4, 5, 6] * 4
     assert [patch.series.subject for patch in needs.patches[::6]] == [f"Level {level}" for level in range(4)]
+
+
+def plain_diffs(upstream: Upstream) -> dict[str, str]:
+    """What commit `Plain` changes, as programs write it that are not git."""
+    upstream.git("checkout", "-q", "-b", "Plain")
+    (upstream.path / "README").unlink()
+    upstream.commit({"mm/memory.c": lines(line7="other", line30="last"), "mm/new.c": "one\ntwo\n"}, "mm: Plain")
+    told = upstream.git("diff", "--no-renames", "master", "Plain")
+    bare = re.sub(r"(?m)^(?:index|new file|deleted file) .*\n", "", told)
+    bare = re.sub(r"(?m)^(---|\+\+\+) ([ab]/.*)$", r"\1 \2\t2026-11-01 12:00:00.000000000 +0000", bare)
+    header = re.compile(r"(?m)^diff --git a/(\S+) .*$")
+    return {
+        "diff -u": header.sub(r"diff -urN a/\1 b/\1", bare),
+        "diff -u, only the names": re.sub(r"(?m)^diff .*\n", "", bare),
+        "quilt": header.sub(rf"Index: b/\1\n{'=' * 67}", bare),
+        "Mercurial": header.sub(r"diff -r 0123456789ab -r abcdef012345 \1", bare),
+    }
+
+
+def test_diffs_of_other_programs_have_the_patch_id_of_their_commit(upstream: Upstream, tmp_path: Path) -> None:
+    """Alone, git gives these none, or another one."""
+    forms = plain_diffs(upstream)
+    wanted = patch_id(upstream, "Plain")
+    mails = [f"A change.\n\n---\n{diff}\n-- \n2.39.5\n" for diff in forms.values()]
+    assert dict(zip(forms, patch_ids(mails, folder=tmp_path / "ids"), strict=True)) == dict.fromkeys(forms, wanted)
 
 
 def test_text_of_one_patch_gives_no_patch_id_to_another(tmp_path: Path) -> None:

@@ -82,11 +82,50 @@ Depends-on: series-12345
     assert needs.prerequisites == (
         "change-id:20261101-base-def:v2",
         f"patch-id:{SHA}",
+        "unknown:12",
         "message-id:cover@example.org",
         "message-id:patch-1@example.org",
         "message-id:bare@example.org",
+        "unknown:series-12345",
     )
 
 
-def test_what_is_too_long_to_store_is_no_prerequisite() -> None:
-    assert needs_of(f"Depends-on: <{'a' * 400}@example.org>\n").prerequisites == ()
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ("https://lore.kernel.org/r/20260101.12-1-ada@example.org", "20260101.12-1-ada@example.org"),
+        ("https://lore.kernel.org/all/a%2Bb%40example.org/T/#t", "a+b@example.org"),
+        ("https://patch.msgid.link/one@example.org", "one@example.org"),
+        ("[1] https://lore.kernel.org/linux-mm/one@example.org/ (v3)", "one@example.org"),
+        ("<https://lore.kernel.org/r/one@example.org>", "one@example.org"),
+        ("https://patchwork.kernel.org/project/linux-mm/patch/one@example.org/", "one@example.org"),
+        ("https://patchwork.kernel.org/project/linux-mm/cover/one@example.org/", "one@example.org"),
+        ("https://marc.info/?i=one%40example.org", "one@example.org"),
+        ("HTTPS://lore.kernel.org/r/one@example.org/", "one@example.org"),
+        ("one@example.org", "one@example.org"),
+    ],
+)
+def test_address_of_a_mail_names_it(told: str, name: str) -> None:
+    assert needs_of(f"Depends-on: {told}\n").prerequisites == (f"message-id:{name}",)
+    assert needs_of(f"prerequisite-message-id: {told}\n").prerequisites == (f"message-id:{name}",)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "https://patchwork.kernel.org/project/linux-mm/list/?series=12345",
+        "https://patchwork.ozlabs.org/patch/1234567/",
+        "https://ada@example.org/patch/1234567/",
+        "https://[broken",
+        "series-12345 (mm: Something)",
+        "0123456789ab (mm: Something)",
+        "<no-id>",
+        "@",
+    ],
+)
+def test_prerequisite_that_names_no_mail_is_kept_as_it_stands(told: str) -> None:
+    assert needs_of(f"Depends-on: {told}\n").prerequisites == (f"unknown:{told}",)
+
+
+def test_prerequisite_that_is_too_long_to_store_is_cut_but_told() -> None:
+    assert needs_of(f"Depends-on: <{'a' * 400}@example.org>\n").prerequisites == (f"unknown:<{'a' * 291}",)

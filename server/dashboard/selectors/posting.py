@@ -9,6 +9,7 @@ from server.dashboard.selectors.moves import Commit, commit
 from server.dashboard.selectors.patches import MOST_TRAILERS, Patches, patches_of
 from server.dashboard.selectors.unused import Unused, unused_mails
 from server.dashboard.selectors.versions import OtherVersion, newer_and_older
+from server.sources.mail.needs import is_unknown
 from server.sources.models import Series
 from server.sources.trust.proved_senders import SenderRow, sender_rows
 
@@ -30,6 +31,7 @@ class Posting:
     wanted_base: str
     change_id: str
     prerequisites: tuple[str, ...]
+    unknown_needs: tuple[str, ...]
     base: Base | None
     head: Commit | None
     measured: Measured
@@ -53,7 +55,8 @@ def posting_of(series: Series) -> Posting:
         marks=marks_of(series),
         wanted_base=series.base_commit,
         change_id=series.change_id,
-        prerequisites=tuple(series.prerequisites),
+        prerequisites=tuple(need for need in series.prerequisites if not is_unknown(need)),
+        unknown_needs=tuple(need.partition(":")[2] for need in series.prerequisites if is_unknown(need)),
         base=Base(base, series.base_how, series.base_certain) if base else None,
         head=commit(series.head),
         measured=measured_of(series),

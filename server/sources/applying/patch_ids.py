@@ -9,6 +9,7 @@ from server.core import clock
 from server.core.git import GitError, run, run_program
 from server.core.sandbox import Room
 from server.sources.bases.blobs import MOST_PATHS
+from server.sources.mail.diffs import git_form
 from server.sources.mail.parser import parse_mail
 from server.sources.mirror import mirror
 from server.sources.models import Patch, Series
@@ -32,7 +33,8 @@ def patch_ids(texts: Sequence[str], *, folder: Path) -> list[str]:
     """The id of each text's diff, "" where it holds none. git runs in the sandbox, in `folder`."""
     # Marks that nobody can guess: a text may hold lines that look like the beginning of another commit.
     marks = [secrets.token_hex(_MARK_BYTES) for _text in texts]
-    parts = [f"commit {mark}\n{_diff_of(text)}\n" for mark, text in zip(marks, texts, strict=True)]
+    # Without the message: a line of it that looks like a commit's id would start another one.
+    parts = [f"commit {mark}\n{git_form(text)}\n" for mark, text in zip(marks, texts, strict=True)]
     folder.mkdir(parents=True, exist_ok=True)
     stdin = "".join(parts).encode("utf-8", "surrogateescape")
     done = run("patch-id", "--stable", cwd=folder, stdin=stdin, room=Room(writable=folder))
@@ -40,12 +42,6 @@ def patch_ids(texts: Sequence[str], *, folder: Path) -> list[str]:
         raise GitError("git-failed", f"git patch-id: {done.stderr.strip()[:300]}")
     found = {mark: patch_id for patch_id, mark in map(str.split, done.stdout.decode().splitlines())}
     return [found.get(mark, "") for mark in marks]
-
-
-def _diff_of(text: str) -> str:
-    """From the first file on; a line of the message that looks like a commit's id would otherwise start another one."""
-    start = 0 if text.startswith("diff --git ") else text.find("\ndiff --git ")
-    return text[start:] if start >= 0 else ""
 
 
 def fill_patch_ids(*, folder: Path) -> int:

@@ -9,6 +9,7 @@ from server.core.errors import DomainError
 from server.core.models import Transition
 from server.sources.applying.patch_ids import fill_patch_ids
 from server.sources.applying.screening import PatchRefusedError
+from server.sources.mail.needs import UNKNOWN, is_unknown
 from server.sources.models import Message, Patch, Series
 
 # A chain of posted series is rarely longer than three; who names more wants something else.
@@ -28,10 +29,22 @@ class WaitsError(DomainError):
 
 @dataclass(frozen=True)
 class Needs:
-    """`patches` in the order in which they apply; `missing` are those named by patch id that no stored series holds."""
+    """`patches` in the order in which they apply; `missing` are those named by patch id that no stored series holds.
+
+    `left_out` are the words of the series that name nothing below it: itself, or what cannot be looked up.
+    """
 
     patches: tuple[Patch, ...] = ()
     missing: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence for each kind of what was left out."""
+        unknown = [need.removeprefix(f"{UNKNOWN}:") for need in self.left_out if is_unknown(need)]
+        itself = len(self.left_out) - len(unknown)
+        told = ["a prerequisite that is the series itself was left out"] if itself else []
+        return told + ([f"not below it, as nobody can look them up: {', '.join(unknown)}"] if unknown else [])
 
 
 def find_needs(series: Series, *, folder: Path) -> Needs:
@@ -46,7 +59,7 @@ def find_needs(series: Series, *, folder: Path) -> Needs:
         fill_patch_ids(folder=folder)
     walk = _Walk()
     walk.visit(series, ())
-    return Needs(tuple(walk.patches.values()), tuple(walk.missing))
+    return Needs(tuple(walk.patches.values()), tuple(walk.missing), tuple(_left_out(series)))
 
 
 @dataclass
@@ -62,7 +75,10 @@ class _Walk:
         chain = (*above, series)
         if len(chain) > _DEEPEST:
             raise _refused(f"prerequisites of prerequisites are deeper than {_DEEPEST}")
+        left_out = _left_out(series)
         for need in series.prerequisites:
+            if need in left_out:
+                continue
             found = _patches_for(need, series)
             if not found and (patch_id := _bare_id(need)):
                 self.missing.append(patch_id)
@@ -82,6 +98,26 @@ class _Walk:
         if objection := _objection(owner):
             raise WaitsError(f"{need}: <{owner.root_message_id}> ({owner}) {objection}")
         self.visit(owner, chain)
+
+
+def _left_out(series: Series) -> list[str]:
+    """People name the thread that they write in, and git its own patches; some name what only a person can look up."""
+    if not series.prerequisites:
+        return []
+    held = series.patches.values("message")
+    # Of a partial re-roll also the mails that it replaces: they are older versions of its own patches.
+    posting = Series.objects.filter(Q(pk=series.pk) | Q(patches__message__in=held))
+    mails = Message.objects.filter(Q(patches__series__in=posting) | Q(pk__in=posting.values("cover")))
+    own = {f"message-id:{name}" for name in mails.values_list("message_id", flat=True)}
+    own |= {f"patch-id:{patch.patch_id}" for patch in series.patches.all() if patch.patch_id}
+    return [need for need in series.prerequisites if need in own or _is_self(need, series) or is_unknown(need)]
+
+
+def _is_self(need: str, series: Series) -> bool:
+    kind, _, name = need.partition(":")
+    change, _, mark = name.rpartition(":v")
+    # An older version of the same change lies below nothing either: it is what this one replaces.
+    return kind == "change-id" and series.change_id in {name, change if mark.isdigit() else name}
 
 
 def _bare_id(need: str) -> str:
@@ -107,10 +143,10 @@ def _series_for(kind: str, name: str, asking: Series) -> Series | None:
         change, _, mark = name.rpartition(":v")
         rows = others.filter(change_id=change, version=int(mark)) if change and mark.isdigit() else others
         rows = rows if change and mark.isdigit() else rows.filter(change_id=name)
-        return _first_allowed(rows.order_by("-version", "-pk"))
+        return _first_allowed(rows.order_by("-version", "-minor", "-pk"))
     mails = Message.objects.filter(message_id=name.strip("<>"))
     rows = others.filter(Q(patches__message__in=mails) | Q(cover__in=mails))
-    return _first_allowed(rows.order_by("-version", "-pk").distinct())
+    return _first_allowed(rows.order_by("-version", "-minor", "-pk").distinct())
 
 
 def _first_allowed(rows: QuerySet[Series]) -> Series | None:

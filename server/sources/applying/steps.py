@@ -55,7 +55,7 @@ class _Attempt:
         for base in candidate_bases(self.series, mails, clues_of(self.series, mails)):
             outcome = self._try(base, mails, needs, needed)
             if isinstance(outcome, Applied):
-                self._record(base, outcome, patches, mails)
+                self._record(base, outcome, patches, mails, needs)
                 return
             if outcome is None:
                 break
@@ -88,7 +88,9 @@ class _Attempt:
             self.rejected += [f"{base.sha[:12]} ({base.how})"] if base.certain else []
         return outcome
 
-    def _record(self, base: Base, outcome: Applied, patches: Sequence[Patch], mails: Sequence[ScreenedMail]) -> None:
+    def _record(
+        self, base: Base, outcome: Applied, patches: Sequence[Patch], mails: Sequence[ScreenedMail], needs: Needs
+    ) -> None:
         # The code of prerequisites is as foreign as that of the series: builders know it by the name of its ref.
         below = series_ref(self.series.pk, 0) if outcome.prerequisites else base_ref(self.series.pk)
         refs = {below: outcome.base}
@@ -99,13 +101,14 @@ class _Attempt:
         for patch, patch_id in zip(patches, patch_ids(texts, folder=self.scratch / "ids"), strict=True):
             patch.patch_id = patch_id
         paths = sorted({path for mail in mails for path in mail.paths})
-        _record_rows(self.series, replace(base, how=base.how + self._remarks(outcome)), outcome, patches, paths)
+        _record_rows(self.series, replace(base, how=base.how + self._remarks(outcome, needs)), outcome, patches, paths)
 
-    def _remarks(self, outcome: Applied) -> str:
+    def _remarks(self, outcome: Applied, needs: Needs) -> str:
         """What else people must know about the base: what it was preferred to, and what else it holds."""
         words = "".join(f"; it does not apply to {where}" for where in self.rejected)
         count = len(outcome.prerequisites)
-        return words + (f"; {count} prerequisite patch{'es' if count > 1 else ''} below it" if count else "")
+        words += f"; {count} prerequisite patch{'es' if count > 1 else ''} below it" if count else ""
+        return words + "".join(f"; {sentence}" for sentence in needs.remarks)
 
 
 def _still_needed(base: Base, needs: Needs, needed: Sequence[ScreenedMail]) -> list[ScreenedMail]:

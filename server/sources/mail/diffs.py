@@ -70,6 +70,18 @@ def read_diff(text: str) -> Diff:
     return Diff(tuple(found)) if found else NO_DIFF
 
 
+def git_form(text: str) -> str:
+    """The diff of `text` from its first file on, as git writes it: diffs of other programs get git's lines instead.
+
+    So all that reads git's diffs only, such as `git patch-id`, says of them what it says of the commits made of them.
+    """
+    start = 0 if text.startswith(_GIT) else text.find(f"\n{_GIT}")
+    if start >= 0 or not may_hold_diff(text):
+        return text[start:] if start >= 0 else ""
+    reader = _Reader(text.split("\n"))
+    return "".join(draft.git_form(reader.lines) for draft in reader.drafts())
+
+
 def may_hold_diff(text: str) -> bool:
     """A quick look: false where there is surely no diff."""
     return text.startswith(_STARTS) or "\n--- " in text or "\ndiff --git " in text
@@ -90,6 +102,20 @@ class _Draft:
     insertions: int = 0
     deletions: int = 0
     binary: bool = False
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def git_form(self, lines: list[str]) -> str:
+        """Of a file with hunks. Some programs know no way to say that there is no file: it had no lines then."""
+        old, new = self.old_path, self.new_path
+        if len(self.spans) == 1 and old and new:
+            none = hunks.empty_side(lines[self.spans[0][0]])
+            old, new = ("" if none == "old" else old), ("" if none == "new" else new)
+        told = [f"diff --git a/{old or new} b/{new or old}"]
+        told += [] if old and new else ["deleted file mode 100644" if old else "new file mode 100644"]
+        told += [f"--- {f'a/{old}' if old else '/dev/null'}", f"+++ {f'b/{new}' if new else '/dev/null'}"]
+        for start, end in self.spans:
+            told += lines[start:end]
+        return "\n".join(told) + "\n"
 
     def finished(self) -> FileChange:
         modes = self.modes
@@ -114,6 +140,9 @@ class _Reader:
         self.at = 0
 
     def files(self) -> list[FileChange]:
+        return [draft.finished() for draft in self.drafts()]
+
+    def drafts(self) -> list[_Draft]:
         found: list[_Draft] = []
         lines, end = self.lines, len(self.lines)
         while self.at < end:
@@ -133,7 +162,7 @@ class _Reader:
             elif found and found[-1].open:
                 _take_header(found[-1], line)
             self.at += 1
-        return [draft.finished() for draft in found if draft.real]
+        return [draft for draft in found if draft.real]
 
     def _names_follow(self, line: str) -> bool:
         """Three lines make it a header: text of a mail may well begin with dashes."""
@@ -150,6 +179,7 @@ class _Reader:
         draft.insertions += hunk.insertions
         draft.deletions += hunk.deletions
         draft.open, draft.named = False, True
+        draft.spans.append((self.at, hunk.end))
         self.at = hunk.end
 
 

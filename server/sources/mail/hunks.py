@@ -21,6 +21,13 @@ def is_header(line: str) -> bool:
     return line.startswith("@@") and _HEADER.match(line) is not None
 
 
+def empty_side(header: str) -> str:
+    """`old` or `new` if a hunk says that the file had, or has, no lines; else ""."""
+    found = _HEADER.match(header)
+    counts = (found[1], found[2]) if found else (None, None)
+    return "old" if counts[0] == "0" else "new" if counts[1] == "0" else ""
+
+
 def read(lines: list[str], at: int) -> Hunk:
     """Count the hunk whose header is line `at`; it ends early at a line that no hunk can hold, or with the text."""
     found = _HEADER.match(lines[at])

@@ -2,9 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from server.sources.mail.words import message_ids
 
+# What names something that cannot be looked up is kept under this name: a series must not lose it without a word.
+UNKNOWN = "unknown"
 _BASE_COMMIT = re.compile(r"^base-commit:[ \t]*([0-9a-f]{40})\b", re.MULTILINE)
 _CHANGE_ID = re.compile(r"^change-id:[ \t]*(\S{1,200})[ \t]*$", re.MULTILINE)
 _PREREQUISITE = re.compile(
@@ -12,6 +15,7 @@ _PREREQUISITE = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _PATCH_ID = re.compile(r"[0-9a-f]{40}\b")
+_URL = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
 # So much can be stored of one.
 _LONGEST = 300
 # A series of 2000 patches may stand on another one as long.
@@ -20,7 +24,7 @@ _MOST = 4_000
 
 @dataclass(frozen=True)
 class Needs:
-    """`prerequisites`: "patch-id:HEX", "change-id:ID", "message-id:ID", in the order of the text."""
+    """`prerequisites`: "patch-id:HEX", "change-id:ID", "message-id:ID" and "unknown:TEXT", in the order of the text."""
 
     base_commit: str = ""
     change_id: str = ""
@@ -35,20 +39,42 @@ def needs_of(text: str) -> Needs:
     found: dict[str, None] = {}
     if "prerequisite-" in lower or "depends-on:" in lower or "based-on:" in lower:
         for line in _PREREQUISITE.finditer(text):
-            needed = _needed((line[1] or "message-id").lower(), line[2].strip())
-            if 0 < len(needed) <= _LONGEST:
-                found[needed] = None
+            told = line[2].strip()
+            needed = _needed((line[1] or "message-id").lower(), told)
+            if not 0 < len(needed) <= _LONGEST:
+                needed = f"{UNKNOWN}:{' '.join(told.split())}"[:_LONGEST]
+            found[needed] = None
     return Needs(base[1] if base else "", change[1] if change else "", tuple(found)[:_MOST])
 
 
+def is_unknown(need: str) -> bool:
+    """Whether nothing that is stored here can be found by it."""
+    return need.startswith(f"{UNKNOWN}:")
+
+
 def _needed(kind: str, value: str) -> str:
+    """The name under which it can be looked up; "" where there is none."""
     word = value.split(maxsplit=1)[0]
     if kind == "patch-id":
         return f"patch-id:{word}" if _PATCH_ID.fullmatch(word) else ""
     if kind == "change-id":
         return f"change-id:{word}"
-    if word.startswith(("http://", "https://")):
-        # The address of a mail in an archive holds its Message-ID.
-        word = next((part for part in word.split("/")[3:] if "@" in part), "")
-    ids = message_ids([value if value.startswith("<") else word])
-    return f"message-id:{ids[0]}" if ids and "@" in ids[0] else ""
+    if url := _URL.search(value):
+        named = _id_in(url[0])
+    else:
+        named = next(iter(message_ids([value if value.startswith("<") else word])), "")
+    return f"message-id:{named}" if "@" in named.strip("@") else ""
+
+
+def _id_in(url: str) -> str:
+    """The Message-ID that the address of a mail holds, in an archive or at patchwork; "" where it holds none.
+
+    /r/ID, /LIST/ID/T/, /project/NAME/patch/ID/, ?i=ID: a part with an @, whatever stands around it. Patchwork's own
+    numbers mean nothing elsewhere.
+    """
+    try:
+        parts = urlsplit(url)
+        words = [*map(unquote, parts.path.split("/")), *parse_qs(parts.query).get("i", [])]
+    except ValueError:
+        return ""
+    return next(iter(message_ids(word for word in words if "@" in word.strip("@"))), "")

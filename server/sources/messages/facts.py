@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from server.sources.mail.needs import UNKNOWN
 from server.sources.mail.parser import ParsedMail, parse_mail
 from server.sources.models import Message
 
@@ -73,8 +74,14 @@ def facts_in(parsed: ParsedMail) -> MailFacts:
 
 
 def _prerequisites(parsed: ParsedMail) -> tuple[str, ...]:
-    short = (name for name in parsed.prerequisites if len(name) <= _LONGEST_PREREQUISITE)
-    return tuple(dict.fromkeys(short))[:_MOST_PREREQUISITES]
+    return _some(name for name in parsed.prerequisites if len(name) <= _LONGEST_PREREQUISITE)
+
+
+def _some(prerequisites: Iterable[str]) -> tuple[str, ...]:
+    """As many as are looked up; the last says how many more there were."""
+    known = list(dict.fromkeys(prerequisites))
+    more = len(known) - _MOST_PREREQUISITES + 1
+    return tuple(known) if more <= 1 else (*known[: _MOST_PREREQUISITES - 1], f"{UNKNOWN}:{more} more")
 
 
 def kept_trailers(parsed: ParsedMail) -> list[str]:
@@ -85,9 +92,8 @@ def kept_trailers(parsed: ParsedMail) -> list[str]:
 def announced(mails: Iterable[MailFacts]) -> dict[str, Any]:
     """The columns of a series that its mails tell, the cover letter first: the first word counts."""
     known = list(mails)
-    needed = dict.fromkeys(name for mail in known for name in mail.prerequisites)
     return {
         "base_commit": next((mail.base_commit for mail in known if mail.base_commit), ""),
         "change_id": next((mail.change_id for mail in known if mail.change_id), ""),
-        "prerequisites": list(needed)[:_MOST_PREREQUISITES],
+        "prerequisites": list(_some(name for mail in known for name in mail.prerequisites)),
     }
