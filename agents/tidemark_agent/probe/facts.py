@@ -23,6 +23,8 @@ from tidemark_agent.probe.values import as_cpus, cpu_list, text
 class Facts:
     """What a booted system says about itself; `clock` is wall unless the boot driver counts instructions.
 
+    `virtual` is what is proved. A machine that is not and has `doubts` is not called physical before a person says so.
+
     Where it does not tell, texts and lists are empty, family, model and stepping -1, sizes and switches None.
     """
 
@@ -65,6 +67,7 @@ class Facts:
     kernel_version: str = ""
     kernel_build_id: str = ""
     virtualization: Mapping[str, str] = field(default_factory=dict)
+    doubts: Mapping[str, str] = field(default_factory=dict)
     firmware: Mapping[str, str] = field(default_factory=dict)
     board: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
@@ -105,7 +108,8 @@ def facts_of(tree: Tree, *, detected: str = "", told_by_driver: str = "", clock:
     cpus = online_cpus(tree)
     first = cpus[0] if cpus else Cpu(0)
     arch, cmdline, flags = kernel.architecture(tree), kernel.command_line(tree), common_flags(cpus)
-    hints = dict(virtual.hints(tree, arch=arch, flagged=any("hypervisor" in cpu.flags for cpu in cpus)))
+    devices = virtual.pci_devices(tree)
+    hints = dict(virtual.hints(tree, arch=arch, cpus=cpus, devices=devices))
     hints |= {"detected": detected} if detected else {}
     hints |= {"driver": told_by_driver} if told_by_driver else {}
     plain = Facts(
@@ -127,6 +131,7 @@ def facts_of(tree: Tree, *, detected: str = "", told_by_driver: str = "", clock:
         arch=arch,
         midr=first.ids if first.midr else "",
         virtualization=hints,
+        doubts={} if hints else virtual.doubts(tree, arch=arch, cpus=cpus, devices=devices),
         alternatives=alternatives(tree, flags, arch=arch, cmdline=cmdline),
     )
     return _with_fingerprint(tree, _with_machine(_with_kernel(plain, tree), tree, cpus))

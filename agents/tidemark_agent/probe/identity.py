@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidemark_agent.probe.kernel import architecture
 from tidemark_agent.probe.tree import LARGE, Tree
 from tidemark_agent.probe.uarchs import arm_name, arm_vendor, uarch_name
 from tidemark_agent.probe.values import MOST_CPUS, as_number, clean, raw_text, text
@@ -34,7 +35,10 @@ class Midr:
 
 @dataclass(frozen=True)
 class Cpu:
-    """One CPU that is online. Numbers are -1 and texts empty where the system does not tell; `midr` is arm64's."""
+    """One CPU that is online. Numbers are -1 and texts empty where the system does not tell; `midr` is Arm's.
+
+    `bits` are those of the kernel on an Arm CPU: one of 32 runs on 64-bit CPUs, too.
+    """
 
     number: int
     vendor: str = ""
@@ -45,11 +49,17 @@ class Cpu:
     microcode: str = ""
     flags: frozenset[str] = frozenset()
     midr: Midr | None = None
+    bits: int = 64
+
+    @property
+    def maker(self) -> str:
+        """Its vendor's name; the number of Arm's implementers that have none here."""
+        return self.vendor or (f"0x{self.midr.implementer:02x}" if self.midr else "")
 
     @property
     def uarch(self) -> str:
         if self.midr is not None:
-            return arm_name(self.midr.implementer, self.midr.part)
+            return arm_name(self.midr.implementer, self.midr.part, bits=self.bits)
         return uarch_name(self.vendor, self.family, self.model, self.stepping)
 
     @property
@@ -64,20 +74,21 @@ def online_cpus(tree: Tree) -> tuple[Cpu, ...]:
     """The CPUs in /proc/cpuinfo by number, their MIDR from the register itself where /sys shows it."""
     found: dict[int, Cpu] = {}
     flags: dict[str, frozenset[str]] = {}
+    bits = 32 if architecture(tree) == "arm" else 64
     for fields in _blocks(raw_text(tree, "proc/cpuinfo", LARGE)):
         place = as_number(fields.get("processor", ""))
         if place is not None and place < MOST_CPUS and place not in found:
-            found[place] = _cpu(tree, place, fields, flags)
+            found[place] = _cpu(tree, place, fields, flags, bits)
     return tuple(found[place] for place in sorted(found))
 
 
-def _cpu(tree: Tree, place: int, fields: dict[str, str], flags: dict[str, frozenset[str]]) -> Cpu:
+def _cpu(tree: Tree, place: int, fields: dict[str, str], flags: dict[str, frozenset[str]], bits: int) -> Cpu:
     # Hundreds of CPUs have one and the same line of flags: it is kept once.
     line = fields.get("flags", "") or fields.get("Features", "")
     words = flags.setdefault(line, frozenset(filter(None, map(clean, line.split()))))
     midr = _midr(tree, place, fields)
     if midr is not None:
-        return Cpu(place, vendor=arm_vendor(midr.implementer), flags=words, midr=midr)
+        return Cpu(place, vendor=arm_vendor(midr.implementer), flags=words, midr=midr, bits=bits)
     return Cpu(
         number=place,
         vendor=clean(fields.get("vendor_id", "")),

@@ -63,10 +63,13 @@ def mitigations(tree: Tree) -> Mapping[str, str]:
 
 
 def architecture(tree: Tree) -> str:
-    """x86_64, aarch64 ...: as the kernel says, else as its CPU description shows; "" if neither tells."""
+    """x86_64, aarch64 ...: as the kernel says, else as its CPU description shows; "" if neither tells.
+
+    All 32-bit kernels of Arm's are arm: they call themselves armv6l, armv7l, armv8l after the CPU.
+    """
     told = text(tree, "proc/sys/kernel/arch")
     if told:
-        return told
+        return "arm" if told.startswith("arm") and told != "arm64" else told
     cpuinfo = raw_text(tree, "proc/cpuinfo")
     if re.search(r"^CPU implementer\s*:", cpuinfo, re.MULTILINE):
         return "aarch64" if re.search(r"^CPU architecture\s*:\s*(8|AArch64)\s*$", cpuinfo, re.MULTILINE) else "arm"

@@ -39,7 +39,9 @@ def size(count: int) -> str:
 
 
 def _lines(facts: Facts) -> Iterator[tuple[str, str]]:
-    yield "machine", f"{facts.uarch} ({f'virtual, {facts.hypervisor}' if facts.virtual else 'physical'})"
+    yield "machine", f"{facts.uarch} ({_kind(facts)})"
+    for said in facts.doubts.values():
+        yield "doubt", said
     yield "CPU", _cpu(facts)
     yield "CPUs", f"{facts.cpus}{f', SMT {facts.smt}' if facts.smt else ''}"
     if len(facts.core_types) > 1:
@@ -76,6 +78,12 @@ def _software(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "board", " ".join(dict.fromkeys(facts.board.values()))
     yield "hypervisor by", ", ".join(f"{who} ({said})" for who, said in facts.virtualization.items())
     yield "fingerprint", facts.fingerprint
+
+
+def _kind(facts: Facts) -> str:
+    if facts.virtual:
+        return f"virtual, {facts.hypervisor}"
+    return "virtual or physical: not known" if facts.doubts else "physical"
 
 
 def _cpu(facts: Facts) -> str:

@@ -80,9 +80,20 @@ def uarch_name(vendor: str, family: int, model: int, stepping: int) -> str:
     return f"unknown-{word}-{max(family, 0)}-{max(model, 0)}"
 
 
-def arm_name(implementer: int, part: int) -> str:
-    """The microarchitecture's name; `unknown-arm64-IMPLEMENTER-PART` (hexadecimal) for one that is not in the table."""
+def arm_name(implementer: int, part: int, *, bits: int = 64) -> str:
+    """The microarchitecture's name; `unknown-arm64-IMPLEMENTER-PART` (hexadecimal) for one that is not in the table.
+
+    Below a kernel of 32 bits it is `unknown-arm-...`, whatever it is: nothing is measured there.
+    """
+    if bits != 64:  # noqa: PLR2004 (the other one is 32)
+        return f"unknown-arm-{implementer:02x}-{part:03x}"
     return arm_table().get((implementer, part)) or f"unknown-arm64-{implementer:02x}-{part:03x}"
+
+
+@cache
+def is_known_vendor(maker: str) -> bool:
+    """Whether the table has CPUs of this vendor; `maker` as CPUID writes it, or the implementer's name."""
+    return maker in {row.vendor for row in uarch_table()} | {entry["vendor"] for entry in _tables()["midr"]}
 
 
 @cache

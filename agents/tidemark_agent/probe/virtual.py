@@ -1,12 +1,19 @@
-"""Whether the system is a virtual machine. Any one proof is enough: hints that contradict it do not take it back."""
+"""Whether the system is a virtual machine. Any one proof is enough: hints that contradict it do not take it back.
+
+Where there is none, but not enough either to call it physical, there are doubts: a person who knows the machine
+decides.
+"""
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_agent.probe.firmware import device_tree, dmi
+from tidemark_agent.probe.identity import Cpu
 from tidemark_agent.probe.tree import Tree
+from tidemark_agent.probe.uarchs import is_known_vendor
 from tidemark_agent.probe.values import text
 from tidemark_agent.process import clean_environment
 
@@ -34,19 +41,114 @@ _CLOUD_PRODUCTS = {"Google": "Google Compute Engine", "Amazon EC2": "", "Alibaba
 _DMI_NAMES = ("sys_vendor", "product_name", "board_vendor", "bios_vendor")
 # A virtual machine of a guest's own device tree.
 _COMPATIBLE = {"linux,dummy-virt": "qemu", "linux,kvm": "kvm", "xen,xen": "xen", "vmware,vmware": "vmware"}
+# Devices on the PCI bus that only hypervisors make: vendors of nothing else, and single devices of others.
+_PCI_VENDORS = {
+    0x80EE: "virtualbox",
+    0x15AD: "vmware",
+    0x5853: "xen",
+    0x1AB8: "parallels",
+    0x1B36: "qemu",
+}
+_PCI_DEVICES = {(0x1234, 0x1111): "qemu", (0x1414, 0x5353): "hyperv"}
+# virtio, which is no proof: cards on bare metal speak it, too.
+_VIRTIO = 0x1AF4
+# What QEMU writes below other makers' devices that it emulates.
+_QEMU_SUBSYSTEM = (_VIRTIO, 0x1100)
+# Devices that are in guests and in machines let whole alike. On x86 the CPU tells the two apart.
+_PCI_CLOUDS = {0x1D0F: "Amazon", 0x1AE0: "Google", 0x1414: "Microsoft"}
+# Who made the firmware's tables: the six letters from the tenth on, and the tables that every machine has.
+_ACPI_MAKERS = {b"BOCHS ": "qemu", b"VBOX  ": "virtualbox", b"VRTUAL": "hyperv", b"BHYVE ": "bhyve", b"Xen   ": "xen"}
+_ACPI_TABLES = ("DSDT", "FACP", "APIC")
+_ACPI_MAKER = slice(10, 16)
+# Names of CPUs that nobody makes, by what they begin with.
+_EMULATED_CPUS = {
+    "QEMU ": "qemu",
+    "Common KVM processor": "kvm",
+    "Common 32-bit KVM processor": "kvm",
+    "VirtualApple": "apple",
+}
+_ARCHES = ("x86_64", "aarch64")
+_PCI = "sys/bus/pci/devices"
+_HEX = re.compile(r"0x([0-9a-f]{4})", re.ASCII)
 _DETECT_SECONDS = 10
 _DETECTED = re.compile(r"[a-z][a-z0-9-]{0,30}", re.ASCII)
 
 
-def hints(tree: Tree, *, arch: str, flagged: bool) -> Mapping[str, str]:
-    """What speaks for a virtual machine, by who says it; empty on a physical one."""
+@dataclass(frozen=True)
+class PciDevice:
+    """Numbers are -1 where the bus does not tell them."""
+
+    vendor: int
+    device: int
+    subsystem: tuple[int, int]
+
+
+def pci_devices(tree: Tree) -> tuple[PciDevice, ...]:
+    def told(name: str, what: str) -> int:
+        match = _HEX.fullmatch(text(tree, f"{_PCI}/{name}/{what}").lower())
+        return int(match[1], 16) if match else -1
+
+    return tuple(
+        PciDevice(
+            told(name, "vendor"), told(name, "device"), (told(name, "subsystem_vendor"), told(name, "subsystem_device"))
+        )
+        for name in tree.names(_PCI)
+    )
+
+
+def hints(tree: Tree, *, arch: str, cpus: Sequence[Cpu], devices: Sequence[PciDevice]) -> Mapping[str, str]:
+    """What proves a virtual machine, by who says it; empty where nothing does."""
+    flagged = any("hypervisor" in cpu.flags for cpu in cpus)
+    names = {cpu.model_name for cpu in cpus}
     found = {
         "driver": text(tree, "sys/hypervisor/type").lower(),
         "dmi": _by_dmi(tree, arch=arch, flagged=flagged),
         "device_tree": _by_device_tree(tree),
+        "acpi": next(filter(None, (_ACPI_MAKERS.get(maker, "") for maker in _acpi_makers(tree))), ""),
+        "pci": next(filter(None, map(_by_device, devices)), ""),
+        "vmbus": "hyperv" if tree.names("sys/bus/vmbus/devices") else "",
+        "cpu_name": next(
+            (name for begin, name in _EMULATED_CPUS.items() for cpu in names if cpu.startswith(begin)), ""
+        ),
         "cpuid": "yes" if flagged else "",
     }
     return {name: said for name, said in found.items() if said and said != "none"}
+
+
+def doubts(tree: Tree, *, arch: str, cpus: Sequence[Cpu], devices: Sequence[PciDevice]) -> Mapping[str, str]:
+    """Why a machine that nothing proves to be virtual cannot be called physical either: a sentence by its code."""
+    return dict(_doubts(tree, arch, cpus, devices))
+
+
+def _doubts(tree: Tree, arch: str, cpus: Sequence[Cpu], devices: Sequence[PciDevice]) -> Iterator[tuple[str, str]]:
+    if arch not in _ARCHES:
+        yield "arch", f"{arch} is not a supported architecture" if arch else "its architecture is not told"
+    strange = sorted({cpu.maker for cpu in cpus if not is_known_vendor(cpu.maker)})
+    if strange or not cpus:
+        yield "vendor", f"its CPUs are of an unknown vendor: {', '.join(strange) or 'it names none'}"
+    if any(device.vendor == _VIRTIO for device in devices) or tree.names("sys/bus/virtio/devices"):
+        yield "virtio", "it has virtio devices, as guests have and a few cards on bare metal"
+    clouds = sorted({_PCI_CLOUDS[device.vendor] for device in devices if device.vendor in _PCI_CLOUDS})
+    if clouds and arch != "x86_64" and "metal" not in dmi(tree, "product_name").lower():
+        yield "cloud", f"it has devices of {', '.join(clouds)}, as guests and machines let whole have"
+    if not (devices or _is_described(tree)):
+        yield "board", "neither firmware nor devices tell what it is"
+
+
+def _is_described(tree: Tree) -> bool:
+    told = (dmi(tree, name) for name in _DMI_NAMES)
+    return any(told) or any(_acpi_makers(tree)) or bool(device_tree(tree, "compatible"))
+
+
+def _acpi_makers(tree: Tree) -> Iterator[bytes]:
+    for name in _ACPI_TABLES:
+        yield tree.data(f"sys/firmware/acpi/tables/{name}", _ACPI_MAKER.stop)[_ACPI_MAKER]
+
+
+def _by_device(device: PciDevice) -> str:
+    if device.subsystem == _QEMU_SUBSYSTEM and device.vendor != _VIRTIO:
+        return "qemu"
+    return _PCI_VENDORS.get(device.vendor) or _PCI_DEVICES.get((device.vendor, device.device), "")
 
 
 def detected(root: Path) -> str:
@@ -69,7 +171,7 @@ def detected(root: Path) -> str:
 
 def hypervisor_name(told: Mapping[str, str]) -> str:
     """The hypervisor's name by the best of the hints; `unknown` if all that is known is that there is one."""
-    for who in ("driver", "dmi", "device_tree", "detected"):
+    for who in ("driver", "dmi", "device_tree", "acpi", "pci", "vmbus", "cpu_name", "detected"):
         if told.get(who):
             return told[who]
     return "unknown" if told else ""

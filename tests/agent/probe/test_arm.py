@@ -2,7 +2,7 @@
 
 from tests.agent.probe.conftest import Probe
 from tests.agent.probe.machines import arm
-from tests.agent.probe.machines.parts import arm_cpus
+from tests.agent.probe.machines.parts import Files, arm_cpus, pci
 
 
 def test_the_register_in_sys_tells_the_part_and_revision(probe: Probe) -> None:
@@ -50,6 +50,22 @@ def test_unknown_part_is_named_by_its_numbers(probe: Probe) -> None:
     assert probe(arm.unknown_arm()).uarch == "unknown-arm64-41-dfe"
 
 
+def test_kernel_of_32_bits_is_arm_and_not_supported(probe: Probe) -> None:
+    """Also on a CPU of 64 bits, and where only its description tells."""
+    facts = probe(arm.cortex_a15())
+    assert (facts.arch, facts.uarch, facts.vendor) == ("arm", "unknown-arm-41-c0f", "ARM")
+    assert facts.doubts == {"arch": "arm is not a supported architecture"}
+    wide = arm.cortex_a15() | {"proc/cpuinfo": arm_cpus([(0x41, 0xD08)]), "proc/sys/kernel/arch": "armv8l\n"}
+    assert (probe(wide).arch, probe(wide).uarch) == ("arm", "unknown-arm-41-d08")
+    untold = {name: said for name, said in arm.cortex_a15().items() if not name.endswith("kernel/arch")}
+    assert (probe(untold).arch, probe(untold).uarch) == ("arm", "unknown-arm-41-c0f")
+
+
+def test_maker_of_arm_cpus_that_nobody_knows_is_doubted(probe: Probe) -> None:
+    facts = probe(arm.unknown_arm() | {"proc/cpuinfo": arm_cpus([(0x7E, 0x001)])})
+    assert (facts.virtual, facts.doubts) == (False, {"vendor": "its CPUs are of an unknown vendor: 0x7e"})
+
+
 def test_another_maker_s_part_of_the_same_number_is_not_taken_for_arm_s(probe: Probe) -> None:
     files = arm.unknown_arm()
     assert probe(files | {"proc/cpuinfo": arm_cpus([(0x6D, 0xD49)])}).uarch == "neoverse-n2"
@@ -66,3 +82,10 @@ def test_guest_of_a_cloud_is_virtual_and_a_machine_let_whole_is_not(probe: Probe
     product = "sys/class/dmi/id/product_name"
     assert probe(files | {product: "m7g.large\n"}).hypervisor == "kvm"
     assert not probe(files | {product: "m7g.metal\n"}).virtual
+
+
+def test_device_of_a_cloud_is_doubted_where_the_cpu_tells_no_guest(probe: Probe) -> None:
+    files = arm.unknown_arm() | pci("0000:00:05.0", 0x1D0F, 0xEC20)
+    assert probe(files).doubts == {"cloud": "it has devices of Amazon, as guests and machines let whole have"}
+    metal: Files = {"sys/class/dmi/id/sys_vendor": "Amazon EC2\n", "sys/class/dmi/id/product_name": "m7g.metal\n"}
+    assert (probe(files | metal).doubts, probe(files | metal).virtual) == ({}, False)

@@ -48,7 +48,15 @@ def test_each_change_shows_in_its_part(probe: Probe, part: str, changes: Files) 
     assert differing <= {part, "firmware" if "bios" in str(changes) else part}
 
 
+def test_name_that_the_table_learns_is_no_other_hardware(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = probe(BASE)
+    monkeypatch.setattr("tidemark_agent.probe.identity.uarch_name", lambda *_ids: "zen4-by-another-name")
+    after = probe(BASE)
+    assert (before.uarch, after.uarch) == ("zen4", "zen4-by-another-name")
+    assert after.fingerprint == before.fingerprint
+
+
 def test_it_names_the_scheme_it_was_made_by(probe: Probe) -> None:
     facts = probe(BASE)
-    assert facts.fingerprint.startswith("1-")
+    assert facts.fingerprint.startswith("2-")
     assert set(facts.fingerprint_parts) == {"cpu", "memory", "firmware", "board"}

@@ -5,7 +5,7 @@ from tidemark_agent.probe import facts_from
 
 from tests.agent.probe.conftest import Probe
 from tests.agent.probe.machines import amd, guests
-from tests.agent.probe.machines.parts import Files, dmi
+from tests.agent.probe.machines.parts import Files, acpi_table, dmi, pci, x86_cpus
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from tests.agent.probe.machines.parts import Files, dmi
         (guests.kvm_guest(), "emeraldrapids", "kvm"),
         (guests.xen_guest(), "cascadelake", "xen"),
         (guests.emulated_board_without_bit(), "zen3", "qemu"),
+        (guests.old_virtualbox(), "sandybridge", "virtualbox"),
     ],
 )
 def test_guests_are_virtual_and_named(probe: Probe, files: Files, uarch: str, hypervisor: str) -> None:
@@ -54,4 +55,48 @@ def test_driver_that_knows_the_hypervisor_makes_the_facts_virtual() -> None:
 
 def test_unknown_x86_is_named_by_its_numbers(probe: Probe) -> None:
     facts = probe(guests.unknown_x86())
-    assert (facts.uarch, facts.vendor, facts.virtual) == ("unknown-shanghai-7-59", "Shanghai", False)
+    assert (facts.uarch, facts.vendor, facts.virtual, facts.doubts) == ("unknown-shanghai-8-1", "Shanghai", False, {})
+
+
+@pytest.mark.parametrize("name", guests.PROOFS)
+def test_one_thing_that_only_guests_have_is_enough(probe: Probe, name: str) -> None:
+    device, hypervisor = guests.PROOFS[name]
+    facts = probe(guests.emulated_by(device))
+    assert (facts.virtual, facts.hypervisor, facts.doubts) == (True, hypervisor, {})
+    assert not probe(guests.emulated_by({})).virtual
+
+
+@pytest.mark.parametrize(
+    "device", [pci("0000:00:03.0", 0x1AF4, 0x1041), {"sys/bus/virtio/devices/virtio0/device": "0x0001\n"}]
+)
+def test_virtio_is_neither_proof_of_a_guest_nor_of_none(probe: Probe, device: Files) -> None:
+    """Cards for networks and disks on bare metal speak it as well."""
+    facts = probe(guests.emulated_by(device))
+    assert (facts.virtual, facts.hypervisor) == (False, "")
+    assert facts.doubts == {"virtio": "it has virtio devices, as guests have and a few cards on bare metal"}
+
+
+def test_devices_of_clouds_say_nothing_where_the_cpu_does(probe: Probe) -> None:
+    """Machines that are let whole have them, too, and guests have the bit."""
+    for vendor in (0x1D0F, 0x1AE0, 0x1414):
+        facts = probe(guests.emulated_by(pci("0000:00:05.0", vendor, 0x00BA)))
+        assert (facts.virtual, facts.doubts) == (False, {})
+
+
+def test_vendor_that_nobody_knows_is_doubted(probe: Probe) -> None:
+    facts = probe(guests.unknown_vendor())
+    assert (facts.uarch, facts.virtual) == ("unknown-riseriserise-6-1", False)
+    assert facts.doubts == {"vendor": "its CPUs are of an unknown vendor: RiseRiseRise"}
+
+
+def test_cpu_that_the_table_lacks_of_a_known_vendor_is_not_doubted(probe: Probe) -> None:
+    new = x86_cpus(1, ("GenuineIntel", 6, 250, 0), "Intel(R) Xeon(R) of tomorrow")
+    facts = probe(guests.emulated_by({"proc/cpuinfo": new}))
+    assert (facts.uarch, facts.doubts) == ("unknown-genuineintel-6-250", {})
+
+
+def test_machine_of_which_only_the_cpu_is_told_is_doubted(probe: Probe) -> None:
+    bare = {name: said for name, said in guests.emulated_by({}).items() if "/pci/" not in name}
+    assert probe(bare).doubts == {"board": "neither firmware nor devices tell what it is"}
+    assert probe(bare | dmi(sys_vendor="Dell Inc.")).doubts == {}
+    assert probe(bare | acpi_table("DSDT", b"DELL  ")).doubts == {}

@@ -24,6 +24,14 @@ def test_table_has_a_line_for_each_thing_that_is_known(tmp_path: Path, capsys: p
     assert not [line for line in lines if line.startswith(("mitigation", "board", "clock"))]
 
 
+def test_table_says_why_it_does_not_say_physical(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said_by(tmp_path, arm.cortex_a15(), capsys).splitlines()
+    assert lines[:2] == [
+        "machine         unknown-arm-41-c0f (virtual or physical: not known)",
+        "doubt           arm is not a supported architecture",
+    ]
+
+
 def test_table_names_the_core_types_of_a_hybrid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = said_by(tmp_path, intel.alder_lake(), capsys)
     assert "core type       golden-cove: CPUs 0-3\ncore type       gracemont: CPUs 4-5\n" in text

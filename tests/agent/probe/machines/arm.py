@@ -45,6 +45,15 @@ def big_little() -> Files:
     }
 
 
+def cortex_a15() -> Files:
+    """A kernel of 32 bits, on a board with a device tree."""
+    return {
+        **system(arm_cpus([(0x41, 0xC0F)] * 2, architecture="7"), cpus="0-1", memory_kb=2_000_000),
+        "proc/device-tree/compatible": b"samsung,arndale\0samsung,exynos5250\0",
+        "proc/sys/kernel/arch": "armv7l\n",
+    }
+
+
 def unknown_arm() -> Files:
     return system(arm_cpus([(0x41, 0xDFE)] * 2), cpus="0-1", memory_kb=4_000_000)
 

@@ -1,6 +1,6 @@
 """Virtual machines, and machines that contradict themselves."""
 
-from tests.agent.probe.machines.parts import CPU, Files, dmi, system, x86_cpus
+from tests.agent.probe.machines.parts import CPU, Files, acpi_table, dmi, pci, system, x86_cpus
 
 
 def qemu_tcg() -> Files:
@@ -47,5 +47,45 @@ def emulated_board_without_bit() -> Files:
     }
 
 
+def old_virtualbox() -> Files:
+    """No DMI, no hypervisor bit, and the host's own CPU: only the devices tell."""
+    cpus = x86_cpus(1, ("GenuineIntel", 6, 42, 7), "Intel(R) Core(TM) i7-2600 CPU @ 3.40GHz")
+    return {
+        **system(cpus, cpus="0", memory_kb=2_000_000),
+        **pci("0000:00:00.0", 0x8086, 0x1237),
+        **pci("0000:00:02.0", 0x80EE, 0xBEEF),
+        **pci("0000:00:04.0", 0x80EE, 0xCAFE),
+    }
+
+
+def emulated_by(device: Files) -> Files:
+    """A machine like a physical one, but for one thing."""
+    cpus = x86_cpus(1, ("GenuineIntel", 6, 85, 7), "Intel(R) Xeon(R) Gold 6248")
+    return {**system(cpus, cpus="0", memory_kb=4_000_000), **device}
+
+
+PROOFS: dict[str, tuple[Files, str]] = {
+    "VirtualBox device": (pci("0000:00:02.0", 0x80EE, 0xBEEF), "virtualbox"),
+    "VMware device": (pci("0000:00:0f.0", 0x15AD, 0x0405), "vmware"),
+    "Xen platform device": (pci("0000:00:02.0", 0x5853, 0x0001), "xen"),
+    "Parallels device": (pci("0000:00:03.0", 0x1AB8, 0x4000), "parallels"),
+    "QEMU bridge": (pci("0000:00:01.0", 0x1B36, 0x000C), "qemu"),
+    "QEMU's display": (pci("0000:00:01.0", 0x1234, 0x1111), "qemu"),
+    "Hyper-V's display": (pci("0000:00:08.0", 0x1414, 0x5353), "hyperv"),
+    "Intel's network card by QEMU": (pci("0000:00:02.0", 0x8086, 0x100E, (0x1AF4, 0x1100)), "qemu"),
+    "QEMU's tables": (acpi_table("DSDT", b"BOCHS "), "qemu"),
+    "VirtualBox' tables": (acpi_table("FACP", b"VBOX  "), "virtualbox"),
+    "a bus of Hyper-V": ({"sys/bus/vmbus/devices/00000000-0000-8899-0000-000000000000/id": "1\n"}, "hyperv"),
+    "a CPU of no maker": (
+        {"proc/cpuinfo": x86_cpus(1, ("GenuineIntel", 6, 13, 3), "Common KVM processor")},
+        "kvm",
+    ),
+}
+
+
 def unknown_x86() -> Files:
-    return system(x86_cpus(2, ("  Shanghai  ", 7, 59, 0), "ZHAOXIN KaiXian KX-6640MA"), cpus="0-1", memory_kb=8_000_000)
+    return system(x86_cpus(2, ("  Shanghai  ", 8, 1, 0), "ZHAOXIN KaiXian"), cpus="0-1", memory_kb=8_000_000)
+
+
+def unknown_vendor() -> Files:
+    return system(x86_cpus(2, ("RiseRiseRise", 6, 1, 0), "Something else"), cpus="0-1", memory_kb=8_000_000)

@@ -22,10 +22,16 @@ def x86_cpus(
     )
 
 
-def arm_cpus(parts: Iterable[tuple[int, int]], features: str = "fp asimd aes crc32 atomics", revision: int = 1) -> str:
+def arm_cpus(
+    parts: Iterable[tuple[int, int]],
+    features: str = "fp asimd aes crc32 atomics",
+    revision: int = 1,
+    *,
+    architecture: str = "8",
+) -> str:
     return "\n".join(
         f"processor\t: {cpu}\nBogoMIPS\t: 50.00\nFeatures\t: {features}\nCPU implementer\t: 0x{implementer:02x}\n"
-        f"CPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0x{part:03x}\nCPU revision\t: {revision}\n"
+        f"CPU architecture: {architecture}\nCPU variant\t: 0x3\nCPU part\t: 0x{part:03x}\nCPU revision\t: {revision}\n"
         for cpu, (implementer, part) in enumerate(parts)
     )
 
@@ -40,7 +46,19 @@ def system(cpuinfo: str, *, cpus: str, memory_kb: int, release: str = "7.3.4", c
         "proc/sys/kernel/version": "#1 SMP PREEMPT_DYNAMIC Sun Nov  1 12:00:00 UTC 2026\n",
         f"{CPU}/online": f"{cpus}\n",
         f"{CPU}/present": f"{cpus}\n",
+        **pci("0000:00:00.0", 0x8086, 0x09A2),
     }
+
+
+def pci(slot: str, vendor: int, device: int, subsystem: tuple[int, int] = (0, 0)) -> Files:
+    """One device on the PCI bus."""
+    told = {"vendor": vendor, "device": device, "subsystem_vendor": subsystem[0], "subsystem_device": subsystem[1]}
+    return {f"sys/bus/pci/devices/{slot}/{name}": f"0x{number:04x}\n" for name, number in told.items()}
+
+
+def acpi_table(name: str, maker: bytes) -> Files:
+    """The head of a table: signature, length, revision, checksum, and who made it."""
+    return {f"sys/firmware/acpi/tables/{name}": name.encode() + b"\x24\0\0\0\1\x42" + maker + b"TABLE   \1\0\0\0"}
 
 
 def cache(cpus: Mapping[int, str], index: int, level: int, kind: str, size: str, *, ways: int = 8) -> Files:
