@@ -24,6 +24,7 @@ _DECISIONS: Final[Mapping[Action, Callable[..., None]]] = {
     Action.MAINTENANCE: care.maintain,
     Action.RETIRE: care.retire,
 }
+_VOUCH: Final[Mapping[Action, Callable[..., None]]] = {Action.PHYSICAL: care.call_physical, Action.DOUBT: care.doubt}
 
 
 @require_POST
@@ -71,6 +72,8 @@ def _do(host: Machine | Builder, action: Action, reason: str, actor: str) -> Non
         _DECISIONS[action](host, reason, actor=actor)
     elif isinstance(host, Builder):
         raise DomainError("not-a-machine", f"{host.name} is a builder: it boots nothing")
+    elif action in _VOUCH:
+        _VOUCH[action](host, reason, actor=actor)
     elif action is Action.CHECK:
         care.check(host, actor=actor, reason=reason)
     else:

@@ -43,13 +43,17 @@ _HOST_FACTS = [
 ]
 
 
+# Whether what it measures is evidence: by its registration, probes, and actions that name a person.
+_KIND = ["virtual", "proved_virtual", "doubts", "physical_by", "physical_at", "physical_reason"]
+
+
 @admin.register(Machine)
 class MachineAdmin(MachineActions, KeptAdmin):
     list_display = ["name", "uarch", "enabled", "state", "health", "virtual", "clock", "boot_driver", "last_seen_at"]
     list_filter = ["enabled", "state", "health", "virtual", "clock", "boot_driver"]
     list_select_related = ["uarch"]
     search_fields = ["name", "uarch__name"]
-    readonly_fields = [*_HOST_FACTS, "health_hold", "boot_id", "safe"]
+    readonly_fields = [*_HOST_FACTS, "health_hold", "boot_id", "safe", *_KIND]
     raw_id_fields = ["health_build"]
     inlines = [CoreTypeInline]
 

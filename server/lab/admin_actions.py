@@ -45,7 +45,7 @@ class BuilderActions(PlainAdmin):
 
 
 class MachineActions(BuilderActions):
-    actions = [*BuilderActions.actions, "have_checked", "power_cycle"]
+    actions = [*BuilderActions.actions, "have_checked", "power_cycle", "call_physical", "doubt"]
 
     @admin.action(description="Check: a health session before any other work", permissions=_PERMISSIONS)
     def have_checked(self, request: HttpRequest, queryset: "QuerySet[Machine]") -> None:
@@ -54,3 +54,11 @@ class MachineActions(BuilderActions):
     @admin.action(description="Switch off and on", permissions=_PERMISSIONS)
     def power_cycle(self, request: HttpRequest, queryset: "QuerySet[Machine]") -> None:
         self._decide(request, queryset, care.power_cycle)
+
+    @admin.action(description="It is physical, on your word: what it measures is evidence", permissions=_PERMISSIONS)
+    def call_physical(self, request: HttpRequest, queryset: "QuerySet[Machine]") -> None:
+        self._decide(request, queryset, care.call_physical)
+
+    @admin.action(description="Take back the word that it is physical", permissions=_PERMISSIONS)
+    def doubt(self, request: HttpRequest, queryset: "QuerySet[Machine]") -> None:
+        self._decide(request, queryset, care.doubt)

@@ -16,6 +16,7 @@ from server.lab.health import judge_health
 from server.lab.hosts import change_health
 from server.lab.models import Attempt, Boot, BootState, Conditions, CoreType, Machine, Session, SessionState
 from server.lab.out_of_service import is_tried
+from server.lab.physical import note_probe
 
 # Failed boots of one arm after which the session ends, if none was measured or they are too many of those planned: the
 # kernel does not work on this machine. Of four boots two are too many, of sixteen two may happen.
@@ -116,10 +117,10 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> N
     A machine that is not what it is registered as is quarantined.
     """
     note_change(machine=machine, facts=facts, trace=trace)
+    note_probe(machine, facts, trace=trace)
     keep_facts_of_machine(machine, facts)
     machine.last_seen_at = clock.now()
-    machine.virtual = machine.virtual or bool(facts.get("virtual"))
-    machine.save(update_fields=["last_seen_at", "virtual"])
+    machine.save(update_fields=["last_seen_at"])
     seen = facts.get("uarch")
     if seen and seen != machine.uarch.name:
         reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"

@@ -2,6 +2,7 @@
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
+from server.lab import physical
 from server.lab.attempts import cancel_attempt, end_session
 from server.lab.health import open_health_sessions, plan_health_session
 from server.lab.hosts import Health, change_health
@@ -60,6 +61,16 @@ def power_cycle(machine: Machine, reason: str, *, actor: str) -> PowerCycle:
     _stop_work(machine, f"{machine.name} is switched off and on for {actor}: {reason}")
     enqueue("lab.dispatch")
     return cycle
+
+
+def call_physical(machine: Machine, reason: str, *, actor: str) -> None:
+    """It is no virtual machine, on the word of a person who knows it: what it measures is evidence from now on."""
+    physical.call_physical(machine, _checked(reason, actor), actor=actor)
+
+
+def doubt(machine: Machine, reason: str, *, actor: str) -> None:
+    """Nobody vouches for it any more: what probes doubt counts again."""
+    physical.take_back(machine, _checked(reason, actor), actor=actor)
 
 
 def can_power_cycle() -> bool:

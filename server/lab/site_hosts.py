@@ -6,6 +6,7 @@ from typing import Any
 
 from server.builds.models import KernelConfig, Toolchain
 from server.lab.models import Builder, CoreType, Machine, Microarchitecture
+from server.lab.physical import call_physical
 from server.lab.scheduling.builders import LOCAL_BUILDER
 
 _MACHINE = frozenset(
@@ -13,6 +14,7 @@ _MACHINE = frozenset(
         "name",
         "uarch",
         "virtual",
+        "physical",
         "clock",
         "boot_driver",
         "options",
@@ -40,8 +42,6 @@ def save_machine(entry: dict[str, Any]) -> None:
     known = Machine.objects.filter(name=entry["name"]).first()
     fields: dict[str, Any] = {
         "uarch": Microarchitecture.objects.get(name=entry["uarch"]),
-        # A hypervisor that a probe has seen is not forgotten.
-        "virtual": entry.get("virtual", False) or (known is not None and known.virtual),
         "clock": entry.get("clock", Machine.Clock.WALL),
         "boot_driver": entry["boot_driver"],
         "driver_options": entry.get("options", {}),
@@ -60,8 +60,24 @@ def save_machine(entry: dict[str, Any]) -> None:
         if health == Machine.Health.UNKNOWN:
             fields["health_reason"] = "new: to be checked first"
     machine = known or Machine(name=entry["name"])
+    if entry.get("virtual", False):
+        # Only from no to yes: what probes saw is not forgotten.
+        fields |= {"virtual": True, "proved_virtual": True}
     _store(machine, fields, new=known is None)
+    _take_word(machine, entry.get("physical", ""))
     CoreType.objects.get_or_create(machine=machine, name="all", defaults={"cpus": ""})
+
+
+def _take_word(machine: Machine, word: object) -> None:
+    """`physical = "WHO: WHY"` vouches for a machine; a word that the file does not repeat stays."""
+    if not isinstance(word, str):
+        raise TypeError(f"physical: {word!r} is no text that says who vouches for it, and why")
+    who, _, why = (part.strip() for part in word.partition(":"))
+    if not word or (machine.physical_by, machine.physical_reason) == (who, why):
+        return
+    if not who or not why:
+        raise ValueError(f"physical: {word!r} does not say who vouches for it and why: WHO: WHY")
+    call_physical(machine, why, actor=who[:150])
 
 
 def save_builder(entry: dict[str, Any]) -> None:

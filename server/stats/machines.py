@@ -10,7 +10,7 @@ MODEL = frozenset({"core_types", "cpu_kinds", "family", "midr", "model", "model_
 # Facts of the single machine, or those that may differ between the kernels of one comparison.
 INDIVIDUAL = frozenset(
     {
-        *("clock", "cmdline", "hostname", "hypervisor", "machine", "virtual", "virtualization"),
+        *("clock", "cmdline", "hostname", "hypervisor", "machine", "virtual", "virtualization", "doubts"),
         *("kernel_build_id", "kernel_release", "kernel_version"),
         *("fingerprint", "fingerprint_parts", "board"),
         # These in full differ between any two models: what may explain something is told once more as a number or word.

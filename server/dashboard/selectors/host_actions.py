@@ -6,6 +6,7 @@ from enum import StrEnum
 from server.dashboard.selectors.people import people_with
 from server.lab.care import can_power_cycle
 from server.lab.models import Builder, Host, Machine
+from server.lab.physical import Kind, kind_of
 
 MACHINE_PERMISSION = "lab.change_machine"
 BUILDER_PERMISSION = "lab.change_builder"
@@ -18,6 +19,8 @@ class Action(StrEnum):
     POWER_CYCLE = "power-cycle"
     MAINTENANCE = "maintenance"
     RETIRE = "retire"
+    PHYSICAL = "physical"
+    DOUBT = "doubt"
 
 
 _LABELS = {
@@ -27,6 +30,8 @@ _LABELS = {
     Action.POWER_CYCLE: "Switch off and on",
     Action.MAINTENANCE: "Take into your hands",
     Action.RETIRE: "Retire for good",
+    Action.PHYSICAL: "It is physical, on my word",
+    Action.DOUBT: "Take back that it is physical",
 }
 _SICK = frozenset({Host.Health.QUARANTINED, Host.Health.MAINTENANCE})
 
@@ -65,4 +70,10 @@ def _sensible(host: Machine | Builder) -> list[Action]:
         found.append(Action.POWER_CYCLE)
     if host.health != Host.Health.MAINTENANCE:
         found.append(Action.MAINTENANCE)
-    return [*found, Action.RETIRE]
+    return [*found, *(_vouching(host) if isinstance(host, Machine) else ()), Action.RETIRE]
+
+
+def _vouching(machine: Machine) -> list[Action]:
+    if machine.physical_at is not None:
+        return [Action.DOUBT]
+    return [Action.PHYSICAL] if kind_of(machine) is Kind.UNKNOWN else []

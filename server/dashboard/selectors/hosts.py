@@ -43,10 +43,14 @@ class AuditLine:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Newest first; changes of health, which people ask for, apart from those of state, which every session makes."""
+    """Newest first; changes of health, which people ask for, apart from those of state, which every session makes.
+
+    `kind` are those of what a machine is taken for: physical, unknown, virtual.
+    """
 
     health: tuple[AuditLine, ...]
     state: tuple[AuditLine, ...]
+    kind: tuple[AuditLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,12 @@ def host_status(host: Machine | Builder) -> HostStatus:
 
 
 def audit_of(host: Machine | Builder) -> Audit:
-    """Two queries."""
-    return Audit(health=_lines(host, "health", _HEALTH_LINES), state=_lines(host, "state", _STATE_LINES))
+    """Three queries."""
+    return Audit(
+        health=_lines(host, "health", _HEALTH_LINES),
+        state=_lines(host, "state", _STATE_LINES),
+        kind=_lines(host, "kind", _HEALTH_LINES),
+    )
 
 
 def node_of(host: Machine | Builder) -> NodeRow | None:

@@ -27,6 +27,7 @@ from server.detection.noise.selectors import (
 from server.lab.facts import facts_of_machine
 from server.lab.hardware import HardwareChange, latest_changes
 from server.lab.models import Attempt, CoreType, Machine
+from server.lab.physical import Standing, standing
 from server.reports.queue import Queue, queue_of
 
 _LATEST = 25
@@ -46,6 +47,7 @@ class MachineNoise:
 @dataclass(frozen=True, slots=True)
 class MachinePage:
     row: MachineRow
+    standing: Standing
     config: str
     toolchain: str
     boots_per_side: int
@@ -73,6 +75,7 @@ def machine_page(name: str) -> MachinePage | None:
     active = Q(session__machine=machine) | Q(power_cycle__machine=machine)
     return MachinePage(
         row=machine_row(machine, busy_machines().get(machine.pk), waiting.total),
+        standing=standing(machine),
         config=machine.config.name,
         toolchain=machine.toolchain.name,
         boots_per_side=machine.boots_per_side,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from server.core.models import Transition
 from server.lab.models import Builder, Machine
+from server.lab.physical import standing
 
 _SHOWN_LINES = 30
 
@@ -38,13 +39,25 @@ def told(host: Machine | Builder) -> Iterator[str]:
     yield _line("health", host.get_health_display(), host.health_reason, f"{host.health_since:%Y-%m-%d %H:%M} UTC")
     if isinstance(host, Machine) and host.is_held:
         yield f"  {host.health_hold}"
+    if isinstance(host, Machine):
+        yield from _kind(host)
     yield f"last seen: {f'{host.last_seen_at:%Y-%m-%d %H:%M} UTC' if host.last_seen_at else 'never'}"
-    lines = Transition.objects.filter(subject__in=[f"{kind}-state", f"{kind}-health"], subject_id=host.pk)
+    lines = Transition.objects.filter(
+        subject__in=[f"{kind}-state", f"{kind}-health", f"{kind}-kind"], subject_id=host.pk
+    )
     for line in lines.order_by("-id")[:_SHOWN_LINES]:
         what = line.subject.removeprefix(f"{kind}-")
         reason = f": {line.reason}" if line.reason else ""
         by = f" by {line.actor}" if line.actor else ""
         yield f"  {line.at:%Y-%m-%d %H:%M:%S} {what} {line.before} -> {line.after}{by}{reason}"
+
+
+def _kind(machine: Machine) -> Iterator[str]:
+    known = standing(machine)
+    word = f", on the word of {known.by} of {known.at:%Y-%m-%d %H:%M} UTC ({known.reason})" if known.at else ""
+    yield f"taken for: {known.kind}{word}"
+    for doubt in known.doubts:
+        yield f"  {doubt}"
 
 
 def _line(what: str, now: str, reason: str, since: str) -> str:

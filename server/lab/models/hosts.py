@@ -126,7 +126,20 @@ class Machine(Host):
         )
 
     uarch = models.ForeignKey(Microarchitecture, on_delete=models.PROTECT, related_name="machines")
-    virtual = models.BooleanField(default=False)
+    virtual = models.BooleanField(
+        default=False, help_text="What it measures is no evidence: proved to be virtual, or doubted and nobody's word."
+    )
+    proved_virtual = models.BooleanField(
+        default=False, db_default=False, help_text="Its registration or a probe says so: no word takes it back."
+    )
+    doubts = models.JSONField(
+        default=dict, blank=True, db_default={}, help_text="Why probes do not call it physical: sentences by code."
+    )
+    physical_by = models.CharField(
+        max_length=150, blank=True, default="", db_default="", help_text="Who said that it is."
+    )
+    physical_at = models.DateTimeField(null=True, blank=True)
+    physical_reason = models.TextField(blank=True, default="", db_default="")
     clock = models.CharField(max_length=12, choices=Clock.choices, default=Clock.WALL)
     boot_driver = models.CharField(max_length=10, default="qemu")
     driver_options = models.JSONField(default=dict, blank=True)

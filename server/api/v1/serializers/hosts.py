@@ -8,6 +8,7 @@ from rest_framework import serializers
 from server.api.v1.serializers.common import VirtualOut
 from server.core.models import Transition
 from server.lab.models import Builder, CoreType, Machine
+from server.lab.physical import Kind, standing
 
 _HOST = [
     "enabled",
@@ -59,7 +60,18 @@ class CoreTypeOut(serializers.ModelSerializer[CoreType]):
         fields = ["name", "cpus"]
 
 
+class KindOut(serializers.Serializer[Any]):
+    """What a machine is taken for. An unknown one is treated as virtual until a person says that it is physical."""
+
+    kind = serializers.ChoiceField(choices=[kind.value for kind in Kind])
+    doubts = serializers.ListField(child=serializers.CharField(), help_text="Why probes do not call it physical.")
+    by = serializers.CharField(help_text="Who said that it is physical; empty: nobody.")
+    at = serializers.DateTimeField(allow_null=True)
+    reason = serializers.CharField()
+
+
 class MachineDetailOut(HealthLogOut, MachineOut):
+    standing = serializers.SerializerMethodField()
     config = serializers.CharField(source="config.name")
     toolchain = serializers.CharField(source="toolchain.name")
     core_types = CoreTypeOut(many=True)
@@ -76,7 +88,12 @@ class MachineDetailOut(HealthLogOut, MachineOut):
             "core_types",
             "facts",
             "health_log",
+            "standing",
         ]
+
+    @extend_schema_field(KindOut)
+    def get_standing(self, machine: Machine) -> Any:
+        return KindOut(standing(machine)).data
 
 
 class BuilderOut(serializers.ModelSerializer[Builder]):

@@ -9,6 +9,7 @@ from server.core.errors import DomainError
 from server.lab import care
 from server.lab.management.care_arguments import add_care_arguments, told, whoever
 from server.lab.models import Machine, PowerCycleState
+from server.lab.physical import kind_of
 
 _ACTIONS = {
     "quarantine": "take it out of service; what runs there is stopped and planned again",
@@ -16,6 +17,8 @@ _ACTIONS = {
     "maintenance": "take it out of service once what runs there is done",
     "retire": "take it out of service for good",
     "power-cycle": "have the control host switch it off and on",
+    "physical": "vouch for it: it is no virtual machine, whatever probes doubt",
+    "doubt": "take back that it is physical",
 }
 _DECIDE = {
     "quarantine": care.quarantine,
@@ -23,6 +26,7 @@ _DECIDE = {
     "maintenance": care.maintain,
     "retire": care.retire,
 }
+_VOUCH = {"physical": care.call_physical, "doubt": care.doubt}
 
 
 class Command(BaseCommand):
@@ -63,6 +67,10 @@ class Command(BaseCommand):
         if action == "power-cycle":
             cycle = care.power_cycle(machine, reason, actor=actor)
             self.stdout.write(f"power cycle {cycle.pk} of {machine.name}: {PowerCycleState(cycle.state).label}")
+            return
+        if action in _VOUCH:
+            _VOUCH[action](machine, reason, actor=actor)
+            self.stdout.write(f"{machine.name}: {kind_of(machine)}")
             return
         _DECIDE[action](machine, reason, actor=actor)
         self.stdout.write(f"{machine.name}: {machine.get_health_display()}")
