@@ -1,4 +1,8 @@
+from typing import Any, ClassVar
+
 from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
 
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
 from server.lab.admin_actions import BuilderActions, MachineActions
@@ -6,12 +10,15 @@ from server.lab.models import (
     Attempt,
     Boot,
     Builder,
+    Conditions,
     CoreType,
+    Facts,
     JenkinsController,
     JenkinsJob,
     JenkinsNode,
     JenkinsRun,
     Machine,
+    MachineFacts,
     Microarchitecture,
     PowerCycle,
     RoundMark,
@@ -75,6 +82,36 @@ class BootAdmin(ReadOnlyAdmin):
     @admin.display(description="session")
     def session_number(self, boot: Boot) -> str:
         return f"session {boot.session_id}"
+
+
+class DocumentAdmin(ReadOnlyAdmin):
+    """A list names the rows; their documents, which are long, are read for the page of one."""
+
+    documents: ClassVar[tuple[str, ...]] = ("document",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        return super().get_queryset(request).defer(*self.documents)
+
+
+@admin.register(Facts)
+class FactsAdmin(DocumentAdmin):
+    list_display = ["sha256", "virtual", "fingerprint"]
+    list_filter = ["virtual"]
+    search_fields = ["sha256", "fingerprint"]
+
+
+@admin.register(MachineFacts)
+class MachineFactsAdmin(DocumentAdmin):
+    list_display = ["machine"]
+    list_select_related = ["machine"]
+    search_fields = ["machine__name"]
+
+
+@admin.register(Conditions)
+class ConditionsAdmin(DocumentAdmin):
+    list_display = ["boot_id"]
+    search_fields = ["=boot__id", "=boot__session__id"]
+    documents = ("document", "facts", "console_tail")
 
 
 @admin.register(Attempt)
