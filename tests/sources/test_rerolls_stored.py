@@ -125,6 +125,17 @@ def test_series_are_the_same_in_one_pass_mail_by_mail_and_in_any_order(linux_mm:
         assert told() == expected, seed
 
 
+def test_answer_to_the_old_cover_letter_counts_for_what_was_carried_over(linux_mm: MailingList) -> None:
+    answer = mail(
+        "Re: [PATCH 0/3] mm: Three", "Acked-by: Ada Author <ada@example.org>\n", message_id="r@x", parent="c@x"
+    )
+    store(linux_mm, *old_version(), replacement("PATCH v2"), answer)
+    group_stale()
+    new = Series.objects.get(root_message_id="new@x")
+    acked = ["Acked-by" in " ".join(patch.trailers) for patch in new.patches.order_by("index")]
+    assert acked == [True, False, True]
+
+
 def test_late_cover_letter_counts_for_the_rerolls_that_wait(linux_mm: MailingList) -> None:
     cover, *patches = old_version()
     store(linux_mm, *patches, replacement("PATCH v2"))

@@ -92,6 +92,7 @@ def _add_late_cover(
             "prerequisites": list(told.prerequisites) or series.prerequisites,
         }
     Series.objects.filter(pk=series.pk).update(**fields)
+    rows.roots[cover.pk] = row
     _look_again(series)
     return {cover.pk}
 

@@ -9,7 +9,7 @@ from server.core import clock
 from server.sources.mail.subjects import parse_subject
 from server.sources.mail.threads import Posting, Version
 from server.sources.messages.facts import MailFacts
-from server.sources.models import Patch, Series
+from server.sources.models import Message, Patch, Series
 from server.sources.series.explaining import explain_unused
 from server.sources.series.fields import is_taken, series_fields
 from server.sources.series.late_covers import add_late_covers
@@ -131,27 +131,39 @@ def _patch(rows: ThreadRows, facts: Mapping[int, MailFacts], series: Series, pos
         index=posting.index,
         message=message,
         subject=parse_subject(message.subject).title,
-        trailers=rows.followups.of_patch(message, rows.messages.get(series.cover_id or 0)),
+        trailers=rows.followups.of_patch(message, _cover_of(rows, series, posting.key)),
         **facts[posting.key].columns,
     )
 
 
 def _update_trailers(rows: ThreadRows, row: SeriesRow) -> None:
     """Answers bring trailers to every series, whatever became of it."""
-    cover = rows.messages.get(row.series.cover_id or 0)
     changed = []
     for patch in row.patches.values():
         message = rows.messages.get(patch.message_id)
+        cover = _cover_of(rows, row.series, patch.message_id)
         found = rows.followups.of_patch(message, cover) if message else patch.trailers
         if found != patch.trailers:
             patch.trailers = found
             changed.append(patch)
     Patch.objects.bulk_update(changed, ["trailers"], batch_size=_AT_A_TIME)
     ordered = [row.patches[index].trailers for index in sorted(row.patches)]
-    together = rows.followups.of_series(ordered, cover)
+    together = rows.followups.of_series(ordered, _cover_of(rows, row.series))
     if together != row.series.trailers:
         row.series.trailers = together
         Series.objects.filter(pk=row.series.pk).update(trailers=together)
+
+
+def _cover_of(rows: ThreadRows, series: Series, patch: int = 0) -> Message | None:
+    """The letter whose answers count for `patch`, or for all of the series.
+
+    Who answered the letter of an older version did not know the patches of a partial re-roll: those carried over only.
+    """
+    cover = rows.messages.get(series.cover_id or 0)
+    if cover is None or cover.message_id == series.root_message_id:
+        return cover
+    older = rows.roots.get(cover.pk)
+    return cover if older and patch in older.mails else None
 
 
 def _reason(rows: ThreadRows, version: Version) -> str:
