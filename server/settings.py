@@ -225,8 +225,8 @@ EMAIL_TIMEOUT = 20
 MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
 
 # --- web -------------------------------------------------------------------------
-# Of one web process: threads that answer people (agents have half as many beside them), memory from which on another
-# process takes its place, and memory of which it gets no byte more.
+# Of one web process: threads that answer people (agents and files have half as many each beside them), memory from
+# which on another process takes its place, and memory of which it gets no byte more.
 WEB_THREADS = max(1, env.int("TIDEMARK_WEB_THREADS", default=8))
 WEB_RECYCLE_MB = env.int("TIDEMARK_WEB_RECYCLE_MB", default=1024)
 WEB_MEMORY_MB = max(512, env.int("TIDEMARK_WEB_MEMORY_MB", default=2048))

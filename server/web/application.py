@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from functools import partial
 from typing import IO
 
@@ -19,19 +20,22 @@ log = structlog.get_logger(__name__)
 
 _AGENTS = "/api/v1/agent/"
 _ARTIFACTS = f"{_AGENTS}artifacts/"
+_FILES = re.compile(rf"{_ARTIFACTS}|/builds/[0-9]+/files/")
 _LATER, _RETRY_SECONDS = frozenset({408, 429, 503}), b"5"
 
 
 class Application:
     """The service as an ASGI application around Django's WSGI one.
 
-    Health checks, agents and all others have threads of their own, so that none of them can keep another waiting.
+    Health checks, files, agents and all others have threads of their own, so that none can keep another waiting: files
+    may come from a bucket that has fallen silent, and heartbeats must not.
     """
 
     def __init__(self, wsgi: Wsgi) -> None:
         self._wsgi = wsgi
         self._pages = Threads("pages", limits.THREADS)
         self._agents = Threads("agents", limits.AGENT_THREADS)
+        self._files = Threads("files", limits.AGENT_THREADS)
         self._alive = Threads("alive", 1)
         self._ready = Threads("ready", 2)
         self._uploads = Uploads()
@@ -61,10 +65,7 @@ class Application:
             await self._take_upload(scope, receive, send, length)
             return
         body = await read_body(receive, length=length, most=limits.FORM_BYTES, seconds=limits.FORM_SECONDS)
-        threads = {"/healthz": self._alive, "/readyz": self._ready}.get(path)
-        if threads is None:
-            threads = self._agents if path.startswith(_AGENTS) else self._pages
-        await self._hand_over(threads, scope, body, receive, send)
+        await self._hand_over(self._threads_for(path), scope, body, receive, send)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send, length: int | None) -> None:
         """A body for agents' addresses: nothing of it is read before the token is known."""
@@ -83,7 +84,14 @@ class Application:
                 seconds=limits.UPLOAD_SECONDS,
                 bytes_a_second=limits.UPLOAD_BYTES_A_SECOND,
             )
-            await self._hand_over(self._agents, scope, body, receive, send)
+            await self._hand_over(self._threads_for(scope["path"]), scope, body, receive, send)
+
+    def _threads_for(self, path: str) -> Threads:
+        if path in {"/healthz", "/readyz"}:
+            return self._alive if path == "/healthz" else self._ready
+        if _FILES.match(path):
+            return self._files
+        return self._agents if path.startswith(_AGENTS) else self._pages
 
     async def _hand_over(self, threads: Threads, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
         with body:

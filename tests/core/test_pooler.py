@@ -88,7 +88,7 @@ def test_nobody_starts_behind_a_pooler_that_the_settings_do_not_name(pooler: str
 
 def test_worker_does_not_start_either(pooler: str) -> None:
     environment = {**os.environ, "TIDEMARK_DATABASE_URL": pooler, "TIDEMARK_DATABASE_SECONDS": "0"}
-    words = [sys.executable, "-m", "celery", "-A", "workers", "worker", "--pool", "solo", "-Q", "none"]
+    words = [sys.executable, "-m", "celery", "-A", "workers", "worker", "--pool", "solo", "-Q", "upkeep"]
     done = subprocess.run(words, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert "TIDEMARK_DATABASE_POOLED=1" in done.stderr
