@@ -4,6 +4,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from server.core.addresses import configured_address
 from server.env import secret
 
 _STORES = ("files", "s3")
@@ -21,7 +22,10 @@ def artifact_storage(env: Any) -> dict[str, Any]:
         raise ImproperlyConfigured("TIDEMARK_ARTIFACT_STORAGE is s3: set TIDEMARK_ARTIFACT_S3_BUCKET")
     options: dict[str, Any] = {
         "bucket_name": bucket,
-        "endpoint_url": env.str("TIDEMARK_ARTIFACT_S3_ENDPOINT", default="") or None,
+        "endpoint_url": configured_address(
+            "TIDEMARK_ARTIFACT_S3_ENDPOINT", env.str("TIDEMARK_ARTIFACT_S3_ENDPOINT", default="")
+        )
+        or None,
         "region_name": env.str("TIDEMARK_ARTIFACT_S3_REGION", default="us-east-1"),
         "location": env.str("TIDEMARK_ARTIFACT_S3_PREFIX", default=""),
         "access_key": secret("TIDEMARK_ARTIFACT_S3_KEY_ID"),

@@ -1,5 +1,6 @@
 """One settings file for every site: what differs comes from the environment (docs/operations/settings.md)."""
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import structlog
 from csp.constants import NONCE, SELF
 
 from server.core import database, logs
+from server.core.addresses import configured_address
 from server.env import one_of, secret
 from server.env_artifacts import artifact_storage
 
@@ -16,13 +18,18 @@ env = environ.Env()
 # `make setup` writes this file for the embedded default; what the environment already says goes first.
 env.read_env(env.str("TIDEMARK_ENV_FILE", default=str(BASE_DIR / ".local" / "env")))
 
+
+def _address(name: str, default: str) -> str:
+    return configured_address(name, env.str(name, default=default)).rstrip("/")
+
+
 VERSION = "0.1.0"
 DEBUG = env.bool("TIDEMARK_DEBUG", default=False)
 SECRET_KEY = secret("TIDEMARK_SECRET_KEY")
 ALLOWED_HOSTS = env.list("TIDEMARK_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("TIDEMARK_CSRF_TRUSTED_ORIGINS", default=[])
 # Addresses in mails, agents' assignments and reports start with this one.
-SITE_URL = env.str("TIDEMARK_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
+SITE_URL = _address("TIDEMARK_SITE_URL", "http://127.0.0.1:8000")
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -61,6 +68,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "server.core.login.KnownBrowserMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -148,10 +156,10 @@ DNS_SERVERS = env.list("TIDEMARK_DNS_SERVERS", default=[])
 # A demo or test site judges virtual machines among themselves; elsewhere they are stored and not judged.
 VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
 # Where agents find this service; differs from SITE_URL behind a proxy.
-AGENT_URL = env.str("TIDEMARK_AGENT_URL", default=SITE_URL).rstrip("/")
+AGENT_URL = _address("TIDEMARK_AGENT_URL", SITE_URL)
 DISPATCHER = env.str("TIDEMARK_DISPATCHER", default="local")
 # The site's Jenkins controller (docs/operations/jenkins.md), used where DISPATCHER is "jenkins".
-JENKINS_URL = env.str("TIDEMARK_JENKINS_URL", default="").rstrip("/")
+JENKINS_URL = _address("TIDEMARK_JENKINS_URL", "")
 JENKINS_USER = env.str("TIDEMARK_JENKINS_USER", default="dispatcher")
 # Read at each use: tokens expire, and the new one must not need a restart.
 JENKINS_TOKEN_FILE = env.str("TIDEMARK_JENKINS_TOKEN_FILE", default="")
@@ -164,8 +172,11 @@ JENKINS_FOLDER = env.str("TIDEMARK_JENKINS_FOLDER", default="/var/lib/jenkins-ag
 JENKINS_TIMEOUT_SECONDS = env.float("TIDEMARK_JENKINS_TIMEOUT_SECONDS", default=10.0)
 # Node label of the always-on host that switches machines off and on.
 LAB_CONTROL = env.str("TIDEMARK_LAB_CONTROL", default="lab-control")
+# What opens private trees and archives: lines https://USER:PASSWORD@HOST, each for its host alone. Git asks for it
+# when a server does; it is on no command line, in no row and on no page.
+GIT_CREDENTIALS = env.str("TIDEMARK_GIT_CREDENTIALS", default="")
 # Where builders fetch commits; empty: the mirror's own path, for builders on this host.
-MIRROR_URL = env.str("TIDEMARK_MIRROR_URL", default="")
+MIRROR_URL = _address("TIDEMARK_MIRROR_URL", "")
 # How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
 LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
 # Who starts them: this service's worker, or `tidemark-agent serve` beside it, in a container that holds no secrets.
@@ -191,6 +202,8 @@ LOG_DAYS = env.float("TIDEMARK_LOG_DAYS", default=365.0)
 # How a bucket's name stands in its address: "path" suits servers of one's own, "virtual" the large providers.
 ARTIFACT_S3_ADDRESSING = env.str("TIDEMARK_ARTIFACT_S3_ADDRESSING", default="path")
 LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)
+# How long a token of an agent lives; agents renew theirs when two thirds of that are over.
+TOKEN_DAYS = max(1.0, env.float("TIDEMARK_TOKEN_DAYS", default=180.0))
 # Machine time of one series, from which on no more boots are asked for; 0: no limit.
 SERIES_HOURS = env.float("TIDEMARK_SERIES_HOURS", default=24.0)
 # Hours between two A/A trials of an idle machine, 0: none; boots a side (two are the fewest that have a spread); and
@@ -247,11 +260,28 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 BEHIND_TLS = env.bool("TIDEMARK_BEHIND_TLS", default=False)
+# Addresses and networks of the site's own proxies: only what these say about who asks is believed.
+TRUSTED_PROXIES = tuple(
+    ip_network(network.strip()) for network in env.list("TIDEMARK_TRUSTED_PROXIES", default=["127.0.0.1", "::1"])
+)
+AUTHENTICATION_BACKENDS = ["server.core.login.GuardedBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
 SECURE_SSL_REDIRECT = BEHIND_TLS
 # Supervisors ask the process itself, without the proxy that speaks TLS.
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
 SECURE_HSTS_SECONDS = 31_536_000 if BEHIND_TLS else 0
+# How much of its domain a site speaks for, "host", "subdomains" or "preload": other hosts of it may be somebody else's,
+# and preloading cannot be taken back soon. So both are for the owner of the domain to ask for, and no slip without.
+HSTS = one_of("TIDEMARK_HSTS", "host", "subdomains", "preload")
+SECURE_HSTS_INCLUDE_SUBDOMAINS = HSTS != "host"
+SECURE_HSTS_PRELOAD = HSTS == "preload"
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 CONTENT_SECURITY_POLICY = {
@@ -292,6 +322,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "ArtifactKind": "server.builds.models.Artifact.Kind",
         "FindingKind": "server.detection.models.Finding.Kind",
+        "HostState": "server.lab.models.Host.State",
         "HeadMoveKind": "server.sources.models.HeadMove.Kind",
         "MessageKind": "server.sources.models.Message.Kind",
         "ProgressState": "server.api.v1.serializers.sources.PROGRESS_STATES",

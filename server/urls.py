@@ -1,6 +1,10 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from server.core.login import LoginForm
+
+admin.site.login_form = LoginForm
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("server.api.v1.urls")),

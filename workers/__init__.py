@@ -11,8 +11,10 @@ from django.core.exceptions import ImproperlyConfigured
 
 from server.celery import QUEUES, app
 from server.core.database import refuse_unknown_pooler
+from server.core.files import keep_from_others
 from workers.schedule import beat_schedule
 
+keep_from_others()
 # A task is stopped after CELERY_TASK_SOFT_TIME_LIMIT; what it asked of the database must not go on without it.
 os.environ.setdefault("TIDEMARK_DATABASE_SECONDS", "240")
 app.conf.imports = tuple(f"workers.{queue}" for queue in QUEUES)

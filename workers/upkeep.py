@@ -9,6 +9,7 @@ from server.builds.expiry import expire_artifacts
 from server.builds.storage import forget_interrupted_uploads
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.tries import forget_old_tries
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.needed_builds import builds_in_use
 from server.sources.upkeep import tend_all
@@ -21,8 +22,9 @@ _CHECK_SECONDS = 120.0
 # Repositories are given 20 minutes: nobody waits for this task.
 @shared_task(name="upkeep.clean", soft_time_limit=1500, time_limit=1560)
 def clean() -> None:
-    """Forget expired logins, logs of agents that ended long ago, files of builds by policy; tend the repositories."""
+    """Forget expired logins, counts of tries, old logs of agents, files of builds by policy; tend the repositories."""
     Session.objects.filter(expire_date__lt=clock.now()).delete()
+    forget_old_tries()
     forget_old_logs()
     _tend_artifacts()
     tend_all()

@@ -152,6 +152,7 @@ def _run(options: argparse.Namespace) -> int:
         ca_file=config.ca_file,
         ccache=Path(ccache).resolve() if ccache else None,
         jobs=config.build.jobs,
+        git_credentials=config.build.git_credentials,
         power=config.power,
         place=_place(options),
     )

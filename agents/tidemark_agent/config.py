@@ -50,10 +50,14 @@ class BootConfig:
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """How this builder builds. `jobs` 0 means as many as the service says; `ccache` None: in the state directory."""
+    """How this builder builds. `jobs` 0 means as many as the service says; `ccache` None: in the state directory.
+
+    `git_credentials` is a file of lines https://USER:PASSWORD@HOST, for a mirror that asks who comes.
+    """
 
     ccache: Path | None = None
     jobs: int = 0
+    git_credentials: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -135,12 +139,20 @@ def _boot(table: "_Table") -> BootConfig:
 
 
 def _build(table: "_Table") -> BuildConfig:
-    ccache = table.text("ccache", "")
-    if ccache and not Path(ccache).is_absolute():
-        raise ValueError(f"build.ccache is {ccache!r}, which is no absolute path")
-    config = BuildConfig(ccache=Path(ccache) if ccache else None, jobs=table.number("jobs", 0, largest=_MOST_JOBS))
+    config = BuildConfig(
+        ccache=_place(table, "ccache"),
+        jobs=table.number("jobs", 0, largest=_MOST_JOBS),
+        git_credentials=_place(table, "git_credentials"),
+    )
     table.finish()
     return config
+
+
+def _place(table: "_Table", key: str) -> Path | None:
+    text = table.text(key, "")
+    if text and not Path(text).is_absolute():
+        raise ValueError(f"build.{key} is {text!r}, which is no absolute path")
+    return Path(text) if text else None
 
 
 def _power(table: "_Table") -> PowerConfig:

@@ -54,6 +54,7 @@ class Settings:
     ca_file: Path | None = None
     ccache: Path | None = None
     jobs: int = 0
+    git_credentials: Path | None = None
     power: PowerConfig = field(default_factory=PowerConfig)
     place: Place = field(default_factory=place_here)
 
@@ -143,6 +144,7 @@ class Worker:
             log=log,
             stop=self.stop,
             progress=lambda text: setattr(lease, "progress", text),
+            git_credentials=settings.git_credentials,
         )
         path = f"attempts/{self.key}/build"
         with builder.built() as outcome:
@@ -207,7 +209,7 @@ def run_attempt(key: str, settings: Settings) -> int:
     client = Client(
         server=settings.server, token=token, agent=uuid.uuid4().hex, log=log, stop=stop, ca_file=settings.ca_file
     )
-    say_hello_aside(client, log, key=key, boots=False)
+    say_hello_aside(client, log, token_file=settings.token_file, key=key, boots=False)
     spool = Spool(settings.state / "spool", owner=settings.token_file, log=log)
     try:
         return Worker(key=key, settings=settings, client=client, spool=spool, log=log, stop=stop).work()

@@ -9,7 +9,7 @@ from django.http import HttpRequest
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import ApiToken, Transition
+from server.core.models import ApiToken, Transition, Tries
 
 # The classes are generic for the type checker alone.
 if TYPE_CHECKING:
@@ -84,3 +84,9 @@ class ApiTokenAdmin(ReadOnlyAdmin):
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
         self.message_user(request, f"{count} revoked")
+
+
+@admin.register(Tries)
+class TriesAdmin(ReadOnlyAdmin):
+    list_display = ["key", "count", "since"]
+    search_fields = ["key"]

@@ -1,6 +1,7 @@
 """Running git: the one place that starts it, with nothing of the caller's environment or configuration."""
 
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from django.conf import settings
+
+from server.core.addresses import origin, without_credentials
 from server.core.errors import DomainError
 from server.core.processes import Limits, TooMuchOutputError, exchange, pieces
 from server.core.sandbox import Room, enclosed
@@ -101,7 +105,9 @@ def run_program(
 ) -> Completed:
     """The same for any program, such as a shell that runs git many times in one room."""
     argv, env = [*(limits.prefix if limits else ()), program, *args], environment(extra, cwd=cwd)
-    if room:
+    if not room:
+        env |= _credential_helper(env)
+    else:
         # The configuration is read inside as well. Proxies and certificates say where the site's network is.
         room = replace(room, readable=(*room.readable, _CONFIG))
         env = {name: value for name, value in env.items() if name == "PATH" or name not in _HANDED_ON}
@@ -119,7 +125,36 @@ def run_program(
             raise GitError("git-timeout", f"{what} took longer than {timeout:g} s") from error
         except TooMuchOutputError as error:
             raise GitError("git-too-much", f"{what} said more than {_MOST_OUTPUT // 2**20} MB") from error
-    return Completed(process.returncode, out, err.decode(errors="replace")[-_TAIL:].replace("\0", ""))
+    # Cut afterwards: half of an address could not be told for one.
+    said = without_credentials(err.decode(errors="replace")).replace("\0", "")
+    return Completed(process.returncode, out, said[-_TAIL:])
+
+
+def credential(url: str, *, cwd: Path) -> tuple[str, str] | None:
+    """User and password that the site's file has for the host of `url`, or None. `cwd` is any folder."""
+    if not settings.GIT_CREDENTIALS:
+        return None
+    scheme, host = origin(url)
+    done = run("credential", "fill", cwd=cwd, stdin=f"protocol={scheme}\nhost={host}\n\n".encode(), timeout=20.0)
+    said = dict(line.partition("=")[::2] for line in done.stdout.decode(errors="replace").splitlines())
+    return (said["username"], said["password"]) if done.code == 0 and "password" in said else None
+
+
+def _credential_helper(env: Mapping[str, str]) -> dict[str, str]:
+    """Configuration that has git look into the site's file of credentials, and never write or delete one there.
+
+    A helper is asked through a pipe: nothing of it is on a command line.
+    """
+    if not settings.GIT_CREDENTIALS:
+        return {}
+    place = shlex.quote(settings.GIT_CREDENTIALS)
+    helper = f'!f() {{ test "$1" != get || git credential-store --file={place} get; }}; f'
+    number = int(env.get("GIT_CONFIG_COUNT", "0"))
+    return {
+        "GIT_CONFIG_COUNT": str(number + 1),
+        f"GIT_CONFIG_KEY_{number}": "credential.helper",
+        f"GIT_CONFIG_VALUE_{number}": helper,
+    }
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from django.db import models
 
+from server.core import clock
+
 
 class Transition(models.Model):
     """One step in the life of one row. Written in the transaction of the step, never changed."""
@@ -33,15 +35,15 @@ class ApiToken(models.Model):
         BUILDER = "builder", "claims and uploads builds for the builder named in `subject`"
         CONTROL = "control", "claims power cycles for the control host named in `subject`"
 
-    name = models.CharField(max_length=100, unique=True)
+    name = models.CharField(max_length=100, db_index=True, help_text="The same for a token and those it is renewed by.")
     prefix = models.CharField(max_length=12, unique=True)
     digest = models.CharField(max_length=64)
     scope = models.CharField(max_length=10, choices=Scope.choices)
     subject = models.CharField(max_length=100, help_text="Machine or builder that holds it.")
-    expires_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [
@@ -53,3 +55,17 @@ class ApiToken(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix})"
+
+
+class Tries(models.Model):
+    """How often something was tried that went wrong, by one address, browser or user, since a moment."""
+
+    key = models.CharField(max_length=90, unique=True, help_text="What is tried, by whom.")
+    count = models.PositiveIntegerField()
+    since = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name_plural = "tries"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.count}"

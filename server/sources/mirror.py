@@ -39,7 +39,7 @@ def bare_repository(path: Path) -> Repository:
     """The bare repository at `path`; making it twice at once is harmless."""
     repository = Repository(path)
     if not ((path / "HEAD").exists() and (path / "config").exists()):
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o750, parents=True, exist_ok=True)
         # Before git makes HEAD, so that one that was cut off here is never taken for whole.
         written = path / f"config.{uuid4().hex}"
         written.write_text(_CONFIG)

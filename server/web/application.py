@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import OperationalError, close_old_connections
 
 from server.builds.storage import MAX_BYTES
-from server.core.tokens import find_token
+from server.lab.host_tokens import find_host_token
 from server.web import limits
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
 from server.web.threads import BusyError, Request, Scope, Send, Threads, Wsgi, answer
@@ -103,7 +103,7 @@ def _token(scope: Scope) -> int | None:
     shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     kind, _, secret = shown.decode("latin-1").partition(" ")
     try:
-        token = find_token(secret.strip()) if kind == "Bearer" else None
+        token = find_host_token(secret.strip()) if kind == "Bearer" else None
     except OperationalError:
         raise RefusedError(503, "database-away", "The database does not answer.") from None
     finally:

@@ -33,6 +33,8 @@ class Lab:
     hellos: list[dict[str, Any]] = field(default_factory=list)
     arrivals: list[dict[str, Any]] = field(default_factory=list)
     claims: list[dict[str, Any]] = field(default_factory=list)
+    # The next token, once it is due; the old one is taken until this one was used.
+    next_token: str = ""
     unready: int = 0
     unwanted: set[str] = field(default_factory=set)
     failures_left: int = 0
@@ -134,7 +136,7 @@ def answer_call(  # noqa: PLR0911 (one line for each refusal)
         if path == f"{PREFIX}hello" and lab.refusal is None and path.removeprefix(PREFIX) not in lab.broken:
             # Comes beside all other calls, so it is none of those whose order tests look at.
             lab.hellos.append(json.loads(data))
-            return ok({})
+            return ok({"renew": bool(lab.next_token)})
         lab.calls.append((method, path))
         if lab.failures_left > 0:
             lab.failures_left -= 1
@@ -143,11 +145,13 @@ def answer_call(  # noqa: PLR0911 (one line for each refusal)
             return problem(*lab.refusal)
         if path.removeprefix(PREFIX) in lab.broken:
             return problem(500, "crashed")
-        if token != f"Bearer {TOKEN}":
+        if token not in {f"Bearer {TOKEN}", f"Bearer {lab.next_token}"}:
             return problem(401, "not-authenticated")
         if not path.startswith(PREFIX):
             return problem(404, "not-found")
         match path.removeprefix(PREFIX).split("/"):
+            case ["token"]:
+                return ok({"token": lab.next_token, "expires_at": "2027-01-01T00:00:00Z"})
             case ["artifacts", sha256] if method in {"GET", "PUT"}:
                 return answer_artifact(lab, method, sha256, data)
             case ["attempts", key, *words] if method == "POST":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from tidemark_agent.assignment import PowerJob, read_assignment
 from tidemark_agent.client import Client
 from tidemark_agent.config import PowerConfig
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.hello import current_key, say_hello_aside
+from tidemark_agent.hello import current_key, say_hello, say_hello_aside
 from tidemark_agent.lab.installed import install_key, installed_by, installed_key
 from tidemark_agent.lab.journal import Journal
 from tidemark_agent.log import Log
@@ -24,7 +25,7 @@ from tidemark_agent.place import Place, boot_id, place_here, place_of
 from tidemark_agent.power import cycle_power
 
 from scripts.build_agent import AGENTS
-from tests.agent.fake_server import TOKEN, Lab, running_server
+from tests.agent.fake_server import TOKEN, Answer, Lab, running_server
 from tests.agent.lab.world import Silent, session_document
 
 KEY = "session-7-1"
@@ -136,6 +137,63 @@ def test_hello_tells_system_and_attempt(tmp_path: Path, lab: Lab) -> None:
     assert all(said["boot_id"] == boot_id() for said in lab.hellos)
 
 
+def test_token_that_comes_to_its_end_is_renewed_in_its_file(tmp_path: Path, lab: Lab) -> None:
+    lab.next_token = "tm_111111_the-next-one"
+    with running_server(lab) as server:
+        config = str(configuration(tmp_path, server))
+        (tmp_path / "token").chmod(0o600)
+        assert main(["hello", "--config", config]) == 0
+    assert (tmp_path / "token").read_text() == "tm_111111_the-next-one\n"
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert sorted(file.name for file in tmp_path.glob("token*")) == ["token", "token.lock"]
+
+
+@pytest.mark.parametrize("bad", ["", "two words", "tm_1\n2"])
+def test_token_that_is_none_leaves_the_old_one_in_its_place(
+    tmp_path: Path, lab: Lab, bad: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lab.next_token = bad or "x"
+    monkeypatch.setattr("tests.agent.fake_server.ok", lambda value, status=200: _spoiled(value, bad, status))
+    with running_server(lab) as server:
+        assert main(["hello", "--config", str(configuration(tmp_path, server))]) == 0
+    assert (tmp_path / "token").read_text() == TOKEN
+    assert "token-not-renewed" in capsys.readouterr().err
+    assert not list(tmp_path.glob("token.*.partial"))
+
+
+def _spoiled(value: dict[str, Any], token: str, status: int) -> Answer:
+    return Answer(status, json.dumps({**value, "token": token} if "token" in value else value).encode())
+
+
+def test_token_is_not_asked_for_where_it_could_not_be_kept(
+    tmp_path: Path, lab: Lab, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_target: Path) -> Path:
+        raise PermissionError("read-only")
+
+    lab.next_token = "tm_111111_the-next-one"
+    monkeypatch.setattr("tidemark_agent.credentials.temporary_for", refuse)
+    with running_server(lab) as server:
+        assert main(["hello", "--config", str(configuration(tmp_path, server))]) == 0
+    assert "token-not-renewed" in capsys.readouterr().err
+    assert all("token" not in path for _, path in lab.calls)
+
+
+def test_kernel_under_test_renews_no_token(tmp_path: Path, lab: Lab) -> None:
+    log, stop = Log(Silent()), threading.Event()
+    lab.next_token = "tm_111111_the-next-one"
+    root = tmp_path / "root"
+    (root / "proc/sys/kernel/random").mkdir(parents=True)
+    (root / "proc/sys/kernel/random/boot_id").write_text(boot_id())
+    (root / "proc/cmdline").write_text("tidemark.boot=" + "a" * 32)
+    (tmp_path / "token").write_text(TOKEN)
+    with running_server(lab) as server:
+        client = Client(server=server, token=lambda: TOKEN, agent="a" * 32, log=log, stop=stop)
+        say_hello(client, log, token_file=tmp_path / "token", key="", boots=True, root=root)
+    assert lab.hellos[0]["safe"] is False
+    assert (tmp_path / "token").read_text() == TOKEN
+
+
 def test_hello_that_nobody_hears_says_so(tmp_path: Path, lab: Lab) -> None:
     started = time.monotonic()
     assert main(["hello", "--config", str(configuration(tmp_path, "http://127.0.0.1:9"))]) == 75
@@ -145,11 +203,11 @@ def test_hello_that_nobody_hears_says_so(tmp_path: Path, lab: Lab) -> None:
         assert main(["hello", "--config", str(configuration(tmp_path, server))]) == 3
 
 
-def test_hello_beside_the_work_never_raises() -> None:
+def test_hello_beside_the_work_never_raises(tmp_path: Path) -> None:
     log, stop = Log(Silent()), threading.Event()
     client = Client(server="http://127.0.0.1:9", token=lambda: TOKEN, agent="a" * 32, log=log, stop=stop)
     stop.set()
-    thread = say_hello_aside(client, log, key="", boots=True)
+    thread = say_hello_aside(client, log, token_file=tmp_path / "token", key="", boots=True)
     thread.join(10)
     assert not thread.is_alive()
 

@@ -18,6 +18,7 @@ from tidemark_agent.log import Log
 
 from tests.agent.small_tree import MAKEFILE, REF
 from tests.agent.test_run import MERGE, build_assignment
+from tests.door import SECRET, door
 
 SERIES_REF = "refs/tidemark/series/7/1"
 # The source's own bytes get into the kernel.
@@ -249,3 +250,25 @@ def test_kernel_of_the_base_is_the_same_on_a_fresh_builder_and_after_hostile_ser
         _built(tree, tmp_path / "used", tree.hostile(attributes), SERIES_REF)
         after = _built(tree, tmp_path / "used", tree.base, REF)
         assert (after.build_id, after.text_hash) == (fresh.build_id, fresh.text_hash), attributes
+
+
+def test_mirror_that_asks_who_comes_is_opened_by_the_builders_own_file(tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "tree")
+    tree.git("clone", "-q", "--mirror", str(tree.root), str(tmp_path / "web" / "mirror.git"))
+    tree.git("--git-dir", str(tmp_path / "web" / "mirror.git"), "update-server-info")
+    file = tmp_path / "git credentials"
+    with door(tmp_path / "web") as told:
+        for line, opened in ((f"http://robot:{SECRET}@elsewhere.example.org", False), (told.with_password, True)):
+            file.write_text(f"{line}\n")
+            checkout = Checkout(
+                source=tmp_path / "src", scratch=tmp_path, stop=threading.Event(), log=Log(io.StringIO()),
+                credentials=file,
+            )  # fmt: skip
+            if opened:
+                checkout.move_to(tree.base, git_url=f"{told.url}/mirror.git", ref=REF)
+            else:
+                with pytest.raises(InfrastructureError, match="could not read Username"):
+                    checkout.move_to(tree.base, git_url=f"{told.url}/mirror.git", ref=REF)
+            assert file.read_text() == f"{line}\n"
+    assert (tmp_path / "src/main.c").read_text() == MAIN
+    assert SECRET not in "".join(told.seen)

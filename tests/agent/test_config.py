@@ -45,6 +45,7 @@ tolerate = ["boost"]
 [build]
 ccache = "/var/cache/tidemark/ccache"
 jobs = 16
+git_credentials = "/etc/tidemark/git-credentials"
 [power]
 command = ["/etc/tidemark/power-cycle", "{machine}"]
 timeout_seconds = 300
@@ -60,6 +61,7 @@ usemem = {path = "/opt/usemem", sha256 = "%s"}
     assert (config.prepare.housekeeping_cpus, config.prepare.tolerate) == ("0", frozenset({"boost"}))
     assert config.programs == {"perf": Path("/opt/tidemark/perf"), "usemem": Path("/opt/usemem")}
     assert (config.build.ccache, config.build.jobs) == (Path("/var/cache/tidemark/ccache"), 16)
+    assert config.build.git_credentials == Path("/etc/tidemark/git-credentials")
     assert config.power.command == ("/etc/tidemark/power-cycle", "{machine}")
     assert config.power.timeout_seconds == 300
     assert config.pins == {"usemem": "ab" * 32}

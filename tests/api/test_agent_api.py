@@ -16,7 +16,7 @@ from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, Builder, Host, Session, SessionState
 from server.lab.scheduling.builders import LOCAL_BUILDER, local_builder
 from server.results.models import Measurement
-from tests.builders import build_build, build_case, build_metric, build_session
+from tests.builders import build_build, build_builder, build_case, build_machine, build_metric, build_session
 
 pytestmark = pytest.mark.django_db
 AGENT = "agent-0001"
@@ -25,7 +25,12 @@ AGENT = "agent-0001"
 class Agent:
     """Speaks to the API as an agent of one machine or as the builder."""
 
-    def __init__(self, scope: ApiToken.Scope, subject: str) -> None:
+    def __init__(self, scope: ApiToken.Scope, subject: str, *, known: bool = True) -> None:
+        """The host that holds the token is made if need be, unless it shall not be `known`."""
+        if known and scope == ApiToken.Scope.BUILDER:
+            build_builder(subject, arches=[])
+        elif known and scope == ApiToken.Scope.MACHINE:
+            build_machine(subject)
         self.client = Client()
         self.auth = f"Bearer {issue_token(name=subject, scope=scope, subject=subject)}"
 

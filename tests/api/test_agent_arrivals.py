@@ -141,14 +141,14 @@ def test_hello_of_a_machine_that_is_back_makes_it_idle(attempt: Attempt) -> None
     agent, body = machine_agent(), BODY | {"boot_id": "b-2", "key": "", "build_id": ""}
     agent.post("hello", **body, safe=False)
     assert Machine.objects.get().state == Machine.State.RETURNING
-    assert agent.post("hello", **body, safe=True) == {}
+    assert agent.post("hello", **body, safe=True) == {"renew": False}
     machine = Machine.objects.get()
     assert (machine.state, machine.boot_id, machine.safe) == (Machine.State.IDLE, "b-2", True)
 
 
 def test_hello_needs_a_host_of_the_lab() -> None:
-    Agent(ApiToken.Scope.BUILDER, "nobody").post("hello", 404, **BODY)
-    assert Agent(ApiToken.Scope.CONTROL, "lab-control").post("hello", **BODY) == {}
+    Agent(ApiToken.Scope.BUILDER, "nobody", known=False).post("hello", 401, **BODY)
+    assert Agent(ApiToken.Scope.CONTROL, "lab-control").post("hello", **BODY) == {"renew": False}
 
 
 def test_builder_touches_its_own_builds_alone() -> None:
@@ -160,7 +160,8 @@ def test_builder_touches_its_own_builds_alone() -> None:
     )
     Agent(ApiToken.Scope.BUILDER, "smithy").claim("build-1-1", 404)
     Agent(ApiToken.Scope.MACHINE, "forge").claim("build-1-1", 404)
-    Agent(ApiToken.Scope.CONTROL, "forge").claim("build-1-1", 404)
+    Agent(ApiToken.Scope.CONTROL, "forge").claim("build-1-1", 401)
+    Agent(ApiToken.Scope.CONTROL, "lab-control").claim("build-1-1", 404)
     assert Agent(ApiToken.Scope.BUILDER, "forge").claim("build-1-1")["kind"] == "build"
 
 

@@ -21,7 +21,7 @@ from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Session
-from server.lab.scheduling.builders import LOCAL_BUILDER
+from server.lab.scheduling.builders import local_builder
 from server.results.models import Benchmark
 from tests.api.test_agent_api import dispatched_build
 from tests.builders import build_comparison, build_session
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def build_client(server: str) -> Client:
-    token = issue_token(name="builder", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    token = issue_token(name="builder", scope=ApiToken.Scope.BUILDER, subject=local_builder().name)
     log, stop = Log(io.StringIO()), threading.Event()
     return Client(server=server, token=lambda: token, agent="agent-0001", log=log, stop=stop)
 

@@ -86,8 +86,13 @@ def test_every_case_of_every_kind_of_core_may_have_been_skipped(session: Session
     post(session, "boots/1", 400, outcome="timeout", notes=[{}] * (MOST_NOTES + 1))
 
 
-def test_agents_log_is_shown_on_the_sessions_page(session: Session) -> None:
+def test_agents_log_and_its_hosts_name_are_shown_to_staff_alone(session: Session, admin_client: Client) -> None:
     post(session, "heartbeat", 200, progress="", log='{"event": "step", "html": "<b>"}\n')
-    page = Client().get(f"/sessions/{session.pk}/").content.decode()
-    assert "Log of session-1" in page
-    assert "&lt;b&gt;" in page
+    Attempt.objects.update(host="zx7.lab.internal")
+    page = admin_client.get(f"/sessions/{session.pk}/").content.decode()
+    for told in ("Log of session-1", "&lt;b&gt;", "zx7.lab.internal"):
+        assert told in page
+    public = Client().get(f"/sessions/{session.pk}/").content.decode()
+    assert "session-1" in public
+    for hidden in ("Log of session-1", "&lt;b&gt;", "zx7"):
+        assert hidden not in public

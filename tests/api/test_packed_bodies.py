@@ -14,7 +14,7 @@ from server.builds import storage
 from server.builds.storage import artifact_path
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.scheduling.builders import LOCAL_BUILDER
+from server.lab.scheduling.builders import local_builder
 from tests.api.test_agent_api import AGENT, builder, dispatched_build
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ BODY = json.dumps({"agent": AGENT, "version": "0.1.0", "host": "here"}).encode()
 
 
 def send(path: str, body: bytes, kind: str = "application/json", encoding: str = "gzip", method: str = "post") -> Any:
-    token = issue_token(name="x", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    token = issue_token(name="x", scope=ApiToken.Scope.BUILDER, subject=local_builder().name)
     headers = {"Authorization": f"Bearer {token}", "Content-Encoding": encoding}
     return Client().generic(method.upper(), path, body, kind, headers=headers)
 
@@ -115,7 +115,7 @@ def arrive(path: str, content: bytes, method: str = "PUT", **headers: str) -> tu
 def test_body_is_taken_whole_whatever_the_answer_for_its_sender_would_not_hear_it(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    token = issue_token(name="x", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    token = issue_token(name="x", scope=ApiToken.Scope.BUILDER, subject=local_builder().name)
     builder_word = {"Authorization": f"Bearer {token}"}
     content = b"System.map " * 100_000
     path = f"/api/v1/agent/artifacts/{hashlib.sha256(content).hexdigest()}"

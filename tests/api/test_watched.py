@@ -23,7 +23,8 @@ def read(client: Client, name: str, *args: Any, **query: Any) -> Any:
 @pytest.fixture
 def tree() -> Tree:
     """A tree with one branch that was forced an hour ago, a tag and a choice of two days ago."""
-    tree = build_tree("mm", url="https://bob:hunter2@git.example.org/mm.git", heads_per_day=3, failures=2)
+    error = "fatal: repository 'https://bob:hunter2@git.example.org/mm.git?token=hunter2/' not found"
+    tree = build_tree("mm", url="https://git.example.org/mm.git", heads_per_day=3, failures=2, last_error=error)
     Tree.objects.filter(pk=tree.pk).update(merges_by=["grace@example.org"])
     old, new = build_revision(tree), build_revision(tree)
     branch = Branch.objects.create(tree=tree, name="mm-new", head=new, head_at=clock.now())
@@ -114,7 +115,7 @@ def test_moves_and_choices_since_a_moment(client: Client) -> None:
 
 
 def test_lists_tell_how_far_each_epoch_was_read(client: Client) -> None:
-    mailing_list = build_list(url="https://bob:hunter2@lists.example.org/linux-mm")
+    mailing_list = build_list(url="https://lists.example.org/linux-mm")
     Epoch.objects.create(mailing_list=mailing_list, number=3, last_commit="ab" * 20)
     build_list("imported", tree=None, url="")
     lists = {told["name"]: told for told in read(client, "api-list-list")["results"]}

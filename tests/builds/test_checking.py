@@ -15,6 +15,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
+from tests.builders import build_attempt, build_machine, build_session
 from tests.builds.files import IMAGE, result, sha_of, state_of, stored_build
 from tests.builds.test_storage import damage
 
@@ -80,6 +81,8 @@ def test_store_that_is_away_harms_no_build(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_agent_gets_a_cut_off_answer_for_a_damaged_file_and_then_none(store: ArtifactStore) -> None:
     build = stored_build()
+    session = build_session(machine=build_machine("vm"), base_build=build, patched_build=build)
+    build_attempt(session)
     token = issue_token(name="vm", scope=ApiToken.Scope.MACHINE, subject="vm")
     address = f"/api/v1/agent/artifacts/{sha_of(IMAGE)}"
     headers = {"Authorization": f"Bearer {token}"}

@@ -1,12 +1,18 @@
+import hashlib
 import os
+import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from scripts.gates import ROOT
 from server.builds.models import Artifact
-from server.builds.storage import artifact_path
+from server.builds.storage import artifact_path, put_artifact
 from server.core import clock
+from server.sources.mirror import mirror
 from tests.builders import build_build
 from workers.upkeep import clean
 
@@ -28,3 +34,25 @@ def test_upkeep_forgets_what_is_old_and_unfinished_and_nothing_else(state_dir: P
     clean()
     left = {path.name for path in state_dir.rglob("*") if path.is_file()}
     assert left == {kept.name, ".incoming-1"}
+
+
+@pytest.mark.django_db
+def test_files_of_builds_and_the_mirror_are_for_the_service_and_its_group(state_dir: Path) -> None:
+    before = os.umask(0o000)
+    try:
+        # As an older version has left it.
+        (state_dir / "artifacts").mkdir(mode=0o755)
+        put_artifact(hashlib.sha256(b"kernel").hexdigest(), [b"kernel"])
+        mirror()
+    finally:
+        os.umask(before)
+    for path in (state_dir / "artifacts", state_dir / "mirror.git", *(state_dir / "artifacts").rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & ~(0o750 if path.is_dir() else 0o640) == 0, path
+
+
+@pytest.mark.parametrize("entry", ["import server.asgi", "import workers", "import runpy; runpy.run_path('manage.py')"])
+def test_what_a_process_of_the_service_writes_is_not_for_other_accounts(entry: str) -> None:
+    script = f"import os, sys; os.umask(0); sys.argv = ['manage.py', 'check']\n{entry}\nprint(oct(os.umask(0)))"
+    script = script.replace("run_path('manage.py')", "run_path('manage.py', run_name='__main__')")
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "0o27"

@@ -10,7 +10,7 @@ from server.core.tokens import issue_token
 from server.lab.models import Builder, Machine
 from server.reports.models import Report
 from server.sources.models import Series
-from tests.builders import build_builder, build_list, build_machine, build_series, build_tree
+from tests.builders import build_builder, build_machine, build_series, build_tree
 from tests.lab_scenarios import busy_lab
 from tests.scenarios import busy_site
 
@@ -69,13 +69,16 @@ def test_sent_report_cannot_be_rejected(admin_client: Client) -> None:
     assert report.state == Report.State.SENT
 
 
-def test_lists_in_the_admin_show_no_password(admin_client: Client) -> None:
-    build_list(url="https://bob:hunter2@lore.example.org/linux-mm")
-    build_tree("other", url="https://bob:hunter2@git.example.org/other.git")
-    for page, host in (("tree", "git.example.org"), ("mailinglist", "lore.example.org")):
-        text = admin_client.get(f"/admin/sources/{page}/").content.decode()
-        assert host in text
-        assert "hunter2" not in text
+def test_admin_takes_no_address_that_opens_something(admin_client: Client) -> None:
+    tree = build_tree("mm", url="https://git.example.org/mm.git")
+    for url in ("https://bob:hunter2@git.example.org/mm.git", "https://git.example.org/mm.git?token=hunter2"):
+        form = {"name": "mm", "url": url, "poll_seconds": 300, "priority": 0, "branches-TOTAL_FORMS": 0}
+        text = admin_client.post(
+            f"/admin/sources/tree/{tree.pk}/change/", {**form, "branches-INITIAL_FORMS": 0}
+        ).content.decode()
+        assert "TIDEMARK_GIT_CREDENTIALS" in text
+    tree.refresh_from_db()
+    assert tree.url == "https://git.example.org/mm.git"
 
 
 def test_token_is_revoked_and_its_digest_never_shown(admin_client: Client) -> None:

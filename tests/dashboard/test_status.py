@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
+from server.core.models import ApiToken
+from server.core.tokens import issue_token
 from server.detection.models import MachineQuestion
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
 from server.sources.series.explaining import COPY
@@ -54,6 +56,19 @@ def test_tree_that_is_read_in_part_says_what_is_missing(reader: Reader) -> None:
     assert "failing" not in text
 
 
+def test_token_that_nobody_renewed_is_told_before_it_ends(reader: Reader) -> None:
+    for name, days in (("late", 13), ("over", 1), ("well", 40), ("gone", 1), ("off", 1), ("renewed", 1)):
+        build_machine(name, enabled=name != "off", health="retired" if name == "gone" else "good")
+        issue_token(name=name, scope=ApiToken.Scope.MACHINE, subject=name, days=days)
+    issue_token(name="renewed again", scope=ApiToken.Scope.MACHINE, subject="renewed")
+    ApiToken.objects.filter(name="over").update(expires_at=clock.now() - timedelta(days=1))
+    text = alarms(reader.read("/status/"))
+    assert "machine late</strong> Its token ends" in text
+    assert "machine over</strong> Its token ended" in text
+    for name in ("well", "gone", "off", "renewed"):
+        assert f"machine {name}<" not in text
+
+
 def test_site_whose_sources_answer_has_no_alarm(reader: Reader) -> None:
     build_list(polled_at=clock.now())
     Tree.objects.update(polled_at=clock.now())
@@ -72,10 +87,11 @@ def test_source_that_is_switched_off_or_only_imported_raises_no_alarm(reader: Re
     assert "import only" in text
 
 
-def test_passwords_of_addresses_and_errors_are_never_shown(reader: Reader) -> None:
-    url = "https://bob:hunter2@git.example.org/mm.git"
-    tree = build_tree("mm", url=url, failing_since=clock.now(), last_error=f"fatal: repository '{url}' not found")
-    build_list(url="https://bob:hunter2@lists.example.org/linux-mm", polled_at=clock.now(), tree=tree)
+def test_credentials_in_errors_are_never_shown(reader: Reader) -> None:
+    error = "fatal: repository 'https://bob:hunter2@git.example.org/mm.git?token=hunter2/' not found"
+    url = "https://git.example.org/mm.git"
+    tree = build_tree("mm", url=url, failing_since=clock.now(), last_error=error)
+    build_list(url="https://lists.example.org/linux-mm", failing_since=clock.now(), last_error=error, tree=tree)
     series = build_series()
     for path in ("/", "/status/", "/trees/mm/", f"/series/{series.pk}/", f"/messages/{series.cover_id}/"):
         text = reader.read(path)

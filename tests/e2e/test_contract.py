@@ -16,7 +16,7 @@ from server.builds.storage import artifact_path, put_artifact
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, BootState, Session, SessionState
-from server.lab.scheduling.builders import LOCAL_BUILDER
+from server.lab.scheduling.builders import local_builder
 from server.results.benchmarks import load_benchmark
 from tests.builders import build_build, build_machine, build_revision, build_series, build_session, build_tree
 
@@ -66,7 +66,7 @@ def test_build_that_fails_comes_back_with_reason_and_log(
     settings.MIRROR_URL = str(source)
     revision = build_revision(build_tree(), sha=git(source, "rev-parse", "HEAD"))
     attempt = queue("build-1-1", build=build_build(revision, state=BuildState.DISPATCHED))
-    token = issue_token(name="builder", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    token = issue_token(name="builder", scope=ApiToken.Scope.BUILDER, subject=local_builder().name)
 
     done = run_agent(agent_program, attempt.key, live_server.url, token, tmp_path)
 
@@ -106,7 +106,7 @@ def test_kernel_that_does_not_boot_ends_the_session_with_evidence(
 def test_agent_that_comes_too_late_does_nothing(live_server: LiveServer, agent_program: Path, tmp_path: Path) -> None:
     attempt = queue("build-1-1", build=build_build(state=BuildState.DISPATCHED))
     Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.LOST)
-    token = issue_token(name="builder", scope=ApiToken.Scope.BUILDER, subject=LOCAL_BUILDER)
+    token = issue_token(name="builder", scope=ApiToken.Scope.BUILDER, subject=local_builder().name)
     done = run_agent(agent_program, attempt.key, live_server.url, token, tmp_path)
     assert done.returncode == 0, done.stderr
     assert Build.objects.get().state == BuildState.DISPATCHED

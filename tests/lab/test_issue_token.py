@@ -1,14 +1,16 @@
 """The command that gives a lab machine its token."""
 
+from datetime import timedelta
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
+from server.core import clock
 from server.core.models import ApiToken
 from server.core.tokens import find_token
-from server.lab.models import Builder
+from server.lab.models import Builder, Machine
 from tests.builders import build_machine
 
 pytestmark = pytest.mark.django_db
@@ -54,3 +56,22 @@ def test_name_of_two_hosts_asks_which_is_meant() -> None:
     token = find_token(issue("box", "--scope", "builder"))
     assert token is not None
     assert (token.scope, token.subject) == ("builder", "box")
+
+
+def test_list_says_whose_tokens_there_are_and_until_when() -> None:
+    build_machine("box")
+    issue("box", "--days", "30")
+    line = issue("--list")
+    assert "box" in line
+    assert f"{clock.now() + timedelta(days=30):%Y-%m-%d}" in line
+    assert line.endswith("valid")
+    Machine.objects.update(health="retired")
+    assert issue("--list", "box").endswith("its host is gone")
+    assert issue("--list", "other") == ""
+
+
+def test_host_has_to_be_named_and_days_to_make_sense() -> None:
+    with pytest.raises(CommandError, match="which host"):
+        issue()
+    with pytest.raises(CommandError, match="--days"):
+        issue("box", "--days", "0")

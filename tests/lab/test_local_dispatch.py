@@ -2,11 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pytest_django.fixtures import Settings
 
+from server.core import clock
+from server.core.models import ApiToken
 from server.core.tokens import find_token
 from server.lab.dispatch.base import DispatchError, Observed, Work
 from server.lab.dispatch.local import LocalDispatcher, stop_agents
@@ -75,6 +78,12 @@ def test_agent_gets_a_token_of_its_machine_only_it_can_read(port: LocalDispatche
     assert file.stat().st_mode & 0o777 == 0o600
     port.submit(Work("session-1-2", "machine", "vm-haswell"))
     assert find_token(file.read_text()) == token
+    now = clock.now()
+    ApiToken.objects.update(created_at=now - timedelta(days=170), expires_at=now + timedelta(days=10))
+    port.submit(Work("session-1-3", "machine", "vm-haswell"))
+    new = find_token(file.read_text())
+    assert new is not None
+    assert new != token
 
 
 def test_missing_agent_program_is_a_temporary_error(port: LocalDispatcher, settings: Settings) -> None:

@@ -197,15 +197,6 @@ def test_branch_deleted_between_listing_and_fetching_is_no_failure(
     assert tree.last_error == ""
 
 
-def test_passwords_of_addresses_show_nowhere(tree: Tree, capfd: pytest.CaptureFixture[str]) -> None:
-    Tree.objects.update(url="http://robot:s3cret@127.0.0.1:1/x.git")
-    tree.refresh_from_db()
-    fetch_tree(tree=tree)
-    assert "127.0.0.1" in tree.last_error
-    captured = capfd.readouterr()
-    assert "s3cret" not in f"{tree.last_error}{captured.out}{captured.err}"
-
-
 def test_pause_doubles_with_each_failure_up_to_an_hour() -> None:
     now = clock.now()
     tree = Tree(pk=1, name="x", poll_seconds=60, polled_at=now)

@@ -10,9 +10,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from server.builds.models import Artifact
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from tests.builders import build_builder
+from server.lab.models import Session
+from tests.builders import build_attempt, build_builder, build_machine, build_session
 from tests.web.conftest import STANDSTILL, Web
 
 # Longer than what is held in memory of a body, and than one step of an answer.
@@ -28,6 +30,20 @@ def headers(transactional_db: None) -> dict[str, str]:
     return {"Authorization": f"Bearer {issue_token(name='w', scope=ApiToken.Scope.BUILDER, subject=builder.name)}"}
 
 
+@pytest.fixture
+def reading(transactional_db: None) -> Callable[[str], dict[str, str]]:
+    """What a machine asks with whose session needs the file of this hash."""
+
+    def make(sha256: str) -> dict[str, str]:
+        session = build_session(machine=build_machine("web-machine"), state=Session.State.RUNNING)
+        build_attempt(session)
+        Artifact.objects.filter(build=session.base_build).delete()
+        Artifact.objects.create(build=session.base_build, kind=Artifact.Kind.IMAGE, sha256=sha256, size=len(CONTENT))
+        return {"Authorization": f"Bearer {issue_token(name='m', scope=ApiToken.Scope.MACHINE, subject='web-machine')}"}
+
+    return make
+
+
 def put(web: Web, headers: dict[str, str], content: bytes = CONTENT, *, chunked: bool = False) -> httpx2.Response:
     kind = {"Content-Type": "application/octet-stream", **headers}
     pieces = (content[at : at + PIECE] for at in range(0, len(content), PIECE))
@@ -36,21 +52,26 @@ def put(web: Web, headers: dict[str, str], content: bytes = CONTENT, *, chunked:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-def test_large_body_and_large_answer_are_whole(web: Web, headers: dict[str, str], chunked: bool) -> None:
+def test_large_body_and_large_answer_are_whole(
+    web: Web, headers: dict[str, str], reading: Callable[[str], dict[str, str]], chunked: bool
+) -> None:
     content = CONTENT[::-1] + bytes([chunked])
     assert put(web, headers, content, chunked=chunked).status_code == 201
     assert put(web, headers, content).status_code == 200
-    address = f"{web.address}/api/v1/agent/artifacts/{hashlib.sha256(content).hexdigest()}"
-    assert httpx2.get(address, headers=headers, timeout=STANDSTILL).content == content
+    sha256 = hashlib.sha256(content).hexdigest()
+    address = f"{web.address}/api/v1/agent/artifacts/{sha256}"
+    assert httpx2.get(address, headers=reading(sha256), timeout=STANDSTILL).content == content
 
 
-def test_damaged_file_ends_before_its_length(web: Web, headers: dict[str, str]) -> None:
+def test_damaged_file_ends_before_its_length(
+    web: Web, headers: dict[str, str], reading: Callable[[str], dict[str, str]]
+) -> None:
     put(web, headers)
     stored = next(path for path in web.state.rglob(f"*{SHA256[8:]}*") if path.is_file())
     stored.chmod(0o600)
     stored.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
     with pytest.raises(httpx2.RemoteProtocolError):
-        httpx2.get(f"{web.address}{ADDRESS}", headers=headers, timeout=STANDSTILL)
+        httpx2.get(f"{web.address}{ADDRESS}", headers=reading(SHA256), timeout=STANDSTILL)
 
 
 def test_sender_of_a_large_body_hears_that_his_token_is_wrong(web: Web) -> None:

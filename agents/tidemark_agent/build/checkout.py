@@ -5,6 +5,7 @@ git puts files down, and before each build every file is compared with the tree 
 """
 
 import os
+import shlex
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Checkout:
     scratch: Path
     stop: threading.Event
     log: Log
+    credentials: Path | None = None
 
     def move_to(self, commit: str, *, git_url: str, ref: str) -> None:
         """Put exactly the files of `commit` into the checkout, and prove it.
@@ -128,7 +130,9 @@ class Checkout:
         return True
 
     def _fetch(self, git_url: str, ref: str, commit: str) -> None:
-        self._git("fetch", "--quiet", "--no-tags", "--force", "--", git_url, f"+{ref}:{_FETCHED}")
+        words = ("fetch", "--quiet", "--no-tags", "--force", "--", git_url, f"+{ref}:{_FETCHED}")
+        asking: _Asking = {**self._asking, "environment": _git_environment(self.credentials)}
+        capture(["git", *words], **asking)
         if not self._has(commit):
             raise InfrastructureError(f"commit {commit} is not in {ref} of {git_url}")
 
@@ -146,8 +150,12 @@ class Checkout:
         }
 
 
-def _git_environment() -> Mapping[str, str]:
-    """Git with no one's configuration, no hooks, no prompts; the operator's proxy is the one thing it may need."""
+def _git_environment(credentials: Path | None = None) -> Mapping[str, str]:
+    """Git with no one's configuration, no hooks, no prompts; the operator's proxy is the one thing it may need.
+
+    With `credentials` it may look into that file, through a pipe, for what opens the host that it asks; it never writes
+    there, nor takes a line away that was refused.
+    """
     settings = {
         "core.hooksPath": "/dev/null",
         "core.fsmonitor": "false",
@@ -165,6 +173,9 @@ def _git_environment() -> Mapping[str, str]:
         # The mirror may belong to the service's user; the server named it, so it is trusted.
         "safe.directory": "*",
     }
+    if credentials is not None:
+        place = shlex.quote(str(credentials))
+        settings["credential.helper"] = f'!f() {{ test "$1" != get || git credential-store --file={place} get; }}; f'
     environment = {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_ATTR_NOSYSTEM": "1",

@@ -62,6 +62,7 @@ class KernelBuilder:
     log: Log
     stop: threading.Event
     progress: Callable[[str], None]
+    git_credentials: Path | None = None
 
     @contextmanager
     def built(self) -> Iterator[BuildOutcome]:
@@ -125,7 +126,13 @@ class KernelBuilder:
         made = architecture(self.job.arch)
         self._build_log.unlink(missing_ok=True)
         self.progress("checking out")
-        checkout = Checkout(source=self._tree / "src", scratch=self._root, stop=self.stop, log=self.log)
+        checkout = Checkout(
+            source=self._tree / "src",
+            scratch=self._root,
+            stop=self.stop,
+            log=self.log,
+            credentials=self.git_credentials,
+        )
         checkout.move_to(self.job.commit, git_url=self.job.git_url, ref=self.job.ref)
         dirs = ObjectDirs(root=self._root, stop=self.stop)
         # The time limit is on the kernel's own work: a slow disk or mirror before it is no fault of the kernel.

@@ -143,7 +143,8 @@ class LabService:
         return DONE
 
     def _say_hello(self, key: str) -> threading.Thread:
-        return say_hello_aside(self._client(uuid.uuid4().hex), self.log, key=key, boots=True, root=self.root)
+        client, token_file = self._client(uuid.uuid4().hex), self.config.token_file
+        return say_hello_aside(client, self.log, token_file=token_file, key=key, boots=True, root=self.root)
 
     def _session_or_pause(
         self, progress: Progress, journal: Journal, preparation: Preparation, spool: Spool, pause: float

@@ -22,13 +22,17 @@ from server.builds.storage import MAX_BYTES, put_artifact
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
+from server.core.tokens import is_due, renew_token
 from server.lab.arrivals import arrive, take_hello
 from server.lab.assignments import assignment
 from server.lab.attempts import allow_time, claim_attempt, end_attempt, find_attempt, renew_lease, report_build
 from server.lab.boots import start_boot
+from server.lab.host_tokens import may_read
 from server.lab.models import Attempt
 from server.results.selectors import case_orders
 from server.results.services import record_boot
+
+log = structlog.get_logger(__name__)
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Twice the largest artifact; of somebody without a token, the largest JSON body.
@@ -79,13 +83,26 @@ class ArriveView(AgentView):
 
 
 class HelloView(AgentView):
-    @extend_schema(request=forms.HelloIn, responses={200: OpenApiTypes.OBJECT})
+    @extend_schema(request=forms.HelloIn, responses={200: forms.RenewOut})
     def post(self, request: Request) -> Response:
         form = forms.HelloIn(data=request.data)
         form.is_valid(raise_exception=True)
         assert isinstance(request.auth, ApiToken)
         take_hello(token=request.auth, hello=form.hello())
-        return Response({})
+        return Response({"renew": is_due(request.auth)})
+
+
+class TokenView(AgentView):
+    @extend_schema(request=forms.AgentIn, responses={200: forms.TokenOut})
+    def post(self, request: Request) -> Response:
+        form = forms.AgentIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        assert isinstance(request.auth, ApiToken)
+        new = renew_token(request.auth)
+        if new is None:
+            return Response({"token": None, "expires_at": request.auth.expires_at})
+        log.info("token_renewed", scope=request.auth.scope, subject=request.auth.subject)
+        return Response({"token": new.secret, "expires_at": new.expires_at})
 
 
 class HeartbeatView(AgentView):
@@ -158,8 +175,12 @@ class ArtifactView(AgentView):
         return Response({"sha256": sha256}, status=201 if new else 200)
 
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
-    def get(self, _request: Request, sha256: str) -> StreamingHttpResponse:
+    def get(self, request: Request, sha256: str) -> StreamingHttpResponse:
         self._check(sha256)
+        assert isinstance(request.auth, ApiToken)
+        # One that its work does not need is as unknown as one that is not there.
+        if not may_read(request.auth, sha256):
+            raise DomainError("not-found", f"no artifact {sha256}")
         stream = serve_artifact(sha256)
         size = {"Content-Length": str(stream.size)}
         return StreamingHttpResponse(stream.chunks, content_type="application/octet-stream", headers=size)

@@ -108,6 +108,15 @@ class EndIn(AgentIn):
     reason = Reason(2000)
 
 
+class RenewOut(serializers.Serializer[Any]):
+    renew = serializers.BooleanField()
+
+
+class TokenOut(serializers.Serializer[Any]):
+    token = serializers.CharField(allow_null=True)
+    expires_at = serializers.DateTimeField()
+
+
 class ReadyOut(serializers.Serializer[Any]):
     ready = serializers.BooleanField()
 

@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from server.api.v1.lab_filters import AttemptFilter, PowerCycleFilter
 from server.api.v1.reading import PublicMixin, describe
-from server.api.v1.serializers.attempts import AttemptBriefOut, AttemptOut, PowerCycleOut, QueueOut
+from server.api.v1.serializers.attempts import AttemptOut, PowerCycleOut, QueueOut
 from server.lab.models import Attempt, PowerCycle
 from server.reports.queue import queue
 
@@ -19,16 +19,16 @@ _PARTS = ("builder", "machine", "jenkins_run")
 
 class AttemptListView(PublicMixin, generics.ListAPIView[Attempt]):
     queryset = Attempt.objects.select_related(*_PARTS).defer("log")
-    serializer_class = AttemptBriefOut
+    serializer_class = AttemptOut
     filterset_class = AttemptFilter
 
-    @describe("attempt_list", AttemptBriefOut(many=True))
+    @describe("attempt_list", AttemptOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
 
 
 class AttemptView(PublicMixin, generics.RetrieveAPIView[Attempt]):
-    queryset = Attempt.objects.select_related(*_PARTS)
+    queryset = Attempt.objects.select_related(*_PARTS).defer("log")
     serializer_class = AttemptOut
     lookup_field = "key"
 

@@ -2,7 +2,9 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +17,8 @@ from server.core.files import forget_files
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _DAMAGED = "damaged"
+# For the service and its group: whoever else has an account on this host has no business with kernels not published.
+_FOLDER, _FILE = 0o750, 0o640
 # What was put aside is there to be looked at once somebody has read the history.
 _DAMAGED_DAYS = 30.0
 
@@ -39,8 +43,17 @@ class FolderStore(FileSystemStorage):
         return self.root / sha256[:2] / sha256[2:]
 
     def spool_folder(self) -> Path:
-        folder = self.root / "incoming"
+        return self._folder("incoming")
+
+    def _folder(self, name: str) -> Path:
+        """One below the root. What other accounts of this host could read before, they cannot from now on."""
+        folder = self.root / name
         folder.mkdir(parents=True, exist_ok=True)
+        for place in (self.root, folder):
+            if stat.S_IMODE(place.stat().st_mode) & ~_FOLDER:
+                # Where it is somebody else's, it stays as he wants it.
+                with suppress(PermissionError):
+                    place.chmod(_FOLDER)
         return folder
 
     def find(self, sha256: str) -> Stored | None:
@@ -52,8 +65,8 @@ class FolderStore(FileSystemStorage):
 
     def adopt(self, sha256: str, file: Path) -> None:
         target = self.place(sha256)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.chmod(0o644)
+        self._folder(target.parent.name)
+        file.chmod(_FILE)
         file.replace(target)
         # The name itself must outlive a power cut, too.
         folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -74,7 +87,7 @@ class FolderStore(FileSystemStorage):
 
     def put_aside(self, sha256: str) -> None:
         aside = self.root / _DAMAGED / sha256
-        aside.parent.mkdir(parents=True, exist_ok=True)
+        self._folder(_DAMAGED)
         try:
             self.place(sha256).replace(aside)
             os.utime(aside)

@@ -12,6 +12,7 @@ from server.core import clock
 from server.dashboard.selectors import moves
 from server.dashboard.selectors.mails import MailRow, mail_rows
 from server.dashboard.selectors.watchers import Watcher, watcher
+from server.lab.host_tokens import EndingToken, ending_tokens
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
 from server.sources.series.explaining import COPY
 
@@ -85,6 +86,7 @@ class Status:
     held_in_all: int
     unused: tuple[MailRow, ...]
     reasons: tuple[ReasonRow, ...]
+    tokens: tuple[EndingToken, ...]
 
     @property
     def alarms(self) -> tuple[Watcher, ...]:
@@ -103,6 +105,7 @@ def status() -> Status:
         held_in_all=held.count(),
         unused=mail_rows(_with_reason().exclude(reason=COPY).order_by("-id")[:_SHOWN]),
         reasons=_reasons(),
+        tokens=tuple(ending_tokens()),
     )
 
 

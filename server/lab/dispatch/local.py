@@ -24,7 +24,7 @@ from django.conf import settings
 from server.core.errors import DomainError
 from server.core.files import forget_files
 from server.core.models import ApiToken
-from server.core.tokens import find_token, issue_token
+from server.core.tokens import find_token, is_due, issue_token
 from server.lab.dispatch.base import DispatchError, HostSighting, Look, Observed, Sighting, Work
 
 log = structlog.get_logger(__name__)
@@ -238,7 +238,9 @@ def _token_file(work: Work) -> Path:
     folder: Path = settings.STATE_DIR / "tokens"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / work.subject
-    if path.exists() and find_token(path.read_text(encoding="ascii").strip()) is not None:
+    token = find_token(path.read_text(encoding="ascii").strip()) if path.exists() else None
+    # Agents in a container of their own cannot write here, so nobody else renews it.
+    if token is not None and not is_due(token):
         return path
     secret = issue_token(name=f"local {work.subject}", scope=ApiToken.Scope(work.scope), subject=work.subject)
     temporary = path.with_suffix(".new")

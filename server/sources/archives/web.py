@@ -2,11 +2,13 @@
 
 import time
 import zlib
+from pathlib import Path
 
 import httpx2
 
 from server.core.addresses import without_credentials
 from server.core.errors import DomainError
+from server.core.git import credential
 from server.core.watchdog import Watchdog
 
 # For each read; the whole answer, trickled or not, has `_LONGEST`.
@@ -30,7 +32,9 @@ def fetched(url: str, *, largest: int) -> tuple[str, bytes] | None:
         with watchdog.on_guard(), _client() as client:
             place = httpx2.URL(url)
             for _ in range(_MOST_REDIRECTS):
-                with client.stream("GET", place, extensions={"trace": watchdog}) as answer:
+                # Asked for anew at each step: a redirect may lead from https to http.
+                auth = credential(str(place), cwd=Path("/"))
+                with client.stream("GET", place, auth=auth, extensions={"trace": watchdog}) as answer:
                     if answer.next_request is None:
                         content = _content(url, answer, largest)
                         if watchdog.words():

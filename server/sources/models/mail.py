@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models.functions import Upper
 
 from server.core import clock
+from server.core.addresses import address_check, check_address
 from server.sources.models.trees import Tree, Watched, words
 
 
@@ -19,7 +20,7 @@ class MailingList(Watched):
         ARCHIVE = "archive", "the archive is the site's own and proves its senders"
 
     name = models.SlugField(max_length=60, unique=True)
-    url = models.CharField(max_length=500, blank=True)
+    url = models.CharField(max_length=500, blank=True, validators=[check_address])
     address = models.EmailField(blank=True, help_text="Where a reply to the list goes.")
     tree = models.ForeignKey(
         Tree,
@@ -42,7 +43,8 @@ class MailingList(Watched):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(proof__in=["dkim", "archive"]), name="mailing_list_proof_known")
+            models.CheckConstraint(condition=models.Q(proof__in=["dkim", "archive"]), name="mailing_list_proof_known"),
+            address_check("mailing_list_url_opens_nothing"),
         ]
         ordering = ["name"]
 

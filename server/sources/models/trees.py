@@ -5,6 +5,7 @@ from django.db import models
 from django.db.models.functions import Now
 
 from server.core import clock
+from server.core.addresses import address_check, check_address
 
 
 def words(size: int, help_text: str) -> "ArrayField[list[str], list[str]]":
@@ -32,7 +33,7 @@ class Tree(Watched):
     """A watched git repository. All trees share one bare mirror, each under refs/tidemark/trees/NAME/."""
 
     name = models.SlugField(max_length=60, unique=True)
-    url = models.CharField(max_length=500)
+    url = models.CharField(max_length=500, validators=[check_address])
     poll_seconds = models.PositiveIntegerField(default=300)
     branch_patterns = words(200, "Branches to watch: names, or globs such as linux-6.*.y.")
     tag_patterns = words(200, "Tags whose commits are measured, as globs such as v*.")
@@ -68,6 +69,7 @@ class Tree(Watched):
     paths = words(200, "Beginnings of the paths that this tree takes patches for: mm/.")
 
     class Meta:
+        constraints = [address_check("tree_url_opens_nothing")]
         ordering = ["name"]
 
     def __str__(self) -> str:

@@ -16,10 +16,11 @@ class JenkinsRunOut(serializers.ModelSerializer[JenkinsRun]):
         fields = ["job", "number", "node", "why", "stuck", "result", "posts", "posted_at", "seen_at"]
 
 
-class AttemptBriefOut(serializers.ModelSerializer[Attempt]):
+class AttemptOut(serializers.ModelSerializer[Attempt]):
+    """Without its agent's log and the name that its host gives itself, which are the lab's own (decision 0025)."""
+
     builder = serializers.CharField(source="builder.name", default=None, allow_null=True)
     machine = serializers.CharField(source="machine.name", default=None, allow_null=True)
-    host = serializers.CharField(help_text="As its agent names it.")
     jenkins = serializers.SerializerMethodField(help_text="Null with other dispatchers.")
 
     class Meta:
@@ -31,7 +32,6 @@ class AttemptBriefOut(serializers.ModelSerializer[Attempt]):
             "power_cycle",
             "builder",
             "machine",
-            "host",
             "adapter",
             "state",
             "reason",
@@ -49,13 +49,6 @@ class AttemptBriefOut(serializers.ModelSerializer[Attempt]):
     def get_jenkins(self, row: Attempt) -> Any:
         run = getattr(row, "jenkins_run", None)
         return JenkinsRunOut(run).data if run else None
-
-
-class AttemptOut(AttemptBriefOut):
-    log = serializers.CharField(help_text="The end of what its agent logged.")
-
-    class Meta(AttemptBriefOut.Meta):
-        fields = [*AttemptBriefOut.Meta.fields, "log"]
 
 
 class PowerCycleOut(serializers.ModelSerializer[PowerCycle]):

@@ -1,0 +1,106 @@
+"""Tokens of the lab's hosts: who holds one, what it opens, and which will not do much longer."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+
+from server.builds.models import Artifact
+from server.core import clock
+from server.core.errors import DomainError
+from server.core.models import ApiToken
+from server.core.tokens import find_token, issue_token, revoke_tokens
+from server.lab.models import AttemptState, Builder, Host, Machine, Session
+
+Scope = ApiToken.Scope
+# An agent renews its token 60 days before the end of 180: one that has come so near to its end is not renewed at all.
+_WARNED_BEFORE = timedelta(days=14)
+# The states in which an agent works at what it claimed.
+_AT_WORK = (AttemptState.RUNNING, AttemptState.CANCELING)
+_OF_BOTH = (Artifact.Kind.IMAGE, Artifact.Kind.MODULES)
+
+
+@dataclass(frozen=True)
+class EndingToken:
+    """A token that a host still needs, and that ends soon or has ended."""
+
+    scope: str
+    subject: str
+    expires_at: datetime
+
+
+def scope_of(host: str, wanted: str | None = None) -> ApiToken.Scope:
+    """What the host of this name is. DomainError `unknown-host` when there is none, `two-hosts` when there are two."""
+    known = [scope for scope in Scope if wanted in {None, scope} and _exists(scope, host)]
+    if not known:
+        what = wanted or "machine or builder"
+        raise DomainError(
+            "unknown-host", f"there is no {what} {host!r}: describe it in the site's file and load_site it first"
+        )
+    if len(known) > 1:
+        raise DomainError("two-hosts", f"{host!r} is {' and '.join(known)}: say which with --scope")
+    return known[0]
+
+
+def issue_host_token(host: str, scope: ApiToken.Scope, days: float | None = None) -> str:
+    """A new token of this host; the one that it had is no longer taken."""
+    return issue_token(name=f"{scope} {host}", scope=scope, subject=host, days=days)
+
+
+def revoke_host_tokens(host: str, scope: ApiToken.Scope) -> int:
+    """End every token of this host, that of the local dispatcher among them; returns how many were valid."""
+    return revoke_tokens(scope=scope, subject=host)
+
+
+def find_host_token(secret: str) -> ApiToken | None:
+    """The valid token that `secret` opens; None, too, when its host was removed or retired: as good as revoked."""
+    token = find_token(secret)
+    return token if token is not None and is_held(token) else None
+
+
+def is_held(token: ApiToken) -> bool:
+    """Whether the host that the token was made for is still one of this lab: known, and not retired."""
+    if token.scope == Scope.CONTROL:
+        return bool(token.subject) and token.subject == settings.LAB_CONTROL
+    return _rows(token.scope).filter(name=token.subject).exclude(health=Host.Health.RETIRED).exists()
+
+
+def may_read(token: ApiToken, sha256: str) -> bool:
+    """Whether the holder needs this artifact for what it claimed: kernels of a session that runs on its machine.
+
+    A builder and the control host are given none by their assignments.
+    """
+    if token.scope != Scope.MACHINE:
+        return False
+    sessions = Session.objects.filter(machine__name=token.subject, attempts__state__in=_AT_WORK)
+    base, patched = sessions.values("base_build"), sessions.values("patched_build")
+    kernels = Q(kind__in=_OF_BOTH) & (Q(build__in=base) | Q(build__in=patched))
+    perf = Q(kind=Artifact.Kind.PERF, build__in=base)
+    return Artifact.objects.filter(kernels | perf, sha256=sha256).exists()
+
+
+def ending_tokens() -> list[EndingToken]:
+    """Of each host that is in use the token that lives longest, if it ends within two weeks or has ended."""
+    newest: dict[tuple[str, str], ApiToken] = {}
+    for token in ApiToken.objects.filter(revoked_at=None).order_by("expires_at"):
+        newest[token.scope, token.subject] = token
+    soon = clock.now() + _WARNED_BEFORE
+    ending = [token for token in newest.values() if token.expires_at < soon and _is_in_use(token)]
+    return [EndingToken(token.scope, token.subject, token.expires_at) for token in ending]
+
+
+def _is_in_use(token: ApiToken) -> bool:
+    if not is_held(token):
+        return False
+    return token.scope == Scope.CONTROL or _rows(token.scope).filter(name=token.subject, enabled=True).exists()
+
+
+def _exists(scope: ApiToken.Scope, host: str) -> bool:
+    if scope == Scope.CONTROL:
+        return bool(host) and host == settings.LAB_CONTROL
+    return _rows(scope).filter(name=host).exists()
+
+
+def _rows(scope: str) -> QuerySet[Machine] | QuerySet[Builder]:
+    return Machine.objects.all() if scope == Scope.MACHINE else Builder.objects.all()
