@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-dispatch bench-faults bench-slow-clients bench-detection bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -76,6 +76,10 @@ bench-builds: ## what kernels cost to build, cold and patch by patch, for two ar
 bench-sandbox: ## what builds that try to escape, or to take the host down, come to
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.sandbox $(ARGS)
+
+bench-poison: ## whether a hostile series can change the kernels of others: builds in turn (ARGS="--rounds N")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.poison $(ARGS)
 
 bench-dispatch: ## what dispatching 500 sessions over 40 machines costs Jenkins and the service, beside its bars
 	@scripts/setup.sh --test
