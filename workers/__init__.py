@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 import structlog
-from celery.signals import beat_init, celeryd_after_setup, setup_logging, task_prerun, worker_init
+from celery.signals import beat_init, celeryd_after_setup, celeryd_init, setup_logging, task_prerun, worker_init
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
@@ -14,7 +14,6 @@ from server.core.database import refuse_unknown_pooler
 from server.core.files import keep_from_others
 from workers.schedule import beat_schedule
 
-keep_from_others()
 # A task is stopped after CELERY_TASK_SOFT_TIME_LIMIT; what it asked of the database must not go on without it.
 os.environ.setdefault("TIDEMARK_DATABASE_SECONDS", "240")
 app.conf.imports = tuple(f"workers.{queue}" for queue in QUEUES)
@@ -25,6 +24,12 @@ app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
 @setup_logging.connect
 def _log_as_the_service_does(**_kwargs: Any) -> None:
     logging.config.dictConfig(settings.LOGGING)
+
+
+@celeryd_init.connect
+@beat_init.connect
+def _keep_files_from_others(**_kwargs: Any) -> None:
+    keep_from_others()
 
 
 @celeryd_after_setup.connect

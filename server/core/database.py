@@ -9,6 +9,7 @@ from psycopg.abc import PQGen
 
 _T = TypeVar("_T")
 _INTERVAL = 0.1
+_LOOKS = 5
 # A server that is well ends a statement by itself at its limit; one that says nothing for so long after it is not.
 GRACE_SECONDS = 3.0
 
@@ -95,13 +96,21 @@ def refuse_unknown_pooler() -> None:
 
 
 def _changes_servers() -> bool:
+    mark = "SELECT pg_backend_pid(), set_config('tidemark.mark', 'set', false)"
     with connect_apart() as one:
         one.autocommit = True
-        row = one.execute("SELECT pg_backend_pid(), set_config('tidemark.mark', 'set', false)").fetchone()
+        row = one.execute(mark).fetchone()
         if row is None or row[0] == one.info.backend_pid:
             return False
-        # Somebody stands in between. Another transaction now takes the server that is free, if the session left it.
-        with connect_apart() as other, other.transaction():
-            other.execute("SELECT 1")
-            seen = one.execute("SELECT current_setting('tidemark.mark', true)").fetchone()
-        return seen is None or seen[0] != "set"
+        # Somebody stands in between. Another transaction takes the server that is free, if the session left it; a
+        # pooler may free it a moment after it answered, so it is asked more than once.
+        with connect_apart() as other:
+            for _ in range(_LOOKS):
+                with other.transaction():
+                    other.execute("SELECT 1")
+                    seen = one.execute("SELECT current_setting('tidemark.mark', true)").fetchone()
+                if seen is None or seen[0] != "set":
+                    return True
+                time.sleep(_INTERVAL)
+                one.execute(mark)
+        return False

@@ -38,5 +38,11 @@ class Reader:
 
 
 @pytest.fixture
+def staff(admin_client: Client) -> Reader:
+    """A reader who belongs to the lab."""
+    return Reader(admin_client)
+
+
+@pytest.fixture
 def reader(client: Client) -> Reader:
     return Reader(client)
