@@ -20,8 +20,8 @@ from tidemark_agent.guarding.cgroup import Group, own_group
 from tidemark_agent.guarding.confine import confine, die_with, with_filter
 from tidemark_agent.guarding.orders import Orders
 from tidemark_agent.guarding.output import CappedLog, pump
-from tidemark_agent.guarding.report import Over
-from tidemark_agent.guarding.tree import children_of
+from tidemark_agent.guarding.report import Over, report_line
+from tidemark_agent.guarding.tree import children_of, cpu_of_children
 from tidemark_agent.guarding.urgency import run_before_others
 from tidemark_agent.guarding.watch import Watch
 
@@ -80,8 +80,7 @@ def _exec_command(guard: int, orders: Orders, output: _Output, group: Group) -> 
 
 def _attend(child: int, orders: Orders, output: _Output, group: Group) -> Over | None:
     """Until the command ends by itself, is to be ended, or has taken too much: what, in this last case."""
-    # The kernel does not count the processes of root, by whatever number it is called inside.
-    watch = Watch(orders, is_counted=os.getuid() != 0 or group.counts_processes)
+    watch = Watch(orders, is_counted=group.counts_processes)
     ended = os.pidfd_open(child)
     poll = select.poll()
     for descriptor in (orders.lifeline, ended, output.reading):
@@ -138,10 +137,10 @@ def main(words: list[str]) -> int:
         run_before_others()
     output.started()
     over = _attend(child, orders, output, group)
+    cpu_seconds = (group.cpu_seconds() or cpu_of_children(guard)) if orders.is_limited else 0.0
     code = _end(child)
     output.finish()
     over = over or group.look(orders)
     group.remove()
-    if over is not None:
-        os.write(orders.report, over.line().encode())
+    os.write(orders.report, report_line(over, cpu_seconds).encode())
     return code if code >= 0 else 128 - code

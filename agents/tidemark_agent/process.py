@@ -48,6 +48,7 @@ class Finished:
 
     `is_stuck` says that something of it has not ended at all: it was killed, but hangs in the kernel. `over` is what it
     took too much of, for which it was ended, or ""; with `over_is_ours` the host had too little to begin with.
+    `cpu_seconds` is what all of it took of the processors, known of commands with limits.
     """
 
     code: int
@@ -56,6 +57,7 @@ class Finished:
     is_stuck: bool = False
     over: str = ""
     over_is_ours: bool = False
+    cpu_seconds: float = 0.0
 
     @property
     def was_killed(self) -> bool:
@@ -113,7 +115,7 @@ def run(
     finally:
         os.close(lifeline)
         is_stuck = not _has_ended(child)
-        kind, _, reason = _read_report(report).partition(" ")
+        cpu_seconds, kind, reason = _read_report(report)
     if stop.is_set():
         raise StoppedError(f"{argv[0]} was ended")
     seconds = time.monotonic() - started
@@ -124,6 +126,7 @@ def run(
         is_stuck=is_stuck,
         over=reason,
         over_is_ours=kind == "ours",
+        cpu_seconds=cpu_seconds,
     )
 
 
@@ -155,15 +158,18 @@ def _start_guard(
     return child, keep, reading
 
 
-def _read_report(report: int) -> str:
-    """What the guard wrote before it ended; nothing of one that hangs."""
+def _read_report(report: int) -> tuple[float, str, str]:
+    """What the guard wrote before it ended (guarding/report.py); nothing of one that hangs or was killed."""
     os.set_blocking(report, False)
     try:
-        return os.read(report, _LONGEST_REPORT).decode("utf-8", errors="replace")
+        text = os.read(report, _LONGEST_REPORT).decode("utf-8", errors="replace")
     except BlockingIOError:
-        return ""
+        text = ""
     finally:
         os.close(report)
+    cpu_seconds, _, over = text.partition(" ")
+    kind, _, reason = over.partition(" ")
+    return float(cpu_seconds or 0), kind, reason
 
 
 def _has_ended(guard: subprocess.Popen[bytes]) -> bool:

@@ -44,7 +44,7 @@ def small_tree(root: Path, files: Mapping[str, str] | None = None) -> str:
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", "-C", str(root)]
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     subprocess.run([*git, "add", "-A"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "tree"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "tree"], check=True)
     subprocess.run([*git, "update-ref", REF, "HEAD"], check=True)
     return subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
 

@@ -4,7 +4,27 @@ from pathlib import Path
 
 from tidemark_agent.build.kconfig import random_parts
 
-from tests.agent.small_tree import small_build
+from tests.agent.small_tree import MAKEFILE, small_build
+
+DEFCONFIG = MAKEFILE.replace("@echo '# CONFIG_NET is not set' >", "@cat $(CURDIR)/arch/x86/configs/small_defconfig >")
+
+
+def test_configuration_is_that_of_the_tree_whatever_was_built_before(tmp_path: Path) -> None:
+    """No file of the tree is known to decide nothing: here, a defconfig."""
+    for hertz in (250, 1000, 1000, 250):
+        files = {"Makefile": DEFCONFIG, "arch/x86/configs/small_defconfig": f"CONFIG_HZ={hertz}\n"}
+        outcome = small_build(tmp_path, files)
+        assert f"CONFIG_HZ={hertz}\n" in outcome.files["config"].read_text()
+
+
+def test_configuration_that_came_out_the_same_gives_make_nothing_to_do(tmp_path: Path) -> None:
+    times = []
+    for number, hertz in enumerate((250, 250, 1000)):
+        decides = {"Makefile": DEFCONFIG, "arch/x86/configs/small_defconfig": f"CONFIG_HZ={hertz}\n"}
+        assert small_build(tmp_path, {**decides, "README": f"{number}\n"}).outcome == "built"
+        (config,) = tmp_path.glob("work/*/*/obj/.config")
+        times.append(config.stat().st_mtime_ns)
+    assert times[0] == times[1] < times[2]
 
 
 def test_release_never_depends_on_the_checkout(tmp_path: Path) -> None:

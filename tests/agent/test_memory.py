@@ -66,7 +66,7 @@ def test_files_in_memory_are_limited_in_number(tmp_path: Path, place: str) -> No
 def made_up_cgroups(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files in place of the kernel's, with the agent in the group /unit/agent."""
     monkeypatch.setattr(cgroup, "_MOUNT", str(root))
-    monkeypatch.setattr(cgroup, "_path_of", lambda _pid, controller="0::": "/unit/agent" if controller == "0::" else "")
+    monkeypatch.setattr(cgroup, "_path_of", lambda _pid, controller="": "" if controller else "/unit/agent")
     (root / "unit/agent").mkdir(parents=True)
 
 
@@ -93,10 +93,22 @@ def test_build_gets_a_group_of_its_own_where_the_kernel_lets_the_agent_make_one(
     assert (group.memory, group.processes, group.counts_processes) == (str(path), str(path), True)
     assert [(path / name).read_text() for name in ("memory.max", "pids.max")] == [str(64 * MIB), "99"]
     assert group.look(orders) is None
-    (path / "memory.events").write_text("max 3\noom_kill 1\n")
+    (path / "memory.events").write_text("max 3\noom 0\noom_kill 1\n")
     over = group.look(orders)
     assert over is not None
+    assert over.is_ours, "others took the memory around it"
+    (path / "memory.events").write_text("max 3\noom 1\noom_kill 1\n")
+    over = group.look(orders)
+    assert over is not None
+    assert not over.is_ours
     assert "64 MiB of memory" in over.reason
+    (path / "memory.events").write_text("")
+    (path / "pids.events").write_text("max 1\n")
+    for peak, is_ours in ((98, True), (99, False)):
+        (path / "pids.peak").write_text(f"{peak}\n")
+        over = group.look(orders)
+        assert over is not None
+        assert over.is_ours is is_ours
 
 
 def test_limit_on_the_agents_own_unit_or_container_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +134,8 @@ def test_command_that_is_killed_by_the_limit_around_the_agent_is_not_blamed_for_
     (tmp_path / "unit/memory.events").write_text("max 9\noom_kill 5\n")
     over = group.look(orders)
     assert over is not None
-    assert over.line() == "ours the limit on the memory of all that the agent starts here was reached"
+    assert over.is_ours
+    assert over.reason == "the limit on the memory of all that the agent starts here was reached"
     group.remove()
 
 

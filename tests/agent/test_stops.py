@@ -71,7 +71,8 @@ def test_build_that_fails_while_nobody_wants_it_any_more_is_no_verdict(tmp_path:
     assert list((tmp_path / "state/spool").glob("*.json")) == []
 
 
-ONCE = "@if test ! -e $(O)/once; then touch $(O)/once; sleep 600; fi && gcc"
+# Not below $(O): what the first try made is removed before the second.
+ONCE = "@if test ! -e $(O)/../once; then touch $(O)/../once; sleep 600; fi && gcc"
 
 
 def sleeper(agent: int) -> list[int]:

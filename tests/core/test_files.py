@@ -50,12 +50,15 @@ def test_files_of_builds_and_the_mirror_are_for_the_service_and_its_group(state_
         assert stat.S_IMODE(path.stat().st_mode) & ~(0o750 if path.is_dir() else 0o640) == 0, path
 
 
-@pytest.mark.parametrize("entry", [
+@pytest.mark.parametrize(
+    "entry",
+    [
         "import server.asgi",
         "import workers; from celery.signals import celeryd_init as begun; begun.send(sender=None)",
         "import workers; from celery.signals import beat_init as begun; begun.send(sender=None)",
         "import runpy; runpy.run_path('manage.py')",
-    ])
+    ],
+)
 def test_what_a_process_of_the_service_writes_is_not_for_other_accounts(entry: str) -> None:
     script = f"import os, sys; os.umask(0); sys.argv = ['manage.py', 'check']\n{entry}\nprint(oct(os.umask(0)))"
     script = script.replace("run_path('manage.py')", "run_path('manage.py', run_name='__main__')")

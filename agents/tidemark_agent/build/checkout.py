@@ -23,6 +23,8 @@ _FETCHED = "refs/tidemark-agent/wanted"
 # Stronger than every .gitattributes of a tree: git writes blobs as they are. A series could otherwise give files other
 # line ends, and git leaves files alone that the next commit does not change, with whatever they were written as.
 _ATTRIBUTES = "* -text !eol !ident !filter !working-tree-encoding\n"
+_LINK = b"120000"
+_INCLUDED = (b".h", b".inc", b".S")
 # A lock of git that a killed agent left: only the holder of the tree's lock works here.
 _LOCKS = ("index.lock", "HEAD.lock", "shallow.lock", "config.lock")
 
@@ -68,12 +70,6 @@ class Checkout:
                 remove_tree(self.source)
                 raise InfrastructureError(f"commit {commit} cannot be checked out: {error}") from error
 
-    def config_inputs(self, commit: str) -> str:
-        """The names and hashes of all files that decide how the configuration comes out."""
-        listing = self._git("ls-tree", "-r", commit)
-        lines = (line for line in listing.splitlines() if _is_config_input(line.partition("\t")[2]))
-        return "\n".join(lines)
-
     def known_symbols(self, commit: str, symbols: Sequence[str]) -> frozenset[str]:
         """Those of `symbols` (CONFIG_...) that some Kconfig file of `commit` defines."""
         names = "|".join(symbol.removeprefix("CONFIG_") for symbol in symbols)
@@ -86,6 +82,22 @@ class Checkout:
             # It ends with 1 when it finds nothing.
             return frozenset()
         return frozenset(f"CONFIG_{line.split()[-1]}" for line in found.splitlines() if line.strip())
+
+    def may_shadow(self, old: str, new: str) -> bool:
+        """Whether `new` has a file, that `old` has not, which the compiler may find where it found another one.
+
+        make and ccache know which headers an object was made of, not which were looked for before them in vain.
+        """
+        try:
+            raw = capture_bytes(["git", "diff-tree", "-r", "-z", "--no-renames", old, new], **self._asking)
+        except KilledError:
+            raise
+        except InfrastructureError:
+            # The mirror may have forgotten the old one.
+            return True
+        fields = raw.split(b"\0")
+        changes = zip(fields[0::2], fields[1::2], strict=False)
+        return any(_is_new_header(about.split(b" "), path) for about, path in changes)
 
     def _bring_to(self, commit: str, git_url: str, ref: str) -> None:
         self._prepare(git_url)
@@ -150,6 +162,11 @@ class Checkout:
         }
 
 
+def _is_new_header(about: list[bytes], path: bytes) -> bool:
+    """Of one entry of `git diff-tree`: modes, hashes, status. A link may be a whole directory of headers."""
+    return about[-1] in {b"A", b"T"} and (about[1] == _LINK or path.endswith(_INCLUDED))
+
+
 def _git_environment(credentials: Path | None = None) -> Mapping[str, str]:
     """Git with no one's configuration, no hooks, no prompts; the operator's proxy is the one thing it may need.
 
@@ -204,9 +221,3 @@ def _local_objects(git_url: str) -> Path | None:
         if candidate.is_dir():
             return candidate.resolve()
     raise InfrastructureError(f"{git_url} is no git repository on this host")
-
-
-def _is_config_input(path: str) -> bool:
-    directory, _, name = path.rpartition("/")
-    is_helper = directory == "scripts" and name.endswith(".sh")
-    return name.startswith("Kconfig") or is_helper or path.startswith(("scripts/kconfig/", "Makefile"))

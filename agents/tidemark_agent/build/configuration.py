@@ -1,6 +1,7 @@
 """Making .config from the base and the fragment, and looking whether it came out as it was asked for."""
 
-import hashlib
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,6 @@ from tidemark_agent.build.objects import put_file, take_file
 from tidemark_agent.errors import KernelError
 
 _FRAGMENT = "tidemark.fragment"
-_STAMP = "tidemark.stamp"
 # That of a kernel with everything in it has less than one MiB.
 _LARGEST_CONFIG = 16 * 1024**2
 _MOST_NAMED: Final = 20
@@ -31,35 +31,29 @@ class Configuration:
     copy: Path
 
     def make(self) -> str:
-        """Make .config anew, unless nothing that decides about it has changed; its text, checked."""
+        """Make .config anew; its text, checked.
+
+        Any file of a tree may decide about it (defconfigs, Makefiles, programs that Kconfig starts), so none that an
+        earlier commit left is taken for this one's. Where it came out the same, it keeps its time: kbuild then has
+        nothing to do for it.
+        """
         objects = self.maker.objects
-        stamp, stamp_file = self._stamp(), objects / _STAMP
-        if _content(stamp_file) != f"{stamp} {_digest(objects / '.config')}".encode():
-            put_file(objects, _STAMP, "")
-            put_file(objects, _FRAGMENT, self._fragment)
-            self.maker.make(self.maker.job.config_base)
-            self.maker.merge_fragment(_FRAGMENT)
-            self.maker.make("olddefconfig")
+        before, written = _kept(objects / ".config")
+        put_file(objects, ".config", "")
+        put_file(objects, _FRAGMENT, self._fragment)
+        self.maker.make(self.maker.job.config_base)
+        self.maker.merge_fragment(_FRAGMENT)
+        self.maker.make("olddefconfig")
         take_file(objects, ".config", self.copy, largest=_LARGEST_CONFIG)
+        if before and self.copy.read_bytes() == before:
+            os.utime(objects / ".config", ns=(written, written), follow_symlinks=False)
         text = self.copy.read_text(encoding="utf-8", errors="replace")
         self._check(text)
-        put_file(objects, _STAMP, f"{stamp} {_digest(self.copy)}")
         return text
 
     @property
     def _fragment(self) -> str:
         return self.maker.job.fragment + _FIXED
-
-    def _stamp(self) -> str:
-        job = self.maker.job
-        decides = (
-            self._fragment,
-            job.config_base,
-            self.compiler_version,
-            " ".join(self.maker.toolchain.make_words()),
-            self.checkout.config_inputs(job.commit),
-        )
-        return hashlib.sha256("\0".join(decides).encode()).hexdigest()
 
     def _check(self, text: str) -> None:
         lost = lost_symbols(self._fragment, text)
@@ -78,12 +72,11 @@ class Configuration:
             self.maker.note(f"tidemark: no two builds of this kernel are the same, because of {', '.join(parts)}")
 
 
-def _digest(path: Path) -> str:
-    content = _content(path)
-    return hashlib.sha256(content).hexdigest() if content else ""
-
-
-def _content(path: Path) -> bytes:
-    """Empty for whatever no honest build leaves there."""
-    is_plain = path.is_file() and not path.is_symlink() and path.stat().st_size <= _LARGEST_CONFIG
-    return path.read_bytes() if is_plain else b""
+def _kept(path: Path) -> tuple[bytes, int]:
+    """What the last build left, and when (ns) it was written; nothing of whatever no honest build leaves there."""
+    try:
+        found = path.lstat()
+        is_plain = stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_CONFIG
+        return (path.read_bytes(), found.st_mtime_ns) if is_plain else (b"", 0)
+    except OSError:
+        return b"", 0

@@ -53,10 +53,12 @@ _CRASHED: Final = re.compile(
 )
 _KILLED: Final = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|\bKilled\s*$|virtual memory exhausted"
-    r"|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc"
+    r"|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc|terminated with signal 9|\bError 137$",
+    re.MULTILINE,
 )
 
 
+_NO_FORK: Final = re.compile(r"[Cc]annot fork|fork: (?:retry: )?Resource temporarily")
 _ENDED: Final = re.compile(r"\b(?:Terminated|Interrupt|Hangup)(?: signal terminated program \S+)?\s*$", re.MULTILINE)
 
 
@@ -126,6 +128,11 @@ def log_tail(log: str) -> str:
 def says_ended(log: str) -> bool:
     """Whether a program of the step says that another one was told to end by a signal: make, the shell, gcc."""
     return _ENDED.search(log) is not None
+
+
+def says_no_processes(log: str) -> bool:
+    """Whether a program of the step could not start another one."""
+    return _NO_FORK.search(log) is not None
 
 
 def says_disk_full(log: str) -> bool:

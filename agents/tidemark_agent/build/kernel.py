@@ -15,7 +15,14 @@ from tidemark_agent.build.elf import build_id_of_file
 from tidemark_agent.build.failure import LONGEST_EXCERPT, log_tail, read_log
 from tidemark_agent.build.maker import EndedError, Maker, StepError
 from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
-from tidemark_agent.build.objects import LARGEST_ARTIFACT, ObjectDirs, is_published, take_file
+from tidemark_agent.build.objects import (
+    LARGEST_ARTIFACT,
+    ObjectDirs,
+    drop_leftovers,
+    heed_clock,
+    is_published,
+    take_file,
+)
 from tidemark_agent.build.perf import PerfProgram
 from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
@@ -69,7 +76,13 @@ class KernelBuilder:
         """Build; the files of the outcome are its own until the context ends, for so long the tree's lock is held."""
         self._build_log.parent.mkdir(parents=True, exist_ok=True)
         with held_lock(self._tree / "lock", stop=self.stop):
-            yield self._outcome()
+            drop_leftovers(self.work, beside=self._tree)
+            if heed_clock(self._tree):
+                self.log.warning("clock-was-ahead", tree=self.job.tree)
+            try:
+                yield self._outcome()
+            finally:
+                heed_clock(self._tree)
 
     def _outcome(self) -> BuildOutcome:
         started = time.monotonic()
@@ -91,6 +104,8 @@ class KernelBuilder:
         if self._build_log.exists():
             files["log"] = self._build_log
             tail = log_tail(read_log(self._build_log))
+        # A tree decides about some words of it.
+        reason = reason[:LONGEST_EXCERPT]
         self.log.info("build-ended", outcome=outcome, reason=reason, build_id=found.build_id)
         return BuildOutcome(
             outcome=outcome,
@@ -136,7 +151,8 @@ class KernelBuilder:
         checkout.move_to(self.job.commit, git_url=self.job.git_url, ref=self.job.ref)
         dirs = ObjectDirs(root=self._root, stop=self.stop)
         # The time limit is on the kernel's own work: a slow disk or mirror before it is no fault of the kernel.
-        maker = self._maker(checkout.source, dirs)
+        maker = self._maker(checkout, dirs)
+        kept = self.job.commit if maker.keep else ""
         found.compiler_version = maker.compiler_version()
         try:
             self.progress("configuring")
@@ -153,19 +169,22 @@ class KernelBuilder:
         except KernelError as error:
             # A make that ended by itself has left nothing half-written. After one that was killed the mark stays.
             if not isinstance(error, EndedError):
-                dirs.close()
+                dirs.close(kept)
             raise
-        dirs.close()
+        finally:
+            dirs.drop_copies()
+        dirs.close(kept)
         return files
 
-    def _maker(self, source: Path, dirs: ObjectDirs) -> Maker:
+    def _maker(self, checkout: Checkout, dirs: ObjectDirs) -> Maker:
         keep = is_published(self.job.ref)
-        objects = dirs.open(keep=keep)
+        known = dirs.commit
+        objects = dirs.open(keep=keep, empty=not known or checkout.may_shadow(known, self.job.commit))
         self.ccache.mkdir(parents=True, exist_ok=True)
         return Maker(
             job=self.job,
             toolchain=toolchain_of(self.job),
-            source=source,
+            source=checkout.source,
             objects=objects,
             ccache=self.ccache,
             keep=keep,

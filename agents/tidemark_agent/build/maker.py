@@ -18,10 +18,12 @@ from tidemark_agent.build.failure import (
     read_log,
     says_disk_full,
     says_ended,
+    says_no_processes,
 )
+from tidemark_agent.build.objects import remove_newer
 from tidemark_agent.build.toolchain import Toolchain
 from tidemark_agent.disk import is_nearly_full
-from tidemark_agent.errors import InfrastructureError, KernelError
+from tidemark_agent.errors import InfrastructureError, KernelError, KilledError
 from tidemark_agent.limits import MIB, Limits, require_memory_group
 from tidemark_agent.process import capture, clean_environment, heed_stop, run
 from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
@@ -33,9 +35,20 @@ _REPRODUCIBLE = {
     "KBUILD_BUILD_HOST": "tidemark",
     "KBUILD_BUILD_VERSION": "1",
 }
+# Here the kernel counts the processes of this room alone, as it would not outside. A command that fails by itself is
+# told from a room that fails, or is killed, by a status of its own.
+_INSIDE_THE_ROOM = """
+most=$1; shift; prlimit --nproc="$most" -- "$@"; code=$?
+if [ "$code" -gt 0 ] && [ "$code" -lt 128 ]; then exit 99; fi; exit "$code"
+"""
+_FAILED_INSIDE = 99
+_BY_SIGNAL = 128
 _LARGEST_FILE = 4 * 1024**3
 _INSIDE = Path("/build")
 _COUNTERS = Path("/proc/vmstat")
+_TIMES = Path("/proc/stat")
+# Of all processors. Below this a build that was too slow was too slow by itself.
+_MUCH = 0.25
 
 
 class StepError(KernelError):
@@ -50,8 +63,8 @@ class EndedError(KernelError):
     """A step was killed for what it took, time or anything else: it may have left half an object."""
 
 
-class _ToldToEndError(Exception):
-    """A step failed because a program of it got a signal that the agent did not send."""
+class _DoubtfulError(Exception):
+    """A step failed in a way in which others on this host may have made it fail; once more will show it."""
 
 
 @dataclass(frozen=True)
@@ -111,20 +124,27 @@ class Maker:
         self.run([str(script), "-m", "-O", str(out), str(out / ".config"), str(out / name)])
 
     def run(self, words: Sequence[str]) -> None:
-        """Run one step of the build; its failure is the kernel's fault unless the disk is full.
+        """Run one step of the build; its failure is the kernel's fault unless the host's is known.
 
         A step of which something was told to end by a signal is run once more: whoever stops a build ends its programs
-        before the agent hears of it. If the same happens again, the kernel does it to itself.
+        before the agent hears of it. So is one that met a full disk: whoever filled it may be gone by now. If the same
+        happens again, the kernel does it to itself.
         """
+        began = time.time_ns()
         try:
             self._step(words, is_again=False)
-        except _ToldToEndError:
-            self.note("tidemark: a program of this step was told to end from outside; the step is run once more")
+        except _DoubtfulError as doubt:
+            self.note(f"tidemark: {doubt}; the step is run once more")
+            try:
+                # What met the full disk may be there by half, and newer than its source.
+                remove_newer(self.objects, began)
+            except OSError as error:
+                raise InfrastructureError(f"the step cannot be run once more: {error}") from error
             self._step(words, is_again=True)
 
     def _step(self, words: Sequence[str], *, is_again: bool) -> None:
         self.note(f"$ {shlex.join(words)}")
-        began, oom_kills = self.build_log.stat().st_size, _oom_kills()
+        began, oom_kills, others = self.build_log.stat().st_size, _oom_kills(), Others()
         done = run(
             self._wrapped(words),
             output=self.build_log,
@@ -144,17 +164,32 @@ class Maker:
             # It may still write: nothing that it has left can be trusted.
             raise InfrastructureError(f"{words[0]} cannot be killed: it hangs in the kernel")
         if done.timed_out:
-            raise EndedError(f"not built within {self.job.timeout_seconds:.0f} s")
+            reason = f"not built within {self.job.timeout_seconds:.0f} s"
+            if others.took_much(done.cpu_seconds):
+                raise InfrastructureError(f"{reason}, while others kept the builder's processors busy")
+            raise EndedError(reason)
         if done.over:
             raise InfrastructureError(done.over) if done.over_is_ours else EndedError(done.over)
         if done.code == 0:
             return
         heed_stop(self.stop)
-        if not is_again and (done.was_told_to_end or says_ended(log_since(self.build_log, began))):
-            raise _ToldToEndError
+        log = log_since(self.build_log, began)
+        if not is_again:
+            if done.was_told_to_end or says_ended(log):
+                raise _DoubtfulError("a program of this step was told to end from outside")
+            if says_disk_full(log):
+                raise _DoubtfulError("this step met a full disk")
+        self._require_own_end(done.code, log)
         failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
         self._blame_host(failure, oom_kills=_oom_kills() - oom_kills)
         raise StepError(self._reason(failure) or f"exit {done.code}", failure.excerpt)
+
+    def _require_own_end(self, code: int, log: str) -> None:
+        """Raise unless the command failed by itself: what starts it and watches it can be killed or fail as well."""
+        if code != _FAILED_INSIDE if self.job.sandbox else code >= _BY_SIGNAL or code < 0:
+            raise KilledError(f"the step did not end by itself ({code}): {log.strip().rpartition(chr(10))[2][:300]}")
+        if says_no_processes(log):
+            raise KilledError("the builder had no processes left for this step")
 
     def _blame_host(self, failure: Failure, *, oom_kills: int) -> None:
         """Raise InfrastructureError where the host is at fault. The log's text alone does not count: a patch has it."""
@@ -200,6 +235,8 @@ class Maker:
             **_REPRODUCIBLE,
             "CCACHE_DIR": str(self._ccache_path),
             "CCACHE_COMPILERCHECK": "content",
+            # It would not see a header that was added earlier in the include path than the one which it knows.
+            "CCACHE_NODIRECT": "1",
             "CCACHE_TEMPDIR": "/tmp" if self.job.sandbox else str(self.ccache / "tmp"),  # noqa: S108
         }
         if not self.keep:
@@ -228,7 +265,27 @@ class Maker:
             },
             directory=str(self._objects_path),
         )
-        return room.wrap(words)
+        return room.wrap(["sh", "-c", _INSIDE_THE_ROOM, "sh", str(self.job.limits.processes), *words])
+
+
+class Others:
+    """What everybody else on this host did with its processors since this object was made."""
+
+    def __init__(self) -> None:
+        self._began, self._busy = time.monotonic(), _busy_seconds()
+
+    def took_much(self, own: float) -> bool:
+        """Whether so much was taken beside `own` seconds that a build without it could have been in time."""
+        all_there_was = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        return _busy_seconds() - self._busy - own > _MUCH * all_there_was
+
+
+def _busy_seconds() -> float:
+    """Seconds of CPU that all processes of this host have taken since it came up."""
+    words = _TIMES.read_text(encoding="ascii", errors="replace").partition("\n")[0].split()
+    # "cpu", user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice.
+    taken = [int(word) for word in words[1:9]]
+    return (sum(taken) - sum(taken[3:5])) / os.sysconf("SC_CLK_TCK")
 
 
 def _oom_kills() -> int:

@@ -31,6 +31,7 @@ _MOST_FILES: Final = 50_000
 _LONGEST_PATH: Final = 4096
 # A kernel with everything in it exports some ten thousand names, which is a few MiB.
 _LARGEST_SYMBOLS: Final = 64 * 1024**2
+_LONGEST_LINE: Final = 4096
 # A source that can do with or without a function of the kernel asks `#ifdef TIDEMARK_HAS_FOLIO_COPY`.
 _ASKED: Final = re.compile(rb"\bTIDEMARK_HAS_([A-Z0-9_]+)\b")
 
@@ -59,8 +60,9 @@ class ModuleArchive:
 
     def _benchmark_modules(self) -> dict[str, str]:
         """Where each benchmark's module is in the object directory, by its place in the archive."""
-        exported, root = self._exported(), self.maker.objects / _BENCHMARKS
         benchmarks = [found for found in map(find_benchmark, benchmark_names()) if found.program.kind == "module"]
+        exported = self._exported({name for benchmark in benchmarks for name in asked_names(benchmark)})
+        root = self.maker.objects / _BENCHMARKS
         # All sources are written before anything is compiled: a build could put a link in the way of later ones.
         _make_anew(root)
         for benchmark in benchmarks:
@@ -83,12 +85,16 @@ class ModuleArchive:
             return False
         return True
 
-    def _exported(self) -> frozenset[str]:
-        """The names that this kernel has for modules."""
+    def _exported(self, asked: set[str]) -> frozenset[str]:
+        """Those of the `asked` names that this kernel has for modules."""
         copy = self.scratch / "module-symvers"
         take_file(self.maker.objects, "Module.symvers", copy, largest=_LARGEST_SYMBOLS)
-        lines = copy.read_text(encoding="utf-8", errors="replace").splitlines()
-        return frozenset(words[1] for line in lines if len(words := line.split("\t")) > 1)
+        found = set()
+        with copy.open("rb") as file:
+            # A build may have written anything: neither its lines nor their number may cost the agent much.
+            while line := file.readline(_LONGEST_LINE):
+                found.update(asked.intersection(line.decode(errors="replace").split("\t")[1:2]))
+        return frozenset(found)
 
     def _pack(self, places: dict[str, str], target: Path) -> None:
         copy, total = self.scratch / "module", 0
@@ -118,10 +124,14 @@ def module_file(benchmark: Benchmark) -> str:
 
 def kbuild(benchmark: Benchmark, exported: frozenset[str]) -> str:
     """The make file of a benchmark's module: what its sources ask about the kernel is answered here."""
-    asked = {name.decode() for path, content in benchmark.files if path.endswith((".c", ".h"))
-             for name in _ASKED.findall(content)}  # fmt: skip
-    flags = " ".join(f"-DTIDEMARK_HAS_{name}" for name in sorted(asked) if name.lower() in exported)
+    flags = " ".join(f"-DTIDEMARK_HAS_{name.upper()}" for name in sorted(asked_names(benchmark) & exported))
     return f"obj-m := {benchmark.program.name}.o\nccflags-y := {flags}\n"
+
+
+def asked_names(benchmark: Benchmark) -> frozenset[str]:
+    """The functions about which the benchmark's sources ask whether the kernel has them."""
+    sources = (content for path, content in benchmark.files if path.endswith((".c", ".h")))
+    return frozenset(name.decode().lower() for content in sources for name in _ASKED.findall(content))
 
 
 def _make_anew(folder: Path) -> None:
@@ -139,6 +149,9 @@ def _make_anew(folder: Path) -> None:
 def _plain_files(root: Path, below: str) -> Iterator[str]:
     """Paths of the plain files in `root`/`below`, relative to `root`; links, as to the objects, are left out."""
     count = 0
+    for part in (root / below, (root / below).parent):
+        if part.is_symlink():
+            raise KernelError(f"the build left a link in place of {part.relative_to(root)}")
     for directory, names, files in os.walk(root / below):
         names.sort()
         for name in files:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_agent.errors import KernelError
+from tidemark_agent.locks import try_lock
 from tidemark_agent.process import capture
 from tidemark_agent.removal import remove_tree
 
@@ -20,6 +21,9 @@ from tidemark_agent.removal import remove_tree
 _PUBLISHED_REFS = tuple(f"refs/tidemark/{kind}/" for kind in ("trees", "tags", "old", "bases", "reverts"))
 _COPY_SECONDS = 600.0
 _COPIES = "obj-series"
+_KEPT = "obj"
+# Its time is when objects of this tree were last written.
+_CLOCK = "clock"
 # vmlinux with all debug information has less, and the sandbox lets no file get larger.
 LARGEST_FILE = 4 * 1024**3
 # What the service takes of one file (docs/operations/artifacts.md).
@@ -35,18 +39,32 @@ class ObjectDirs:
 
     @property
     def kept(self) -> Path:
-        return self.root / "obj"
+        return self.root / _KEPT
 
-    def open(self, *, keep: bool) -> Path:
-        """The directory to build in, holding what the last good build of a watched tree left."""
+    @property
+    def commit(self) -> str:
+        """Of which commit the kept objects are; "" if there are none, or nobody knows."""
+        try:
+            return self._commit.read_text(encoding="ascii")
+        except OSError:
+            return ""
+
+    def open(self, *, keep: bool, empty: bool = False) -> Path:
+        """The directory to build in, holding what the last good build of a watched tree left, or nothing: `empty`."""
         self.kept.mkdir(parents=True, exist_ok=True)
-        self._drop_copies()
+        self.drop_copies()
         self._drop_interrupted()
         if keep:
+            if empty:
+                self._commit.unlink(missing_ok=True)
+                remove_tree(self.kept)
+                self.kept.mkdir(exist_ok=True)
             self._mark.touch()
             return self.kept
         # Always a new one: what cannot be deleted of an older copy is in nobody's way.
         copy = Path(tempfile.mkdtemp(prefix=_COPIES, dir=self.root))
+        if empty:
+            return copy
         # cp keeps the times that make compares, and shares blocks where the file system can.
         capture(
             ["cp", "-a", "--reflink=auto", f"{self.kept}/.", str(copy)],
@@ -56,16 +74,22 @@ class ObjectDirs:
         )
         return copy
 
-    def close(self) -> None:
-        """The build ended by itself, well or not: make has left nothing half-written."""
+    def close(self, commit: str = "") -> None:
+        """The build of `commit`, "" for one that is not kept, ended by itself: make has left nothing half-written."""
+        if commit:
+            self._commit.write_text(commit, encoding="ascii")
         self._mark.unlink(missing_ok=True)
-        self._drop_copies()
+        self.drop_copies()
+
+    @property
+    def _commit(self) -> Path:
+        return self.root / "commit"
 
     @property
     def _mark(self) -> Path:
         return self.root / "building"
 
-    def _drop_copies(self) -> None:
+    def drop_copies(self) -> None:
         """Delete the copies of this build and of agents that were killed, as far as that can be done."""
         for copy in self.root.glob(f"{_COPIES}*"):
             remove_tree(copy)
@@ -76,7 +100,7 @@ class ObjectDirs:
             return
         began = self._mark.stat().st_mtime_ns
         try:
-            _remove_newer(self.kept, began)
+            remove_newer(self.kept, began)
         except OSError:
             # It left something that cannot be looked into: then nothing of it is worth keeping.
             remove_tree(self.kept)
@@ -84,7 +108,7 @@ class ObjectDirs:
         self._mark.unlink()
 
 
-def _remove_newer(folder: Path, began: int) -> None:
+def remove_newer(folder: Path, began: int) -> None:
     """Delete files below that were written since `began` (ns). Not by the time that a program can give a file."""
     for directory, _names, files in os.walk(folder, onerror=_raise):
         for name in files:
@@ -96,6 +120,38 @@ def _remove_newer(folder: Path, began: int) -> None:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def heed_clock(tree: Path) -> bool:
+    """Drop all objects of `tree` if the clock was ahead when they were made; whether it was.
+
+    make compares times: what was written by a clock that ran ahead is newer than each source that is changed later. The
+    caller holds the tree's lock, and calls this before the build and after it: no object is newer than the last call.
+    """
+    clock, now = tree / _CLOCK, tree / f"{_CLOCK}.now"
+    now.touch()
+    was_ahead = clock.exists() and clock.stat().st_mtime_ns > now.stat().st_mtime_ns
+    if was_ahead:
+        for dirs in tree.glob(f"*/{_KEPT}"):
+            remove_tree(dirs)
+    now.replace(clock)
+    return was_ahead
+
+
+def drop_leftovers(work: Path, *, beside: Path) -> None:
+    """Delete the copies that killed builds of other trees than `beside` left: they take the disk of all.
+
+    Whose tree is being built now keeps its own.
+    """
+    for lock in work.glob("*/lock"):
+        if lock.parent == beside or not any(lock.parent.glob(f"*/{_COPIES}*")):
+            continue
+        if (descriptor := try_lock(lock)) is not None:
+            try:
+                for copy in lock.parent.glob(f"*/{_COPIES}*"):
+                    remove_tree(copy)
+            finally:
+                os.close(descriptor)
 
 
 def is_published(ref: str) -> bool:

@@ -17,17 +17,23 @@ from tidemark_agent.guarding.report import MIB, Over
 _MOUNT = "/sys/fs/cgroup"
 _CONTROLLERS = {"memory", "pids"}
 # What cgroup v1 calls its limits.
-_OLD_LIMITS = {"memory": "memory.limit_in_bytes", "pids": "pids.max"}
+_OLD_LIMITS = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.shares"}
+# What every group has unless somebody says otherwise: groups share the processors, however many processes they have.
+_SHARES = 1024
+# Memory is taken in pieces of up to 2 MiB: the one that would not fit is not counted.
+_NEAR = 4 * MIB
 
 
 class Group:
     """The group of one command: a directory for each controller that counts it, the same one in cgroup v2.
 
+    `shares` are further directories: of the controllers that divide the processors and count what is taken of them.
     `around` is the group with the limit that the operator set, where the command has none of its own.
     """
 
-    def __init__(self, memory: str = "", processes: str = "", around: str = "") -> None:
+    def __init__(self, memory: str = "", processes: str = "", around: str = "", shares: tuple[str, ...] = ()) -> None:
         self.memory = memory
+        self.shares = shares
         self.processes = processes
         self._memory = _open_memory(memory)
         # Of the agent's own group, which others fill as well: what was killed there before is not this command's.
@@ -43,18 +49,51 @@ class Group:
 
     def join(self) -> None:
         """In the command: be the first in the group."""
-        for path in self._paths():
+        for path in {self.memory, self.processes} - {""}:
             _write(f"{path}/cgroup.procs", "0")
+        for path in filter(None, self.shares):
+            # A command without its own share is slower for others, but within its limits.
+            with contextlib.suppress(OSError):
+                _write(f"{path}/cgroup.procs", "0")
 
     def look(self, orders: Orders) -> Over | None:
         """Whether the kernel has already refused something because of a limit."""
         if _count(self._memory, "oom_kill"):
-            return Over(f"it took more than {orders.memory // MIB} MiB of memory, which are allowed")
+            if self._reached_memory(orders.memory):
+                return Over(f"it took more than {orders.memory // MIB} MiB of memory, which are allowed")
+            return Over("the memory of the host, or what the agent may start here, ran out beside it", is_ours=True)
         if _count(self._around, "oom_kill") > self._killed_around:
             return Over("the limit on the memory of all that the agent starts here was reached", is_ours=True)
         if _count(self._processes, "max"):
-            return Over(f"it wanted more than {orders.processes} processes and threads, which are allowed")
+            if self._reached_processes(orders.processes):
+                return Over(f"it wanted more than {orders.processes} processes and threads, which are allowed")
+            return Over("the limit on the processes of all that the agent starts here was reached", is_ours=True)
         return None
+
+    def _reached_memory(self, limit: int) -> bool:
+        """Whether what was killed in it was killed for this group's own limit: others may have taken all around it."""
+        if "oom " in _read(f"{self.memory}/memory.events"):
+            return _count(self._memory, "oom") > 0
+        # cgroup v1 does not say whose limit it was.
+        return _number(_read(f"{self.memory}/memory.max_usage_in_bytes")) > limit - _NEAR
+
+    def _reached_processes(self, limit: int) -> bool:
+        """The same of processes: older kernels count here what any group around it refused."""
+        peak = _read(f"{self.processes}/pids.peak")
+        if peak:
+            return _number(peak) >= limit
+        return 2 * _number(_read(f"{self.processes}/pids.current")) >= limit
+
+    def cpu_seconds(self) -> float:
+        """What all in it have taken of the processors; 0 where nobody counts that."""
+        for path in self._paths():
+            if used := _number(_read(f"{path}/cpuacct.usage")):
+                return used / 1e9
+            for line in _read(f"{path}/cpu.stat").splitlines():
+                name, _, used_text = line.partition(" ")
+                if name == "usage_usec":
+                    return _number(used_text) / 1e6
+        return 0.0
 
     def remove(self) -> None:
         """Everything in it is dead."""
@@ -65,7 +104,7 @@ class Group:
             _remove(path)
 
     def _paths(self) -> list[str]:
-        return sorted({self.memory, self.processes} - {""})
+        return sorted({self.memory, self.processes, *self.shares} - {""})
 
 
 def own_group(orders: Orders) -> Group:
@@ -78,8 +117,9 @@ def own_group(orders: Orders) -> Group:
         offered = _read(f"{_MOUNT}{parent}/cgroup.subtree_control").split()
         if _CONTROLLERS.issubset(offered) and _make(path, orders):
             return Group(path, path)
-    memory = _old_group("memory", orders.memory)
-    return Group(memory, _old_group("pids", orders.processes), around="" if memory else _enclosing()[1])
+    memory, processes = _old_group("memory", orders.memory), _old_group("pids", orders.processes)
+    shares = (_old_group("cpu", _SHARES), _old_group("cpuacct"))
+    return Group(memory, processes, around="" if memory else _enclosing()[1], shares=shares)
 
 
 def memory_trouble() -> str:
@@ -138,16 +178,17 @@ def _number(text: str) -> int:
 def _old_place(controller: str) -> str:
     """Where the agent's own group of a controller of cgroup v1 is. A container may see it as the root of the mount."""
     mount = f"{_MOUNT}/{controller}"
-    place = f"{mount}{_path_of('self', controller=f':{controller}:')}"
+    place = f"{mount}{_path_of('self', controller)}"
     return place if os.path.isdir(place) else mount  # noqa: PTH112 (a Path costs more than the look)
 
 
-def _old_group(controller: str, limit: int) -> str:
-    """With cgroup v1: a group of this controller alone, or ""."""
+def _old_group(controller: str, limit: int = 0) -> str:
+    """With cgroup v1: a group of this controller alone, or ""; 0: without a limit."""
     path = f"{_old_place(controller)}/tidemark-{os.getpid()}"
     try:
         _make_directory(path)
-        _write(f"{path}/{_OLD_LIMITS[controller]}", str(limit))
+        if limit:
+            _write(f"{path}/{_OLD_LIMITS[controller]}", str(limit))
     except OSError:
         _remove(path)
         return ""
@@ -196,11 +237,12 @@ def _count(events: int | None, name: str) -> int:
     return int(found[0]) if found else 0
 
 
-def _path_of(pid: str, *, controller: str = "0::") -> str:
-    """The group of a process in the hierarchy of this controller, without a slash at its end."""
+def _path_of(pid: str, controller: str = "") -> str:
+    """The group of a process in the hierarchy of this controller (cgroup v2: none), without a slash at its end."""
     for line in _read(f"/proc/{pid}/cgroup").splitlines():
-        before, found, path = line.partition(controller)
-        if found and (not before or before.isdigit()):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controller in controllers.split(","):
             return path.rstrip("/")
     return ""
 

@@ -15,8 +15,6 @@ _KEYCTL_JOIN_SESSION_KEYRING = 1
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
 # When the host runs out of memory all the same, the kernel ends what runs here before anything else.
 _OOM_SCORE = b"900"
-# The look at the tree ends what has too many; the kernel's own limit only has to keep it from growing without end.
-_MARGIN = 64
 # Linkers live with it, and behind each one may be memory that no process's size shows.
 _FILES = 4096
 
@@ -39,10 +37,10 @@ def confine(orders: Orders) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_MSGQUEUE, 0)
     _limit(resource.RLIMIT_NOFILE, _FILES)
+    # Not RLIMIT_NPROC: the kernel compares it with all processes of the agent's user, those of other builds too.
     for kind, value in (
         (resource.RLIMIT_AS, orders.memory),
         (resource.RLIMIT_CPU, orders.cpu),
-        (resource.RLIMIT_NPROC, orders.processes + _MARGIN if orders.processes else 0),
     ):
         if value:
             _limit(kind, value)

@@ -10,5 +10,9 @@ class Over:
         self.reason = reason
         self.is_ours = is_ours
 
-    def line(self) -> str:
-        return f"{'ours' if self.is_ours else 'its'} {self.reason}"
+
+def report_line(over: Over | None, cpu_seconds: float) -> str:
+    """What the agent reads: the seconds of CPU that the command took, then whose fault its end was, and why."""
+    if over is None:
+        return f"{cpu_seconds:.2f}"
+    return f"{cpu_seconds:.2f} {'ours' if over.is_ours else 'its'} {over.reason}"

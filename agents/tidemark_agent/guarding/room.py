@@ -1,21 +1,21 @@
 """What a build's directories take of the disk. Whoever fills them may do all he can to hide it."""
 
+import errno
 import os
 
 # A tree of objects has some ten thousand files; a host runs out of inodes long after this.
 MOST_FILES = 2_000_000
 _BLOCK = 512
-_NAME_TOO_LONG = 36
 
 
 class HiddenError(Exception):
-    """Directories are nested deeper than a path can say: no build does that, and nobody can count what is below."""
+    """No build has such directories, and nobody can count what is below them."""
 
 
 def size_below(directories: list[str], enough: int) -> int:
     """Bytes of disk that all files below take, or some number above `enough` once it is more than that.
 
-    Raises HiddenError; a directory that cannot be read counts as empty, for its owner cannot write to it either.
+    Raises HiddenError, also for a directory that cannot be read: it may have been filled before.
     """
     total = count = 0
     waiting = list(directories)
@@ -28,8 +28,10 @@ def size_below(directories: list[str], enough: int) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError as error:
-            if error.errno == _NAME_TOO_LONG:
-                raise HiddenError from error
+            if error.errno == errno.ENAMETOOLONG:
+                raise HiddenError("it nests directories deeper than a path can name") from error
+            if error.errno == errno.EACCES:
+                raise HiddenError("it has made directories that cannot be looked into") from error
         if count > MOST_FILES:
             return enough + 1
     return total
@@ -40,6 +42,10 @@ def _size(entry: os.DirEntry[str]) -> int:
         return entry.stat(follow_symlinks=False).st_blocks * _BLOCK
     except FileNotFoundError:
         return 0
+
+
+def device_of(directory: str) -> int:
+    return os.stat(directory).st_dev  # noqa: PTH116 (the guard goes without pathlib)
 
 
 def room_of(directory: str) -> tuple[int, int]:

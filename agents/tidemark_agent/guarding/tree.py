@@ -4,8 +4,12 @@ import os
 from collections.abc import Iterator
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_BLOCK = 512
 # Of /proc/PID/stat behind the name: state, parent, ...
 _PARENT, _THREADS = 1, 17
+# Its own ticks of CPU, and those of all its children that it has waited for.
+_TIMES = slice(11, 15)
+_TICKS = os.sysconf("SC_CLK_TCK")
 # Of /proc/PID/statm, in pages.
 _RESIDENT, _SHARED = 1, 2
 
@@ -25,11 +29,7 @@ def taken_by_children(root: int, most: int = 0) -> Taken:
     bytes: that look is expensive.
     """
     parents, threads = _all_processes()
-    found: list[int] = []
-    generation = [root]
-    while generation:
-        generation = [pid for parent in generation for pid in parents.get(parent, ())]
-        found += generation
+    found = _below(root, parents)
     sizes = [_sizes(pid) for pid in found]
     memory = sum(own for own, _ in sizes)
     if most and memory <= most < sum(resident for _, resident in sizes):
@@ -37,8 +37,45 @@ def taken_by_children(root: int, most: int = 0) -> Taken:
     return Taken(sum(threads[pid] for pid in found), memory)
 
 
+def cpu_of_children(root: int) -> float:
+    """Seconds of CPU that all descendants of process `root` have taken, those that have ended before among them."""
+    parents: dict[int, list[int]] = {}
+    ticks = {}
+    for pid, fields in _stats():
+        parents.setdefault(int(fields[_PARENT]), []).append(pid)
+        ticks[pid] = sum(int(field) for field in fields[_TIMES])
+    return sum(ticks[pid] for pid in _below(root, parents)) / _TICKS
+
+
+def held_files(root: int, device: int) -> int:
+    """Bytes of disk `device` in files that have no name any more, but are open in descendants of process `root`."""
+    sizes: dict[int, int] = {}
+    for pid in _below(root, _all_processes()[0]):
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 (as above)
+        except OSError:
+            continue
+        for name in names:
+            try:
+                found = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
+            except OSError:
+                continue
+            if found.st_nlink == 0 and found.st_dev == device:
+                sizes[found.st_ino] = found.st_blocks * _BLOCK
+    return sum(sizes.values())
+
+
 def children_of(parent: int) -> list[int]:
     return _all_processes()[0].get(parent, [])
+
+
+def _below(root: int, parents: dict[int, list[int]]) -> list[int]:
+    found: list[int] = []
+    generation = [root]
+    while generation:
+        generation = [pid for parent in generation for pid in parents.get(parent, ())]
+        found += generation
+    return found
 
 
 def _all_processes() -> tuple[dict[int, list[int]], dict[int, int]]:

@@ -5,8 +5,8 @@ import time
 
 from tidemark_agent.guarding.orders import Orders
 from tidemark_agent.guarding.report import MIB, Over
-from tidemark_agent.guarding.room import HiddenError, room_of, size_below
-from tidemark_agent.guarding.tree import Taken, memory_left, taken_by_children
+from tidemark_agent.guarding.room import HiddenError, device_of, room_of, size_below
+from tidemark_agent.guarding.tree import Taken, held_files, memory_left, taken_by_children
 
 _PAUSE_SECONDS = 0.5
 # Where the kernel itself does not count processes: twice as many grow in a few milliseconds.
@@ -31,7 +31,8 @@ class Watch:
         self.pause = _PAUSE_SECONDS if is_counted or not orders.processes else _SHORT_PAUSE_SECONDS
         self._next = 0.0
         self._counted_at = time.monotonic()
-        self._first = self._last = room_of(orders.directories[0]) if orders.directories else (0, 0)
+        self._device = device_of(orders.directories[0]) if orders.directories else -1
+        self._last = room_of(orders.directories[0]) if orders.directories else (0, 0)
 
     def look(self) -> Over | None:
         now = time.monotonic()
@@ -68,15 +69,15 @@ class Watch:
         self._last, self._counted_at = room, now
         try:
             size = size_below(orders.directories, orders.disk)
-        except HiddenError:
-            return Over("it nests directories deeper than a path can name")
+        except HiddenError as error:
+            return Over(str(error))
+        # Files without a name take as much as others.
+        size += held_files(os.getpid(), self._device)
         if size > orders.disk:
             return Over(f"it takes more than {orders.disk // MIB} MiB of disk, or too many files")
         if is_short:
-            # Much of it may be somebody else's, who writes to the same disk.
-            gone = self._first[0] - room[0]
-            is_ours = self._first[0] < 2 * _LEAST_DISK or 2 * size < gone
-            return Over(f"the disk is nearly full, {size // MIB} MiB are the build's own", is_ours=is_ours)
+            # Within its limit nothing is its fault: the rest is somebody else's, who may have written it before.
+            return Over(f"the disk is nearly full, {size // MIB} MiB are the build's own", is_ours=True)
         return None
 
 
