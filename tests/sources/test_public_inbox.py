@@ -90,7 +90,7 @@ def test_two_versions_with_equal_message_ids_are_both_read(
     inbox.add(upstream.mails(commits, "--to=linux-mm@example.org", "--cover-letter", "-v2"))
     assert read_list(mailing_list=linux_mm).commits == 6, linux_mm.last_error
     first, second = Series.objects.order_by("version")
-    assert first.state == Series.State.SUPERSEDED
+    assert first.superseded_by == second
     assert (second.version, second.patches.count()) == (2, 2)
 
 

@@ -76,6 +76,9 @@ def test_replaced_patch_keeps_what_the_old_cover_letter_says(linux_mm: MailingLi
     assert (new.subject, new.base_commit, new.change_id) == ("mm: Three", BASE, "20261101-three")
     assert new.prerequisites == ["message-id:below@x"]
     assert [p.message.message_id for p in new.patches.order_by("index")] == ["p1@x", "new@x", "p3@x"]
+    assert (old.superseded_by, old.state) == (new, State.HELD), "what is not checked replaces nothing"
+    check_series(series=new)
+    old.refresh_from_db()
     again = "sent again in part: replaced by <new@x> of 2026-11-01 13:30 UTC"
     assert (old.superseded_by, old.state, old.reason) == (new, State.SUPERSEDED, MARKS[mark] or again)
 

@@ -7,6 +7,7 @@ from email.utils import format_datetime
 import pytest
 from django.utils import timezone
 
+from server.core.errors import DomainError
 from server.sources.mail.threads import REROLL_QUIET
 from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
@@ -166,6 +167,30 @@ def test_version_that_waits_replaces_one_that_waits(linux_mm: MailingList) -> No
     unproved(linux_mm)
     deliver(linux_mm, patch(1), patch(2))
     assert states() == {"v1@x": State.SUPERSEDED, "v2@x": State.HELD}
+
+
+def test_forged_version_does_not_stop_later_ones_that_are_proved(linux_mm: MailingList) -> None:
+    """Nor one that arrives in parts: whether it is proved is not known before it is all there and checked."""
+    unproved(linux_mm)
+    deliver(linux_mm, patch(99), patch(99, "mm: Half", message_id="h99@x"))
+    MailingList.objects.filter(pk=linux_mm.pk).update(proof=MailingList.Proof.ARCHIVE)
+    linux_mm.refresh_from_db()
+    date = format_datetime(NOON)
+    halves = [mail(f"[PATCH v3 {n}/2] mm: Half", DIFF, message_id=f"h{n}@x", date=date) for n in (1, 2)]
+    halves[1] = mail("[PATCH v3 2/2] mm: Other", DIFF, message_id="h2@x", parent="h1@x", date=date)
+    deliver(linux_mm, patch(2), halves[0])
+    deliver(linux_mm, halves[1])
+    assert states() == {"v99@x": State.HELD, "h99@x": State.HELD, "v2@x": State.READY, "h1@x": State.READY}
+
+
+def test_person_may_let_run_what_something_unproved_has_replaced(linux_mm: MailingList) -> None:
+    unproved(linux_mm)
+    deliver(linux_mm, patch(1), patch(2), patch(3, "mm: Else", message_id="e3@x"), patch(4, "mm: Else"))
+    approve_series(series=Series.objects.get(version=1), reason="v2 is not hers")
+    assert states()["v1@x"] == State.READY
+    approve_series(series=Series.objects.get(version=4), reason="she wrote it")
+    with pytest.raises(DomainError, match="replaced by a newer version"):
+        approve_series(series=Series.objects.get(version=3), reason="too late")
 
 
 def test_proved_version_of_nobody_trusted_replaces_what_runs(linux_mm: MailingList) -> None:

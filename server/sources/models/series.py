@@ -38,6 +38,8 @@ class Series(Stateful):
         SeriesState.READY: frozenset({SeriesState.APPLIED, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
         SeriesState.APPLIED: frozenset({SeriesState.SUPERSEDED}),
         SeriesState.REFUSED: frozenset({SeriesState.READY, SeriesState.SUPERSEDED}),
+        # By a person, where what replaced it is not proved.
+        SeriesState.SUPERSEDED: frozenset({SeriesState.READY}),
     }
 
     mailing_list = models.ForeignKey(MailingList, on_delete=models.PROTECT, related_name="series")

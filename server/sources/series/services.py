@@ -12,7 +12,7 @@ from server.sources.messages.joining import adopt_messages, lock_mail
 from server.sources.models import Series, Thread
 from server.sources.series.grouping import group_stale
 from server.sources.series.settling import deleted_mails
-from server.sources.series.superseding import supersede
+from server.sources.series.superseding import is_replaced_for_good, supersede
 from server.sources.trust.checking import series_to_check
 
 State = Series.State
@@ -22,13 +22,15 @@ _THREADS_AT_ONCE = 500
 
 @transaction.atomic
 def approve_series(*, series: Series, reason: str) -> None:
-    """A person lets a held series run, or a refused one try again; `reason` names who and why.
+    """A person lets a held series run, a refused one try again, or one run that something unproved has replaced.
+
+    `reason` names who and why.
 
     DomainError where it is in another state, is not whole, or has mails that the archive deleted.
     """
     # A version that becomes complete at this moment must see this one, or be seen by it.
     lock_mail()
-    if series.state not in {State.HELD, State.REFUSED}:
+    if not may_be_approved(series):
         raise _not_held(series)
     if series.patches.count() < series.total:
         raise DomainError("not-held", f"series {series.pk} is not whole")
@@ -40,6 +42,13 @@ def approve_series(*, series: Series, reason: str) -> None:
     supersede(series)
     if series.state == State.READY:
         enqueue("sources.apply_series", series.pk)
+
+
+def may_be_approved(series: Series) -> bool:
+    """Whether its state lets a person approve it."""
+    if series.state == State.SUPERSEDED:
+        return not is_replaced_for_good(series)
+    return series.state in {State.HELD, State.REFUSED}
 
 
 def _not_held(series: Series) -> DomainError:

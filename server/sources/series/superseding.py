@@ -3,7 +3,7 @@
 Every version is linked to the next newer one that is all there, whatever order they came in. Which of two is newer
 tells their number, or when they were sent where only one of them is an RFC: the count begins anew then. The older one
 also goes to the state `superseded`, unless the newer one could be forged: whoever writes somebody's address on a mail
-must not stop measurements that run.
+must not stop measurements that run, nor versions that may still turn out to be proved.
 """
 
 from functools import cmp_to_key
@@ -18,8 +18,6 @@ _LIVING = (State.INCOMPLETE, State.HELD, State.READY, State.APPLIED, State.REFUS
 # Half of v2 must not replace v1.
 _WHOLE = (State.HELD, State.READY, State.APPLIED, State.REFUSED, State.SUPERSEDED)
 _MAY_RUN = (State.READY, State.APPLIED)
-# What nothing was started for yet.
-_IDLE = (State.INCOMPLETE, State.HELD, State.REFUSED)
 # A robot that posts one subject every day has thousands of "versions". Real ones have their next within these.
 _NEAREST = 10
 _LONGEST_WAY = 100
@@ -47,7 +45,7 @@ def _link(older: Series) -> None:
     if linked is None or _leads_to(linked, older):
         return
     reason = _reason(linked, older)
-    if older.state in _LIVING and (strong or older.state in _IDLE):
+    if older.state in _LIVING and (strong or _is_unproved(older)):
         older.advance(State.SUPERSEDED, reason, superseded_by=linked)
         return
     if older.state != State.SUPERSEDED:
@@ -151,10 +149,24 @@ def _is_whole(series: Series) -> bool:
     return series.patches.count() >= series.total
 
 
+def is_replaced_for_good(series: Series) -> bool:
+    """Whether a version replaced `series` that may run, or is proved: what anybody can write is none."""
+    newer = series.superseded_by
+    return newer is not None and (newer.state in _MAY_RUN or _is_proved(newer))
+
+
 def _is_proved(series: Series) -> bool:
     """Whether all its mails are proved to be their senders'."""
-    mails = Message.objects.filter(Q(patches__series=series) | Q(pk=series.cover_id))
-    return not mails.exclude(authentic=True).exists()
+    return not _mails(series).exclude(authentic=True).exists()
+
+
+def _is_unproved(series: Series) -> bool:
+    """Whether it waits for a person, whatever is checked: a mail of it is known to be of nobody in particular."""
+    return series.state not in _MAY_RUN and _mails(series).filter(authentic=False).exists()
+
+
+def _mails(series: Series) -> QuerySet[Message]:
+    return Message.objects.filter(Q(patches__series=series) | Q(pk=series.cover_id))
 
 
 def _same_author(one: Series, other: Series) -> bool:
