@@ -8,13 +8,14 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.git import Repository
+from server.core.locks import advisory_lock
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender
 from server.sources.trust import checking, senders
 from server.sources.trust.checking import check_again, check_series, held_series_of, series_to_check, trust_sender
 from server.sources.trust.dkim_keys import DnsTroubleError
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
 from tests.sources.posting import DIFF, Upstream, mail
-from tests.sources.signing import Names, sign
+from tests.sources.signing import SELECTOR, Names, sign
 
 pytestmark = pytest.mark.django_db
 Sent = list[tuple[str, tuple[int | str, ...]]]
@@ -154,6 +155,36 @@ def test_silent_name_servers_hold_a_series_and_are_asked_later_and_not_for_ever(
         assert series_to_check() == []
         assert Message.objects.get().authentic is False
         assert series.reason.endswith("for 3 days: a person must approve")
+
+
+def test_stranger_decides_for_how_long_nobody_is_asked_anything() -> None:
+    """Each look-up takes seconds of a worker, and he may sign as often as he likes, with servers of his own."""
+    asked: list[str] = []
+
+    def silent_and_noted(name: str) -> bytes | None:
+        asked.append(name)
+        return silent(name)
+
+    signature = signed()[: signed().index(b"From:")]
+    series = posted(signature.replace(f"s={SELECTOR}".encode(), b"s=s9") + signed())
+    check_series(series=series, lookup=silent_and_noted)
+    assert len(asked) == 1
+    assert Message.objects.get().authentic is False
+    assert series.reason.endswith("and it is not asked again: a person must approve")
+    assert series_to_check() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_check_of_a_stranger_waits_while_another_one_is_checked_and_nobody_else_does() -> None:
+    series = posted(signed())
+    with advisory_lock("sources.trust.strangers") as free:
+        assert free
+        check_series(series=series, lookup=silent)
+        assert series_to_check() == [series.pk]
+        TrustedSender.objects.create(address="ada@example.org")
+        check_series(series=series, lookup=Names("example.org"))
+    series.refresh_from_db()
+    assert series.state == READY
 
 
 def test_name_servers_that_are_back_let_it_run() -> None:

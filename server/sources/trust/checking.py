@@ -62,10 +62,21 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
         if not free or series.state != State.HELD:
             return
         mails = _mails_of(series)
-        _prove(series, mails, remembering(lookup))
-        verdict = judge(series, mails)
-        _settle(series, mails, verdict)
-        log.info("series_checked", trace=series.trace, series=series.pk, trusted=verdict.trusted, reason=verdict.reason)
+        if not has_strangers(series, mails):
+            is_over = clock.now() - series.state_since >= _LONGEST_TRIAL
+            _check(series, mails, remembering(lookup), end=f"for {_LONGEST_TRIAL.days} days" if is_over else "")
+            return
+        # Whoever is not trusted decides how long his name servers take: all of them together hold one worker.
+        with advisory_lock("sources.trust.strangers") as is_their_turn:
+            if is_their_turn:
+                _check(series, mails, remembering(lookup), end="and it is not asked again")
+
+
+def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) -> None:
+    _prove(mails, lookup, end=end)
+    verdict = judge(series, mails)
+    _settle(series, mails, verdict)
+    log.info("series_checked", trace=series.trace, series=series.pk, trusted=verdict.trusted, reason=verdict.reason)
 
 
 def _mails_of(series: Series) -> list[Message]:
@@ -79,16 +90,18 @@ def _mail_ids(series: Series) -> set[int]:
     return cover | set(series.patches.values_list("message_id", flat=True))
 
 
-def _prove(series: Series, mails: list[Message], lookup: Lookup) -> None:
-    """Note on each mail whether its sender is proved; those that are settled already are not looked at again."""
-    end = time.monotonic() + _SECONDS
-    patient = clock.now() - series.state_since < _LONGEST_TRIAL
+def _prove(mails: list[Message], lookup: Lookup, *, end: str) -> None:
+    """Note on each mail whether its sender is proved; those that are settled already are not looked at again.
+
+    With `end`, in words, a name server that does not answer leaves the mail unproved for good.
+    """
+    deadline = time.monotonic() + _SECONDS
     for mail in mails:
-        if mail.authentic is not None or time.monotonic() > end:
+        if mail.authentic is not None or time.monotonic() > deadline:
             continue
         proof = prove_mail(mail, lookup)
-        if proof.proved is None and not patient:
-            proof = Proof(proved=False, how=f"{proof.how}, for {_LONGEST_TRIAL.days} days")
+        if proof.proved is None and end:
+            proof = Proof(proved=False, how=f"{proof.how}, {end}")
         _note_proof(mail, proof)
 
 
@@ -135,11 +148,24 @@ def prove_mail(mail: Message, lookup: Lookup) -> Proof:
 # --- judging -------------------------------------------------------------------------
 
 
-def judge(series: Series, mails: list[Message]) -> Verdict:
-    """Every sender of `mails` with what speaks for it and what is missing. Reads rows and MAINTAINERS only."""
+def has_strangers(series: Series, mails: list[Message]) -> bool:
+    """Whether a sender would not be trusted even if all `mails` were proved."""
+    others = _by_sender(mails).keys()
+    others -= trusted_addresses(others)
+    maintainers = Maintainers(series)
+    return any(maintainers.doubt(sender) for sender in others)
+
+
+def _by_sender(mails: list[Message]) -> dict[str, list[Message]]:
     senders: dict[str, list[Message]] = {}
     for mail in mails:
         senders.setdefault(mail.sender_address.lower(), []).append(mail)
+    return senders
+
+
+def judge(series: Series, mails: list[Message]) -> Verdict:
+    """Every sender of `mails` with what speaks for it and what is missing. Reads rows and MAINTAINERS only."""
+    senders = _by_sender(mails)
     listed = trusted_addresses(senders)
     maintainers = Maintainers(series)
     good, bad = [], []

@@ -16,6 +16,8 @@ _SECONDS = 5.0
 # An RSA key of 4096 bits takes 750. A longer one only costs time to whoever uses it.
 _MOST_BYTES = 1500
 _DNS_PORT = 53
+# Between the selector and the domain that has signed.
+_KEYS = "._domainkey."
 
 
 class DnsTroubleError(Exception):
@@ -38,13 +40,21 @@ def look_up_key(name: str) -> bytes | None:
 
 
 def remembering(lookup: Lookup) -> Lookup:
-    """The same, asking for each name once; a name without an answer is not asked for again either."""
+    """The same, asking for each name once; where one has no answer, its domain is not asked again either.
+
+    Whoever signs chooses the names, any number of them, and may have servers that never answer.
+    """
+    silent: dict[str, DnsTroubleError] = {}
 
     @cache
     def ask(name: str) -> bytes | DnsTroubleError | None:
+        domain = name.partition(_KEYS)[2]
+        if domain in silent:
+            return silent[domain]
         try:
             return lookup(name)
         except DnsTroubleError as error:
+            silent[domain] = error
             return error
 
     def answer(name: str) -> bytes | None:
