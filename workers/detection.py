@@ -18,7 +18,10 @@ def judge(series_id: int) -> None:
 
 @shared_task(name="detection.look")
 def look(trial_id: int) -> None:
-    look_at_trial(trial_id=trial_id)
+    """Nobody waits for a look that is under way: it would hold one more worker, and the sweep comes back anyway."""
+    with advisory_lock(f"detection.look.{trial_id}") as free:
+        if free:
+            look_at_trial(trial_id=trial_id)
 
 
 @shared_task(name="detection.answer")

@@ -17,6 +17,8 @@ from server.core.errors import DomainError
 ACCEPTED = "gzip"
 _CHUNK = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS
+# What agents send of a machine has some ten levels.
+_DEEPEST = 30
 
 
 class AgentJSONParser(JSONParser):
@@ -36,8 +38,25 @@ class AgentJSONParser(JSONParser):
         try:
             parsed: dict[str, Any] = super().parse(body, media_type, parser_context)
         except RecursionError:
-            raise ParseError("JSON parse error - nested too deeply") from None
+            raise _too_deep() from None
+        if not _is_flat(parsed):
+            raise _too_deep()
         return parsed
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether nothing in `value` is nested deeper than anybody writes; what reads it may then do so by recursion."""
+    layer = [value]
+    for _ in range(_DEEPEST):
+        items = (item.values() if isinstance(item, dict) else item for item in layer if isinstance(item, dict | list))
+        layer = [item for some in items for item in some if isinstance(item, dict | list)]
+        if not layer:
+            return True
+    return False
+
+
+def _too_deep() -> ParseError:
+    return ParseError(f"JSON parse error - nested too deeply, more than {_DEEPEST} levels")
 
 
 class BytesParser(BaseParser):

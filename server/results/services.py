@@ -18,6 +18,11 @@ from server.results.models import Case, Measurement, Metric
 
 log = structlog.get_logger(__name__)
 _VALUES_IN_NOTE = 20
+# Beyond what the case asks for. Whoever owns a machine sends what he likes, and every reader of a page pays for it.
+_MANY = 10
+# Of one boot. The shipped benchmarks together have some hundred cells and a few thousand values.
+_MOST_CELLS = 4000
+_MOST_VALUES = 100_000
 _COLUMNS = 'case_id, metric_id, core_type_id, "values", warmup, version'
 
 
@@ -102,7 +107,8 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
     metrics = {(metric.benchmark_id, metric.name): metric for metric in Metric.objects.all()}
     core_types = {core_type.name: core_type for core_type in session.machine.core_types.all()}
     begun = _versions_of(session)
-    rows, notes = [], []
+    rows: list[_Row] = []
+    notes, total = [], 0
     for item in measured:
         case = cases.get((item.benchmark, item.version, item.case))
         metric = metrics.get((case.benchmark_id, item.metric)) if case else None
@@ -110,6 +116,8 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
         problem = _problem(item, case=case, metric=metric, known_core_type=core_type is not None)
         if case is not None and begun.get(case.pk, item.version) != item.version:
             problem = f"this session measured the case with version {begun[case.pk]} before: boots would not compare"
+        if not problem and (len(rows) >= _MOST_CELLS or total + len(item.values) > _MOST_VALUES):
+            problem = f"a boot has at most {_MOST_CELLS} cells and {_MOST_VALUES} values"
         if problem or case is None or metric is None or core_type is None:
             kept = [value if math.isfinite(value) else str(value) for value in item.values[:_VALUES_IN_NOTE]]
             notes.append(
@@ -122,6 +130,7 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
                 }
             )
         else:
+            total += len(item.values)
             rows.append(_Row(case.pk, metric.pk, core_type.pk, item.values, item.warmup, item.version))
     return rows, notes
 
@@ -141,9 +150,10 @@ def _problem(item: Values, *, case: Case | None, metric: Metric | None, known_co
         return f"the machine has no core type {item.core_type}"
     if not all(math.isfinite(value) for value in item.values):
         return "a value is not a finite number"
-    if len(item.values) <= item.warmup:
-        return f"{len(item.values)} values, of which {item.warmup} are warm-up: nothing is left"
-    return ""
+    number = len(item.values)
+    if number > _MANY * case.runs:
+        return f"{number} values, where the case asks for {case.runs}"
+    return f"{number} values, of which {item.warmup} are warm-up: nothing is left" if number <= item.warmup else ""
 
 
 def _copy(boot: Boot, rows: Iterable[_Row]) -> None:

@@ -51,9 +51,10 @@ def test_packed_json_is_read_like_plain_json_and_every_answer_says_so() -> None:
         (gzip.compress(BODY) + b"more", 400, "parse-error"),
         (gzip.compress(b"{"), 400, "parse-error"),
         (gzip.compress(b"[" * 200_000), 400, "parse-error"),
+        (gzip.compress(b'{"a":' * 400 + b"1" + b"}" * 400), 400, "parse-error"),
         (gzip.compress(b"\0" * (33 * 1024 * 1024)), 413, "too-large"),
     ],
-    ids=["torn", "plain", "followed", "no JSON", "nested", "bomb"],
+    ids=["torn", "plain", "followed", "no JSON", "nested", "nested-and-whole", "bomb"],
 )
 def test_packed_body_that_is_wrong_is_a_problem_and_no_server_error(body: bytes, status: int, code: str) -> None:
     dispatched_build()

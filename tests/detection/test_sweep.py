@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
+from server.core.locks import advisory_lock
 from server.detection.models import Finding
 from server.detection.tending import PARTS
 from server.lab.models import Session, Trial
@@ -108,3 +109,15 @@ def test_every_part_is_tended_by_a_task_of_its_own(
         monkeypatch.setitem(PARTS, part, lambda: tended.append("x"))
         detection.tend(part)
     assert len(tended) == 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_look_that_is_under_way_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr(detection, "look_at_trial", lambda *, trial_id: looked.append(trial_id))
+    with advisory_lock("detection.look.7") as free:
+        assert free
+        detection.look(7)
+        detection.look(8)
+    detection.look(7)
+    assert looked == [8, 7]

@@ -8,7 +8,8 @@ from server.lab.boots import BootReport
 from server.lab.facts import facts_of_machine
 from server.lab.hardware import latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
-from server.results.models import Benchmark, Measurement
+from server.results import services
+from server.results.models import Benchmark, Case, Measurement
 from server.results.services import Values, record_boot
 from tests.builders import build_case, build_metric, build_session
 
@@ -80,6 +81,7 @@ def test_boot_id_seen_before_is_no_new_boot() -> None:
         (values(1.0, 2.0, metric="speed"), "no metric speed"),
         (values(1.0, 2.0, core_type="big"), "no core type big"),
         (values(1.0), "nothing is left"),
+        (values(*[1.0] * 10_000), "10000 values, where the case asks for "),
     ],
 )
 def test_values_that_cannot_be_stored_are_kept_as_a_note(refused: Values, reason: str) -> None:
@@ -89,6 +91,27 @@ def test_values_that_cannot_be_stored_are_kept_as_a_note(refused: Values, reason
     assert boot.state == BootState.MEASURED
     assert reason in boot.notes[0]["reason"]
     assert Measurement.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "most", "stored"), [("_MOST_CELLS", 1, 1), ("_MOST_VALUES", 5, 2)], ids=["cells", "values"]
+)
+def test_boot_has_as_much_as_its_readers_can_bear(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int, stored: int
+) -> None:
+    """Whoever owns a machine sends what he likes; what is beyond is noted, and the rest is kept."""
+    monkeypatch.setattr(services, bound, most)
+    session, attempt = running_session()
+    for name in ("fault-8k", "fault-16k"):
+        case = Case.objects.get(name="fault-4k")
+        case.pk, case.name = None, name
+        case.save()
+    sent = [values(1.0, 2.0, case=name) for name in ("fault-4k", "fault-8k", "fault-16k")]
+    record_boot(attempt=attempt, position=0, report=report(session, 0), measured=sent)
+    assert Measurement.objects.count() == stored
+    notes = session.boots.get(position=0).notes
+    assert len(notes) == 3 - stored
+    assert "a boot has at most" in notes[0]["reason"]
 
 
 def test_boot_without_any_usable_value_failed() -> None:

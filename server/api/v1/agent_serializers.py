@@ -15,6 +15,10 @@ from server.lab.hosts import HostHello
 from server.results.services import Values
 
 _HEX64 = r"^[0-9a-f]{64}$"
+# big.LITTLE has two or three.
+_MOST_CORE_TYPES = 16
+# All cases there are have some hundred metrics; what is refused of them is noted with the boot.
+_MOST_MEASUREMENTS = 8000
 # A machine without the nodes or programs that cases need skips some hundreds of them, on each of its kinds of cores.
 MOST_NOTES = 10_000
 
@@ -169,16 +173,18 @@ class CoreTypeIn(serializers.Serializer[Any]):
     cpus = serializers.CharField(max_length=50_000, allow_blank=True, default="")
 
 
+_CORE_TYPES = serializers.ListField(child=CoreTypeIn(), max_length=_MOST_CORE_TYPES)
+
+
 class FactsField(serializers.DictField):
     """What the probe saw: free in its words, but not where the service relies on it."""
 
     def to_internal_value(self, data: Any) -> Any:
         facts = super().to_internal_value(data)
-        core_types = CoreTypeIn(data=facts.get("core_types", []), many=True)
-        core_types.is_valid(raise_exception=True)
+        core_types = _CORE_TYPES.run_validation(facts.get("core_types", []))
         if not isinstance(facts.get("uarch", ""), str):
             raise serializers.ValidationError("uarch is not a string")
-        return {**facts, "core_types": [dict(item) for item in core_types.validated_data]}
+        return {**facts, "core_types": [dict(item) for item in core_types]}
 
 
 class ConditionsField(serializers.DictField):
@@ -202,7 +208,7 @@ class BootResultIn(AgentIn):
     ended_at = serializers.DateTimeField(allow_null=True, default=None)
     facts = FactsField(default=dict)
     console_tail = Text(max_length=65_536)
-    measurements = ValuesIn(many=True, default=list)
+    measurements = serializers.ListField(child=ValuesIn(), default=list, max_length=_MOST_MEASUREMENTS)
     notes = serializers.ListField(child=serializers.DictField(), max_length=MOST_NOTES, default=list)
     conditions = ConditionsField(default=dict)
 

@@ -150,10 +150,9 @@ def prove_mail(mail: Message, lookup: Lookup) -> Proof:
 
 def has_strangers(series: Series, mails: list[Message]) -> bool:
     """Whether a sender would not be trusted even if all `mails` were proved."""
-    others = _by_sender(mails).keys()
-    others -= trusted_addresses(others)
+    senders = set(_by_sender(mails))
     maintainers = Maintainers(series)
-    return any(maintainers.doubt(sender) for sender in others)
+    return any(maintainers.doubt(sender) for sender in senders - trusted_addresses(senders))
 
 
 def _by_sender(mails: list[Message]) -> dict[str, list[Message]]:
