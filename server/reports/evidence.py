@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from server.builds.models import Build
 from server.core.errors import DomainError
 from server.detection.lifecycle.hearing import heard
@@ -112,9 +114,14 @@ def is_virtual(finding: Finding) -> bool:
 
 
 def root_message(series: Series) -> Message | None:
-    """The mail that a reply answers; None when the archive has deleted it."""
-    mails = Message.objects.filter(mailing_list=series.mailing_list_id, message_id=series.root_message_id)
-    return mails.exclude(kind=Message.Kind.DELETED).order_by("id").first()
+    """The mail that a reply answers; None when the archive has deleted it.
+
+    One that the series is made of: anybody can send another with the same Message-ID, and recipients of his choice.
+    """
+    first = series.patches.filter(index=1).values("message")
+    own = Message.objects.filter(Q(pk=series.cover_id) | Q(patches__series=series)).distinct()
+    root = own.filter(message_id=series.root_message_id).first() or own.filter(pk__in=first).first()
+    return None if root is None or root.kind == Message.Kind.DELETED else root
 
 
 def _check_complete(finding: Finding, sessions: list[Session], comparisons: tuple[Comparison, ...]) -> None:

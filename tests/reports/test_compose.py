@@ -161,6 +161,7 @@ def test_series_without_cover_is_answered_at_its_first_patch() -> None:
     mailing_list = build_list()
     patch = build_message(mailing_list, subject="[PATCH v3] mm: One patch")
     series = build_series(mailing_list, cover=None, root_message_id=patch.message_id, total=1)
+    series.patches.update(message=patch)
     build_comparison(measured_session(series, "box-zen3", "zen3"), Verdict.REGRESSED)
     assert text_about(series).subject == "Re: [PATCH v3] mm: One patch"
 

@@ -14,8 +14,9 @@ from server.lab.trials.planning import SAME_CODE
 from server.reports.compose import MOST_LINES, compose
 from server.reports.evidence import gather
 from server.reports.models import Report
+from server.reports.recipients import envelope
 from server.reports.services import compose_report
-from server.sources.models import Series
+from server.sources.models import Message, Series
 from tests.builders import (
     build_case,
     build_comparison,
@@ -201,3 +202,15 @@ def test_series_of_comments_goes_the_whole_way_without_a_boot() -> None:
     assert report is not None
     assert (report.state, report.reason) == (Report.State.APPROVED, "the list is not moderated")
     assert "Both kernels run the same code." in report.body
+
+
+def test_reply_goes_to_whom_the_series_itself_was_sent() -> None:
+    """Anybody can send a mail with the Message-ID of another one, and be the first whom the archive shows."""
+    mailing_list = build_list()
+    raw = b"From: Ada <ada@example.org>\nTo: %s@example.net\nMessage-ID: <c@x>\n\nbody\n"
+    build_message(mailing_list, message_id="c@x", raw=raw % b"stranger")
+    cover = build_message(mailing_list, message_id="c@x", raw=raw % b"maintainer", kind=Message.Kind.COVER)
+    found = envelope(build_series(mailing_list, cover=cover, root_message_id="c@x"))
+    assert "maintainer@example.net" in found.cc
+    assert "stranger@example.net" not in found.cc
+    assert found.in_reply_to == "c@x"
