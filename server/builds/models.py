@@ -208,8 +208,18 @@ class Build(Stateful):
                 name="built_has_id",
             ),
         ]
-        # What the scheduler looks for, a few among very many.
-        indexes = [models.Index(fields=["config"], condition=models.Q(state="wanted"), name="build_waiting")]
+        indexes = [
+            # What the scheduler, sweeps and pages look for, a few among very many.
+            models.Index(fields=["config"], condition=models.Q(state="wanted"), name="build_waiting"),
+            models.Index(
+                fields=["state"], condition=models.Q(state__in=["wanted", "dispatched", "running"]), name="build_open"
+            ),
+            # What scripts ask for.
+            models.Index(fields=["build_id"], condition=~models.Q(build_id=""), name="build_of_id"),
+            models.Index(fields=["text_hash"], condition=~models.Q(text_hash=""), name="build_of_text"),
+            models.Index(fields=["arch", "-id"], name="build_of_arch"),
+            models.Index(fields=["created_at"], name="build_since"),
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:

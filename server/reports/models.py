@@ -44,6 +44,10 @@ class Report(Stateful):
                 name="report_has_text_and_reader",
             ),
         ]
+        # What the sweep and the home page look for, a few among very many.
+        indexes = [
+            models.Index(fields=["state"], condition=models.Q(state__in=["draft", "approved"]), name="report_open")
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:
@@ -77,6 +81,14 @@ class Delivery(Stateful):
 
     class Meta:
         constraints = [state_check(DeliveryState, "delivery_state_known")]
+        indexes = [
+            # What the outbox and the home page look for, a few among very many.
+            models.Index(
+                fields=["state"], condition=models.Q(state__in=["queued", "sending", "failed"]), name="delivery_open"
+            ),
+            # Those of the last hour are counted before each mail.
+            models.Index(fields=["sent_at"], condition=models.Q(state="sent"), name="delivery_sent"),
+        ]
         verbose_name_plural = "deliveries"
         ordering = ["-id"]
 

@@ -148,7 +148,12 @@ class Finding(Stateful):
             ),
             models.UniqueConstraint(fields=["branch", "before", "after"], name="finding_of_boundary_once"),
         ]
-        indexes = [models.Index(fields=["state", "-id"], name="finding_in_state")]
+        indexes = [
+            models.Index(fields=["state", "-id"], name="finding_in_state"),
+            models.Index(fields=["kind", "-id"], name="finding_of_kind"),
+            # What sweeps look for: what moved of late. What says nothing stays confirmed for ever.
+            models.Index(fields=["state_since"], name="finding_moved"),
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
-from server.lab.models.attempts import Attempt, AttemptState
+from server.lab.models.attempts import LATEST_FIRST, Attempt, AttemptState
 from server.lab.models.hosts import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.rounds import RoundMark
@@ -8,6 +8,7 @@ from server.lab.models.sessions import Boot, BootState, Conditions, PowerCycle, 
 from server.lab.models.trials import Trial, TrialState
 
 __all__ = [
+    "LATEST_FIRST",
     "Attempt",
     "AttemptState",
     "Boot",

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
 from server.builds.models import Build
 from server.core.states import Stateful, state_check
@@ -21,6 +21,8 @@ class AttemptState(models.TextChoices):
     CANCELED = "canceled", "canceled"
 
 
+# How the attempts of one host are asked for.
+LATEST_FIRST = F("id").desc(nulls_last=True)
 _ACTIVE = Q(state__in=["submitting", "queued", "running", "canceling"])
 
 
@@ -125,8 +127,16 @@ class Attempt(Stateful):
             # One machine, one session at a time, whoever dispatches.
             models.UniqueConstraint(fields=["machine"], condition=_ACTIVE, name="machine_one_active_attempt"),
         ]
-        # Fair share looks at those of the last day.
-        indexes = [models.Index(fields=["state_since"], name="attempt_since")]
+        indexes = [
+            # Fair share looks at those of the last day.
+            models.Index(fields=["state_since"], name="attempt_since"),
+            # The latest of each host tell how it is. Nulls last, though there are none: no other index is in that
+            # order, so PostgreSQL does not go through all attempts by their ids for those of a host that had a few.
+            models.Index(F("machine"), LATEST_FIRST, condition=Q(machine__isnull=False), name="attempt_of_machine"),
+            models.Index(F("builder"), LATEST_FIRST, condition=Q(builder__isnull=False), name="attempt_of_builder"),
+            models.Index(fields=["adapter", "-id"], name="attempt_of_adapter"),
+            models.Index(fields=["created_at"], name="attempt_made_since"),
+        ]
         ordering = ["id"]
 
     def __str__(self) -> str:

@@ -51,6 +51,8 @@ class Session(Stateful):
         SessionState.FAILED: frozenset({SessionState.PLANNED}),
     }
     FINAL: ClassVar = frozenset({SessionState.DONE, SessionState.FAILED, SessionState.CANCELED})
+    # All others, for queries: a database that is asked for what is not final reads all that is.
+    OPEN: ClassVar = (SessionState.PLANNED, SessionState.DISPATCHED, SessionState.RUNNING)
 
     class Purpose(models.TextChoices):
         SERIES = "series", "what a series costs"
@@ -106,8 +108,21 @@ class Session(Stateful):
             models.UniqueConstraint(fields=["trial", "machine"], name="session_of_trial_once"),
             models.UniqueConstraint(fields=["series", "machine"], name="session_once"),
         ]
-        # What the scheduler looks for, a few among very many.
-        indexes = [models.Index(fields=["machine"], condition=Q(state="planned"), name="session_waiting")]
+        indexes = [
+            # What the scheduler, sweeps and pages look for, a few among very many.
+            models.Index(fields=["machine"], condition=Q(state="planned"), name="session_waiting"),
+            models.Index(
+                fields=["state"], condition=Q(state__in=["planned", "dispatched", "running"]), name="session_open"
+            ),
+            models.Index(
+                fields=["series"], condition=Q(trial=None, series__isnull=False), name="session_before_trials"
+            ),
+            # What pages and scripts ask for, newest first.
+            models.Index(fields=["machine", "-id"], name="session_of_machine"),
+            models.Index(fields=["machine", "created_at"], name="session_of_machine_since"),
+            models.Index(fields=["purpose", "-id"], name="session_of_purpose"),
+            models.Index(fields=["created_at"], name="session_since"),
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:
@@ -165,6 +180,8 @@ class Boot(Stateful):
                 name="measured_boot_is_proved",
             ),
         ]
+        # Counted on the home page, a few among very many.
+        indexes = [models.Index(fields=["state"], condition=Q(state="running"), name="boot_running")]
         ordering = ["session", "position"]
 
     def __str__(self) -> str:

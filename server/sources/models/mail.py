@@ -140,6 +140,8 @@ class Message(models.Model):
         ]
         indexes = [
             models.Index(fields=["sent_at"], name="message_sent_at"),
+            # What the sweep looks for, hardly any among very many.
+            models.Index(fields=["id"], condition=models.Q(thread=None), name="message_threadless"),
             # Deletions and rewritten histories ask for mails by their blob.
             models.Index(fields=["mailing_list", "blob"], name="message_blob"),
             # What pages and scripts ask for, newest first: the mails of a list, of a person, and those with a reason.

@@ -108,6 +108,11 @@ class Series(Stateful):
             models.Index(
                 fields=["state"], condition=models.Q(state__in=["incomplete", "held", "ready"]), name="series_waiting"
             ),
+            # What moved or came of late, for sweeps, pages and scripts.
+            models.Index(fields=["-state_since", "-id"], name="series_moved"),
+            models.Index(fields=["-submitted_at", "-id"], name="series_posted"),
+            models.Index(fields=["received_at"], name="series_since"),
+            models.Index(fields=["-id"], condition=models.Q(base_certain=False), name="series_uncertain"),
         ]
         ordering = ["-submitted_at", "-id"]
 

@@ -136,7 +136,13 @@ class HeadMove(models.Model):
                 name="head_move_kind_known",
             )
         ]
-        indexes = [models.Index(fields=["branch", "-id"], name="head_move_branch")]
+        indexes = [
+            models.Index(fields=["branch", "-id"], name="head_move_branch"),
+            # What lost history lately, a few among very many.
+            models.Index(
+                fields=["at"], condition=models.Q(kind__in=["forced", "deleted"]), name="head_move_lost_history"
+            ),
+        ]
         ordering = ["-id"]
 
     def __str__(self) -> str:
