@@ -1,7 +1,12 @@
+import structlog
 from celery import shared_task
 
+from server.core.clock import lately
+from server.core.errors import DomainError
 from server.reports.outbox import reports_without_delivery, send_delivery, wake_outbox
 from server.reports.services import compose_report, queue_delivery
+
+log = structlog.get_logger(__name__)
 
 
 @shared_task(name="reports.compose")
@@ -18,5 +23,9 @@ def send(delivery_id: int) -> None:
 @shared_task(name="reports.sweep")
 def sweep() -> None:
     for report in reports_without_delivery():
-        queue_delivery(report=report)
-    wake_outbox()
+        try:
+            queue_delivery(report=report)
+        except DomainError as error:
+            # One that moved on meanwhile must not keep the others from leaving.
+            log.warning("delivery_not_queued", trace=report.trace, report=report.pk, error=error.message)
+    wake_outbox(since=lately())

@@ -1,16 +1,17 @@
 """The outbox: every mail is a committed row first, and all that could stop it is asked at the moment of sending."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
+from server.core.turns import in_turn
 from server.detection.models import Finding
 from server.reports.evidence import is_virtual
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
@@ -26,6 +27,8 @@ STUCK_AFTER = timedelta(minutes=2)
 _FIRST_WAIT = timedelta(seconds=30)
 _LONGEST_WAIT = timedelta(hours=1)
 _MOST_TRIES = 12
+# Of each kind in one sweep: a site that comes back after a week must not fill the queue faster than it is worked off.
+_MOST_AT_ONCE = 100
 
 
 def send_delivery(*, delivery_id: int) -> bool:
@@ -43,20 +46,28 @@ def send_delivery(*, delivery_id: int) -> bool:
     return True
 
 
-def wake_outbox() -> None:
-    """What a lost message or a killed process left: drafts to write, mails to queue, mails to send."""
+def wake_outbox(*, since: datetime | None = None) -> None:
+    """What a lost message or a killed process left: drafts to write, mails to queue, mails to send.
+
+    With `since` only findings count that were confirmed since then: what says nothing, or is not told, stays confirmed.
+    """
+    recent = Q() if since is None else Q(state_since__gte=since)
     told = Finding.objects.filter(
-        state=Finding.State.CONFIRMED, report=None, series__state=Series.State.APPLIED
+        recent, state=Finding.State.CONFIRMED, report=None, series__state=Series.State.APPLIED
     ).exclude(kind=Finding.Kind.INCONCLUSIVE)
-    for finding_id in told.order_by("pk").values_list("pk", flat=True):
+    for finding_id in in_turn(told.order_by("pk").values_list("pk", flat=True), _MOST_AT_ONCE):
         enqueue("reports.compose", finding_id)
-    for told_of in Finding.objects.filter(state=Finding.State.CONFIRMED, report__state=ReportState.SENT):
+    before = Finding.objects.filter(recent, state=Finding.State.CONFIRMED, report__state=ReportState.SENT)
+    for told_of in before.order_by("pk")[:_MOST_AT_ONCE]:
         # Its mail left while it was in another state.
         told_of.advance(Finding.State.REPORTED, "told before it was confirmed again")
-    for delivery in Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER):
+    stuck = Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER)
+    for delivery in stuck.order_by("state_since", "pk")[:_MOST_AT_ONCE]:
         # A mail that kills its sender each time must end too.
         _not_sent(delivery, DomainError("sender-lost", "its sender was lost", permanent=False))
-    for delivery_id in _due().order_by("pk").values_list("pk", flat=True):
+    # What has to wait, or was not sent, is put off: it goes behind those that were never tried.
+    due = _due().order_by(F("not_before").asc(nulls_first=True), "pk")
+    for delivery_id in due.values_list("pk", flat=True)[:_MOST_AT_ONCE]:
         enqueue("reports.send", delivery_id)
 
 
@@ -66,7 +77,8 @@ def may_be_told(finding: Finding) -> bool:
 
 
 def reports_without_delivery() -> list[Report]:
-    return list(Report.objects.filter(state=ReportState.APPROVED, delivery=None).order_by("pk"))
+    """Some of them, for one sweep."""
+    return in_turn(Report.objects.filter(state=ReportState.APPROVED, delivery=None).order_by("pk"), _MOST_AT_ONCE)
 
 
 def _due() -> QuerySet[Delivery]:
