@@ -41,7 +41,7 @@ def plan_health_session(machine: Machine, reason: str) -> Session | None:
 
 
 def open_health_sessions() -> QuerySet[Session]:
-    return Session.objects.filter(purpose=Session.Purpose.HEALTH).exclude(state__in=Session.FINAL)
+    return Session.objects.filter(purpose=Session.Purpose.HEALTH, state__in=Session.OPEN)
 
 
 def _plan(machine: Machine, kernel: Build, reason: str) -> Session:

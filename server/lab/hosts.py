@@ -4,13 +4,13 @@ A host's state follows its attempts and power cycles and can be worked out from 
 health is what the service or a person decided. A person's decision to take a host out is never undone by the service.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from server.core import clock
 from server.core.models import Transition
@@ -90,6 +90,13 @@ def is_in_hands(host: Machine | Builder) -> bool:
     lines = Transition.objects.filter(subject=f"{_kind(host)}-health", subject_id=host.pk, after=Health.QUARANTINED)
     began = lines.exclude(before=Health.QUARANTINED).order_by("-id").values_list("id", flat=True).first() or 0
     return lines.filter(id__gte=began).exclude(actor="").exists()
+
+
+def quarantined_by_person() -> Q:
+    """The same of machines in quarantine, for queries."""
+    lines = Transition.objects.filter(subject="machine-health", after=Health.QUARANTINED)
+    later = lines.filter(subject_id=OuterRef("subject_id"), id__gt=OuterRef("pk")).exclude(before=Health.QUARANTINED)
+    return Q(Exists(lines.filter(~Exists(later), subject_id=OuterRef("pk")).exclude(actor="")))
 
 
 def _change(
@@ -195,20 +202,41 @@ def _hosts(**chosen: object) -> list[Machine | Builder]:
 
 def mend_states() -> None:
     """Bring every state in line with the attempts: a process may have been killed between the two."""
-    busy = Attempt.objects.filter(state__in=Attempt.ACTIVE)
-    cycling = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).values("machine")
-    at_work = [State.RESERVED, State.WORKING]
-    machines = set(busy.exclude(machine=None).values_list("machine", flat=True))
-    machines |= set(cycling.values_list("machine", flat=True))
-    machines |= set(Machine.objects.filter(state__in=at_work).values_list("pk", flat=True))
-    for machine_id in sorted(machines):
+    busy = list(Attempt.objects.filter(state__in=Attempt.ACTIVE).defer("log").order_by("id"))
+    of_machines: dict[int | None, list[Attempt]] = {
+        attempt.machine_id: [attempt] for attempt in busy if attempt.machine_id is not None
+    }
+    cycling = set(PowerCycle.objects.filter(state__in=PowerCycle.OPEN).values_list("machine", flat=True))
+    for machine_id in _out_of_line(Machine, of_machines, cycling):
         follow_machine(machine_id)
-    builders = set(busy.exclude(builder=None).values_list("builder", flat=True))
-    builders |= set(Builder.objects.filter(state__in=at_work).values_list("pk", flat=True))
-    for builder_id in sorted(builders):
+    of_builders: dict[int | None, list[Attempt]] = {}
+    for attempt in busy:
+        if attempt.builder_id is not None:
+            of_builders.setdefault(attempt.builder_id, []).append(attempt)
+    for builder_id in _out_of_line(Builder, of_builders, set()):
         follow_builder(builder_id)
     if settings.DISPATCHER == _LOCAL:
         _bring_back()
+
+
+def _out_of_line(
+    kind: type[Machine] | type[Builder], busy: Mapping[int | None, list[Attempt]], cycling: Collection[int]
+) -> list[int]:
+    """Ids of the hosts whose state is another one than their work says: one query, however many are at work."""
+    at_work = Q(state__in=[State.RESERVED, State.WORKING])
+    concerned = kind._default_manager.filter(at_work | Q(pk__in=[*busy, *cycling])).order_by("pk")
+    return [
+        host
+        for host, state in concerned.values_list("pk", "state")
+        if state != _state_at_work(busy.get(host, ()), cycling=host in cycling)
+    ]
+
+
+def _state_at_work(active: Sequence[Attempt], *, cycling: bool) -> str:
+    """What a host's state is while it has active attempts or a power cycle; else empty, and it has to be looked at."""
+    if active:
+        return State.WORKING if any(map(_has_begun, active)) else State.RESERVED
+    return State.POWER_CYCLING if cycling else ""
 
 
 def _bring_back() -> None:

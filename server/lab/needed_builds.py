@@ -12,9 +12,11 @@ def builds_in_use() -> set[int]:
 
     A session that is done and not concluded may be given more boots.
     """
-    undecided = Q(state=SessionState.DONE, concluded_at=None, trial__state=TrialState.MEASURING)
-    open_sessions = Session.objects.filter(~Q(state__in=Session.FINAL) | undecided)
-    found = {pk for pair in open_sessions.values_list("base_build", "patched_build") for pk in pair}
+    measuring = list(Trial.objects.filter(state=TrialState.MEASURING).values_list("pk", flat=True))
+    undecided = Session.objects.filter(state=SessionState.DONE, concluded_at=None, trial__in=measuring)
+    found: set[int] = set()
+    for sessions in (Session.objects.filter(state__in=Session.OPEN), undecided):
+        found |= {pk for pair in sessions.order_by().values_list("base_build", "patched_build") for pk in pair}
     chosen = Machine.objects.exclude(health_build=None).values_list("health_build", flat=True)
     found |= {pk for pk in chosen if pk is not None}
     waiting = Series.objects.filter(state=SeriesState.APPLIED, sessions__isnull=True)

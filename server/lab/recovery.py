@@ -4,16 +4,16 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import structlog
-from django.db.models import Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Subquery
 
 from server.core import clock
 from server.core.errors import DomainError
 from server.lab.health import open_health_sessions, plan_health_session
-from server.lab.hosts import HELD, Health, State, change_state, is_in_hands, mend_states
-from server.lab.models import Builder, Machine, PowerCycle, PowerCycleState, Session
+from server.lab.hosts import HELD, Health, State, change_state, mend_states, quarantined_by_person
+from server.lab.models import Machine, PowerCycle, PowerCycleState, Session
 from server.lab.power import end_power_cycle, give_up_machine
 from server.lab.stranded import rescue_stranded
-from server.lab.trouble import after_lost, fetch_back, judge_builder, judge_machine
+from server.lab.trouble import after_lost, fetch_back, judge_hosts
 
 __all__ = ["after_lost", "sweep"]
 
@@ -36,7 +36,7 @@ def sweep() -> None:
         mend_states,
         _fetch_late_machines,
         _judge_power_cycles,
-        _judge_hosts,
+        judge_hosts,
         plan_checks,
         rescue_stranded,
     )
@@ -60,8 +60,12 @@ def _judge_power_cycles() -> None:
     for cycle in stuck.select_related("machine").exclude(attempts__state="running"):
         hours = POWER_CYCLE_WITHIN.total_seconds() / 3600
         end_power_cycle(cycle, False, f"not done within {hours:.0f} hours; {cycle.reason}".strip("; "))
-    for machine in Machine.objects.filter(state=State.POWER_CYCLING):
-        last = PowerCycle.objects.filter(machine=machine).order_by("-id").first()
+    cycling = Machine.objects.filter(state=State.POWER_CYCLING)
+    newest = PowerCycle.objects.filter(machine=OuterRef("pk")).order_by("-id").values("pk")[:1]
+    cycles = PowerCycle.objects.filter(pk__in=cycling.order_by().annotate(newest=Subquery(newest)).values("newest"))
+    last_of = {cycle.machine_id: cycle for cycle in cycles}
+    for machine in cycling:
+        last = last_of.get(machine.pk)
         if last is None or last.state == PowerCycleState.CANCELED:
             change_state(machine, State.OFFLINE, "its power cycle was called off")
         elif last.state == PowerCycleState.FAILED:
@@ -71,37 +75,27 @@ def _judge_power_cycles() -> None:
             give_up_machine(machine, f"not back {minutes:.0f} minutes after it was switched off and on")
 
 
-def _judge_hosts() -> None:
-    for machine in Machine.objects.filter(enabled=True, health=Health.GOOD):
-        judge_machine(machine)
-    for builder in Builder.objects.filter(enabled=True, health=Health.GOOD):
-        judge_builder(builder)
-
-
 # --- checks -----------------------------------------------------------------------------
 
 
 def plan_checks() -> int:
     """Plan the health sessions that are due; returns how many."""
-    waits = Q(health=Health.UNKNOWN) | Q(health=Health.QUARANTINED)
-    # One that is held in quarantine would be measured in vain.
-    machines = Machine.objects.filter(waits, enabled=True).exclude(HELD)
-    machines = machines.select_related("config", "toolchain", "health_build")
     checked = set(open_health_sessions().values_list("machine", flat=True))
     planned = 0
-    for machine in machines:
-        if machine.pk not in checked and _is_due(machine):
+    for machine in _due_for_check().select_related("config", "toolchain", "health_build"):
+        if machine.pk not in checked:
             planned += plan_health_session(machine, machine.health_reason) is not None
     return planned
 
 
-def _is_due(machine: Machine) -> bool:
-    """Unknown ones always; quarantined ones when they were seen again, once, unless a person quarantined them."""
-    if machine.health == Health.UNKNOWN:
-        return True
-    if machine.last_seen_at is None or machine.last_seen_at <= machine.health_since:
-        return False
-    health_sessions = Session.objects.filter(machine=machine, purpose=Session.Purpose.HEALTH)
-    if health_sessions.filter(created_at__gt=machine.health_since).exists():
-        return False
-    return not is_in_hands(machine)
+def _due_for_check() -> QuerySet[Machine]:
+    """Unknown ones always; quarantined ones when they were seen again, once, unless a person quarantined them.
+
+    One that is held in quarantine would be measured in vain.
+    """
+    since = Session.objects.filter(
+        machine=OuterRef("pk"), purpose=Session.Purpose.HEALTH, created_at__gt=OuterRef("health_since")
+    )
+    seen_again = Q(health=Health.QUARANTINED, last_seen_at__gt=F("health_since"))
+    machines = Machine.objects.filter(enabled=True).exclude(HELD)
+    return machines.filter(Q(health=Health.UNKNOWN) | seen_again & ~Exists(since) & ~quarantined_by_person())

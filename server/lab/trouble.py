@@ -1,19 +1,33 @@
 """What lost attempts tell about their host: a machine that is gone, and a host that fails at what others do well."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
-from django.db.models import QuerySet
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef, QuerySet
 
 from server.builds.models import Build
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.lab.hosts import IN_HANDS, Health, State, change_health, change_state, follow_attempt
 from server.lab.kernel_trust import TRUSTED_BOOT
-from server.lab.models import Attempt, AttemptState, Boot, BootState, Builder, Fault, Machine, PowerCycle, Trial
+from server.lab.models import (
+    LATEST_FIRST,
+    Attempt,
+    AttemptState,
+    Boot,
+    BootState,
+    Builder,
+    Fault,
+    Machine,
+    PowerCycle,
+    Trial,
+)
 from server.lab.power import give_up_machine, want_power_cycle
 from server.lab.works import is_leased
 from server.sources.models import Patch, Series
 
+_Host = TypeVar("_Host", Machine, Builder)
 # Attempts in a row that a host fails, at more than one thing, before it is taken out of service. Two happen by chance
 # when a network is slow; each one more costs an hour of a machine that measures nothing.
 FAILURES_IN_A_ROW = 3
@@ -79,11 +93,30 @@ def _judge_unclaimed(host: Machine | Builder, latest: Sequence[Attempt]) -> bool
     return change_health(host, Health.QUARANTINED, told)
 
 
-def _latest_ended(attempts: QuerySet[Attempt], host: Machine | Builder) -> list[Attempt]:
-    """Those since it is well that say something of it: not what never began there, or ran another script than ours."""
-    ended = attempts.filter(state__in=[AttemptState.DONE, AttemptState.LOST], created_at__gt=host.health_since)
+def judge_hosts() -> None:
+    """What the two below do, of all hosts in service: two queries of each kind, and more only for those in trouble."""
+    for machine, latest in _latest_ended(Machine.objects.filter(enabled=True, health=Health.GOOD)):
+        _judge_machine(machine, latest)
+    for builder, latest in _latest_ended(Builder.objects.filter(enabled=True, health=Health.GOOD)):
+        _judge_builder(builder, latest)
+
+
+def _latest_ended(hosts: "QuerySet[_Host]") -> "list[tuple[_Host, list[Attempt]]]":
+    """Each with those since it is well that say something of it: not what never began there, or ran another's script.
+
+    For each host its own look at the end of the index, however long its history is.
+    """
+    kind = "machine" if hosts.model is Machine else "builder"
+    ended = Attempt.objects.filter(**{kind: OuterRef("pk")}, state__in=[AttemptState.DONE, AttemptState.LOST])
     ended = ended.exclude(jenkins_run__posts=0, agent="").exclude(jenkins_run__fault=Fault.JOB)
-    return list(ended.select_related("build", "jenkins_run").order_by("-id")[:_LOOKED_AT])
+    newest = ended.order_by(LATEST_FIRST).values("pk")[:_LOOKED_AT]
+    found = [(host, getattr(host, "newest")) for host in hosts.annotate(newest=ArraySubquery(newest))]  # noqa: B009
+    keys = [pk for _host, attempts in found for pk in attempts]
+    long = ("log", "build__log_tail", "build__first_error", "jenkins_run__console")
+    rows = Attempt.objects.select_related("build", "jenkins_run").defer(*long).in_bulk(keys)
+    return [
+        (host, [rows[pk] for pk in attempts if rows[pk].created_at > host.health_since]) for host, attempts in found
+    ]
 
 
 def judge_machine(machine: Machine) -> bool:
@@ -92,9 +125,11 @@ def judge_machine(machine: Machine) -> bool:
     A kernel under test may well hang a machine, or break what its agent needs: attempts that ended while one was
     booted say nothing about the machine, unless they ended well.
     """
-    if machine.health != Health.GOOD:
-        return False
-    latest = _latest_ended(Attempt.objects.filter(machine=machine), machine)
+    found = _latest_ended(Machine.objects.filter(pk=machine.pk)) if machine.health == Health.GOOD else []
+    return any(_judge_machine(machine, latest) for _, latest in found)
+
+
+def _judge_machine(machine: Machine, latest: Sequence[Attempt]) -> bool:
     if _judge_unclaimed(machine, latest):
         return True
     if sum(map(_failed, latest)) < FAILURES_IN_A_ROW:
@@ -114,9 +149,11 @@ def judge_builder(builder: Builder) -> bool:
 
     One of them must be of a source tree without patches: a series may bring any builder down.
     """
-    if builder.health != Health.GOOD:
-        return False
-    latest = _latest_ended(Attempt.objects.filter(builder=builder), builder)
+    found = _latest_ended(Builder.objects.filter(pk=builder.pk)) if builder.health == Health.GOOD else []
+    return any(_judge_builder(builder, latest) for _, latest in found)
+
+
+def _judge_builder(builder: Builder, latest: Sequence[Attempt]) -> bool:
     if _judge_unclaimed(builder, latest):
         return True
     row = latest[:FAILURES_IN_A_ROW]

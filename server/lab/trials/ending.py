@@ -27,7 +27,7 @@ def cancel_trial(trial: Trial, reason: str, actor: str = "") -> bool:
         trial.refresh_from_db(from_queryset=Trial.objects.select_for_update(of=("self",), no_key=True))
         if not finish_trial(trial, TrialState.CANCELED, reason, actor=actor):
             return False
-        for session in trial.sessions.exclude(state__in=Session.FINAL):
+        for session in trial.sessions.filter(state__in=Session.OPEN):
             cancel_session(session, reason)
         for session in trial.sessions.filter(state=SessionState.DONE, concluded_at=None):
             conclude(session, cut_short=True)
