@@ -92,7 +92,7 @@ def is_due(series: Series, news: datetime | None = None) -> bool:
 
 def _latest_news() -> datetime:
     """Any series may be what another one waits for, and the head of a branch may hold it."""
-    series = Series.objects.aggregate(at=Max("state_since"))["at"]
+    series = Series.objects.order_by("-state_since", "-id").values_list("state_since", flat=True).first()
     branches = Branch.objects.aggregate(at=Max("head_at"))["at"]
     return max(series or _NEVER, branches or _NEVER)
 

@@ -9,7 +9,8 @@ from server.core.tasks import enqueue
 from server.sources.applying.application import series_to_apply
 from server.sources.mail.threads import REROLL_QUIET
 from server.sources.messages.joining import adopt_messages, lock_mail
-from server.sources.models import Series, Thread
+from server.sources.models import Message, Series, Thread
+from server.sources.series.as_json import holding
 from server.sources.series.grouping import group_stale
 from server.sources.series.settling import deleted_mails
 from server.sources.series.superseding import is_replaced_for_good, supersede
@@ -58,8 +59,7 @@ def _not_held(series: Series) -> DomainError:
 def find_series(message_id: str) -> Series:
     """The newest series that holds the mail `message_id` (with or without its angle brackets)."""
     message_id = message_id.strip().strip("<>")
-    mails = Q(root_message_id=message_id) | Q(patches__message__message_id=message_id)
-    series = Series.objects.filter(mails).order_by("-pk").first()
+    series = holding(message_id).order_by("-pk").first()
     if series is None:
         raise DomainError("unknown-series", f"no series holds <{message_id}>")
     return series
@@ -82,4 +82,8 @@ def _wake_quiet() -> None:
     counted = Series.objects.filter(state=State.INCOMPLETE).annotate(there=announced)
     whole = counted.annotate(last=Max("patches__message__sent_at")).filter(there__gte=F("total"))
     quiet = whole.filter(last__lte=clock.now() - REROLL_QUIET)
-    Thread.objects.filter(messages__patches__series__in=quiet.values("pk"), stale=False).update(stale=True)
+    # The few that there are, and not as a part of the next question: that would be answered by reading every mail.
+    found = list(quiet.values_list("pk", flat=True))
+    if found:
+        threads = Message.objects.filter(patches__series__in=found).order_by().values_list("thread", flat=True)
+        Thread.objects.filter(pk__in=set(threads), stale=False).update(stale=True)
