@@ -3,6 +3,7 @@ from celery import shared_task
 from django.db import IntegrityError
 
 from server.builds.services import cancel_edited
+from server.core.clock import lately
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
@@ -21,7 +22,7 @@ def sweep() -> None:
             return
         cancel_edited()
         tend_kernels()
-        want_series_trials()
+        want_series_trials(since=lately())
         for trial_id in trials_to_plan():
             try:
                 plan_trial(trial_id=trial_id)

@@ -9,9 +9,13 @@ from server.builds.expiry import expire_artifacts
 from server.builds.storage import forget_interrupted_uploads
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.locks import advisory_lock
 from server.core.tries import forget_old_tries
+from server.detection.lifecycle.tending import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.needed_builds import builds_in_use
+from server.lab.planner import want_series_trials
+from server.reports.outbox import wake_outbox
 from server.sources.upkeep import tend_all
 
 log = structlog.get_logger(__name__)
@@ -22,12 +26,24 @@ _CHECK_SECONDS = 120.0
 # Repositories are given 20 minutes: nobody waits for this task.
 @shared_task(name="upkeep.clean", soft_time_limit=1500, time_limit=1560)
 def clean() -> None:
-    """Forget expired logins, counts of tries, old logs of agents, files of builds by policy; tend the repositories."""
+    """Forget expired logins, tries, old logs of agents, files of builds by policy; look back; tend the repositories."""
     Session.objects.filter(expire_date__lt=clock.now()).delete()
     forget_old_tries()
     forget_old_logs()
+    _look_back()
     _tend_artifacts()
     tend_all()
+
+
+def _look_back() -> None:
+    """Sweeps look at what moved of late; what they missed, as after an outage of a week, is found here."""
+    with advisory_lock("lab.plan") as free:
+        if free:
+            want_series_trials()
+    with advisory_lock("detection.life") as free:
+        if free:
+            look_back()
+    wake_outbox()
 
 
 def _tend_artifacts() -> None:

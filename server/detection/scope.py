@@ -71,7 +71,8 @@ def series_awaiting_judgement() -> list[int]:
         wanted = wanted.filter(machine__virtual=False)
     waiting = (
         Series.objects.filter(Exists(wanted), state=Series.State.APPLIED, finding=None)
-        .exclude(Exists(sessions.exclude(state__in=Session.FINAL)))
+        .filter(pk__in=Session.objects.filter(trial=None, series__isnull=False).order_by().values("series"))
+        .exclude(Exists(sessions.filter(state__in=Session.OPEN)))
         .exclude(Exists(sessions.exclude(trial=None)))
         .order_by("pk")
     )
@@ -82,7 +83,7 @@ def trials_to_look_at() -> list[int]:
     """Trials being measured that have boots nobody looked at, or whose sessions are all over; oldest first."""
     sessions = Session.objects.filter(trial=OuterRef("pk"))
     unseen = sessions.filter(state=Session.State.DONE, concluded_at=None)
-    going_on = sessions.exclude(state__in=Session.FINAL)
+    going_on = sessions.filter(state__in=Session.OPEN)
     open_trials = Trial.objects.filter(state=Trial.State.MEASURING)
     return list(open_trials.filter(Exists(unseen) | ~Exists(going_on)).order_by("pk").values_list("pk", flat=True))
 

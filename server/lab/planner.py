@@ -1,7 +1,9 @@
 """What to build and to boot for a series."""
 
+from datetime import datetime
+
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from server.lab.models import Session, Trial
 from server.lab.trials.asking import USUAL_LOOKS, Ask, want_trial
@@ -55,10 +57,15 @@ def want_series_trial(series: Series) -> Trial | None:
     )
 
 
-def want_series_trials() -> int:
-    """Want the trial of every applied series that has none and no sessions; returns how many."""
-    asked = Trial.objects.filter(purpose=Trial.Purpose.SERIES).values("series")
-    waiting = _without_sessions().exclude(pk__in=asked).select_related("base__tree", "head")
+def want_series_trials(*, since: datetime | None = None) -> int:
+    """Want the trial of every series applied `since` then that has none and no sessions; returns how many.
+
+    A sweep asks for those of late: that all others have theirs is looked at now and then.
+    """
+    asked = Trial.objects.filter(purpose=Trial.Purpose.SERIES, series=OuterRef("pk"))
+    waiting = _without_sessions().filter(~Exists(asked)).select_related("base__tree", "head")
+    if since is not None:
+        waiting = waiting.filter(state_since__gte=since)
     return sum(want_series_trial(series) is not None for series in waiting.order_by("id"))
 
 
@@ -79,4 +86,5 @@ def series_to_plan() -> list[int]:
 
 
 def _without_sessions() -> QuerySet[Series]:
-    return Series.objects.filter(state=SeriesState.APPLIED, sessions__isnull=True)
+    sessions = Session.objects.filter(series=OuterRef("pk"))
+    return Series.objects.filter(~Exists(sessions), state=SeriesState.APPLIED)

@@ -37,7 +37,8 @@ def join_same_changes() -> int:
     other = Finding.objects.filter(
         ~Q(pk=OuterRef("pk")), branch=OuterRef("branch"), culprit=OuterRef("culprit"), state__in=Finding.STANDING
     )
-    rows = Finding.objects.filter(Exists(other), state__in=Finding.STANDING)
+    known = {"branch__isnull": False, "culprit__isnull": False}
+    rows = Finding.objects.filter(Exists(other), **known, state__in=Finding.STANDING)
     joined = 0
     for finding_id in rows.order_by("pk").values_list("pk", flat=True)[:_MOST]:
         with transaction.atomic():

@@ -26,8 +26,9 @@ def stop_trials(finding: Finding, reason: str) -> None:
 
 def stop_forgotten(most: int) -> None:
     """For the sweep: trials about findings that have ended, and for which nobody stopped them."""
-    open_trials = Trial.objects.filter(purpose__in=[Trial.Purpose.LAYOUT, Trial.Purpose.FIX]).exclude(
-        state__in=Trial.FINAL
+    open_trials = Trial.objects.filter(
+        purpose__in=[Trial.Purpose.LAYOUT, Trial.Purpose.FIX],
+        state__in=[Trial.State.WANTED, Trial.State.MEASURING],
     )
     asked = {int(key.split(":")[1]): key for key in open_trials.values_list("key", flat=True) if _KEY.match(key)}
     ended = Finding.objects.filter(pk__in=asked, state__in=_ENDED).order_by("pk")

@@ -1,8 +1,9 @@
 """Findings of older versions of a series: linked to that of the newer one, and replaced by it."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from server.detection.lifecycle.stopping import stop_trials
 from server.detection.models import Finding
@@ -35,16 +36,29 @@ def supersede_older(finding: Finding) -> int:
     return sum(_supersede(older, reason) for older in _findings_before(finding.series))
 
 
-def supersede_of_series() -> int:
-    """For the sweep: findings of series that a newer version replaced, before anybody was told; returns how many."""
-    rows = Finding.objects.filter(state__in=_UNTOLD, series__state=SeriesState.SUPERSEDED).select_related("series")
+def supersede_of_series(*, since: datetime | None = None) -> int:
+    """For the sweep: findings of series that a newer version replaced, before anybody was told; returns how many.
+
+    Only where one of the two became so `since` then, if it is given: what says nothing stays confirmed for ever.
+    """
+    untold = Finding.objects.filter(state__in=_UNTOLD, series__state=SeriesState.SUPERSEDED)
+    rows = _moved(untold, "series", since).select_related("series")
     return sum(_supersede(finding, finding.series.reason if finding.series else "") for finding in rows)
 
 
-def awaiting_replacement() -> list[Finding]:
+def awaiting_replacement(most: int, *, since: datetime | None = None) -> list[Finding]:
     """Confirmed findings of newer versions beside which an older version's finding still stands."""
     judged = Finding.objects.filter(state__in=Finding.STANDING, previous__state__in=[*_STANDING, *_OPEN])
-    return list(judged.select_related("series").order_by("pk"))
+    return list(_moved(judged, "previous", since).select_related("series").order_by("pk")[:most])
+
+
+def _moved(rows: QuerySet[Finding], other: str, since: datetime | None) -> QuerySet[Finding]:
+    """Those of which the finding or its `other` came into its state since then: each by an index of its own."""
+    if since is None:
+        return rows
+    itself = Finding.objects.filter(state_since__gte=since).order_by().values("pk")
+    beside = Finding.objects.filter(**{f"{other}__state_since__gte": since}).order_by().values("pk")
+    return rows.filter(pk__in=itself.union(beside))
 
 
 def _supersede(finding: Finding, reason: str) -> bool:

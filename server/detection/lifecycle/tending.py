@@ -6,6 +6,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
+from server.core.clock import lately
 from server.core.errors import DomainError
 from server.detection.lifecycle.accepting import expire_acceptances
 from server.detection.lifecycle.checking import begin_checks, conclude_checks
@@ -25,7 +26,7 @@ _AT_ONCE = 50
 
 def tend() -> None:
     """Every part can fail alone, and each finding alone."""
-    for part in (supersede_of_series, _supersede_by_newer, expire_acceptances, _stop_forgotten):
+    for part in (_supersede_of_series, _supersede_by_newer, expire_acceptances, _stop_forgotten):
         _part_alone(part)
     for finding_id in _unchecked()[:_AT_ONCE]:
         _alone(finding_id, _go_on_checking)
@@ -33,8 +34,19 @@ def tend() -> None:
         _alone(finding.pk, _look_for_mending)
 
 
+def look_back() -> None:
+    """What the sweep looks for among findings of late, among all that there are: nobody waits for this one."""
+    supersede_of_series()
+    for finding in awaiting_replacement(_AT_ONCE):
+        supersede_older(finding)
+
+
+def _supersede_of_series() -> None:
+    supersede_of_series(since=lately())
+
+
 def _supersede_by_newer() -> None:
-    for finding in awaiting_replacement()[:_AT_ONCE]:
+    for finding in awaiting_replacement(_AT_ONCE, since=lately()):
         supersede_older(finding)
 
 
