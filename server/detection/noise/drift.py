@@ -9,7 +9,7 @@ from server.detection.models import MachineQuestion
 from server.detection.noise.cell_key import CellKey
 from server.detection.noise.drifts import drift_key, drifts_of
 from server.detection.noise.growth import Growth, growth
-from server.detection.noise.history import equal_comparisons
+from server.detection.noise.history import comparisons_of_nights
 from server.detection.noise.nights import changes_of, usual_trials
 from server.detection.noise.questions import open_question
 from server.detection.noise.recovering import hold_of, judge_recovery
@@ -71,7 +71,7 @@ def _sentence(trial: Trial, machine: Machine, found: Growth) -> str:
 
 def _names(trial: Trial, machine: Machine) -> Mapping[CellKey, str]:
     names: dict[CellKey, str] = {}
-    rows = equal_comparisons([machine.pk]).filter(session__trial=trial)
+    rows = comparisons_of_nights(machine.pk, [trial.pk])
     for row in rows.select_related("case", "metric", "core_type"):
         core_type = "" if row.core_type.name == "all" else f" on {row.core_type.name} cores"
         key = (row.case_id, row.metric_id, row.core_type_id)

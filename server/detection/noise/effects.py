@@ -7,7 +7,7 @@ from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import Q
 
 from server.detection.noise.drifts import Drift, drifts_of
-from server.detection.noise.history import KEPT_CHANGES, REMEMBERED, equal_comparisons
+from server.detection.noise.history import KEPT_CHANGES, REMEMBERED, equal_comparisons, planned_since
 from server.detection.noise.quantiles import FEWEST_CHANGES, change_95
 from server.lab.models import Session
 
@@ -53,7 +53,8 @@ def _effects(by_machine: Mapping[int, Session]) -> dict[tuple[int, int, int, int
             if drift.machine == machine and drift.known < at:
                 own &= ~_nights(drift)
         known |= own
-    cells = equal_comparisons(by_machine.keys()).filter(known).order_by()
+    since = planned_since(min(session.created_at for session in by_machine.values()))
+    cells = equal_comparisons(by_machine.keys(), since=since).filter(known).order_by()
     grouped = cells.values("session__machine", "case", "metric", "core_type")
     found = {}
     for cell in grouped.annotate(ratios=ArrayAgg("ratio", order_by=("computed_at", "pk"))):

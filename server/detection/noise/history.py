@@ -24,22 +24,37 @@ class Change:
     at: datetime
 
 
-def sessions_of_equal_kernels(machines: Collection[int]) -> QuerySet[Session]:
-    """Sessions of trials and series on these machines whose two kernels run the same code.
+def sessions_of_equal_kernels(machines: Collection[int], *, since: datetime) -> QuerySet[Session]:
+    """Sessions of trials and series on these machines, planned since then, whose two kernels run the same code.
 
     Health sessions are not among them: two boots a side are too short, and nobody judges them.
     """
     same_code = Q(base_build__kernel_hash=F("patched_build__kernel_hash")) & ~Q(base_build__kernel_hash="")
     equal = Q(trial__purpose=Trial.Purpose.NOISE) | Q(base_build=F("patched_build")) | same_code
-    return Session.objects.filter(equal, machine__in=machines).exclude(purpose=Session.Purpose.HEALTH)
+    sessions = Session.objects.filter(equal, machine__in=machines, created_at__gte=since)
+    return sessions.exclude(purpose=Session.Purpose.HEALTH)
 
 
-def equal_comparisons(machines: Collection[int]) -> QuerySet[Comparison]:
+def planned_since(at: datetime) -> datetime:
+    """From when on sessions count, for all comparisons of the year before `at`: none was under way for another year."""
+    return at - 2 * REMEMBERED
+
+
+def equal_comparisons(machines: Collection[int], *, since: datetime) -> QuerySet[Comparison]:
     """The judged cells of those sessions that have a ratio, oldest first.
 
     What a machine measured while its hardware or firmware was changed is no noise of either.
     """
-    sessions = list(sessions_of_equal_kernels(machines).order_by().values_list("pk", flat=True))
+    return _judged(sessions_of_equal_kernels(machines, since=since))
+
+
+def comparisons_of_nights(machine: int, trials: Collection[int]) -> QuerySet[Comparison]:
+    """The same of some A/A trials on one machine, whenever they were."""
+    return _judged(Session.objects.filter(machine=machine, trial__in=trials, trial__purpose=Trial.Purpose.NOISE))
+
+
+def _judged(equal: QuerySet[Session]) -> QuerySet[Comparison]:
+    sessions = list(equal.order_by().values_list("pk", flat=True))
     rows = Comparison.objects.filter(session__in=sessions, ratio__gt=0).exclude(reason__startswith=OTHER_MACHINE)
     return rows.order_by("computed_at", "pk")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from server.detection.noise.cell_key import CellKey
 from server.detection.noise.drifts import Drift, noise_trials
 from server.detection.noise.growth import Changes
-from server.detection.noise.history import equal_comparisons, log_ratio
+from server.detection.noise.history import comparisons_of_nights, log_ratio
 from server.lab.models import Machine
 
 # The trials before that count: with one a night, two months.
@@ -33,7 +33,7 @@ def usual_trials(machine: Machine, drifts: Sequence[Drift], *, before: int) -> l
 def changes_of(machine: Machine, trials: Sequence[int]) -> list[Changes]:
     """What each of these trials showed on the machine."""
     found: dict[int, dict[CellKey, float]] = defaultdict(dict)
-    rows = equal_comparisons([machine.pk]).filter(session__trial__in=trials)
+    rows = comparisons_of_nights(machine.pk, trials)
     for trial, case, metric, core_type, ratio in rows.values_list(
         "session__trial", "case", "metric", "core_type", "ratio"
     ):

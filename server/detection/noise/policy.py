@@ -41,13 +41,13 @@ def due_machines() -> QuerySet[Machine]:
     now = clock.now()
     since = now - timedelta(hours=settings.NOISE_HOURS)
     trials = Trial.objects.filter(purpose=Trial.Purpose.NOISE, machines=OuterRef("pk"))
-    open_sessions = Session.objects.filter(machine=OuterRef("pk")).exclude(state__in=Session.FINAL)
+    open_sessions = Session.objects.filter(machine=OuterRef("pk"), state__in=Session.OPEN)
     awaited = Exists(open_sessions) | Exists(_on_its_way().filter(created_at__gt=now - _SOON))
     working = Exists(open_sessions.exclude(state=Session.State.PLANNED))
     machines = Machine.objects.filter(
         (Q(health=Machine.Health.GOOD) & ~awaited) | (HELD & ~working),
         ~Exists(trials.filter(created_at__gt=since)),
-        ~Exists(trials.exclude(state__in=Trial.FINAL)),
+        ~Exists(trials.filter(state__in=[Trial.State.WANTED, Trial.State.MEASURING])),
         enabled=True,
     )
     if not settings.VIRTUAL_VERDICTS:

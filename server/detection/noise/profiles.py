@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from server.core import clock
 from server.core.locks import wait_for_lock
 from server.detection.doubting import SAME_IMAGE
 from server.detection.models import Comparison, NoiseProfile, Verdict
 from server.detection.noise.cell_key import CellKey
 from server.detection.noise.drifts import Drift, drifts_of
-from server.detection.noise.history import Change, equal_comparisons, log_ratio, recent
+from server.detection.noise.history import REMEMBERED, Change, equal_comparisons, log_ratio, planned_since, recent
 from server.detection.noise.quantiles import change_95
 from server.lab.models import Machine
 
@@ -28,7 +29,8 @@ _JUST_AFTER = timedelta(microseconds=1)
 class Profile:
     """The fields of a NoiseProfile that follow from comparisons; `mde`, `change_95` are fractions.
 
-    The first three count all of them. The noise is that of the machine as it is: nights of a drift do not count.
+    They are those of the year that ended with the last one, and the first three count all of them. The noise is that of
+    the machine as it is: nights of a drift do not count.
     """
 
     comparisons: int
@@ -44,7 +46,8 @@ class Profile:
 def refresh_profiles(machine: Machine) -> int:
     """Bring the profiles of the machine's cells up to its comparisons; returns how many cells have one.
 
-    All of them are made anew from rows, so that nothing is counted twice and nothing is missed.
+    All of them are made anew from rows, so that nothing is counted twice and nothing is missed. The profile of a cell
+    that was not measured for a year stays as it was.
     """
     with transaction.atomic():
         # Two at once: the second reads what the first could not see yet.
@@ -65,12 +68,23 @@ def refresh_profiles(machine: Machine) -> int:
 def fresh_profiles(machine: Machine, until: Mapping[CellKey, datetime] | None = None) -> dict[CellKey, Profile]:
     """What the stored comparisons say about each cell: now, or as of the moments in `until`. A few queries."""
     cells: dict[CellKey, list[Comparison]] = defaultdict(list)
-    for row in equal_comparisons([machine.pk]):
+    moments = {} if until is None else until
+    now = clock.now()
+    rows = equal_comparisons([machine.pk], since=planned_since(min(moments.values(), default=now)))
+    for row in rows.select_related("session"):
         key = (row.case_id, row.metric_id, row.core_type_id)
-        if until is None or key not in until or row.computed_at <= until[key]:
+        if key not in moments or row.computed_at <= moments[key]:
             cells[key].append(row)
     drifts = drifts_of([machine.pk])
-    return {key: _profile(rows, drifts) for key, rows in cells.items()}
+    # Of a cell that was not measured for so long, some of its last year may not be among the rows.
+    whole = (key for key in cells if key in moments or cells[key][-1].session.created_at >= now - REMEMBERED)
+    return {key: _profile(_last_year(cells[key]), drifts) for key in whole}
+
+
+def _last_year(rows: Sequence[Comparison]) -> list[Comparison]:
+    """Before the last of them, and itself."""
+    since = rows[-1].computed_at - REMEMBERED
+    return [row for row in rows if row.computed_at >= since]
 
 
 def is_false_alarm(row: Comparison) -> bool:
