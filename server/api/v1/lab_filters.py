@@ -3,8 +3,8 @@
 from django.db.models import QuerySet
 from django_filters import rest_framework as filters
 
-from server.api.v1.filters import Filters, IdFilter, SinceFilter, YesOrNoFilter
-from server.builds.models import Build, BuildState
+from server.api.v1.filters import Filters, IdFilter, NameFilter, SinceFilter, YesOrNoFilter
+from server.builds.models import Build, BuildState, KernelConfig, Toolchain
 from server.lab.models import (
     Attempt,
     AttemptState,
@@ -16,6 +16,7 @@ from server.lab.models import (
     Session,
     SessionState,
 )
+from server.sources.models import Tree
 
 
 class HostFilter(Filters):
@@ -52,10 +53,10 @@ class BuilderFilter(HostFilter):
 
 class BuildFilter(Filters):
     state = filters.ChoiceFilter(choices=BuildState.choices)
-    tree = filters.CharFilter(field_name="revision__tree__name")
+    tree = NameFilter(named=Tree, path="revision__tree")
     sha = filters.CharFilter(field_name="revision__sha", label="the commit, in full")
-    config = filters.CharFilter(field_name="config__name")
-    toolchain = filters.CharFilter(field_name="toolchain__name")
+    config = NameFilter(named=KernelConfig, path="config")
+    toolchain = NameFilter(named=Toolchain, path="toolchain")
     arch = filters.CharFilter()
     build_id = filters.CharFilter()
     text_hash = filters.CharFilter()
@@ -70,7 +71,7 @@ class SessionFilter(Filters):
     purpose = filters.ChoiceFilter(choices=Session.Purpose.choices)
     state = filters.ChoiceFilter(choices=SessionState.choices)
     series = IdFilter(field_name="series_id")
-    machine = filters.CharFilter(field_name="machine__name")
+    machine = NameFilter(named=Machine, path="machine")
     since = SinceFilter(field_name="created_at")
 
     class Meta:
@@ -84,8 +85,8 @@ class AttemptFilter(Filters):
     build = IdFilter(field_name="build_id")
     session = IdFilter(field_name="session_id")
     power_cycle = IdFilter(field_name="power_cycle_id")
-    machine = filters.CharFilter(field_name="machine__name")
-    builder = filters.CharFilter(field_name="builder__name")
+    machine = NameFilter(named=Machine, path="machine")
+    builder = NameFilter(named=Builder, path="builder")
     adapter = filters.CharFilter()
     since = SinceFilter(field_name="created_at")
 
@@ -99,7 +100,7 @@ class AttemptFilter(Filters):
 
 class PowerCycleFilter(Filters):
     state = filters.ChoiceFilter(choices=PowerCycleState.choices)
-    machine = filters.CharFilter(field_name="machine__name")
+    machine = NameFilter(named=Machine, path="machine")
     since = SinceFilter(field_name="created_at")
 
     class Meta:

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from drf_spectacular.utils import extend_schema
 from rest_framework.authentication import BaseAuthentication
 
@@ -29,7 +30,9 @@ def describe(operation: str, answer: Any, **options: Any) -> Callable[[View], Vi
 
 def with_seen_virtual(sessions: QuerySet[Session]) -> QuerySet[Session]:
     """Sessions that know whether the probe of any of their boots saw a hypervisor."""
-    return sessions.annotate(seen_virtual=Exists(Boot.objects.filter(session=OuterRef("pk"), facts__virtual=True)))
+    seen = Boot.objects.filter(session=OuterRef("pk"), facts__virtual=True).order_by()
+    # Not EXISTS: PostgreSQL may answer that for all sessions at once, and read every boot for one page of them.
+    return sessions.annotate(seen_virtual=Coalesce(Subquery(seen.values("facts__virtual")[:1]), False))
 
 
 def with_seen_virtual_findings(findings: QuerySet[Finding]) -> QuerySet[Finding]:

@@ -3,12 +3,12 @@
 from django.db.models import QuerySet
 from django_filters import rest_framework as filters
 
-from server.api.v1.filters import Filters, IdFilter, SinceFilter, YesOrNoFilter
-from server.sources.models import Branch, HeadMove, Message, Tag, WantedRevision
+from server.api.v1.filters import Filters, IdFilter, NameFilter, SinceFilter, YesOrNoFilter
+from server.sources.models import Branch, HeadMove, MailingList, Message, Tag, Tree, WantedRevision
 
 
 class MessageFilter(Filters):
-    list = filters.CharFilter(field_name="mailing_list__name")
+    list = NameFilter(named=MailingList, path="mailing_list")
     message_id = filters.CharFilter(method="by_message_id", label="with or without its angle brackets")
     author = filters.CharFilter(field_name="sender_address", lookup_expr="iexact")
     kind = filters.ChoiceFilter(choices=Message.Kind.choices)
@@ -28,7 +28,7 @@ class MessageFilter(Filters):
 
 
 class BranchFilter(Filters):
-    tree = filters.CharFilter(field_name="tree__name")
+    tree = NameFilter(named=Tree, path="tree")
     deleted = YesOrNoFilter(field_name="deleted_at", lookup_expr="isnull", exclude=True)
 
     class Meta:
@@ -37,7 +37,7 @@ class BranchFilter(Filters):
 
 
 class HeadMoveFilter(Filters):
-    tree = filters.CharFilter(field_name="branch__tree__name")
+    tree = NameFilter(named=Tree, path="branch__tree")
     branch = filters.CharFilter(field_name="branch__name")
     kind = filters.ChoiceFilter(choices=HeadMove.Kind.choices)
     since = SinceFilter(field_name="at")
@@ -48,7 +48,7 @@ class HeadMoveFilter(Filters):
 
 
 class WantedRevisionFilter(Filters):
-    tree = filters.CharFilter(field_name="tree__name")
+    tree = NameFilter(named=Tree, path="tree")
     why = filters.ChoiceFilter(choices=WantedRevision.Why.choices)
     since = SinceFilter(field_name="created_at")
 
@@ -58,7 +58,7 @@ class WantedRevisionFilter(Filters):
 
 
 class TagFilter(Filters):
-    tree = filters.CharFilter(field_name="tree__name")
+    tree = NameFilter(named=Tree, path="tree")
     since = SinceFilter(field_name="seen_at")
 
     class Meta:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db.models import OuterRef, Subquery
+
 from server.sources.models import Branch, HeadMove, Revision, Tag, WantedRevision
 
 
@@ -61,8 +63,11 @@ def commit(revision: Revision | None) -> Commit | None:
 
 def branch_rows(branches: Sequence[Branch]) -> tuple[BranchRow, ...]:
     """For branches read with head and tree; one query more, for their last moves."""
-    query = HeadMove.objects.filter(branch__in=[branch.pk for branch in branches])
-    last = {move.branch_id: move for move in query.order_by("branch_id", "-id").distinct("branch_id")}
+    # For each branch its own look into the index: one over all of them would read every move that they ever made.
+    newest = HeadMove.objects.filter(branch=OuterRef("pk")).order_by("-id").values("pk")[:1]
+    asked = Branch.objects.filter(pk__in=[branch.pk for branch in branches]).order_by()
+    moves = HeadMove.objects.filter(pk__in=asked.annotate(newest=Subquery(newest)).values("newest"))
+    last = {move.branch_id: move for move in moves}
     return tuple(_branch(branch, last.get(branch.pk)) for branch in branches)
 
 

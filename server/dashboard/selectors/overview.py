@@ -3,15 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from server.builds.models import Build
 from server.core import clock
 from server.core.states import Stateful
 from server.dashboard.selectors.listing import SeriesRow, series_rows
-from server.lab.models import Boot, Session
+from server.lab.models import Boot, Session, Trial
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_progress_many
 from server.sources.models import Series
@@ -49,18 +50,36 @@ def series_in_flight() -> tuple[FlightRow, ...]:
     Those that failed stay for some days.
     """
     recently = clock.now() - _FAILURE_STAYS
-    refused = Q(state=Series.State.REFUSED, state_since__gte=recently)
     # Hundreds of held series must not hide the one that is being built.
-    at_work = Q(state__in=[Series.State.READY, Series.State.APPLIED], finding=None) | refused
     waiting = Q(state__in=[Series.State.INCOMPLETE, Series.State.HELD], finding=None)
     query = Series.objects.order_by("-state_since", "-id").select_related("mailing_list")
-    series = [*query.filter(at_work)[: 2 * _SHOWN], *query.filter(waiting)[:_SHOWN]]
+    series = [*query.filter(pk__in=_at_work(recently))[: 2 * _SHOWN], *query.filter(waiting)[:_SHOWN]]
     rows = (
         FlightRow(row, progress.state, progress.current.name, progress.current.detail or progress.reason)
         for row, progress in zip(series_rows(series), series_progress_many(series), strict=True)
         if progress.state != "failed" or row.state_since >= recently
     )
     return tuple(rows)[:_SHOWN]
+
+
+def _at_work(recently: datetime) -> "QuerySet[Any, Any]":
+    """Ids of series without a finding that are on their way, or came to an end since then.
+
+    Each part by an index of its own: asked at once for all that are applied and have no finding, PostgreSQL would read
+    every series. What was measured and is never judged leaves as what failed does.
+    """
+    unfound = Series.objects.filter(finding=None).order_by()
+    applied = unfound.filter(state=Series.State.APPLIED)
+    trials = Trial.objects.filter(purpose=Trial.Purpose.SERIES).order_by()
+    parts = (
+        unfound.filter(state=Series.State.READY).values("pk"),
+        Series.objects.filter(state=Series.State.REFUSED, state_since__gte=recently).order_by().values("pk"),
+        applied.filter(state_since__gte=recently).values("pk"),
+        applied.filter(trials__in=trials.filter(state__in=[Trial.State.WANTED, Trial.State.MEASURING])).values("pk"),
+        applied.filter(trials__in=trials.filter(state__in=Trial.FINAL, answered_at=None)).values("pk"),
+        applied.filter(sessions__in=Session.objects.filter(state__in=Session.OPEN).order_by()).values("pk"),
+    )
+    return parts[0].union(*parts[1:])
 
 
 def load() -> tuple[Load, ...]:
