@@ -35,6 +35,7 @@ class ArtifactInline(PartsInline):
 
 @admin.register(Build)
 class BuildAdmin(ReadOnlyAdmin):
+    documents = ("log_tail", "first_error", "config__fragment")
     list_display = ["id", "revision", "config", "toolchain", "arch", "state", "reason", "state_since"]
     list_filter = ["state", "config", "toolchain"]
     list_select_related = ["revision", "config", "toolchain"]

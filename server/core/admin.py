@@ -1,11 +1,13 @@
 """The admin is for inspection and repair. What services write is read-only there; nothing is deleted."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from django.contrib import admin, messages
-from django.db.models import Model, QuerySet
+from django.core.paginator import Paginator
+from django.db.models import CharField, Model, QuerySet
 from django.http import HttpRequest
+from django.utils.functional import cached_property
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -20,6 +22,11 @@ else:
     _Inline = admin.TabularInline
 
 
+# Two hundred pages.
+_MOST_COUNTED = 10_000
+_LOOKED_AT = 1000
+
+
 class PartsInline(_Inline):
     """Rows shown on the page of the row they belong to."""
 
@@ -27,15 +34,48 @@ class PartsInline(_Inline):
     can_delete = False
 
 
+class BeginningPaginator(Paginator):  # type: ignore[type-arg]
+    """Pages of the beginning of a table. Who looks for something further down narrows or searches."""
+
+    @cached_property
+    def count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by()[:_MOST_COUNTED].count())
+
+
+class SeenValuesFilter(admin.AllValuesFieldListFilter):
+    """Offers the values of the newest rows; Django's own reads the whole table for each page of it."""
+
+    def __init__(  # noqa: PLR0917 (as Django calls it)
+        self, field: Any, request: Any, params: Any, model: Any, model_admin: Any, field_path: str
+    ) -> None:
+        super().__init__(field, request, params, model, model_admin, field_path)
+        newest = model._default_manager.order_by("-pk").values_list(field_path, flat=True)[:_LOOKED_AT]
+        found = sorted(set(newest) | {chosen for chosen in self.lookup_val or [] if chosen})
+        self.lookup_choices = cast("Any", found)
+
+
+admin.FieldListFilter.register(
+    lambda field: isinstance(field, CharField) and not field.choices, SeenValuesFilter, take_priority=True
+)
+
+
 class KeptAdmin(PlainAdmin):
     """Rows that a person may add and change, but never delete: other rows speak about them."""
 
     list_per_page = 50
-    # Counting a large table takes longer than showing a page of it.
+    # Counting all rows of a table that grows for years takes longer than everything else on its page.
+    paginator = BeginningPaginator
     show_full_result_count = False
+    # Fields too long for a list; those of rows beside it (`attempt__log`), too.
+    documents: ClassVar[tuple[str, ...]] = ()
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
         return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """A list names the rows; what is long is read for the page of one."""
+        return super().get_queryset(request).defer(*self.documents)
 
 
 class ReadOnlyAdmin(KeptAdmin):

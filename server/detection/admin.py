@@ -46,6 +46,7 @@ class FindingVerdictInline(PartsInline):
 
 @admin.register(Finding)
 class FindingAdmin(FindingActions, ReadOnlyAdmin):
+    documents = ("gaps", "explanations", "counters", "checks")
     list_display = ["id", "series", "branch", "kind", "headline", "virtual", "state", "state_since"]
     list_filter = ["state", "kind", "virtual"]
     list_select_related = ["series", "branch__tree"]
@@ -55,6 +56,7 @@ class FindingAdmin(FindingActions, ReadOnlyAdmin):
 
 @admin.register(FindingVerdict)
 class FindingVerdictAdmin(ReadOnlyAdmin):
+    documents = ("finding__gaps", "finding__explanations", "finding__counters", "finding__checks")
     list_display = ["finding", "uarch", "verdict", "mde", "reason"]
     list_filter = ["verdict", "uarch"]
     list_select_related = ["finding__series", "uarch"]
@@ -63,6 +65,7 @@ class FindingVerdictAdmin(ReadOnlyAdmin):
 
 @admin.register(Acceptance)
 class AcceptanceAdmin(AcceptanceActions, ReadOnlyAdmin):
+    documents = ("finding__gaps", "finding__explanations", "finding__counters", "finding__checks")
     list_display = ["finding", "person", "reason", "uarchs", "expires_at", "withdrawn_at"]
     list_select_related = ["finding__series", "finding__branch__tree"]
     search_fields = ["person", "reason", "finding__headline"]
@@ -75,6 +78,7 @@ class BisectionStepInline(PartsInline):
 
 @admin.register(Bisection)
 class BisectionAdmin(ReadOnlyAdmin):
+    documents = ("revisions", "finding__gaps", "finding__explanations", "finding__counters", "finding__checks")
     list_display = ["id", "finding", "machine", "round", "low", "high", "culprit", "state", "state_since"]
     list_filter = ["state", "machine"]
     list_select_related = ["finding__series", "finding__branch__tree", "machine", "culprit"]
@@ -84,6 +88,8 @@ class BisectionAdmin(ReadOnlyAdmin):
 
 @admin.register(BisectionStep)
 class BisectionStepAdmin(ReadOnlyAdmin):
+    list_select_related = ["bisection__machine"]
+    documents = ("bisection__revisions",)
     list_display = ["bisection", "number", "round", "kind", "answer", "ratio", "reason"]
     list_filter = ["kind", "answer"]
     search_fields = ["bisection__machine__name", "reason"]
@@ -117,6 +123,7 @@ class NoiseProfileAdmin(ReadOnlyAdmin):
 
 @admin.register(MeasuredHead)
 class MeasuredHeadAdmin(ReadOnlyAdmin):
+    ordering = ["-id"]
     list_display = ["branch", "place", "revision", "trial", "observed_at"]
     list_select_related = ["branch__tree", "revision", "trial"]
     search_fields = ["branch__name", "revision__sha"]
@@ -124,12 +131,14 @@ class MeasuredHeadAdmin(ReadOnlyAdmin):
 
 @admin.register(FleetState)
 class FleetStateAdmin(ReadOnlyAdmin):
+    documents = ("events",)
     list_display = ["branch", "reference", "virtual", "observed", "newest_place"]
     list_select_related = ["branch__tree", "reference"]
 
 
 @admin.register(Timeline)
 class TimelineAdmin(ReadOnlyAdmin):
+    documents = ("watch",)
     list_display = ["branch", "machine", "case", "metric", "core_type", "points_seen"]
     list_filter = ["branch", "machine"]
     list_select_related = ["branch__tree", "machine", "case__benchmark", "metric__benchmark", "core_type__machine"]
@@ -138,12 +147,23 @@ class TimelineAdmin(ReadOnlyAdmin):
 
 @admin.register(TimelinePoint)
 class TimelinePointAdmin(ReadOnlyAdmin):
+    ordering = ["-id"]
+    list_select_related = ["timeline__case__benchmark", "timeline__metric__benchmark", "timeline__core_type__machine"]
+    documents = ("timeline__watch",)
     list_display = ["timeline", "place", "ratio", "ratio_low", "ratio_high"]
     search_fields = ["timeline__machine__name", "timeline__case__name"]
 
 
 @admin.register(ChangePoint)
 class ChangePointAdmin(ReadOnlyAdmin):
+    list_select_related = [
+        "timeline__case__benchmark",
+        "timeline__metric__benchmark",
+        "timeline__core_type__machine",
+        "finding__series",
+        "finding__branch__tree",
+    ]
+    documents = ("timeline__watch", "finding__gaps", "finding__explanations", "finding__counters", "finding__checks")
     list_display = ["timeline", "place", "effect", "score", "state", "finding"]
     list_filter = ["state"]
     search_fields = ["timeline__machine__name", "timeline__case__name"]

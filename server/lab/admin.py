@@ -1,8 +1,4 @@
-from typing import Any, ClassVar
-
 from django.contrib import admin
-from django.db.models import QuerySet
-from django.http import HttpRequest
 
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
 from server.lab.admin_actions import BuilderActions, MachineActions
@@ -75,6 +71,7 @@ class SessionAdmin(ReadOnlyAdmin):
 
 @admin.register(Boot)
 class BootAdmin(ReadOnlyAdmin):
+    documents = ("notes",)
     list_display = ["id", "session_number", "position", "arm", "state", "reason", "boot_id", "build_id"]
     list_filter = ["state", "arm"]
     search_fields = ["boot_id", "build_id", "=trace"]
@@ -84,31 +81,24 @@ class BootAdmin(ReadOnlyAdmin):
         return f"session {boot.session_id}"
 
 
-class DocumentAdmin(ReadOnlyAdmin):
-    """A list names the rows; their documents, which are long, are read for the page of one."""
-
-    documents: ClassVar[tuple[str, ...]] = ("document",)
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        return super().get_queryset(request).defer(*self.documents)
-
-
 @admin.register(Facts)
-class FactsAdmin(DocumentAdmin):
+class FactsAdmin(ReadOnlyAdmin):
+    documents = ("document",)
     list_display = ["sha256", "virtual", "fingerprint"]
     list_filter = ["virtual"]
     search_fields = ["sha256", "fingerprint"]
 
 
 @admin.register(MachineFacts)
-class MachineFactsAdmin(DocumentAdmin):
+class MachineFactsAdmin(ReadOnlyAdmin):
+    documents = ("document",)
     list_display = ["machine"]
     list_select_related = ["machine"]
     search_fields = ["machine__name"]
 
 
 @admin.register(Conditions)
-class ConditionsAdmin(DocumentAdmin):
+class ConditionsAdmin(ReadOnlyAdmin):
     list_display = ["boot_id"]
     search_fields = ["=boot__id", "=boot__session__id"]
     documents = ("document", "facts", "console_tail")
@@ -117,6 +107,7 @@ class ConditionsAdmin(DocumentAdmin):
 @admin.register(Attempt)
 class AttemptAdmin(ReadOnlyAdmin):
     list_display = ["key", "adapter", "machine", "builder", "state", "reason", "lease_until", "progress"]
+    documents = ("log",)
     list_filter = ["state", "adapter", "machine", "builder"]
     list_select_related = ["machine", "builder"]
     search_fields = ["key", "agent", "=trace"]
@@ -142,6 +133,7 @@ class PowerCycleAdmin(ReadOnlyAdmin):
 @admin.register(JenkinsRun)
 class JenkinsRunAdmin(ReadOnlyAdmin):
     list_display = ["attempt", "job", "number", "queue_id", "result", "why", "seen_at"]
+    documents = ("console", "attempt__log")
     list_filter = ["job", "result"]
     list_select_related = ["attempt"]
     search_fields = ["attempt__key"]

@@ -9,6 +9,7 @@ from server.reports.services import approve_report, reject_report
 
 @admin.register(Report)
 class ReportAdmin(ReadOnlyAdmin):
+    documents = ("body", "references", "to", "cc")
     list_display = ["id", "subject", "state", "reason", "state_since"]
     list_display_links = ["id", "subject"]
     list_filter = ["state"]
@@ -31,6 +32,7 @@ class ReportAdmin(ReadOnlyAdmin):
 
 @admin.register(Delivery)
 class DeliveryAdmin(ReadOnlyAdmin):
+    documents = ("report__body", "report__references", "report__to", "report__cc")
     list_display = ["message_id", "report", "state", "reason", "tries", "not_before", "sent_at"]
     list_filter = ["state"]
     list_select_related = ["report"]

@@ -78,6 +78,7 @@ class EpochAdmin(ReadOnlyAdmin):
 
 @admin.register(Revision)
 class RevisionAdmin(ReadOnlyAdmin):
+    ordering = ["-id"]
     list_display = ["sha", "tree", "subject", "author", "committed_at"]
     list_filter = ["tree"]
     list_select_related = ["tree"]
@@ -138,10 +139,7 @@ class MessageAdmin(ReadOnlyAdmin):
     list_select_related = ["mailing_list"]
     search_fields = ["message_id", "subject", "sender_address"]
     readonly_fields = ["text"]
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
-        """A list of mails does not need the mails."""
-        return super().get_queryset(request).defer("raw")
+    documents = ("raw", "references", "trailers")
 
     @admin.display(description="As it arrived")
     def text(self, message: Message) -> str:
@@ -178,6 +176,8 @@ class SeriesAdmin(ReadOnlyAdmin):
 
 @admin.register(Patch)
 class PatchAdmin(ReadOnlyAdmin):
+    ordering = ["-id"]
+    documents = ("paths", "trailers", "series__trailers")
     list_display = ["series", "index", "subject", "revision"]
     list_select_related = ["series", "revision"]
     search_fields = ["subject", "message__message_id", "revision__sha"]
