@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -96,6 +96,10 @@ bench-slow-clients: ## how long others wait while 500 clients trickle heads, bod
 bench-detection: ## what a new point costs on long timelines, and judging 2000 cells, beside their bars
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.detection $(ARGS)
+
+bench-scans: ## what requests and sweeps read at one year of history and at ten (ARGS="--year 2000 --all")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.history_scans $(ARGS)
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh

@@ -1,0 +1,89 @@
+"""The process of bench.history_scans: python -m bench.scratch_database bench.history_scans_run."""
+
+import logging
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import connection, transaction
+from django.test import Client
+
+from bench.history_scans import options
+from bench.table import table
+from tests.history_costs import Cost, costs
+from tests.long_history import add_history, add_open_work
+from tests.rows_read import rows_read
+
+YEARS = 10
+MOST_RATIO = 2.0
+# A page of fifty rows with what stands beside them; no scan of a year's mails or boots hides in it.
+_FEW_ROWS = 1500
+_SHOWN = 25
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Rows that were looked at, and the median of the milliseconds."""
+
+    rows: int
+    ms: float
+
+
+def main(*arguments: str) -> None:
+    """Measure all at both lengths, print them with ratio and limit, and fail where a limit does not hold."""
+    chosen = options(list(arguments))
+    logging.disable(logging.CRITICAL)
+    settings.ALLOWED_HOSTS, settings.DISPATCHER = ["*"], "jenkins"
+    client = Client()
+    client.force_login(get_user_model().objects.create_superuser("staff", "staff@example.org", "secret"))
+    named = costs(client)
+    add_history(0, chosen.year)
+    add_open_work()
+    _settle()
+    short = {name: _seen(cost, chosen.rounds) for name, cost in named.items()}
+    add_history(chosen.year, YEARS * chosen.year)
+    _settle()
+    long = {name: _seen(cost, chosen.rounds) for name, cost in named.items()}
+    dearest = sorted(named, key=lambda name: -long[name].ms)
+    failed = [name for name in dearest if not _holds(short[name], long[name])]
+    print(f"{chosen.year} series a year; rows looked at and milliseconds at 1 and {YEARS} years")
+    shown = dearest if chosen.all else [name for name in dearest if name in failed or name in dearest[:_SHOWN]]
+    rows = [_row(name, short[name], long[name]) for name in shown]
+    print(table(["", "rows 1", f"rows {YEARS}", "ratio", "limit", "", "ms 1", f"ms {YEARS}", "ratio"], rows))
+    print(f"{len(named) - len(failed)} of {len(named)} hold")
+    sys.exit(1 if failed else 0)
+
+
+def _seen(cost: Cost, rounds: int) -> Seen:
+    """Whatever it changes is taken back, after a first time that does what is to be done."""
+    with transaction.atomic():
+        cost()
+        with rows_read() as read:
+            cost()
+        taken = []
+        for _ in range(rounds):
+            begun = time.perf_counter()
+            cost()
+            taken.append(1000 * (time.perf_counter() - begun))
+        transaction.set_rollback(True)
+    return Seen(read.total(), statistics.median(taken))
+
+
+def _holds(short: Seen, long: Seen) -> bool:
+    return long.rows <= max(MOST_RATIO * short.rows, _FEW_ROWS)
+
+
+def _row(name: str, short: Seen, long: Seen) -> list[str]:
+    ratio = f"{long.rows / max(short.rows, 1):.1f}"
+    limit = f"<= {max(MOST_RATIO * short.rows, _FEW_ROWS):.0f}"
+    mark = "pass" if _holds(short, long) else "FAIL"
+    times = [f"{short.ms:.1f}", f"{long.ms:.1f}", f"{long.ms / max(short.ms, 0.1):.1f}"]
+    return [name, str(short.rows), str(long.rows), ratio, limit, mark, *times]
+
+
+def _settle() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE")
