@@ -43,7 +43,7 @@ WITH c AS (SELECT %(tree)s::bigint AS tree, %(list)s::bigint AS list, %(config)s
     %(toolchain)s::bigint AS toolchain, %(case)s::bigint AS kase, %(metric)s::bigint AS metric,
     %(branch)s::bigint AS branch, %(reference)s::bigint AS reference, %(machines)s::bigint[] AS machines,
     %(core_types)s::bigint[] AS core_types),
-w AS (SELECT n, %(newest)s - n AS s, %(now)s::timestamptz - interval '4.38 hours' * (n + 1) AS at,
+w AS (SELECT n, %(newest)s - n AS s, %(now)s::timestamptz - interval '365 days' / %(year)s::int * (n + 1) AS at,
     lpad(to_hex(%(newest)s - n), 16, '0') AS trace
     FROM generate_series(%(first)s::int, %(last)s::int - 1) AS n)
 """
@@ -147,8 +147,8 @@ _ROWS = (
 )
 
 
-def add_history(first: int, last: int) -> None:
-    """Works `first` to `last` - 1, of which A_YEAR are a year; then what PostgreSQL knows of them is refreshed."""
+def add_history(first: int, last: int, *, year: int = A_YEAR) -> None:
+    """Works `first` to `last` - 1, of which `year` are a year; then what PostgreSQL knows of them is refreshed."""
     machines = _machines()
     tree = build_tree("stable")
     build = build_build(build_revision(tree))
@@ -171,6 +171,7 @@ def add_history(first: int, last: int) -> None:
         "now": clock.now(),
         "first": first,
         "last": last,
+        "year": year,
     }
     with connection.cursor() as cursor:
         for rows in _ROWS:

@@ -21,8 +21,8 @@ def min_effects(sessions: Sequence[Session]) -> Mapping[tuple[int, int, int, int
 
     A cell's is the 95th percentile of its own A/A changes, as known when the session was created: judging the session
     again later gives the same. So are the drifts of its machine: their nights do not count, or one bad week would hide
-    changes for a year. A cell with fewer than FEWEST_CHANGES changes has no entry. Three queries for any number of
-    sessions on as many machines, and three more for each drift.
+    changes for a year. A cell with fewer than FEWEST_CHANGES changes has no entry. Five queries at most for
+    any number of sessions on as many machines, and three more for each drift.
 
     It is not made smaller for sessions with more boots than an A/A session has. Sampling error is what intervals are
     for; this floor is what the machine does between equal kernels one time in twenty, whatever the reason, and a claim

@@ -5,8 +5,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import QuerySet
 
+from server.builds.models import Build
 from server.detection.doubting import OTHER_MACHINE
 from server.detection.models import Comparison
 from server.lab.models import Session, Trial
@@ -24,15 +25,25 @@ class Change:
     at: datetime
 
 
-def sessions_of_equal_kernels(machines: Collection[int], *, since: datetime) -> QuerySet[Session]:
-    """Sessions of trials and series on these machines, planned since then, whose two kernels run the same code.
+def sessions_of_equal_kernels(machines: Collection[int], *, since: datetime) -> list[int]:
+    """Ids of sessions of trials and series on these machines, planned since then, whose kernels run the same code.
 
-    Health sessions are not among them: two boots a side are too short, and nobody judges them.
+    Health sessions are not among them: two boots a side are too short, and nobody judges them. Three queries, of which
+    the others are about the sessions that the first one found: joined, all kernels and trials there ever were are read.
     """
-    same_code = Q(base_build__kernel_hash=F("patched_build__kernel_hash")) & ~Q(base_build__kernel_hash="")
-    equal = Q(trial__purpose=Trial.Purpose.NOISE) | Q(base_build=F("patched_build")) | same_code
-    sessions = Session.objects.filter(equal, machine__in=machines, created_at__gte=since)
-    return sessions.exclude(purpose=Session.Purpose.HEALTH)
+    planned = Session.objects.filter(machine__in=machines, created_at__gte=since)
+    planned = planned.exclude(purpose=Session.Purpose.HEALTH).order_by()
+    rows = list(planned.values_list("pk", "trial_id", "base_build_id", "patched_build_id"))
+    different = [row for row in rows if row[2] != row[3]]
+    trials = Trial.objects.filter(pk__in={row[1] for row in different}, purpose=Trial.Purpose.NOISE)
+    nights = set(trials.values_list("pk", flat=True))
+    kernels = Build.objects.filter(pk__in={build for row in different for build in row[2:]}).exclude(kernel_hash="")
+    hashes = dict(kernels.values_list("pk", "kernel_hash"))
+
+    def is_equal(trial: int | None, base: int, patched: int) -> bool:
+        return base == patched or trial in nights or (base in hashes and hashes[base] == hashes.get(patched))
+
+    return [pk for pk, trial, base, patched in rows if is_equal(trial, base, patched)]
 
 
 def planned_since(at: datetime) -> datetime:
@@ -50,11 +61,11 @@ def equal_comparisons(machines: Collection[int], *, since: datetime) -> QuerySet
 
 def comparisons_of_nights(machine: int, trials: Collection[int]) -> QuerySet[Comparison]:
     """The same of some A/A trials on one machine, whenever they were."""
-    return _judged(Session.objects.filter(machine=machine, trial__in=trials, trial__purpose=Trial.Purpose.NOISE))
+    nights = Session.objects.filter(machine=machine, trial__in=trials, trial__purpose=Trial.Purpose.NOISE)
+    return _judged(list(nights.order_by().values_list("pk", flat=True)))
 
 
-def _judged(equal: QuerySet[Session]) -> QuerySet[Comparison]:
-    sessions = list(equal.order_by().values_list("pk", flat=True))
+def _judged(sessions: Collection[int]) -> QuerySet[Comparison]:
     rows = Comparison.objects.filter(session__in=sessions, ratio__gt=0).exclude(reason__startswith=OTHER_MACHINE)
     return rows.order_by("computed_at", "pk")
 

@@ -93,6 +93,8 @@ class Trial(Stateful):
                 name="trial_unanswered",
             ),
             models.Index(fields=["purpose", "-id"], name="trial_of_purpose"),
+            # Whether an idle machine had one lately.
+            models.Index(fields=["created_at"], condition=Q(purpose="noise"), name="trial_of_night"),
         ]
         ordering = ["-id"]
 

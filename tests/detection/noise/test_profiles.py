@@ -4,7 +4,7 @@ import pytest
 
 from server.detection.doubting import OTHER_MACHINE, SAME_IMAGE
 from server.detection.models import NoiseProfile, Verdict
-from server.detection.noise.history import KEPT_CHANGES, Change, recent
+from server.detection.noise.history import KEPT_CHANGES, REMEMBERED, Change, recent
 from server.detection.noise.profiles import refresh_profiles
 from server.detection.noise.recomputing import differences
 from server.lab.models import Machine, Session
@@ -96,3 +96,13 @@ def test_a_profile_that_does_not_follow_from_its_comparisons_is_told() -> None:
     assert [str(found) for found in differences()] == [
         "noise of vm-haswell, time of mm-basic/copy (all): false_alarms is 7, now 0"
     ]
+
+
+def test_sessions_of_years_ago_are_not_read_for_a_profile() -> None:
+    machine = build_machine()
+    shown_trial(machine, {"copy": 0.01}, night=1)
+    assert refresh_profiles(machine) == 1
+    Session.objects.update(created_at=EPOCH - 3 * REMEMBERED)
+    assert refresh_profiles(machine) == 0
+    # What was known of the cell stays.
+    assert NoiseProfile.objects.get(machine=machine).comparisons == 1
