@@ -18,8 +18,9 @@ _MOUNT = "/sys/fs/cgroup"
 _CONTROLLERS = {"memory", "pids"}
 # What cgroup v1 calls its limits.
 _OLD_LIMITS = {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.shares"}
-# What every group has unless somebody says otherwise: groups share the processors, however many processes they have.
-_SHARES = 1024
+# One for each processor: a group weighs as much as that many programs of the host, however many processes it has.
+_SHARES = 1024 * (os.cpu_count() or 1)
+_MOST_WEIGHT = 10_000
 # Memory is taken in pieces of up to 2 MiB: the one that would not fit is not counted.
 _NEAR = 4 * MIB
 
@@ -207,8 +208,9 @@ def _make(path: str, orders: Orders) -> bool:
     except OSError:
         _remove(path)
         return False
-    for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):
-        # Kernels without swap do not have the first.
+    weight = min(_MOST_WEIGHT, 100 * (os.cpu_count() or 1))
+    for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1"), ("cpu.weight", str(weight))):
+        # Kernels without swap do not have the first, groups without the controller not the last.
         with contextlib.suppress(OSError):
             _write(f"{path}/{name}", value)
     return True
