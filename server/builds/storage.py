@@ -6,6 +6,7 @@ same moment is done below that file's lock. A row without `removed_at` means tha
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ from server.core.errors import DomainError
 from server.core.locks import wait_for_lock
 
 MAX_BYTES = 512 * 1024 * 1024
+# The database may lie on the same disk: a full one would stop everything.
+_FREE_BYTES = 4 * MAX_BYTES
+_LOOKED_EVERY = 16 * 1024 * 1024
 
 
 def artifact_path(sha256: str) -> Path:
@@ -46,7 +50,8 @@ def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
     """Store `chunks` under `sha256`; False if it was there already: then it stays as if it were new.
 
     Raises DomainError `hash-mismatch` when the bytes are not what was announced, `too-large` above MAX_BYTES,
-    `store-away` when the bucket does not answer. A crash leaves no half file under the name.
+    `store-away` when the bucket does not answer, `disk-full` when too little of the disk is left for anything but what
+    must go on. A crash leaves no half file under the name.
     """
     store = artifact_store()
     with artifact_lock(sha256):
@@ -66,13 +71,19 @@ def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
 def _spooled(sha256: str, chunks: Iterable[bytes]) -> Iterator[Path]:
     """The bytes in a file on the disk of this host, after they were found to be those announced."""
     digest, size = hashlib.sha256(), 0
-    with tempfile.NamedTemporaryFile(dir=artifact_store().spool_folder(), prefix=".incoming-", delete=False) as file:
+    folder = artifact_store().spool_folder()
+    _check_space(folder)
+    looked_at = 0
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".incoming-", delete=False) as file:
         incoming = Path(file.name)
         try:
             for chunk in chunks:
                 size += len(chunk)
                 if size > MAX_BYTES:
                     raise DomainError("too-large", f"artifact {sha256[:12]} is larger than {MAX_BYTES} bytes")
+                if size - looked_at >= _LOOKED_EVERY:
+                    looked_at = size
+                    _check_space(folder)
                 digest.update(chunk)
                 file.write(chunk)
             if digest.hexdigest() != sha256:
@@ -82,6 +93,12 @@ def _spooled(sha256: str, chunks: Iterable[bytes]) -> Iterator[Path]:
             yield incoming
         finally:
             incoming.unlink(missing_ok=True)
+
+
+def _check_space(folder: Path) -> None:
+    if shutil.disk_usage(folder).free < _FREE_BYTES:
+        message = f"no artifact is taken while less than {_FREE_BYTES >> 20} MiB of the service's disk are free"
+        raise DomainError("disk-full", message, permanent=False)
 
 
 def forget_interrupted_uploads() -> int:

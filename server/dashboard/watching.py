@@ -1,6 +1,6 @@
 """Pages about what is watched: the status of the site, one tree, one mail."""
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
@@ -38,14 +38,15 @@ def message(request: HttpRequest, message_id: int) -> HttpResponse:
 
 
 @require_safe
-def raw_message(_request: HttpRequest, message_id: int) -> HttpResponse:
+def raw_message(_request: HttpRequest, message_id: int) -> HttpResponse | StreamingHttpResponse:
     """A mail as it arrived, byte for byte. It is text to save: no browser may take it for a page."""
     row = messages.raw_message(message_id)
     if row is None:
         raise Http404(f"There is no message {message_id}.")
     if row.kind == Message.Kind.DELETED:
         return HttpResponse(f"{row.reason}\n", content_type="text/plain; charset=utf-8", status=_GONE)
-    response = HttpResponse(bytes(row.raw), content_type="text/plain")
+    response = StreamingHttpResponse(messages.raw_pieces(row.pk), content_type="text/plain")
+    response["Content-Length"] = str(row.size)
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Disposition"] = f'attachment; filename="message-{row.pk}.txt"'
     response["Content-Security-Policy"] = "default-src 'none'; sandbox"

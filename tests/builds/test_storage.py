@@ -1,9 +1,11 @@
 import hashlib
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from django.db import connection
@@ -39,6 +41,20 @@ def test_artifact_is_stored_whole_under_its_hash_and_read_back(store: ArtifactSt
     assert has_artifact(SHA, len(CONTENT))
     assert not has_artifact(SHA, 1)
     assert [(found.sha256, found.size) for found in store.every()] == [(SHA, len(CONTENT))]
+    assert spool(store) == []
+
+
+def test_nearly_full_disk_takes_no_artifact_and_keeps_nothing_of_it(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has a builder's token must not be able to stop the database, nor by one upload that began in time."""
+    free = [3 << 30, 1 << 30]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=free.pop(0) if free[1:] else free[0]))
+    with pytest.raises(DomainError) as raised:
+        put_artifact(SHA, [b"x" * (16 << 20), b"is not read"])
+    assert (raised.value.code, raised.value.permanent) == ("disk-full", False)
+    assert code_of(put_artifact, SHA, [CONTENT]) == "disk-full"
+    assert store.find(SHA) is None
     assert spool(store) == []
 
 

@@ -1,5 +1,7 @@
 """The page of one mail, and its download."""
 
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -49,11 +51,22 @@ def test_mail_is_shown_as_text_and_never_as_a_page(reader: Reader, client: Clien
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;␀\\xff\\xfe&lt;/pre&gt;" in text
     response = client.get(f"/messages/{mail.pk}/raw/")
-    assert response.content == HOSTILE
+    assert response.getvalue() == HOSTILE
+    assert response["Content-Length"] == str(len(HOSTILE))
     assert response["Content-Type"] == "text/plain"
     assert response["X-Content-Type-Options"] == "nosniff"
     assert response["Content-Disposition"] == f'attachment; filename="message-{mail.pk}.txt"'
     assert "sandbox" in response["Content-Security-Policy"]
+
+
+def test_download_of_a_large_mail_is_never_held_whole(client: Client) -> None:
+    """Anybody may ask for it, many times at once."""
+    raw = HOSTILE + bytes(range(256)) * 20_000
+    response: Any = client.get(f"/messages/{build_message(raw=raw).pk}/raw/")
+    assert response.streaming
+    pieces = list(response.streaming_content)
+    assert max(len(piece) for piece in pieces) <= 2 << 20
+    assert b"".join(pieces) == raw
 
 
 def test_page_of_a_very_long_mail_shows_its_beginning(reader: Reader) -> None:

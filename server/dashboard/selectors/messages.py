@@ -1,5 +1,6 @@
 """The page of one mail: what it says of itself, what was made of it, and the mails around it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,6 +17,7 @@ from server.sources.series.lookup import series_of
 # A page shows the beginning of a mail; the whole is a download.
 EXCERPT = 64 * 1024
 _MOST_AROUND = 100
+_PIECE = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,30 @@ def as_text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace").replace("\r\n", "\n").replace("\0", "␀")
 
 
-def raw_message(message_id: int) -> Message | None:
-    """The row with all that the mail holds."""
-    return Message.objects.filter(pk=message_id).first()
+@dataclass(frozen=True, slots=True)
+class RawMail:
+    """All of a row but its text, which `raw_pieces` gives; `size` in bytes."""
+
+    pk: int
+    kind: str
+    reason: str
+    size: int
+
+
+def raw_message(message_id: int) -> RawMail | None:
+    query: Any = Message.objects.filter(pk=message_id).annotate(size=Length("raw"))
+    row = query.values("pk", "kind", "reason", "size").first()
+    return RawMail(**row) if row else None
+
+
+def raw_pieces(message_id: int) -> Iterator[bytes]:
+    """All that a mail holds, byte for byte. Archives may have large ones, and several readers ask for one at once."""
+    start = 1
+    while piece := _piece(message_id, start):
+        yield piece
+        start += len(piece)
+
+
+def _piece(message_id: int, start: int) -> bytes:
+    query: Any = Message.objects.filter(pk=message_id).annotate(piece=Substr("raw", start, _PIECE))
+    return bytes(query.values_list("piece", flat=True).first() or b"")
