@@ -96,21 +96,27 @@ def refuse_unknown_pooler() -> None:
 
 
 def _changes_servers() -> bool:
-    mark = "SELECT pg_backend_pid(), set_config('tidemark.mark', 'set', false)"
     with connect_apart() as one:
         one.autocommit = True
-        row = one.execute(mark).fetchone()
-        if row is None or row[0] == one.info.backend_pid:
+        first = _server(one)
+        if first == one.info.backend_pid:
             return False
-        # Somebody stands in between. Another transaction takes the server that is free, if the session left it; a
-        # pooler may free it a moment after it answered, so it is asked more than once.
+        # Somebody stands in between. If he hands servers on, a transaction of another session takes this one's, or this
+        # one gets another. He may free a server a moment after he answered, so he is asked more than once.
         with connect_apart() as other:
             for _ in range(_LOOKS):
-                with other.transaction():
-                    other.execute("SELECT 1")
-                    seen = one.execute("SELECT current_setting('tidemark.mark', true)").fetchone()
-                if seen is None or seen[0] != "set":
+                if _server(one) != first:
                     return True
+                with other.transaction():
+                    if _server(other) == first or _server(one) != first:
+                        return True
                 time.sleep(_INTERVAL)
-                one.execute(mark)
         return False
+
+
+def _server(session: psycopg.Connection[Any]) -> int:
+    """The process of PostgreSQL that answers."""
+    row = session.execute("SELECT pg_backend_pid()").fetchone()
+    if row is None:
+        raise psycopg.OperationalError("the server did not say who it is")
+    return int(row[0])
