@@ -10,7 +10,7 @@ from server.builds.models import Build
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.lab.hosts import IN_HANDS, Health, State, change_health, change_state, follow_attempt
-from server.lab.kernel_trust import TRUSTED_BOOT
+from server.lab.kernel_trust import TRUSTED_BOOT, trees_of_patches
 from server.lab.models import (
     LATEST_FIRST,
     Attempt,
@@ -21,11 +21,9 @@ from server.lab.models import (
     Fault,
     Machine,
     PowerCycle,
-    Trial,
 )
 from server.lab.power import give_up_machine, want_power_cycle
 from server.lab.works import is_leased
-from server.sources.models import Patch, Series
 
 _Host = TypeVar("_Host", Machine, Builder)
 # Attempts in a row that a host fails, at more than one thing, before it is taken out of service. Two happen by chance
@@ -195,11 +193,5 @@ def _keys_ended_under_test(attempts: Sequence[Attempt]) -> set[str]:
 
 
 def _one_without_patches(builds: set[Build]) -> bool:
-    trees = [build.tree_sha for build in builds]
-    patched = set(Series.objects.filter(head__tree_sha__in=trees).values_list("head__tree_sha", flat=True))
-    prefixes = Patch.objects.filter(revision__tree_sha__in=trees)
-    patched |= set(prefixes.values_list("revision__tree_sha", flat=True))
-    # Of a series, too, and no commit of anybody: its head with one patch taken back.
-    asked = Trial.objects.filter(series__isnull=False, patched__tree_sha__in=trees)
-    patched |= set(asked.values_list("patched__tree_sha", flat=True))
+    patched = trees_of_patches([build.tree_sha for build in builds])
     return any(build.tree_sha not in patched for build in builds)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from server.detection.bisecting.kernels import builds_for, does_not_build
 from server.detection.models import Bisection, BisectionStep, Comparison, Verdict
-from server.detection.scope import has_told
+from server.detection.scope import has_told, is_same_code
 from server.lab.models import Boot, BootState, Session, Trial
 
 Answer = BisectionStep.Answer
@@ -25,10 +25,10 @@ def read_trial(bisection: Bisection, trial: Trial) -> Reading:
     A kernel that does not build, boot or run the case is skipped; what the lab itself could not measure is unsure,
     without a ratio.
     """
-    session = trial.sessions.filter(machine=bisection.machine).select_related("base_build", "patched_build").first()
+    session = trial.sessions.filter(machine=bisection.machine).first()
     if session is None or not has_told(session):
         return _not_measured(bisection, trial, session)
-    if _same_code(session):
+    if is_same_code(session) or session.base_build_id == session.patched_build_id:
         return Reading(Answer.GOOD, 1.0, "the same code as what it was measured against")
     target = bisection.target
     row = Comparison.objects.filter(
@@ -50,11 +50,6 @@ def _read(row: Comparison, effect: float) -> Reading:
         return Reading(Answer.BAD, ratio, f"at {ratio:.3f}x it has the change")
     # Not half way to the bad end, which is all that is asked: between here and there it must be crossed.
     return Reading(Answer.GOOD, ratio, f"at {ratio:.3f}x it changed the other way")
-
-
-def _same_code(session: Session) -> bool:
-    base, patched = session.base_build, session.patched_build
-    return base.pk == patched.pk or bool(base.kernel_hash and base.kernel_hash == patched.kernel_hash)
 
 
 def _silent(session: Session, row: Comparison | None) -> Reading:

@@ -2,7 +2,7 @@
 
 from django.db import transaction
 
-from server.detection.bisecting.kernels import Kernels, builds_for, kernels_of, names_of
+from server.detection.bisecting.kernels import Kernels, builds_for, kernels_of, names_of, patched_by_others
 from server.detection.bisecting.knowledge import Answer, Knowledge, knowledge_of
 from server.detection.bisecting.locking import lock
 from server.detection.bisecting.revisions import name_of
@@ -23,7 +23,8 @@ def known_by_code(bisection: Bisection, known: Knowledge, kernels: Kernels, inde
 
 def revert_by_code(bisection: Bisection, known: Knowledge, kernels: Kernels, tree_sha: str) -> BisectionStep | None:
     """What is known of the bad end without its culprit: it may be the source, or the kernel, of one that was told."""
-    names = names_of(builds_for(bisection, {tree_sha}).get(tree_sha), tree_sha)
+    is_patched = tree_sha in patched_by_others(bisection, {tree_sha})
+    names = names_of(builds_for(bisection, {tree_sha}).get(tree_sha), tree_sha, is_patched=is_patched)
     for answer, indices in ((Answer.GOOD, known.good), (Answer.BAD, known.bad)):
         for index in sorted(indices):
             if names & kernels.names.get(index, frozenset()):

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from server.detection.bisecting.chains import NOTHING, Link, joined, link
 from server.detection.models import Comparison
-from server.lab.models import Session, SessionState
+from server.detection.scope import is_same_code
+from server.lab.models import Session
 
 # Machine, case, metric, core type.
 Key = tuple[int, int, int, int]
@@ -18,12 +19,6 @@ def name_of_cell(row: Comparison) -> str:
     """As people call it; the core type is named where the machine has others, and "all" is none."""
     cores = "" if row.core_type.name == "all" else f" on {row.core_type.name} cores"
     return f"{row.metric.name} of {row.case.name}{cores}"
-
-
-def is_same_code(session: Session) -> bool:
-    """Nothing was booted, because there is nothing to tell apart."""
-    one, other = session.base_build.kernel_hash, session.patched_build.kernel_hash
-    return session.state == SessionState.DONE and bool(one) and one == other
 
 
 class Chain:

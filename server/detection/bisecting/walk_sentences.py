@@ -5,9 +5,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from server.detection.bisecting.chains import Link, agree, link
-from server.detection.bisecting.walk_cells import Key, is_same_code, key_of, name_of_cell
+from server.detection.bisecting.walk_cells import Key, key_of, name_of_cell
 from server.detection.headline import as_percent, as_ratio
 from server.detection.models import Comparison, Verdict
+from server.detection.scope import is_same_code
 from server.detection.vector import shorten
 from server.lab.models import Session, Trial
 from server.sources.models import Series

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from django.db.models import QuerySet
 
-from server.builds.models import Build
 from server.detection.doubting import OTHER_MACHINE
 from server.detection.models import Comparison
 from server.lab.models import Session, Trial
@@ -26,24 +25,20 @@ class Change:
 
 
 def sessions_of_equal_kernels(machines: Collection[int], *, since: datetime) -> list[int]:
-    """Ids of sessions of trials and series on these machines, planned since then, whose kernels run the same code.
+    """Ids of sessions of trials and series on these machines, planned since then, of one kernel on both sides.
 
-    Health sessions are not among them: two boots a side are too short, and nobody judges them. Three queries, of which
-    the others are about the sessions that the first one found: joined, all kernels and trials there ever were are read.
+    Two builds count where the service itself chose them for their noise; that a build of somebody's patches has the
+    hash of its base is his word. Health sessions are not among them: two boots a side are too short, and nobody judges
+    them. Two queries, the other about the sessions that the first one found: joined, all trials there ever were are
+    read.
     """
     planned = Session.objects.filter(machine__in=machines, created_at__gte=since)
     planned = planned.exclude(purpose=Session.Purpose.HEALTH).order_by()
     rows = list(planned.values_list("pk", "trial_id", "base_build_id", "patched_build_id"))
-    different = [row for row in rows if row[2] != row[3]]
-    trials = Trial.objects.filter(pk__in={row[1] for row in different}, purpose=Trial.Purpose.NOISE)
+    different = {trial for _pk, trial, base, patched in rows if base != patched}
+    trials = Trial.objects.filter(pk__in=different, purpose=Trial.Purpose.NOISE)
     nights = set(trials.values_list("pk", flat=True))
-    kernels = Build.objects.filter(pk__in={build for row in different for build in row[2:]}).exclude(kernel_hash="")
-    hashes = dict(kernels.values_list("pk", "kernel_hash"))
-
-    def is_equal(trial: int | None, base: int, patched: int) -> bool:
-        return base == patched or trial in nights or (base in hashes and hashes[base] == hashes.get(patched))
-
-    return [pk for pk, trial, base, patched in rows if is_equal(trial, base, patched)]
+    return [pk for pk, trial, base, patched in rows if base == patched or trial in nights]
 
 
 def planned_since(at: datetime) -> datetime:

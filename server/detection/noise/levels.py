@@ -9,6 +9,7 @@ from server import stats
 from server.builds.models import Build
 from server.detection.noise.cell_key import CellKey
 from server.detection.noise.effects import LEAST_EFFECT, min_effects
+from server.lab.kernel_trust import trees_of_patches
 from server.lab.models import Boot, Session
 from server.results.models import Measurement, Metric
 
@@ -55,8 +56,12 @@ def moved_cells(session: Session) -> Moved | None:
 
 
 def _builds_of_same_code(build: Build) -> set[int]:
+    """Whoever made a patch may let its kernel pass for another: a build of patches is known by itself alone."""
     same = Build.objects.filter(kernel_hash=build.kernel_hash).exclude(kernel_hash="")
-    return {build.pk, *same.values_list("pk", flat=True)}
+    trees = dict(same.values_list("pk", "tree_sha"))
+    patched = trees_of_patches({build.tree_sha, *trees.values()})
+    others = set() if build.tree_sha in patched else {pk for pk, tree in trees.items() if tree not in patched}
+    return {build.pk, *others}
 
 
 def _last_time(session: Session, builds: Iterable[int]) -> Session | None:

@@ -1,5 +1,6 @@
 """The kernels of a trial."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,9 +12,14 @@ from server.builds.services import recipe_of, retire_build, want_build
 from server.core.errors import DomainError
 from server.lab.models import Machine, Trial
 from server.lab.trials.choosing import Place
-from server.sources.models import Revision
+from server.sources.models import Patch, Revision
 
 log = structlog.get_logger(__name__)
+# What surrounds vmlinux in the image, and what is run while both are made.
+_MAKES_THE_IMAGE = re.compile(
+    r"^arch/[^/]+/(boot|tools)/|^(scripts|usr|certs)/|^tools/(objtool|build|lib|scripts|include|bpf/resolve_btfids)/"
+    r"|^(?!Documentation/|samples/|tools/)(.*/)?(Makefile|Kbuild|Kconfig)[^/]*$"
+)
 _FINAL = frozenset({BuildState.BUILT, BuildState.FAILED})
 UNDER_WAY = frozenset({BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING})
 
@@ -30,10 +36,9 @@ class Pair:
     def is_final(self) -> bool:
         return self.base.state in _FINAL and self.patched.state in _FINAL
 
-    @property
-    def is_same_code(self) -> bool:
+    def is_same_code(self, *, hash_tells: bool) -> bool:
         """Whether both hold the same code and data, so that whatever differs is not the kernel."""
-        same_kernel = self.base.kernel_hash != "" and self.base.kernel_hash == self.patched.kernel_hash
+        same_kernel = hash_tells and self.base.kernel_hash != "" and self.base.kernel_hash == self.patched.kernel_hash
         return self.base.state == BuildState.BUILT and (self.base.pk == self.patched.pk or same_kernel)
 
 
@@ -93,6 +98,18 @@ def _want(trial: Trial, place: Place) -> tuple[Build, Build] | str:
         return base, base if trial.base_id == trial.patched_id else of(trial.patched)
     except DomainError as error:
         return error.message
+
+
+def does_hash_tell(trial: Trial) -> bool:
+    """Whether two kernels of the trial with one hash boot as one.
+
+    The hash is of vmlinux. What boots is an image made from it, by files that a series may change as well: where it
+    does, the kernels are measured like any others.
+    """
+    if trial.series_id is None:
+        return True
+    patches = Patch.objects.filter(series=trial.series_id)
+    return not any(_MAKES_THE_IMAGE.search(path) for paths in patches.values_list("paths", flat=True) for path in paths)
 
 
 def retire_unequal(pairs: Iterable[Pair]) -> bool:

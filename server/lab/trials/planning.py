@@ -7,7 +7,14 @@ from server.core import clock
 from server.lab.models import BootState, Machine, Session, SessionState, Trial, TrialState
 from server.lab.trials.choosing import choose_places, is_hopeless
 from server.lab.trials.ending import finish_trial
-from server.lab.trials.kernels import Pair, are_under_way, missing_kernel, retire_unequal, want_kernels
+from server.lab.trials.kernels import (
+    Pair,
+    are_under_way,
+    does_hash_tell,
+    missing_kernel,
+    retire_unequal,
+    want_kernels,
+)
 from server.lab.trials.ordering import boot_order, plan_boots
 from server.lab.waking import wake_judge
 from server.sources.models import SeriesState
@@ -76,7 +83,8 @@ def _plan(trial: Trial, pairs: tuple[Pair, ...]) -> list[Session]:
         if not trial.advance(TrialState.MEASURING, _where(pairs)):
             # Another process planned it, or it was canceled meanwhile.
             return []
-        sessions = [_plan_session(trial, pair) for pair in pairs]
+        hash_tells = does_hash_tell(trial)
+        sessions = [_plan_session(trial, pair, hash_tells=hash_tells) for pair in pairs]
         ended = next((session for session in sessions if session.state in Session.FINAL), None)
         if ended is not None:
             wake_judge(ended)
@@ -89,7 +97,7 @@ def _where(pairs: tuple[Pair, ...]) -> str:
     return f"on {', '.join(names[:_NAMED])}" + (f" and {more} more" if more > 0 else "")
 
 
-def _plan_session(trial: Trial, pair: Pair) -> Session:
+def _plan_session(trial: Trial, pair: Pair, *, hash_tells: bool) -> Session:
     of_series = trial.purpose == Trial.Purpose.SERIES
     session = Session.objects.create(
         purpose=Session.Purpose.SERIES if of_series else Session.Purpose.TRIAL,
@@ -105,7 +113,7 @@ def _plan_session(trial: Trial, pair: Pair) -> Session:
         trace=trial.trace,
     ).record_creation()
     # Equal kernels are what A/A trials are about.
-    if pair.is_same_code and trial.purpose != Trial.Purpose.NOISE:
+    if pair.is_same_code(hash_tells=hash_tells) and trial.purpose != Trial.Purpose.NOISE:
         session.advance(SessionState.DONE, SAME_CODE, concluded_at=clock.now())
         return session
     trouble = missing_kernel(trial, pair)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from server.builds.models import Build
+from server.detection.bisecting.kernels import kernels_of
 from server.detection.models import Bisection, BisectionStep, Finding
 from server.lab.models import Boot, Session, Trial
 from tests.detection.bisecting.world import World, judged, make_world, zen3
@@ -142,3 +144,14 @@ def test_a_change_that_stays_without_its_culprit_is_said(tmp_path: Path) -> None
     assert "but without it the change is still there" in finding.reason
     check = next(row for row in finding.checks if row["name"] == "bisection")
     assert check["outcome"] == "failed"
+
+
+def test_what_a_series_says_of_its_own_kernels_is_not_believed_of_a_branch(tmp_path: Path) -> None:
+    world = make_world(tmp_path, 6)
+    _finding, bisection = searched(world, {"p4": 1.7})
+    one, other = (Build.objects.get(revision__sha=world.shas[index]) for index in (3, 4))
+    Build.objects.filter(pk=other.pk).update(kernel_hash=one.kernel_hash)
+    assert kernels_of(bisection).same(3, 4)
+    bisection.finding.series = None
+    assert not kernels_of(bisection).same(3, 4)
+    assert kernels_of(bisection).same(3, 3)

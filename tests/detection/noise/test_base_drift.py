@@ -15,6 +15,7 @@ from tests.builders import (
     build_machine,
     build_metric,
     build_revision,
+    build_series,
     build_trial,
     build_trial_session,
 )
@@ -91,6 +92,16 @@ def test_kernels_without_a_text_hash_are_known_by_their_build_alone() -> None:
     measured(machine, USUAL, base=build_build())
     measured(machine, USUAL, base=kernel)
     assert len(base_drift(measured(machine, moved(*USUAL), base=kernel))) == 1
+
+
+def test_patch_whose_kernel_passes_for_a_known_one_moves_no_level() -> None:
+    machine, known = build_machine(), build_build(build_revision(), kernel_hash=TEXT)
+    posing = build_build(build_revision(), kernel_hash=TEXT)
+    measured(machine, USUAL, base=known)
+    measured(machine, moved(*USUAL), base=posing)
+    build_series(base=known.revision, head=posing.revision)
+    assert base_drift(measured(machine, USUAL, base=known)) == []
+    assert base_drift(measured(machine, moved(*USUAL), base=posing)) == []
 
 
 def test_another_machine_s_level_says_nothing() -> None:
