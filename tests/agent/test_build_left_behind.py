@@ -61,7 +61,7 @@ def test_log_made_to_be_slow_is_read_in_seconds() -> None:
 
 
 def test_what_an_interrupted_build_wrote_with_an_old_date_goes_too(tmp_path: Path) -> None:
-    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    dirs = ObjectDirs(root=tmp_path, tools="", stop=threading.Event())
     kept = dirs.open(keep=True)
     (kept / "half.o").write_text("ha")
     os.utime(kept / "half.o", (0, 0))

@@ -3,6 +3,7 @@
 import errno
 import os
 import resource
+import shutil
 import sys
 import threading
 import time
@@ -164,6 +165,26 @@ def test_header_that_is_found_earlier_than_the_one_before_is_built_in(tmp_path: 
     shadowed = small_build(tmp_path, {**files, "first/found.h": '#define WHAT "nop"\n'}, ref=ref)
     assert shadowed.outcome == "built"
     assert shadowed.build_id != plain.build_id
+
+
+def test_objects_that_other_programs_made_are_not_built_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newer linker or assembler, by an upgrade of the builder, makes other kernels than those of the kept objects."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("gcc", "ld", "as"):
+        (programs / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    first = small_build(tmp_path, {})
+    assert first.outcome == "built", first.log_tail
+    (kept,) = tmp_path.glob("work/*/*/obj")
+    (kept / "old.o").touch()
+    assert small_build(tmp_path, {}).outcome == "built"
+    assert (kept / "old.o").exists()
+    (programs / "as").unlink()
+    (programs / "as").write_text(f'#!/bin/sh\nexec {shutil.which("as", path="/usr/bin")} "$@"\n')
+    (programs / "as").chmod(0o755)
+    assert small_build(tmp_path, {}).outcome == "built"
+    assert not (kept / "old.o").exists()
 
 
 @pytest.mark.parametrize("code", [-9, 1, 127, 137, 255])

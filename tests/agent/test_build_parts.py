@@ -128,7 +128,7 @@ def test_build_cannot_hand_out_other_files(tmp_path: Path, trick: str) -> None:
 
 
 def test_objects_of_a_series_never_reach_the_next_build(tmp_path: Path) -> None:
-    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    dirs = ObjectDirs(root=tmp_path, tools="", stop=threading.Event())
     (dirs.open(keep=True) / "mm.o").write_text("base")
     dirs.close()
     poisoned = dirs.open(keep=False)
@@ -139,7 +139,7 @@ def test_objects_of_a_series_never_reach_the_next_build(tmp_path: Path) -> None:
 
 
 def test_objects_written_by_a_killed_build_are_dropped_and_older_ones_stay(tmp_path: Path) -> None:
-    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    dirs = ObjectDirs(root=tmp_path, tools="", stop=threading.Event())
     objects = dirs.open(keep=True)
     (objects / "old.o").write_text("good")
     dirs.close()
@@ -170,7 +170,7 @@ def test_directories_that_a_series_locked_are_deleted_all_the_same() -> None:
     # Not below tmp_path, into which only its owner gets.
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
-        dirs = ObjectDirs(root=root, stop=threading.Event())
+        dirs = ObjectDirs(root=root, tools="", stop=threading.Event())
         copy = dirs.open(keep=False)
         for mode in (0o555, 0o000):
             (copy / f"locked-{mode}/deep").mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_directories_that_a_series_locked_are_deleted_all_the_same() -> None:
 
 def test_copy_that_cannot_be_deleted_is_never_built_in_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemark_agent.build.objects.remove_tree", lambda *_args: None)
-    dirs = ObjectDirs(root=tmp_path, stop=threading.Event())
+    dirs = ObjectDirs(root=tmp_path, tools="", stop=threading.Event())
     (dirs.open(keep=True) / "mm.o").write_text("base")
     dirs.close()
     (dirs.open(keep=False) / "evil.o").write_text("evil")
@@ -195,7 +195,7 @@ def test_copy_that_cannot_be_deleted_is_never_built_in_again(tmp_path: Path, mon
 
 def test_deleting_a_copy_opens_nothing_that_it_links_to(tmp_path: Path) -> None:
     (tmp_path / "secret").mkdir(mode=0o500)
-    dirs = ObjectDirs(root=tmp_path / "root", stop=threading.Event())
+    dirs = ObjectDirs(root=tmp_path / "root", tools="", stop=threading.Event())
     (dirs.open(keep=False) / "link").symlink_to(tmp_path / "secret")
     dirs.close()
     assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o500

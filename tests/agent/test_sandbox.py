@@ -1,5 +1,6 @@
 """Other people's code in the sandbox: what it tries, and what it takes. The whole table: `make bench-sandbox`."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -171,6 +172,20 @@ def test_filter_of_system_calls_exists_for_both_architectures() -> None:
         assert len(program) % 8 == 0
         assert len(program) // 8 < 256
     assert not has_filter("riscv64")
+
+
+def test_calls_that_newer_kernels_have_are_unknown_inside(tmp_path: Path) -> None:
+    """Refused before the kernel reads their arguments: EPERM for those that are known, ENOSYS for all later ones."""
+    calls = [467, 469, 470, 471, 600]
+    script = f"""
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+for number in {calls}:
+    ctypes.set_errno(0)
+    libc.syscall(number, -1, None, 0, None, 0)
+    print(ctypes.get_errno())
+"""
+    assert said_inside(script, tmp_path) == [str(errno.EPERM)] * 2 + [str(errno.ENOSYS)] * 3
 
 
 def test_tree_deeper_than_any_path_is_deleted(tmp_path: Path) -> None:

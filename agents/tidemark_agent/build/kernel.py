@@ -149,7 +149,7 @@ class KernelBuilder:
             credentials=self.git_credentials,
         )
         checkout.move_to(self.job.commit, git_url=self.job.git_url, ref=self.job.ref)
-        dirs = ObjectDirs(root=self._root, stop=self.stop)
+        dirs = ObjectDirs(root=self._root, tools=toolchain_of(self.job).fingerprint(), stop=self.stop)
         # The time limit is on the kernel's own work: a slow disk or mirror before it is no fault of the kernel.
         maker = self._maker(checkout, dirs)
         kept = self.job.commit if maker.keep else ""

@@ -235,6 +235,8 @@ class Maker:
             **_REPRODUCIBLE,
             "CCACHE_DIR": str(self._ccache_path),
             "CCACHE_COMPILERCHECK": "content",
+            # The compiler is the driver alone.
+            "CCACHE_EXTRAFILES": self.toolchain.assembler,
             # It would not see a header that was added earlier in the include path than the one which it knows.
             "CCACHE_NODIRECT": "1",
             "CCACHE_TEMPDIR": "/tmp" if self.job.sandbox else str(self.ccache / "tmp"),  # noqa: S108

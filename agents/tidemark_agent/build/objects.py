@@ -32,9 +32,13 @@ LARGEST_ARTIFACT = 512 * 1024**2
 
 @dataclass(frozen=True)
 class ObjectDirs:
-    """The object directories of one tree and configuration below `root`; the caller holds the tree's lock."""
+    """The object directories of one tree and configuration below `root`; the caller holds the tree's lock.
+
+    `tools` tells the programs that compile; what others left is not used.
+    """
 
     root: Path
+    tools: str
     stop: threading.Event
 
     @property
@@ -43,11 +47,12 @@ class ObjectDirs:
 
     @property
     def commit(self) -> str:
-        """Of which commit the kept objects are; "" if there are none, or nobody knows."""
+        """Of which commit the kept objects are; "" if there are none of these tools, or nobody knows."""
         try:
-            return self._commit.read_text(encoding="ascii")
-        except OSError:
+            commit, _, tools = self._commit.read_text(encoding="ascii").partition(" ")
+        except (OSError, ValueError):
             return ""
+        return commit if tools == self.tools else ""
 
     def open(self, *, keep: bool, empty: bool = False) -> Path:
         """The directory to build in, holding what the last good build of a watched tree left, or nothing: `empty`."""
@@ -77,7 +82,7 @@ class ObjectDirs:
     def close(self, commit: str = "") -> None:
         """The build of `commit`, "" for one that is not kept, ended by itself: make has left nothing half-written."""
         if commit:
-            self._commit.write_text(commit, encoding="ascii")
+            self._commit.write_text(f"{commit} {self.tools}", encoding="ascii")
         self._mark.unlink(missing_ok=True)
         self.drop_copies()
 

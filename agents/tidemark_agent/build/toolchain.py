@@ -5,9 +5,11 @@ serves all of them: kbuild gives it --target, and takes linker and tools from LL
 of one version).
 """
 
+import hashlib
 import re
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from tidemark_agent.assignment import BuildJob
@@ -65,6 +67,20 @@ class Toolchain:
     def programs(self) -> tuple[str, ...]:
         """What must be there before anything is compiled: a missing program is never the kernel's fault."""
         return (self.compiler, self.linker)
+
+    @property
+    def assembler(self) -> str:
+        """Where it is, if the compiler starts a program for that; "" where there is none."""
+        return "" if self.llvm else shutil.which(f"{self.prefix}as") or ""
+
+    def fingerprint(self) -> str:
+        """Changes when one of the programs is replaced: what another one made is not to be built on."""
+        found = []
+        for program in (*self.programs, self.assembler):
+            path = Path(shutil.which(program) or program).resolve()
+            stat = path.stat() if path.is_file() else None
+            found.append((str(path), stat and (stat.st_size, stat.st_mtime_ns)))
+        return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
 def toolchain_of(job: BuildJob) -> Toolchain:
