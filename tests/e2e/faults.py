@@ -68,6 +68,11 @@ class FaultMaker(threading.Thread):
             client.close()
 
 
+def roles(local: Path) -> set[str]:
+    """What runs there."""
+    return {_role(pid) for pid in marked_processes(local)} - {""}
+
+
 def _role(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
