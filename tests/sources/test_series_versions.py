@@ -208,6 +208,18 @@ def test_copied_change_id_links_nothing_before_a_person_approves(linux_mm: Maili
     assert states() == {"v1@x": State.SUPERSEDED, "v2@x": State.READY}
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_trusted_author_who_copies_a_change_id_replaces_nothing_of_others(
+    linux_mm: MailingList, order: tuple[int, ...]
+) -> None:
+    TrustedSender.objects.create(address="bob@example.org")
+    body = DIFF + "\nchange-id: 20261101-page\n"
+    mails = [patch(1, body=body), patch(9, "mm: Bob", body=body, sender="Bob <bob@example.org>")]
+    for index in order:
+        deliver(linux_mm, mails[index])
+    assert (states(), links()) == ({"v1@x": State.READY, "v9@x": State.READY}, {"v1@x": None, "v9@x": None})
+
+
 def test_half_of_a_version_replaces_nothing_and_is_filled_when_it_is_replaced(linux_mm: MailingList) -> None:
     one = [patch(1, "mm: Half", message_id="c1@x").replace(b"[PATCH]", b"[PATCH 1/2]")]
     one.append(mail("[PATCH 2/2] mm: Other", DIFF, message_id="d1@x", parent="c1@x", date=format_datetime(NOON)))

@@ -60,6 +60,7 @@ class Series(Stateful):
     prerequisites = words(300, "What the author says it needs: patch-id:..., change-id:..., message-id:....")
     trailers = words(1000, "Of its patches, and of replies to them and to the cover letter, each once.")
     checked_at = models.DateTimeField(null=True, blank=True, help_text="When its senders were last checked.")
+    approved_at = models.DateTimeField(null=True, blank=True, help_text="When a person last let it run.")
     base_how = models.TextField(blank=True, db_default="", help_text="What told the base.")
     base_certain = models.BooleanField(
         null=True, blank=True, help_text="No: nothing in the mails names the base, it only applies there."

@@ -37,7 +37,7 @@ def approve_series(*, series: Series, reason: str) -> None:
         raise DomainError("not-held", f"series {series.pk} is not whole")
     if gone := deleted_mails(series):
         raise DomainError("mail-deleted", f"series {series.pk} cannot run: the archive deleted <{gone[0]}>")
-    if not series.advance(State.READY, reason, failures=0):
+    if not series.advance(State.READY, reason, failures=0, approved_at=clock.now()):
         series.refresh_from_db()
         raise _not_held(series)
     supersede(series)

@@ -3,7 +3,8 @@
 Every version is linked to the next newer one that is all there, whatever order they came in. Which of two is newer
 tells their number, or when they were sent where only one of them is an RFC: the count begins anew then. The older one
 also goes to the state `superseded`, unless the newer one could be forged: whoever writes somebody's address on a mail
-must not stop measurements that run, nor versions that may still turn out to be proved.
+must not stop measurements that run, nor versions that may still turn out to be proved. Another author's replaces it
+after a person's approval only.
 """
 
 from functools import cmp_to_key
@@ -38,9 +39,10 @@ def _link(older: Series) -> None:
     if older.state == State.INCOMPLETE and not _has_name(older):
         return
     newer = [row for row in _newer(older) if _is_next(row, older)]
-    # Somebody else's counts when somebody decided that it may run: anyone can copy a change-id.
     same_hand = [row for row in newer if _same_author(row, older)]
-    strong = [row for row in newer if row.state in _MAY_RUN] + [row for row in same_hand if _is_proved(row)]
+    # Somebody else's counts when a person let it run: anyone can copy a change-id, a trusted author, too.
+    strong = [row for row in newer if row.state in _MAY_RUN and row.approved_at]
+    strong += [row for row in same_hand if row.state in _MAY_RUN or _is_proved(row)]
     linked = min([*strong, *same_hand], key=cmp_to_key(_compared), default=None)
     if linked is None or _leads_to(linked, older):
         return
