@@ -1,12 +1,13 @@
 """Queue `sources`: watching trees and lists, making series of mails, checking and applying them."""
 
 import structlog
-from celery import shared_task
+from celery import Task, shared_task
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.sources.applying.application import apply_series
 from server.sources.archives import lists
+from server.sources.messages.joining import POSTED
 from server.sources.models import MailingList, Message, Series, Tree
 from server.sources.series import grouping
 from server.sources.series.services import sweep_series
@@ -17,6 +18,9 @@ log = structlog.get_logger(__name__)
 
 # Work for some seconds; what is left goes on with the next wake-up, and other tasks get their turn.
 THREADS_AT_ONCE = 200
+# A silent name server, or others' turn: asked again after one minute, then after two, and so on for half an hour.
+_FIRST_PAUSE = 60
+_PROOFS_TRIED = 5
 
 
 @shared_task(name="sources.poll_trees")
@@ -65,11 +69,12 @@ def check_series(series_id: int) -> None:
         log.warning("series_not_checked_yet", trace=series.trace, series=series.pk, reason=error.message)
 
 
-@shared_task(name="sources.prove_cover")
-def prove_cover(message_id: int) -> None:
-    cover = Message.objects.filter(pk=message_id, kind=Message.Kind.COVER).first()
-    if cover is not None:
-        trust.prove_cover(cover=cover)
+@shared_task(name="sources.prove_mail", bind=True, max_retries=_PROOFS_TRIED)
+def prove_mail(self: "Task[..., None]", message_id: int) -> None:
+    mail = Message.objects.filter(pk=message_id, kind__in=POSTED).defer("raw").first()
+    if mail is None or trust.prove_loose(mail=mail) or self.request.retries >= _PROOFS_TRIED:
+        return
+    raise self.retry(countdown=_FIRST_PAUSE * 2**self.request.retries)
 
 
 @shared_task(name="sources.apply_series")

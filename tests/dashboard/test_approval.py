@@ -5,8 +5,8 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from server.core.models import Transition
-from server.sources.models import Series
-from tests.builders import build_series
+from server.sources.models import Patch, Series
+from tests.builders import build_message, build_series
 from tests.dashboard.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -43,6 +43,19 @@ def test_stranger_sees_who_may_approve_and_where_to_log_in(reader: Reader, held:
     assert f'href="/admin/login/?next=/series/{held.pk}/"' in text
     assert 'name="reason"' not in text
     assert "ada" not in text.split('id="approval"')[1].split("</section>")[0].replace("Ada Author", "")
+
+
+def test_who_approves_is_told_which_patches_anybody_may_have_written(reader: Reader, held: Series) -> None:
+    held.patches.all().delete()
+    for index, proved in ((1, True), (2, False)):
+        mail = build_message(subject=f"[PATCH {index}/2] mm: Step {index}", authentic=proved)
+        Patch.objects.create(series=held, index=index, message=mail, subject=f"mm: Step {index}")
+    Series.objects.filter(pk=held.pk).update(total=2)
+    text = " ".join(reader.read(page_of(held)).split())
+    box, patches = (text.split(f'id="{name}"')[1].split("</section>")[0] for name in ("approval", "patches"))
+    assert "<li>2/2 mm: Step 2</li>" in box
+    assert "mm: Step 1" not in box
+    assert patches.count("not proved") == 1
 
 
 def test_stranger_who_posts_is_sent_to_the_login(client: Client, held: Series) -> None:

@@ -19,7 +19,7 @@ from server.sources.series.as_json import series_json
 from server.sources.series.grouping import group_stale
 from server.sources.series.services import approve_series, sweep_series
 from server.sources.trust.authentication import servers_for
-from server.sources.trust.checking import check_series, prove_cover
+from server.sources.trust.checking import check_series, prove_loose
 from tests.builders import build_list
 from tests.sources.posting import DIFF, deliver, mail
 from tests.sources.signing import Names, sign
@@ -82,6 +82,59 @@ def test_quick_stranger_does_not_take_the_place_of_a_patch_that_is_on_its_way(li
     assert Message.objects.get(message_id="evil@y").kind == Message.Kind.PATCH
 
 
+def forged(index: int) -> bytes:
+    """By the name of the author, unsigned, and dated before all of hers."""
+    date = format_datetime(clock.now() - timedelta(minutes=1))
+    return part(index, name="evil@y").replace(format_datetime(clock.now()).encode(), date.encode())
+
+
+def test_forged_patch_of_an_earlier_date_does_not_take_the_place_of_what_came_before(linux_mm: MailingList) -> None:
+    deliver(linux_mm, part(0), part(1), part(2), forged(2))
+    series = Series.objects.get(state=State.READY)
+    assert patches(series) == ["1@x", "2@x"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("late", [True, False])
+def test_proved_patch_takes_its_place_back_from_a_forged_one_that_was_faster(sent_tasks: Sent, *, late: bool) -> None:
+    TrustedSender.objects.create(address="ada@example.org")
+    public, names = build_list(), Names("example.org")
+    mails = [sign(part(0)), sign(part(1)), forged(2), sign(part(2))]
+    for raw in mails[: 3 if late else 4]:
+        store_message(mailing_list=public, raw=raw)
+    group_stale()
+    series = Series.objects.get(state=State.HELD)
+    assert patches(series) == ["1@x", "evil@y"]
+    check_series(series=series, lookup=names)
+    if late:
+        store_message(mailing_list=public, raw=mails[3])
+    group_stale()
+    own = Message.objects.get(message_id="2@x")
+    assert ("sources.prove_mail", (own.pk,)) in sent_tasks
+    prove_loose(mail=own, lookup=names)
+    group_stale()
+    series = Series.objects.get()
+    assert (patches(series), series.checked_at, series.state) == (["1@x", "2@x"], None, State.HELD)
+    assert sent_tasks[-1] == ("sources.check_series", (series.pk,))
+    check_series(series=series, lookup=names)
+    series.refresh_from_db()
+    assert series.state == State.READY
+    assert Message.objects.get(message_id="evil@y").reason == "its place in the series is taken by another mail"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_place_is_left_to_nobody_who_is_not_proved_himself(sent_tasks: Sent) -> None:
+    public, names = build_list(), Names("example.org")
+    for raw in (sign(part(0)), sign(part(1)), part(2), part(2, name="evil@y")):
+        store_message(mailing_list=public, raw=raw)
+    group_stale()
+    check_series(series=Series.objects.get(state=State.HELD), lookup=names)
+    group_stale()
+    prove_loose(mail=Message.objects.get(message_id="evil@y"), lookup=names)
+    group_stale()
+    assert patches(Series.objects.get(state=State.HELD)) == ["1@x", "2@x"]
+
+
 def test_series_of_two_people_waits_for_an_hour_and_then_for_a_person(linux_mm: MailingList) -> None:
     deliver(linux_mm, part(0), part(1), part(2, name="bob@y", sender="Bob <bob@example.net>"))
     with time_machine.travel(clock.now() + REROLL_QUIET + timedelta(minutes=1), tick=False):
@@ -139,12 +192,12 @@ def test_late_cover_letter_renames_a_series_that_runs_only_when_it_is_proved(sen
     assert series.state == State.READY
     cover = store_message(mailing_list=public, raw=sign(part(0)) if signed else part(0))
     group_stale()
-    assert sent_tasks[-1] == ("sources.prove_cover", (cover.pk,))
+    assert sent_tasks[-1] == ("sources.prove_mail", (cover.pk,))
     series.refresh_from_db()
     cover.refresh_from_db()
     assert (series.cover, series.subject) == (None, "mm: Step 1")
     assert cover.reason == "came when its series had been checked already, and its sender is not proved"
-    prove_cover(cover=cover, lookup=names)
+    prove_loose(mail=cover, lookup=names)
     group_stale()
     series.refresh_from_db()
     cover.refresh_from_db()

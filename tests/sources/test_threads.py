@@ -2,6 +2,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,6 +107,19 @@ def test_foreign_patch_counts_only_where_the_posters_own_is_missing() -> None:
     assert [p.sender for p in first.postings] == ["ada@example.org"] * 3
     (only,) = versions_of([*SERIES[:2], foreign])
     assert only.complete
+
+
+@pytest.mark.parametrize("parent", ["c", ""])
+def test_who_writes_an_earlier_date_takes_no_place_of_what_arrived_before(parent: str) -> None:
+    def arrived(second: int, mail: Posting) -> Posting:
+        return replace(mail, received_at=NOON + timedelta(hours=1, seconds=second))
+
+    one = arrived(1, posting(1, parent=parent, minute=0.1))
+    two = arrived(2, posting(2, parent=parent, minute=0.2))
+    forged = arrived(3, posting(2, parent=parent, minute=0.15))
+    first, *others = versions_of([one, two, forged])
+    assert [p.key for p in first.patches] == [one.key, two.key]
+    assert [p.key for version in others for p in version.patches] == [forged.key]
 
 
 def test_single_patches_are_never_joined() -> None:

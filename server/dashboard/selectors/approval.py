@@ -5,20 +5,25 @@ from dataclasses import dataclass
 from server.dashboard.selectors.people import people_with
 from server.sources.models import Series
 from server.sources.series.services import may_be_approved
+from server.sources.trust.proved_senders import unproved_mails
 
 PERMISSION = "sources.change_series"
+_MOST_NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
     """`people` counts those who may; `again` tells that the series was refused and would be tried once more.
 
-    `replaced` tells that a version stands in its place which nobody proved.
+    `replaced` tells that a version stands in its place which nobody proved. `unproved` names mails that anybody may
+    have written in their sender's name, the first of them; `more` counts the others.
     """
 
     people: int
     again: bool
     replaced: bool
+    unproved: tuple[str, ...]
+    more: int
 
 
 def approval_of(series: Series, patches: int) -> Approval | None:
@@ -26,8 +31,11 @@ def approval_of(series: Series, patches: int) -> Approval | None:
     if not may_be_approved(series) or patches != series.total:
         return None
     state = Series.State(series.state)
+    unproved = unproved_mails(series)
     return Approval(
         people=people_with(PERMISSION),
         again=state == Series.State.REFUSED,
         replaced=state == Series.State.SUPERSEDED,
+        unproved=tuple(unproved[:_MOST_NAMED]),
+        more=len(unproved[_MOST_NAMED:]),
     )

@@ -15,7 +15,10 @@ MOST_TRAILERS = 60
 
 @dataclass(frozen=True, slots=True)
 class PatchRow:
-    """`message` is the number of its mail's row, `unlisted` counts the paths beyond those in `paths`."""
+    """`message` is the number of its mail's row, `unlisted` counts the paths beyond those in `paths`.
+
+    `proved` tells whether the mail is from its sender; None: not checked.
+    """
 
     index: int
     subject: str
@@ -23,6 +26,7 @@ class PatchRow:
     message_id: str
     link: str
     deleted: bool
+    proved: bool | None
     sha: str
     author: str
     files: int
@@ -64,6 +68,7 @@ def _row(patch: Patch, inbox: str) -> PatchRow:
         message_id=patch.message.message_id,
         link=archive_link(inbox, patch.message.message_id),
         deleted=patch.message.kind == Message.Kind.DELETED,
+        proved=patch.message.authentic,
         sha=patch.revision.sha if patch.revision else "",
         author=patch.author_name or patch.author_address,
         files=patch.files,

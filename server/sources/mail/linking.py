@@ -72,7 +72,10 @@ class _Shelf:
 
 
 def link(postings: list[Posting], threads: dict[str, str]) -> Groups:
-    """Group numbered `postings`, which stand in the order in which they were sent. `threads` as of threads_of."""
+    """Group numbered `postings`, which stand in the order in which they came. `threads` as of threads_of.
+
+    Of two for one place the first has it.
+    """
     groups = Groups(postings)
     direct = list(_direct(postings))
     for child, parent in direct:
@@ -148,7 +151,7 @@ def _join_by_time(groups: Groups, postings: list[Posting]) -> None:
             continue
         members = newest.setdefault(_bucket(posting, ""), [])
         for number in range(len(members) - 1, max(-1, len(members) - 1 - _TRIES), -1):
-            near = posting.sent_at - members[number].sent_at <= SENT_TOGETHER
+            near = abs(posting.sent_at - members[number].sent_at) <= SENT_TOGETHER
             if near and groups.join(posting, members[number]):
                 members.append(posting)
                 del members[number]

@@ -15,7 +15,7 @@ class Posting:
     """A patch (index 1 and up) or cover letter (index 0). `ancestors` are Message-IDs, nearest first.
 
     `marked`: its subject says that it is a patch. `naked`: a mail that nothing marks as a cover letter; it counts only
-    where patches make it one.
+    where patches make it one. `received_at`: when its archive took it, if that is known.
     """
 
     key: int
@@ -30,6 +30,12 @@ class Posting:
     marked: bool = True
     naked: bool = False
     minor: int = 0
+    received_at: datetime | None = None
+
+    @property
+    def arrival(self) -> tuple[datetime, datetime, int, str, int]:
+        """In this order mails take places. When it was sent says whoever wrote it; when it came, its archive."""
+        return self.received_at or self.sent_at, self.sent_at, self.index, self.message_id, self.key
 
     @property
     def number(self) -> tuple[int, int]:
@@ -105,6 +111,7 @@ def posting_of(
     sent_at: datetime,
     marks: Marks,
     naked: bool = False,
+    received_at: datetime | None = None,
 ) -> Posting:
     """What a mail says, as grouping needs it. `sender` is an address, `key` any number that is the mail's own."""
     numbered = marks.index is not None and bool(marks.total) and not naked
@@ -122,4 +129,5 @@ def posting_of(
         numbered=numbered,
         marked=marks.patch,
         naked=naked,
+        received_at=received_at,
     )

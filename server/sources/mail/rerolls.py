@@ -20,7 +20,7 @@ def with_carried_patches(versions: list[Version]) -> tuple[Version, ...]:
     the same version number. A patch that answers another number is none: the rest of its version may be missing.
     """
     first_of: dict[str, Posting] = {}
-    for posting in sorted((p for v in versions for p in v.postings), key=lambda p: (p.sent_at, p.key)):
+    for posting in sorted((p for v in versions for p in v.postings), key=lambda p: p.arrival):
         first_of.setdefault(posting.message_id, posting)
     holder: dict[int, int] = {p.key: number for number, v in enumerate(versions) for p in v.postings}
     found = list(versions)

@@ -26,7 +26,8 @@ def versions_of(postings: Iterable[Posting], parents: Mapping[str, str] | None =
     ordered = [_with_ancestors(p, parents) if parents else p for p in sorted(postings, key=_when)]
     marked = with_parents_version([p for p in ordered if not p.naked])
     threads = threads_of(ordered)
-    groups = link([p for p in marked if p.numbered], threads).all()
+    arrived = sorted((p for p in marked if p.numbered), key=lambda p: p.arrival)
+    groups = link(arrived, threads).all()
     groups += [Group({p.index: p}) for p in marked if not p.numbered]
     groups.sort(key=lambda g: min(_when(p) for p in g.places.values()))
     groups = with_unnumbered_patches(groups, threads)

@@ -11,6 +11,7 @@ from server.sources.messages.facts import MailFacts, read_facts
 from server.sources.messages.joining import POSTED, lock_mail
 from server.sources.models import Message, Thread
 from server.sources.series.explaining import NOT_GROUPED
+from server.sources.series.retaking import unread_claims
 from server.sources.series.rows import ThreadRows
 from server.sources.series.writing import write_versions
 
@@ -64,7 +65,7 @@ def group_thread(thread: int) -> bool:
             if not Thread.objects.filter(pk=thread, stale=True).exists():
                 return False
             rows = ThreadRows.read(thread)
-            unread = rows.unread() - facts.keys()
+            unread = (rows.unread() | set(unread_claims(rows))) - facts.keys()
             if not unread:
                 write_versions(rows, facts)
                 Thread.objects.filter(pk=thread).update(stale=False)

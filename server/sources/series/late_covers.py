@@ -114,5 +114,5 @@ def _is_proved(cover: Message) -> bool:
     if cover.mailing_list.proof == MailingList.Proof.ARCHIVE:
         return True
     if cover.authentic is None:
-        enqueue("sources.prove_cover", cover.pk)
+        enqueue("sources.prove_mail", cover.pk)
     return bool(cover.authentic)

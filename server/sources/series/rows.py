@@ -99,6 +99,15 @@ class ThreadRows:
         older = [row for row in self.series if replaced <= row.mails and version.root.key not in row.mails]
         return min(older, key=lambda row: (row.series.number, row.series.submitted_at, row.series.pk), default=None)
 
+    def posting(self, message: Message) -> Posting:
+        return _posting(message)
+
+    def settle(self, mail: int, *, instead_of: int) -> None:
+        """The place of a settled mail has another one from now on."""
+        self.settled = self.settled - {instead_of} | {mail}
+        if mail in self.copies:
+            self.copies = self.copies - {mail} | {instead_of}
+
     def is_deleted(self, mail: int) -> bool:
         return self.messages[mail].kind == Message.Kind.DELETED
 
@@ -123,7 +132,8 @@ def _postings(thread: int) -> list[Message]:
     posted = Q(kind__in=POSTED) | Q(kind=Message.Kind.DELETED, kind_before__in=POSTED)
     other = Q(kind=Message.Kind.OTHER) | Q(kind=Message.Kind.DELETED, kind_before=Message.Kind.OTHER)
     rooted = other & (Q(in_reply_to="", references=[]) | Q(subject__contains="[") & ~Q(subject__istartswith="re:"))
-    found = Message.objects.filter(posted | rooted, thread=thread).only(*_COLUMNS).order_by("pk")
+    found = Message.objects.filter(posted | rooted, thread=thread).only(*_COLUMNS, "mailing_list__proof").order_by("pk")
+    found = found.select_related("mailing_list")
     return [m for m in found if _kind(m) in POSTED or may_be_cover(m)]
 
 
@@ -148,6 +158,7 @@ def _posting(message: Message) -> Posting:
         sent_at=message.sent_at or message.received_at,
         marks=parse_subject(message.subject),
         naked=_kind(message) not in POSTED,
+        received_at=message.received_at,
     )
 
 

@@ -13,6 +13,7 @@ from server.sources.models import Message, Patch, Series
 from server.sources.series.explaining import explain_unused
 from server.sources.series.fields import is_taken, series_fields
 from server.sources.series.late_covers import add_late_covers
+from server.sources.series.retaking import check_anew, retake_places
 from server.sources.series.rows import SeriesRow, ThreadRows
 from server.sources.series.settling import settle_series
 from server.sources.series.superseding import supersede
@@ -30,9 +31,12 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
 
     The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes.
     """
+    retaken = _retake(rows, facts)
     open_versions = [v for v in rows.versions if not rows.settled & {p.key for p in v.postings}]
     matched = _match(open_versions, [row for row in rows.series if row.open])
     _drop_unmatched(rows, matched)
+    for changed in retaken:
+        check_anew(rows, facts, changed)
     closed = [row for row in rows.series if not row.open]
     late = add_late_covers(rows, facts, closed)
     homeless: set[int] = set()
@@ -46,6 +50,16 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
     for patch in rows.unread_patches():
         Patch.objects.filter(pk=patch.pk).update(**facts[patch.message_id].columns)
     explain_unused(rows, used, homeless)
+
+
+def _retake(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> list[SeriesRow]:
+    """Let proved mails take the places of those that are not; returns the series that changed."""
+    changed = retake_places(rows, facts)
+    for row, patch, mail in changed:
+        patch.delete()
+        row.patches[patch.index] = _patch(rows, facts, row.series, rows.posting(mail))
+    Patch.objects.bulk_create(row.patches[patch.index] for row, patch, _ in changed)
+    return list({row.series.pk: row for row, *_ in changed}.values())
 
 
 def _match(versions: list[Version], open_rows: list[SeriesRow]) -> Matched:

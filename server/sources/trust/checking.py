@@ -42,6 +42,8 @@ _LONGEST_REASON = 4000
 # A first reading of an archive makes series by the ten thousand: their own tasks wait still, and sending all of them
 # again with every sweep would fill the queue faster than it is worked off.
 _MOST_AT_ONCE = 500
+# Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
+_SERIES_ASKED = 5
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,13 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
 
 
 def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) -> None:
+    known = {mail.pk for mail in mails if mail.authentic is not None}
     _prove(mails, lookup, end=end)
     verdict = judge(series, mails)
     _settle(series, mails, verdict)
+    if nobodys := [mail for mail in mails if mail.authentic is False and mail.pk not in known]:
+        # Their places may be those of others, who can prove it.
+        _group_again(nobodys)
     log.info("series_checked", trace=series.trace, series=series.pk, trusted=verdict.trusted, reason=verdict.reason)
 
 
@@ -110,17 +116,36 @@ def _note_proof(mail: Message, proof: Proof) -> None:
     mail.save(update_fields=["authentic", "authenticity"])
 
 
-def prove_cover(*, cover: Message, lookup: Lookup = look_up_key) -> None:
-    """Prove the sender of a cover letter that came after its series was checked; if it is, the series takes it.
+def prove_loose(*, mail: Message, lookup: Lookup = look_up_key) -> bool:
+    """Prove the sender of a mail that waits for that outside of a series: a late cover letter, or a patch whose place
+    an unproved one has. Its thread is grouped again. False where nothing was found out, and a later try may.
 
     Asks name servers, so it must not run inside a transaction.
     """
-    if cover.authentic is None:
-        _note_proof(cover, prove_mail(cover, lookup))
-    if cover.authentic:
-        with transaction.atomic():
-            Thread.objects.filter(messages=cover.pk).update(stale=True)
-            enqueue("sources.group_threads")
+    if mail.authentic is None:
+        if not _is_strange(mail):
+            _prove([mail], remembering(lookup), end="")
+        else:
+            with advisory_lock("sources.trust.strangers") as is_their_turn:
+                if is_their_turn:
+                    _prove([mail], remembering(lookup), end="and it is not asked again")
+    if mail.authentic is None:
+        return False
+    _group_again([mail])
+    return True
+
+
+def _is_strange(mail: Message) -> bool:
+    """Whether its sender would be trusted with no series of its thread."""
+    theirs = Series.objects.filter(author_address__iexact=mail.sender_address, patches__message__thread=mail.thread_id)
+    found = theirs.distinct().order_by("-pk")[:_SERIES_ASKED]
+    return all(has_strangers(series, [mail]) for series in found)
+
+
+def _group_again(mails: list[Message]) -> None:
+    with transaction.atomic():
+        Thread.objects.filter(messages__in=[mail.pk for mail in mails]).update(stale=True)
+        enqueue("sources.group_threads")
 
 
 def prove_mail(mail: Message, lookup: Lookup) -> Proof:

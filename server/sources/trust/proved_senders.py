@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from server.sources.mail.subjects import parse_subject
 from server.sources.models import Message, Series
 
 _MOST = 50
@@ -33,6 +34,15 @@ def sender_rows(series: Series) -> tuple[SenderRow, ...]:
     for address, name, authentic, proof in facts:
         grouped.setdefault(address.lower(), []).append((address, name, authentic, proof))
     return tuple(_sender(mails) for mails in list(grouped.values())[:_MOST])
+
+
+def unproved_mails(series: Series) -> list[str]:
+    """The cover letter and patches, by place and subject, whose senders are not proved, or not checked yet."""
+    letter = Message.objects.filter(pk=series.cover_id or 0).exclude(authentic=True)
+    patches = series.patches.exclude(message__authentic=True).order_by("index")
+    rows = [(0, subject) for subject in letter.values_list("subject", flat=True)]
+    rows += patches.values_list("index", "message__subject")
+    return [f"{index}/{series.total} {parse_subject(subject).title}" for index, subject in rows]
 
 
 def _sender(mails: list[tuple[str, str, bool | None, str]]) -> SenderRow:
