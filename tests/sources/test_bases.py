@@ -86,6 +86,24 @@ def test_base_commit_may_be_named_by_the_object_of_its_tag(ready: MailingList, u
     assert (base_of(series), series.base_certain) == (head, True)
 
 
+@pytest.mark.parametrize("written", ["v6.1.7", "short"])
+def test_base_commit_that_people_wrote_by_hand_is_found(
+    two_branches: MailingList, upstream: Upstream, written: str
+) -> None:
+    old = upstream.git("rev-parse", "v6.1.7")
+    upstream.git("checkout", "-q", "linux-6.1.y")
+    mails = upstream.mails(two_patches(upstream))
+    named = old[:12] if written == "short" else written
+    series = applied(two_branches, with_trailer(without_index(mails), f"base-commit: {named} (or so)"))
+    assert (base_of(series), series.base_how, series.base_certain) == (old, "base-commit, in stable/master", True)
+
+
+@pytest.mark.parametrize("written", ["mm-unstable", "HEAD", "refs/heads/master", "--all", "a1b2c3d"])
+def test_base_commit_that_names_nothing_here_is_not_lost(ready: MailingList, upstream: Upstream, written: str) -> None:
+    series = applied(ready, with_trailer(upstream.mails(two_patches(upstream)), f"base-commit: {written}"))
+    assert f"; base-commit {written} is in no watched tree" in series.base_how
+
+
 def test_mirror_that_is_too_slow_as_yet_does_not_refuse_a_base_commit(
     ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,16 @@ def test_patch_id_and_change_id_name_prerequisites_too(
         Series.objects.filter(pk=series.pk).update(state=S.SUPERSEDED)
 
 
+@pytest.mark.parametrize(("named", "state"), [("v2.1", S.APPLIED), ("v2", S.READY), ("v2.2", S.READY)])
+def test_version_with_a_point_is_named_by_its_change_id_too(
+    ready: MailingList, first: list[bytes], second: list[bytes], named: str, state: str
+) -> None:
+    below = first[0].replace(b"[PATCH]", b"[PATCH v2.1]", 1)
+    store(ready, with_trailer([below], "change-id: 20261101-first-abc"))
+    series = applied(ready, with_trailer(second, f"prerequisite-change-id: 20261101-first-abc:{named}"))
+    assert series.state == state, series.reason
+
+
 def test_applied_patches_have_the_id_that_git_gives_them(
     ready: MailingList, upstream: Upstream, first: list[bytes]
 ) -> None:

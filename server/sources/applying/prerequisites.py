@@ -1,5 +1,6 @@
 """What a series needs below it: other patches that its mails name, found among stored series, in order."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _DEEPEST = 8
 _MOST_PATCHES = 500
 # Series that hold the same patch: a patch is sent again some ten times at most.
 _MOST_JUDGED = 50
+_VERSION = re.compile(r"(.+):v(\d{1,9})(?:\.(\d{1,9}))?")
 _RAN = (Series.State.READY, Series.State.APPLIED)
 
 
@@ -115,9 +117,14 @@ def _left_out(series: Series) -> list[str]:
 
 def _is_self(need: str, series: Series) -> bool:
     kind, _, name = need.partition(":")
-    change, _, mark = name.rpartition(":v")
     # An older version of the same change lies below nothing either: it is what this one replaces.
-    return kind == "change-id" and series.change_id in {name, change if mark.isdigit() else name}
+    return kind == "change-id" and series.change_id in {name, _version_of(name)[0]}
+
+
+def _version_of(name: str) -> tuple[str, tuple[int, int] | None]:
+    """The change-id, and which version of it: b4 writes that after the last colon, ID:v2 or ID:v2.1."""
+    found = _VERSION.fullmatch(name)
+    return (found[1], (int(found[2]), int(found[3] or 0))) if found else (name, None)
 
 
 def _bare_id(need: str) -> str:
@@ -139,10 +146,10 @@ def _patches_for(need: str, asking: Series) -> list[Patch]:
 def _series_for(kind: str, name: str, asking: Series) -> Series | None:
     others = Series.objects.exclude(pk=asking.pk) if kind == "change-id" else Series.objects.all()
     if kind == "change-id":
-        # b4 writes the version after the last colon: ID:v2.
-        change, _, mark = name.rpartition(":v")
-        rows = others.filter(change_id=change, version=int(mark)) if change and mark.isdigit() else others
-        rows = rows if change and mark.isdigit() else rows.filter(change_id=name)
+        change, number = _version_of(name)
+        rows = others.filter(change_id=change)
+        if number is not None:
+            rows = rows.filter(version=number[0], minor=number[1])
         return _first_allowed(rows.order_by("-version", "-minor", "-pk"))
     mails = Message.objects.filter(message_id=name.strip("<>"))
     rows = others.filter(Q(patches__message__in=mails) | Q(cover__in=mails))

@@ -1,5 +1,6 @@
 """The base-commit that the mails name: believed where a watched branch or tag holds it, or a series of ours made it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from server.sources.models import Branch, HeadMove, Patch, Series, Tag, Tree
 
 _WATCHED = ("refs/tidemark/trees/", "refs/tidemark/tags/", f"{OLD_REFS}/")
 _SECONDS = 60.0
+# git itself writes no fewer digits.
+_ID = re.compile(r"[0-9a-f]{7,40}")
 
 
 @dataclass(frozen=True)
@@ -20,23 +23,31 @@ class Announced:
     label: str
 
 
-def announced_base(sha: str, places: Sequence[Place]) -> Announced | None:
-    """Where commit `sha` is; None when the mirror has it not, or only from somewhere that nobody watches.
+def announced_base(named: str, places: Sequence[Place]) -> Announced | None:
+    """Where the commit is that the mails name, by its id, the begin of it, or a watched tag.
+
+    None when the mirror has it not, has several, or has it only from somewhere that nobody watches.
 
     The best place for the series that holds it is named; then other branches, tags, and what branches were forced
     away from: a rebasing tree drops the bases of yesterday's mails.
     """
-    # Some name the tag's own object instead of the commit.
-    commit = mirror().resolve(sha)
-    if commit is None:
+    # Some name the tag's own object instead of the commit. No other words of git's: they are a stranger's.
+    sha = mirror().resolve(named) if _ID.fullmatch(named) else _tagged(named, places)
+    if sha is None:
         return None
-    sha = commit
     # One walk for all refs: asking branch by branch would walk through a kernel's history for each that has it not.
     holding = _refs_holding(sha)
     for place in places:
         if tree_ref(place.tree, place.label.partition("/")[2]) in holding:
             return Announced(sha, place.tree, place.label)
     return _in_refs(sha, holding) or _in_series(sha)
+
+
+def _tagged(name: str, places: Sequence[Place]) -> str | None:
+    """The commit of a watched tag, of the first tree that could be meant and has one of this name."""
+    tags = dict(Tag.objects.filter(name=name).order_by("pk").values_list("tree_id", "revision__sha"))
+    meant = (tags[place.tree.pk] for place in places if place.tree.pk in tags)
+    return next(meant, None) or next(iter(tags.values()), None)
 
 
 def _refs_holding(sha: str) -> set[str]:

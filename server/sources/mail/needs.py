@@ -8,7 +8,8 @@ from server.sources.mail.words import message_ids
 
 # What names something that cannot be looked up is kept under this name: a series must not lose it without a word.
 UNKNOWN = "unknown"
-_BASE_COMMIT = re.compile(r"^base-commit:[ \t]*([0-9a-f]{40})\b", re.MULTILINE)
+# People write tags and short ids by hand: what cannot be found is told as such, and not lost.
+_BASE_COMMIT = re.compile(r"^base-commit:[ \t]*([!-~]{1,40})", re.MULTILINE)
 _CHANGE_ID = re.compile(r"^change-id:[ \t]*(\S{1,200})[ \t]*$", re.MULTILINE)
 _PREREQUISITE = re.compile(
     r"^(?:prerequisite-(patch-id|change-id|message-id)|depends-on|based-on):[ \t]*(\S[^\n]{0,1000})$",
@@ -24,7 +25,10 @@ _MOST = 4_000
 
 @dataclass(frozen=True)
 class Needs:
-    """`prerequisites`: "patch-id:HEX", "change-id:ID", "message-id:ID" and "unknown:TEXT", in the order of the text."""
+    """`base_commit` is as it was written, of at most 40 characters.
+
+    `prerequisites` are "patch-id:HEX", "change-id:ID", "message-id:ID" and "unknown:TEXT", in the order of the text.
+    """
 
     base_commit: str = ""
     change_id: str = ""
