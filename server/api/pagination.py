@@ -17,3 +17,10 @@ class Pages(CursorPagination):
         if cursor is not None and cursor.position is not None and not str(cursor.position).isdecimal():
             raise NotFound(self.invalid_cursor_message)
         return cursor
+
+
+class CellPages(Pages):
+    """Cells of one machine or session: a few hundred at most sites, so that one page is enough."""
+
+    page_size = 500
+    ordering = "id"

@@ -55,8 +55,8 @@ def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: 
         raise Http404(f"There is no series {series_id}.")
     # Cases that moved stand first in the table, so a long page keeps their charts.
     cases = list(dict.fromkeys((row.case.benchmark, row.case.case) for row in facts.matrix.rows))
-    charts = dots.charts({row.id: row.boots for row in facts.sessions}, cases[: dots.MOST_CASES])
-    shown = dots.by_case(charts, cases)
+    drawing = dots.charts({row.id: row.boots for row in facts.sessions}, cases[: dots.MOST_CASES])
+    shown = dots.by_case(drawing.charts, cases)
     context = {
         "now": clock.now(),
         "series": facts,
@@ -65,6 +65,7 @@ def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: 
         # One machine leaves room for several cases in a row.
         "single": all(len(case.charts) == 1 for case in shown),
         "undrawn": len(cases[dots.MOST_CASES :]),
-        "chart_data": [chart.data() for chart in charts],
+        "drawing": drawing,
+        "chart_data": [chart.data() for chart in drawing.charts],
     }
     return render(request, "dashboard/series.html", context, status=status)

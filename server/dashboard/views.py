@@ -14,6 +14,7 @@ from server.detection.selectors import session_cells
 from server.sources.models import Series
 
 _LONGEST_MESSAGE_ID = 500
+_LONGEST_NUMBER = 10
 
 
 @require_safe
@@ -56,16 +57,22 @@ def session(request: HttpRequest, session_id: int) -> HttpResponse:
     facts = boots.session_facts(session_id)
     if facts is None:
         raise Http404(f"There is no session {session_id}.")
-    cells = session_cells(facts.id)
-    charts = dots.charts({facts.id: len(facts.boots)})
+    cells, unshown = session_cells(facts.id)
+    drawing = dots.charts({facts.id: len(facts.boots)}, first=_number(request.GET.get("charts", "")))
     context = {
         "now": clock.now(),
         "session": facts,
         "lines": matrix.lines(cells, [facts.id] * len(cells)),
-        "cases": dots.by_case(charts),
-        "chart_data": [chart.data() for chart in charts],
+        "unshown": unshown,
+        "cases": dots.by_case(drawing.charts),
+        "drawing": drawing,
+        "chart_data": [chart.data() for chart in drawing.charts],
     }
     return render(request, "dashboard/session.html", context)
+
+
+def _number(given: str) -> int:
+    return int(given) if given.isascii() and given.isdecimal() and len(given) < _LONGEST_NUMBER else 0
 
 
 def _known(given: str, values: "list[str] | tuple[str, ...]") -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, Value, When
+from django.db.models.aggregates import Min
 
 from server.detection.lifecycle.hearing import heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
@@ -93,8 +94,20 @@ class CaseRow:
 class ComparisonTable:
     machines: tuple[MachineColumn, ...]
     rows: tuple[CaseRow, ...]
+    # How many rows there are beside these.
+    unshown: int = 0
 
 
+# What one page or answer has at most: some 0.2 ms of a processor each. A machine's owner decides how many there are.
+MOST_CELLS = 400
+_LEAST_ROWS = 20
+_RowKey = tuple[int, int, str]
+_BY_NAME = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
+_RANK = Case(
+    When(verdict__in=(Verdict.REGRESSED, Verdict.IMPROVED), then=Value(0)),
+    When(verdict=Verdict.INCONCLUSIVE, then=Value(1)),
+    default=Value(2),
+)
 _CELL_NAMES = ("session__machine__uarch", "case__benchmark", "metric", "core_type")
 
 
@@ -125,31 +138,50 @@ def sessions_of(finding: Finding) -> QuerySet[Session]:
 
 
 def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] = ()) -> ComparisonTable:
-    """All judged cells of these sessions: rows are cases, columns are their machines. Two queries.
+    """Judged cells of these sessions: rows are cases, columns are their machines. Three queries, or five.
 
-    With the `checks` of a finding the cells are as it hears them: what one that failed took away is inconclusive.
+    With the `checks` of a finding the cells are as it hears them: what one that failed took away is inconclusive. Of
+    very many rows it has those where something moved, then those that stayed open, then others by name.
     """
     sessions = list(of.select_related("machine__uarch").order_by("machine__uarch__name", "machine__name"))
-    comparisons = (
-        Comparison.objects.filter(session__in=sessions)
-        .select_related(*_CELL_NAMES)
-        .order_by("case__benchmark__name", "case__name", "metric__name", "core_type__name")
-    )
-    rows: dict[tuple[int, int, str], dict[int, Comparison]] = {}
-    for comparison in heard(list(comparisons), checks):
+    comparisons = Comparison.objects.filter(session__in=sessions)
+    most = max(_LEAST_ROWS, MOST_CELLS // max(1, len(sessions)))
+    chosen, total = _first_rows(comparisons, most)
+    chosen = chosen.select_related(*_CELL_NAMES)
+    rows: dict[_RowKey, dict[int, Comparison]] = {}
+    for comparison in heard(list(chosen.order_by(*_BY_NAME)), checks):
         key = (comparison.case_id, comparison.metric_id, comparison.core_type.name)
         rows.setdefault(key, {})[comparison.session_id] = comparison
     return ComparisonTable(
         machines=tuple(_column(session) for session in sessions),
         rows=tuple(_row(cells, sessions) for cells in rows.values()),
+        unshown=total - len(rows),
     )
 
 
-def session_cells(session_id: int) -> tuple[CellView, ...]:
-    """The judged cells of one session, by case. One query."""
-    comparisons = Comparison.objects.filter(session=session_id).select_related(*_CELL_NAMES)
-    order = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
-    return tuple(cell_view(row) for row in comparisons.order_by(*order))
+def _first_rows(comparisons: QuerySet[Comparison], most: int) -> tuple[QuerySet[Comparison], int]:
+    """The cells of the rows that come first, and how many rows there are."""
+    keys = comparisons.order_by().values_list("case", "metric", "core_type__name").annotate(rank=Min(_RANK))
+    first = list(keys.order_by("rank", *_BY_NAME)[: most + 1])
+    if len(first) <= most:
+        return comparisons, len(first)
+    wanted = {(case, metric, name) for case, metric, name, _ in first[:most]}
+    near = comparisons.filter(case__in={key[0] for key in wanted}, metric__in={key[1] for key in wanted}).order_by()
+    cells = near.values_list("pk", "case", "metric", "core_type__name")
+    return comparisons.filter(pk__in=[pk for pk, *key in cells if tuple(key) in wanted]), keys.count()
+
+
+def session_cells(session_id: int) -> tuple[tuple[CellView, ...], int]:
+    """Judged cells of one session, those that moved first, then by case; and how many more there are. Two queries."""
+    comparisons = Comparison.objects.filter(session=session_id)
+    rows = list(comparisons.select_related(*_CELL_NAMES).order_by(_RANK, *_BY_NAME)[:MOST_CELLS])
+    more = comparisons.count() - len(rows) if len(rows) == MOST_CELLS else 0
+    return tuple(cell_view(row) for row in rows), more
+
+
+def cells_by_id(session_id: int) -> QuerySet[Comparison]:
+    """All judged cells of one session, for who reads them page by page."""
+    return Comparison.objects.filter(session=session_id).select_related(*_CELL_NAMES)
 
 
 def _column(session: Session) -> MachineColumn:

@@ -76,6 +76,16 @@ def test_conditions_that_are_too_large_are_refused(session: Session) -> None:
     assert Boot.objects.get(session=session, position=0).state == BootState.PLANNED
 
 
+def test_result_that_is_larger_than_any_machines_is_refused_whole(session: Session) -> None:
+    names = {"benchmark": "b", "version": "1", "case": "c", "metric": "m", "warmup": 0}
+    many = [{**names, "values": [1] * 100_000}] * 11
+    answer = post(session, "boots/0", 400, outcome="measured", measurements=many)
+    assert answer["errors"] == {"measurements": ["more than 1000000 values"]}
+    post(session, "boots/0", 400, outcome="panic", notes=[{"reason": "x" * 1024}] * 5000)
+    post(session, "boots/0", 400, outcome="panic", facts={"flags": ["x" * 1024] * 3000})
+    assert Boot.objects.get(session=session, position=0).state == BootState.PLANNED
+
+
 def test_every_case_of_every_kind_of_core_may_have_been_skipped(session: Session) -> None:
     folders = (path.parent for path in Path("agents/benchmarks").glob("*/benchmark.toml"))
     cases = [case for folder in folders for case in find_benchmark(folder.name).cases]

@@ -179,12 +179,36 @@ _CORE_TYPES = serializers.ListField(child=CoreTypeIn(), max_length=_MOST_CORE_TY
 class FactsField(serializers.DictField):
     """What the probe saw: free in its words, but not where the service relies on it."""
 
+    # Sixteen kinds of cores of a machine with thousands of CPUs fit, too.
+    LIMIT = 2 * 1024 * 1024
+
     def to_internal_value(self, data: Any) -> Any:
-        facts = super().to_internal_value(data)
+        facts = _within(super().to_internal_value(data), self.LIMIT)
         core_types = _CORE_TYPES.run_validation(facts.get("core_types", []))
         if not isinstance(facts.get("uarch", ""), str):
             raise serializers.ValidationError("uarch is not a string")
         return {**facts, "core_types": [dict(item) for item in core_types]}
+
+
+class MeasurementsField(serializers.ListField):
+    """What a boot measured. Far more than any boot is kept of is refused before each number is looked at."""
+
+    LIMIT = 1_000_000
+
+    def to_internal_value(self, data: Any) -> Any:
+        lists = [item.get("values") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+        if sum(len(values) for values in lists if isinstance(values, list)) > self.LIMIT:
+            raise serializers.ValidationError(f"more than {self.LIMIT} values")
+        return super().to_internal_value(data)
+
+
+class NotesField(serializers.ListField):
+    """What is to be said of cases without values: free in its words, bounded in its size."""
+
+    LIMIT = 4 * 1024 * 1024
+
+    def to_internal_value(self, data: Any) -> Any:
+        return _within(super().to_internal_value(data), self.LIMIT)
 
 
 class ConditionsField(serializers.DictField):
@@ -193,10 +217,13 @@ class ConditionsField(serializers.DictField):
     LIMIT = 1024 * 1024
 
     def to_internal_value(self, data: Any) -> Any:
-        conditions = super().to_internal_value(data)
-        if len(json.dumps(conditions)) > self.LIMIT:
-            raise serializers.ValidationError(f"more than {self.LIMIT} bytes of JSON")
-        return conditions
+        return _within(super().to_internal_value(data), self.LIMIT)
+
+
+def _within(value: Any, limit: int) -> Any:
+    if len(json.dumps(value)) > limit:
+        raise serializers.ValidationError(f"more than {limit} bytes of JSON")
+    return value
 
 
 class BootResultIn(AgentIn):
@@ -208,8 +235,8 @@ class BootResultIn(AgentIn):
     ended_at = serializers.DateTimeField(allow_null=True, default=None)
     facts = FactsField(default=dict)
     console_tail = Text(max_length=65_536)
-    measurements = serializers.ListField(child=ValuesIn(), default=list, max_length=_MOST_MEASUREMENTS)
-    notes = serializers.ListField(child=serializers.DictField(), max_length=MOST_NOTES, default=list)
+    measurements = MeasurementsField(child=ValuesIn(), default=list, max_length=_MOST_MEASUREMENTS)
+    notes = NotesField(child=serializers.DictField(), max_length=MOST_NOTES, default=list)
     conditions = ConditionsField(default=dict)
 
     def report(self) -> BootReport:

@@ -33,11 +33,12 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
     def get(self, _request: Request, pk: int) -> Response:
         findings = with_seen_virtual_findings(Finding.objects.select_related("series", *_NAMES))
         finding = get_object_or_404(findings, pk=pk)
-        rows = comparison_table(sessions_of(finding), finding.checks).rows
-        cells = [cell for row in rows for cell in row.cells if cell is not None]
+        table = comparison_table(sessions_of(finding), finding.checks)
+        cells = [cell for row in table.rows for cell in row.cells if cell is not None]
         context = {
             "vector": finding_vector(finding),
             "cells": cells,
+            "left_out": table.unshown,
             "bisections": bisections_of(finding),
             "walk": walk_of(finding.series) if finding.series is not None else None,
         }

@@ -1,19 +1,24 @@
 """Sessions and their samples."""
 
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.db.models import Prefetch, QuerySet
+from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from server.api.pagination import CellPages
 from server.api.v1.lab_filters import SessionFilter
-from server.api.v1.reading import PublicMixin, describe, with_seen_virtual
+from server.api.v1.reading import PublicMixin, describe, page_of, with_seen_virtual
 from server.api.v1.serializers.common import SessionBriefOut
-from server.api.v1.serializers.lab import SamplesOut, SessionOut
+from server.api.v1.serializers.lab import SamplesOut, SessionCellsOut, SessionOut
+from server.detection.selectors import cell_view, cells_by_id
 from server.lab.models import Boot, Session
-from server.results.models import Measurement
+from server.results.selectors import columns
 
 
 class SessionListView(PublicMixin, generics.ListAPIView[Session]):
@@ -42,38 +47,45 @@ class SessionView(PublicMixin, generics.RetrieveAPIView[Session]):
         return self.retrieve(request, *args, **kwargs)
 
 
+class SessionCellsView(PublicMixin, generics.GenericAPIView[Session]):
+    serializer_class = SessionCellsOut
+    pagination_class = CellPages
+
+    @describe("session_cells", SessionCellsOut)
+    def get(self, request: Request, pk: int) -> Response:
+        session = _session(pk)
+        rows, links = page_of(self, request, cells_by_id(session.pk))
+        return Response(SessionCellsOut({**_marks(session), **links, "cells": map(cell_view, rows)}).data)
+
+
 class SamplesView(PublicMixin, generics.GenericAPIView[Session]):
     serializer_class = SamplesOut
 
     @describe("session_samples", SamplesOut)
-    def get(self, _request: Request, pk: int) -> Response:
-        session = get_object_or_404(with_seen_virtual(Session.objects.select_related("machine")), pk=pk)
-        virtual = bool(session.machine.virtual or getattr(session, "seen_virtual", False))
-        return Response(
-            {
-                "session": session.pk,
-                "virtual": virtual,
-                "evidence": not virtual,
-                "clock": session.machine.clock,
-                "columns": _columns(session),
-            }
-        )
+    def get(self, _request: Request, pk: int) -> StreamingHttpResponse:
+        session = _session(pk)
+        head = {**_marks(session), "clock": session.machine.clock}
+        return StreamingHttpResponse(_samples(head, columns(session)), content_type="application/json")
 
 
-def _columns(session: Session) -> list[dict[str, Any]]:
-    """Straight from the rows: thousands of numbers through a serializer would take most of the request's time."""
-    names = ("case__benchmark__name", "case__name", "metric__name", "metric__unit", "metric__better", "core_type__name")
-    rows = (
-        Measurement.objects.filter(boot__session=session)
-        .order_by(*names, "boot__position")
-        .values_list(*names, "boot__position", "boot__arm", "warmup", "values")
-    )
-    columns: dict[tuple[str, ...], dict[str, Any]] = {}
-    for *key, position, arm, warmup, values in rows:
-        head = dict(zip(("benchmark", "case", "metric", "unit", "better", "core_type"), key, strict=True))
-        column = columns.setdefault(tuple(key), {**head, "boots": [], "arms": [], "warmup": [], "values": []})
-        column["boots"].append(position)
-        column["arms"].append(arm)
-        column["warmup"].append(warmup)
-        column["values"].append(values)
-    return list(columns.values())
+def _session(pk: int) -> Session:
+    return get_object_or_404(with_seen_virtual(Session.objects.select_related("machine")), pk=pk)
+
+
+def _marks(session: Session) -> dict[str, Any]:
+    virtual = bool(session.machine.virtual or getattr(session, "seen_virtual", False))
+    return {"session": session.pk, "virtual": virtual, "evidence": not virtual}
+
+
+def _samples(head: dict[str, Any], found: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """SamplesOut, column by column: no session is ever in memory as a whole."""
+    yield _json(head)[:-1] + ',"columns":['
+    separator = ""
+    for column in found:
+        yield separator + _json(column)
+        separator = ","
+    yield "]}"
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

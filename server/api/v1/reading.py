@@ -7,7 +7,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from drf_spectacular.utils import extend_schema
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
 
+from server.api.pagination import Pages
 from server.api.v1.serializers.common import ProblemOut
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
@@ -26,6 +29,14 @@ def describe(operation: str, answer: Any, **options: Any) -> Callable[[View], Vi
     """OpenAPI for a reading view: its name, its answer, and problem+json for what can go wrong."""
     problems = {(status, _PROBLEM): ProblemOut for status in (400, 404, 406)}
     return extend_schema(operation_id=operation, responses={200: answer, **problems}, **options)
+
+
+def page_of(view: GenericAPIView[Any], request: Request, rows: QuerySet[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """One page of what an answer holds beside other things, and where the pages before and after it are."""
+    assert isinstance(view.paginator, Pages)
+    page = view.paginator.paginate_queryset(rows, request, view=view)
+    assert page is not None
+    return page, {"next": view.paginator.get_next_link(), "previous": view.paginator.get_previous_link()}
 
 
 def with_seen_virtual(sessions: QuerySet[Session]) -> QuerySet[Session]:

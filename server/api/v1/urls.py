@@ -21,6 +21,7 @@ urlpatterns = [
     ),
     path("sessions/", lab.SessionListView.as_view(), name="api-session-list"),
     path("sessions/<int:pk>/", lab.SessionView.as_view(), name="api-session-detail"),
+    path("sessions/<int:pk>/cells/", lab.SessionCellsView.as_view(), name="api-session-cells"),
     path("sessions/<int:pk>/samples/", lab.SamplesView.as_view(), name="api-session-samples"),
     path("machines/", hosts.MachineListView.as_view(), name="api-machine-list"),
     path("machines/<slug:name>/", hosts.MachineView.as_view(), name="api-machine-detail"),

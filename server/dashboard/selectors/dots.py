@@ -1,13 +1,13 @@
 """Measured values for charts and for the tables under them: one chart for each (session, case, metric, core type)."""
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple, Self
 
-from django.db.models import Q
+from django.db.models import Count, Q, QuerySet, Sum
 
 from server.dashboard import figures
 from server.lab.models import CoreType, Session
@@ -15,6 +15,9 @@ from server.results.models import Case, Measurement, Metric
 
 # A page draws this many cases at most; the others are one click away, on the page of each session.
 MOST_CASES = 12
+# And this many boots, each a line of a table, with this many values: half a second of a processor would be gone for
+# ten times as much, and whoever owns a machine decides how much there is.
+_MOST_DOTS, _MOST_VALUES = 800, 12_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,30 @@ class CaseCharts:
     unit: str
     better: str
     charts: tuple[Chart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """The charts that one page draws, of `total` that there are; `first` counts from 0."""
+
+    charts: tuple[Chart, ...]
+    first: int
+    total: int
+
+    @property
+    def number(self) -> int:
+        """Of the first one, as people count."""
+        return self.first + 1
+
+    @property
+    def next(self) -> int | None:
+        """Where the next page begins."""
+        after = self.first + len(self.charts)
+        return after if after < self.total else None
+
+    @property
+    def unshown(self) -> int:
+        return self.total - len(self.charts)
 
 
 class _Row(NamedTuple):
@@ -121,25 +148,54 @@ class _Names:
         )
 
 
-def charts(boots: Mapping[int, int], cases: Sequence[tuple[str, str]] = ()) -> tuple[Chart, ...]:
-    """Charts of sessions, by case and machine; only these (benchmark, case) if any are named. Five queries.
+def charts(boots: Mapping[int, int], cases: Sequence[tuple[str, str]] = (), *, first: int = 0) -> Drawing:
+    """Charts of sessions, by case and machine; only these (benchmark, case) if any are named. Six queries.
 
-    `boots` says for each session how many boots it plans, so that those still to come have their place.
+    `boots` says for each session how many boots it plans, so that those still to come have their place. As many charts
+    as one page can bear are made, from number `first` on; the values of no others are read.
     """
     query = Measurement.objects.filter(boot__session_id__in=list(boots))
     if cases:
         named = (Q(case__benchmark__name=benchmark, case__name=case) for benchmark, case in cases)
         query = query.filter(reduce(or_, named))
-    rows = query.order_by("boot__position").values_list(*_COLUMNS)
-    grouped: dict[_Key, list[_Row]] = {}
-    for row in (_Row(*columns) for columns in rows):
-        grouped.setdefault(_Key(row.session, row.case, row.metric, row.core_type), []).append(row)
-    names = _Names.of(grouped)
-    ordered = sorted(grouped.items(), key=lambda item: names.order(item[0]))
-    return tuple(
-        _chart(f"dots-{number}", names, key, members, boots[key.session])
-        for number, (key, members) in enumerate(ordered)
-    )
+    sizes = _sizes(query)
+    names = _Names.of(sizes)
+    ordered = sorted(sizes, key=names.order)
+    first = first if 0 <= first < len(ordered) else 0
+    chosen = _bearable(ordered[first:], sizes)
+    rows = _rows(query, chosen)
+    made = (_chart(f"dots-{n}", names, key, rows[key], boots[key.session]) for n, key in enumerate(chosen))
+    return Drawing(tuple(made), first, len(ordered))
+
+
+def _sizes(query: QuerySet[Measurement]) -> dict[_Key, tuple[int, int]]:
+    """How many boots and values each chart has."""
+    grouped = query.order_by().values_list("boot__session", "case", "metric", "core_type")
+    counted = grouped.annotate(dots=Count("pk"), numbers=Sum("values__len"))
+    return {_Key(*ids): (dots, numbers) for *ids, dots, numbers in counted}
+
+
+def _bearable(keys: Iterable[_Key], sizes: Mapping[_Key, tuple[int, int]]) -> list[_Key]:
+    """The first ones that one page may draw together; one at least."""
+    chosen: list[_Key] = []
+    dots = values = 0
+    for key in keys:
+        dots, values = dots + sizes[key][0], values + sizes[key][1]
+        if chosen and (dots > _MOST_DOTS or values > _MOST_VALUES):
+            break
+        chosen.append(key)
+    return chosen
+
+
+def _rows(query: QuerySet[Measurement], keys: Sequence[_Key]) -> dict[_Key, list[_Row]]:
+    found: dict[_Key, list[_Row]] = {key: [] for key in keys}
+    sessions, cases, metrics, core_types = (set(ids) for ids in zip(*keys, strict=True)) if keys else ((),) * 4
+    near = query.filter(boot__session__in=sessions, case__in=cases, metric__in=metrics, core_type__in=core_types)
+    for row in (_Row(*columns) for columns in near.order_by("boot__position").values_list(*_COLUMNS).iterator()):
+        # Those of a case that is drawn in part are read with it.
+        if (members := found.get(_Key(row.session, row.case, row.metric, row.core_type))) is not None:
+            members.append(row)
+    return found
 
 
 def by_case(made: Sequence[Chart], order: Sequence[tuple[str, str]] = ()) -> tuple[CaseCharts, ...]:

@@ -33,6 +33,8 @@ from server.reports.queue import Queue, queue_of
 _LATEST = 25
 # Older changes of a machine stay in the history of states.
 _CHANGES = 5
+# The others are in the API.
+_MOST_NOISE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class MachineNoise:
 
     alarms: AlarmRate
     cells: tuple[NoiseRow, ...]
+    unshown: int
     questions: tuple[QuestionRow, ...]
 
 
@@ -92,5 +95,5 @@ def machine_page(name: str) -> MachinePage | None:
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE)),
         waiting=waiting,
         sessions=session_rows(Q(machine=machine), limit=_LATEST),
-        noise=MachineNoise(alarm_rate(machine), noise_of_machine(machine), questions_of(machine)),
+        noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),
     )

@@ -42,6 +42,8 @@ class Matrix:
     rows: tuple[Row, ...]
     lines: tuple[Line, ...]
     family_size: int
+    # Rows that are not among these.
+    unshown: int
 
 
 def verdict_matrix(table: ComparisonTable) -> Matrix:
@@ -54,6 +56,7 @@ def verdict_matrix(table: ComparisonTable) -> Matrix:
         rows=tuple(Row(row, tuple(zip(table.machines, row.cells, strict=True))) for row in rows),
         lines=lines([cell for _, cell in cells], [machine.session_id for machine, _ in cells]),
         family_size=max((cell.family_size for _, cell in cells), default=0),
+        unshown=table.unshown,
     )
 
 

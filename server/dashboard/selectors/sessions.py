@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from django.db.models import Q
@@ -15,6 +16,9 @@ from server.lab.facts import facts_of_boots
 from server.lab.models import Boot, Conditions, Session
 from server.lab.purposes import purpose_of
 from server.reports.history import session_history
+
+# Of each boot; whoever owns a machine may send thousands, with as many reasons.
+_MOST_NOTES, _LONGEST_NOTE = 20, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +203,17 @@ def _notes(notes: object) -> tuple[Note, ...]:
     for note in (note for note in notes if isinstance(note, dict)):
         case = f"{note.get('benchmark', '')}/{note.get('case', '')}"
         alike.setdefault((str(note.get("outcome", "")), str(note.get("reason", ""))), {})[case] = None
-    return tuple(Note(_first(list(cases)), outcome, reason) for (outcome, reason), cases in alike.items())
+    told = [
+        Note(_cut(_first(list(cases))), _cut(outcome), _cut(reason))
+        for (outcome, reason), cases in islice(alike.items(), _MOST_NOTES)
+    ]
+    if len(alike) > _MOST_NOTES:
+        told.append(Note(f"{len(alike) - _MOST_NOTES} more", "", "in the API"))
+    return tuple(told)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_NOTE else f"{text[:_LONGEST_NOTE]} …"
 
 
 def _first(cases: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ __all__ = [
     "alarm_rate",
     "alarm_rates",
     "noise_of_machine",
+    "noise_profiles",
+    "noise_row",
     "open_questions",
     "questions_of",
 ]
@@ -55,11 +57,24 @@ class QuestionRow:
     finding_id: int | None
 
 
-def noise_of_machine(machine: Machine) -> tuple[NoiseRow, ...]:
-    """The machine's profiles by benchmark, case, metric and core type. One query."""
-    rows = NoiseProfile.objects.filter(machine=machine).select_related("case__benchmark", "metric", "core_type")
+def noise_of_machine(machine: Machine, most: int | None = None) -> tuple[tuple[NoiseRow, ...], int]:
+    """The machine's profiles by benchmark, case, metric and core type, and how many are left out. One query, or three.
+
+    Where there are more than `most`, those are told that vary most.
+    """
     order = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
-    return tuple(_noise(row) for row in rows.order_by(*order))
+    every = noise_profiles(machine)
+    rows = list(every.order_by(*order)[: None if most is None else most + 1])
+    if most is None or len(rows) <= most:
+        return tuple(map(noise_row, rows)), 0
+    vary_most = list(every.order_by("-change_95", "pk").values_list("pk", flat=True)[:most])
+    told = tuple(map(noise_row, every.filter(pk__in=vary_most).order_by(*order)))
+    return told, every.count() - len(told)
+
+
+def noise_profiles(machine: Machine) -> "QuerySet[NoiseProfile]":
+    """All of one machine, for who reads them page by page."""
+    return NoiseProfile.objects.filter(machine=machine).select_related("case__benchmark", "metric", "core_type")
 
 
 def questions_of(machine: Machine, limit: int = 50) -> tuple[QuestionRow, ...]:
@@ -72,7 +87,7 @@ def open_questions(limit: int = 50) -> tuple[QuestionRow, ...]:
     return _questions(MachineQuestion.objects.filter(state=MachineQuestion.State.OPEN).order_by("-id"), limit)
 
 
-def _noise(row: NoiseProfile) -> NoiseRow:
+def noise_row(row: NoiseProfile) -> NoiseRow:
     return NoiseRow(
         benchmark=row.case.benchmark.name,
         case=row.case.name,

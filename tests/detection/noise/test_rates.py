@@ -68,7 +68,7 @@ def test_what_virtual_machines_show_is_told_with_that_word_and_not_counted_with_
 
 
 def test_a_cell_s_minimum_effect_follows_its_noise_once_enough_is_known() -> None:
-    (few,), (enough,) = noise_of_machine(noisy("few", 7, 0)), noise_of_machine(noisy("enough", 19, 0))
+    ((few,), _), ((enough,), _) = noise_of_machine(noisy("few", 7, 0)), noise_of_machine(noisy("enough", 19, 0))
     assert few.min_effect == 0.01
     assert enough.min_effect == enough.change_95 == pytest.approx(0.0305, abs=1e-4)
 

@@ -166,6 +166,9 @@ class FindingDetailOut(FindingOut):
     gaps = GapOut(many=True, help_text="What was wanted and has no result.")
     vector = serializers.SerializerMethodField()
     comparisons = serializers.SerializerMethodField()
+    comparisons_left_out = serializers.SerializerMethodField(
+        help_text="Rows beside these, in which less moved: sessions/ID/cells/ has all, as they were measured."
+    )
 
     class Meta(FindingOut.Meta):
         fields = [
@@ -181,6 +184,7 @@ class FindingDetailOut(FindingOut):
             "gaps",
             "vector",
             "comparisons",
+            "comparisons_left_out",
         ]
 
     @extend_schema_field(FindingStepOut(many=True))
@@ -200,6 +204,9 @@ class FindingDetailOut(FindingOut):
     @extend_schema_field(ComponentOut(many=True))
     def get_vector(self, _finding: Finding) -> Any:
         return ComponentOut(self.context["vector"], many=True).data
+
+    def get_comparisons_left_out(self, _finding: Finding) -> int:
+        return int(self.context["left_out"])
 
     @extend_schema_field(ComparisonOut(many=True))
     def get_comparisons(self, _finding: Finding) -> Any:

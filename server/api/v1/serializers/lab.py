@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from server.api.v1.serializers.common import SessionBriefOut
+from server.api.v1.serializers.findings import ComparisonOut
 from server.lab.models import Boot, Session
 
 
@@ -44,6 +45,17 @@ class SessionOut(SessionBriefOut):
             "patched_build",
             "boots",
         ]
+
+
+class SessionCellsOut(serializers.Serializer[Any]):
+    """What was judged of a session, as it was measured: before the checks of a finding."""
+
+    session = serializers.IntegerField()
+    virtual = serializers.BooleanField()
+    evidence = serializers.BooleanField()
+    next = serializers.URLField(allow_null=True, help_text="The next page of `cells`.")
+    previous = serializers.URLField(allow_null=True)
+    cells = ComparisonOut(many=True)
 
 
 class ColumnOut(serializers.Serializer[Any]):

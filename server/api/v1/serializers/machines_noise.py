@@ -38,6 +38,8 @@ class MachineNoiseOut(serializers.Serializer[Any]):
     virtual = serializers.BooleanField()
     evidence = serializers.BooleanField(help_text="Virtual machines are none.")
     alarms = AlarmRateOut()
+    next = serializers.URLField(allow_null=True, help_text="The next page of `cells`.")
+    previous = serializers.URLField(allow_null=True)
     cells = NoiseOut(many=True)
 
 

@@ -27,7 +27,7 @@ class Command(BaseCommand):
         if row is None:
             names = ", ".join(Machine.objects.values_list("name", flat=True)) or "none"
             raise CommandError(f"there is no machine {machine!r}; there are: {names}")
-        self._print([_CELLS, *(_cell(cell) for cell in noise_of_machine(row))])
+        self._print([_CELLS, *(_cell(cell) for cell in noise_of_machine(row)[0])])
 
     def _print(self, table: list[tuple[str, ...]]) -> None:
         widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]

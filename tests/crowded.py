@@ -1,0 +1,87 @@
+"""Sessions as full as the service lets one boot be: what a page or an answer costs at the worst."""
+
+from datetime import timedelta
+
+from django.db import connection
+
+from server.detection.models import Comparison, Finding, NoiseProfile, Verdict
+from server.lab.models import CoreType, Machine, Session
+from server.results.models import Metric
+from tests.builders import EPOCH, build_case, build_comparison, build_finding, build_metric
+
+# 25 cases of ten metrics on 16 kinds of cores are 4000 cells; 25 values of each are 100 000 of a boot.
+CASES, METRICS, CORE_TYPES, VALUES = 25, 10, 16, 25
+CELLS = CASES * METRICS * CORE_TYPES
+
+_FILL = """
+INSERT INTO results_measurement (boot_id, case_id, metric_id, core_type_id, "values", warmup, version, recorded_at)
+SELECT boot.id, cases.id, metric.id, core.id, numbers.list, 1, '1', now()
+FROM lab_boot boot, results_case cases, results_metric metric, lab_coretype core,
+     (SELECT array_agg(1000.25 + n) list FROM generate_series(1, %(values)s) n) numbers
+WHERE boot.session_id = %(session)s AND boot.state = 'measured' AND core.machine_id = %(machine)s
+  AND cases.name LIKE 'crowd-%%' AND metric.name LIKE 'crowd-%%'
+"""
+
+
+def crowd(session: Session) -> None:
+    """Give each measured boot all the cells and values that it may have."""
+    _names(session.machine)
+    with connection.cursor() as cursor:
+        cursor.execute(_FILL, {"session": session.pk, "machine": session.machine_id, "values": VALUES})
+
+
+def crowd_comparisons(session: Session) -> None:
+    """A judged comparison of each cell; one in a hundred of them moved."""
+    _names(session.machine)
+    first = build_comparison(session, Verdict.UNCHANGED, case=build_case("crowd-0"), metric=build_metric("crowd-0"))
+    kept = {name: value for name, value in vars(first).items() if not name.startswith("_") and name != "id"}
+    rows = []
+    for number, (case, metric, core_type) in enumerate(_cells(session.machine)):
+        verdict = Verdict.REGRESSED if number % 100 == 99 else Verdict.UNCHANGED
+        cell = {"case_id": case, "metric_id": metric, "core_type_id": core_type, "verdict": verdict}
+        rows.append(Comparison(**(kept | cell)))
+    first.delete()
+    Comparison.objects.bulk_create(rows, batch_size=1000)
+
+
+def crowd_noise(machine: Machine) -> None:
+    """A profile of each cell."""
+    _names(machine)
+    NoiseProfile.objects.bulk_create(
+        NoiseProfile(
+            machine=machine,
+            case_id=case,
+            metric_id=metric,
+            core_type_id=core_type,
+            comparisons=50,
+            false_alarms=0,
+            rejections=2,
+            change_95=0.004,
+            boot_sd=0.001,
+            mde=0.003,
+            changes=[0.001] * 50,
+            last_at=EPOCH + timedelta(days=1),
+        )
+        for case, metric, core_type in _cells(machine)
+    )
+
+
+def finding_of(session: Session) -> Finding:
+    assert session.series is not None
+    return build_finding(session.series)
+
+
+def _names(machine: Machine) -> None:
+    for number in range(CASES):
+        build_case(f"crowd-{number}", runs=VALUES)
+    for number in range(METRICS):
+        build_metric(f"crowd-{number}")
+    missing = CORE_TYPES - machine.core_types.count()
+    CoreType.objects.bulk_create(CoreType(machine=machine, name=f"kind-{n}", cpus="0") for n in range(missing))
+
+
+def _cells(machine: Machine) -> list[tuple[int, int, int]]:
+    cases = [build_case(f"crowd-{number}").pk for number in range(CASES)]
+    metrics = list(Metric.objects.filter(name__startswith="crowd-").values_list("pk", flat=True))
+    core_types = list(machine.core_types.values_list("pk", flat=True))
+    return [(case, metric, core_type) for case in cases for metric in metrics for core_type in core_types]

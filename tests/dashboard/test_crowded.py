@@ -1,0 +1,77 @@
+"""Whoever owns a machine fills its boots to the bounds; a page that anybody may ask for stays small."""
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from server.lab.models import Session
+from tests.builders import build_session
+from tests.crowded import CELLS, crowd, crowd_comparisons, crowd_noise, finding_of
+
+pytestmark = pytest.mark.django_db
+MB = 1024 * 1024
+
+
+@pytest.fixture
+def session() -> Session:
+    session = build_session(state=Session.State.DONE, boots_per_side=2)
+    crowd(session)
+    return session
+
+
+def read(client: Client, path: str) -> str:
+    response = client.get(path)
+    assert response.status_code == 200
+    text = response.content.decode()
+    assert len(text) < 2 * MB
+    return text
+
+
+def test_page_of_a_crowded_session_draws_some_charts_and_leads_to_the_next(client: Client, session: Session) -> None:
+    text = read(client, f"/sessions/{session.pk}/")
+    assert f"of {CELLS} charts, from number 1 on" in text
+    following = text.split('rel="next" href="?charts=')[1].split("#")[0]
+    assert 0 < int(following) < CELLS
+    further = read(client, f"/sessions/{session.pk}/?charts={following}")
+    assert f"from number {int(following) + 1} on" in further
+    assert "the first ones" in further
+
+
+@pytest.mark.parametrize("given", ["-1", "99999999999999999999", "x", "1e3", "²"])
+def test_charts_from_nowhere_are_the_first_ones(client: Client, session: Session, given: str) -> None:
+    assert "from number 1 on" in read(client, f"/sessions/{session.pk}/?charts={given}")
+
+
+def test_pages_of_a_crowded_series_show_what_moved_and_count_the_rest(client: Client, session: Session) -> None:
+    crowd_comparisons(session)
+    finding = finding_of(session)
+    pages = [read(client, path) for path in (f"/series/{session.series_id}/", f"/findings/{finding.pk}/")]
+    assert ["more rows in which less moved" in page for page in pages] == [True, True]
+    assert [page.count('<td class="cell regressed">') for page in pages] == [CELLS // 100] * 2
+    assert "more charts of these cases: see the sessions." in pages[0]
+    assert "more in which less moved" in read(client, f"/sessions/{session.pk}/")
+
+
+def test_no_page_reads_the_values_of_charts_that_it_does_not_draw(client: Client, session: Session) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        read(client, f"/sessions/{session.pk}/")
+    asked = [query["sql"] for query in captured if '"results_measurement"."values"' in query["sql"]]
+    # One counts them; the other names the cases of which it reads.
+    assert len(asked) == 2
+    assert "array_length" in asked[0].lower()
+    assert '"case_id" IN' in asked[1]
+
+
+def test_page_of_a_crowded_machine_shows_the_cells_that_vary_most(client: Client) -> None:
+    machine = build_session().machine
+    crowd_noise(machine)
+    assert "more cells that vary less" in read(client, f"/machines/{machine.name}/")
+
+
+def test_boot_with_thousands_of_notes_shows_some(client: Client) -> None:
+    session = build_session(state=Session.State.DONE)
+    told = {"benchmark": "b", "case": "c", "outcome": "refused"}
+    notes = [{**told, "reason": f"{number} " + "x" * 1000} for number in range(2000)]
+    session.boots.update(notes=notes)
+    assert "1980 more" in read(client, f"/sessions/{session.pk}/")
