@@ -8,7 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,8 +46,10 @@ def has_artifact(sha256: str, size: int) -> bool:
     return found is not None and found.size == size
 
 
-def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
+def put_artifact(sha256: str, chunks: Iterable[bytes], *, charge: Callable[[int], None] = lambda _: None) -> bool:
     """Store `chunks` under `sha256`; False if it was there already: then it stays as if it were new.
+
+    `charge` is told the size of what is about to be stored, and may raise: then it is not.
 
     Raises DomainError `hash-mismatch` when the bytes are not what was announced, `too-large` above MAX_BYTES,
     `store-away` when the bucket does not answer, `disk-full` when too little of the disk is left for anything but what
@@ -60,6 +62,7 @@ def put_artifact(sha256: str, chunks: Iterable[bytes]) -> bool:
             store.freshen(sha256)
             return False
     with _spooled(sha256, chunks) as file:
+        charge(file.stat().st_size)
         store.adopt(sha256, file)
     with artifact_lock(sha256):
         if store.find(sha256) is None:

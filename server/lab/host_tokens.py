@@ -1,17 +1,19 @@
-"""Tokens of the lab's hosts: who holds one, what it opens, and which will not do much longer."""
+"""Tokens of the lab's hosts: who holds one, what it opens and may have stored, and which will not do much longer."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from server.builds.models import Artifact
+from server.builds.storage import MAX_BYTES
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tokens import find_token, issue_token, revoke_tokens
-from server.lab.models import AttemptState, Builder, Host, Machine, Session
+from server.lab.models import Attempt, AttemptState, Builder, Host, Machine, Session
+from server.lab.scheduling import local_builder
 
 Scope = ApiToken.Scope
 # An agent renews its token 60 days before the end of 180: one that has come so near to its end is not renewed at all.
@@ -19,6 +21,12 @@ _WARNED_BEFORE = timedelta(days=14)
 # The states in which an agent works at what it claimed.
 _AT_WORK = (AttemptState.RUNNING, AttemptState.CANCELING)
 _OF_BOTH = (Artifact.Kind.IMAGE, Artifact.Kind.MODULES)
+# The files of one kernel, unpacked: image, modules, logs and programs take a fifth of it.
+_BYTES_OF_ATTEMPT = 2 * MAX_BYTES
+# How long after an attempt's end its files may come: they wait on the builder while the service is away. Of a builder
+# that was away itself there are some at once.
+_LATE = timedelta(days=7)
+_MOST_ATTEMPTS = 16
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,44 @@ def may_read(token: ApiToken, sha256: str) -> bool:
     kernels = Q(kind__in=_OF_BOTH) & (Q(build__in=base) | Q(build__in=patched))
     perf = Q(kind=Artifact.Kind.PERF, build__in=base)
     return Artifact.objects.filter(kernels | perf, sha256=sha256).exists()
+
+
+def check_may_store(token: ApiToken) -> None:
+    """Raise DomainError unless one more file may be stored: `forbidden`, `not-awaited` or `account-used-up`."""
+    _accounts(token)
+
+
+def charge(token: ApiToken, size: int) -> None:
+    """Count a file of `size` bytes against an attempt of the holder; raises as `check_may_store` does."""
+    for account in _accounts(token):
+        room = Attempt.objects.filter(pk=account, stored_bytes__lte=_BYTES_OF_ATTEMPT - size)
+        if room.update(stored_bytes=F("stored_bytes") + size):
+            return
+    raise _used_up(token)
+
+
+def _accounts(token: ApiToken) -> list[int]:
+    """Attempts that may still take something, the newest first: those at work, and those whose files may be late."""
+    if token.scope != Scope.BUILDER:
+        raise DomainError("forbidden", "only builders store artifacts")
+    late = Q(state__in=(AttemptState.DONE, AttemptState.LOST, AttemptState.CANCELED))
+    late &= Q(state_since__gte=clock.now() - _LATE)
+    own = Q(builder__name=token.subject)
+    if token.subject == local_builder().name:
+        own |= Q(builder=None)
+    claimed = Attempt.objects.filter(own, build__isnull=False).exclude(agent="")
+    newest = claimed.filter(late | Q(state__in=_AT_WORK)).order_by("-id")[:_MOST_ATTEMPTS]
+    rows = list(newest.values_list("pk", "stored_bytes"))
+    if not rows:
+        raise DomainError("not-awaited", f"builder {token.subject} has claimed no build whose files are awaited")
+    if all(stored >= _BYTES_OF_ATTEMPT for _, stored in rows):
+        raise _used_up(token)
+    return [pk for pk, _ in rows]
+
+
+def _used_up(token: ApiToken) -> DomainError:
+    message = f"builder {token.subject} has had {_BYTES_OF_ATTEMPT >> 20} MiB stored for each of its attempts"
+    return DomainError("account-used-up", message)
 
 
 def ending_tokens() -> list[EndingToken]:

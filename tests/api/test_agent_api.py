@@ -16,7 +16,15 @@ from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, Builder, Host, Session, SessionState
 from server.lab.scheduling.builders import LOCAL_BUILDER, local_builder
 from server.results.models import Measurement
-from tests.builders import build_build, build_builder, build_case, build_machine, build_metric, build_session
+from tests.builders import (
+    build_attempt,
+    build_build,
+    build_builder,
+    build_case,
+    build_machine,
+    build_metric,
+    build_session,
+)
 
 pytestmark = pytest.mark.django_db
 AGENT = "agent-0001"
@@ -42,13 +50,16 @@ class Agent:
         answer: dict[str, Any] = response.json()
         return answer
 
-    def put(self, content: bytes, sha256: str | None = None) -> int:
-        name = sha256 or hashlib.sha256(content).hexdigest()
+    @staticmethod
+    def name_of(content: bytes) -> str:
+        return hashlib.sha256(content).hexdigest()
+
+    def put(self, content: bytes, sha256: str | None = None, encoding: str = "identity") -> int:
         return self.client.put(
-            f"/api/v1/agent/artifacts/{name}",
+            f"/api/v1/agent/artifacts/{sha256 or self.name_of(content)}",
             content,
             "application/octet-stream",
-            headers={"Authorization": self.auth},
+            headers={"Authorization": self.auth, "Content-Encoding": encoding},
         ).status_code
 
     def claim(self, key: str, status: int = 200, agent: str = AGENT) -> dict[str, Any]:
@@ -57,6 +68,12 @@ class Agent:
 
 def builder() -> Agent:
     return Agent(ApiToken.Scope.BUILDER, LOCAL_BUILDER)
+
+
+def busy_builder() -> Agent:
+    """One whose files are awaited."""
+    build_attempt(build_build(state=BuildState.RUNNING), agent=AGENT)
+    return builder()
 
 
 def dispatched_build() -> Build:
@@ -169,12 +186,12 @@ def test_builder_that_lacks_a_wall_is_taken_out_at_once_and_the_build_waits_for_
 
 
 def test_artifact_with_another_hash_is_refused_and_not_kept(state_dir: Path) -> None:
-    assert builder().put(b"something else", "0" * 64) == 400
+    assert busy_builder().put(b"something else", "0" * 64) == 400
     assert [p for p in (state_dir / "artifacts").rglob("*") if p.is_file()] == []
 
 
 def test_empty_artifact_is_stored(state_dir: Path) -> None:
-    assert builder().put(b"") == 201
+    assert busy_builder().put(b"") == 201
     assert artifact_path(hashlib.sha256(b"").hexdigest()).read_bytes() == b""
 
 

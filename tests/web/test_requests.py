@@ -14,7 +14,7 @@ from server.builds.models import Artifact
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Session
-from tests.builders import build_attempt, build_builder, build_machine, build_session
+from tests.builders import build_attempt, build_build, build_builder, build_machine, build_session
 from tests.web.conftest import STANDSTILL, Web
 
 # Longer than what is held in memory of a body, and than one step of an answer.
@@ -27,6 +27,7 @@ PIECE = 100_000
 @pytest.fixture
 def headers(transactional_db: None) -> dict[str, str]:
     builder = build_builder(name="web-builder")
+    build_attempt(build_build(), builder=builder, agent="web-agent")
     return {"Authorization": f"Bearer {issue_token(name='w', scope=ApiToken.Scope.BUILDER, subject=builder.name)}"}
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -27,7 +28,7 @@ from server.lab.arrivals import arrive, take_hello
 from server.lab.assignments import assignment
 from server.lab.attempts import allow_time, claim_attempt, end_attempt, find_attempt, renew_lease, report_build
 from server.lab.boots import start_boot
-from server.lab.host_tokens import may_read
+from server.lab.host_tokens import charge, check_may_store, may_read
 from server.lab.models import Attempt
 from server.results.selectors import case_orders
 from server.results.services import record_boot
@@ -167,11 +168,11 @@ class ArtifactView(AgentView):
     def put(self, request: Request, sha256: str) -> Response:
         self._check(sha256)
         assert isinstance(request.auth, ApiToken)
-        if request.auth.scope != ApiToken.Scope.BUILDER:
-            raise DomainError("forbidden", "only builders store artifacts")
+        check_may_store(request.auth)
         # An empty body never reaches a parser: the log of a build that printed nothing is such a file.
         has_body = hasattr(request.data, "read")
-        new = put_artifact(sha256, plain_chunks(request.data, request) if has_body else ())
+        chunks = plain_chunks(request.data, request) if has_body else ()
+        new = put_artifact(sha256, chunks, charge=partial(charge, request.auth))
         return Response({"sha256": sha256}, status=201 if new else 200)
 
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})

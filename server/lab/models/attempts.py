@@ -96,6 +96,9 @@ class Attempt(Stateful):
     )
     host = models.CharField(max_length=255, blank=True, default="", db_default="", help_text="As its agent names it.")
     lease_until = models.DateTimeField(null=True, blank=True)
+    stored_bytes = models.BigIntegerField(
+        default=0, db_default=0, help_text="What its builder has had stored on its account."
+    )
     progress = models.CharField(max_length=200, blank=True)
     log = models.TextField(
         blank=True,
