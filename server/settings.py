@@ -142,6 +142,11 @@ CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
+# Of one of a worker's processes: memory from which on another takes its place after a task, and memory of which it gets
+# no byte more: the task fails, and is given up when it does so again and again (server.core.tries).
+WORKER_RECYCLE_MB = env.int("TIDEMARK_WORKER_RECYCLE_MB", default=512)
+WORKER_MEMORY_MB = max(512, env.int("TIDEMARK_WORKER_MEMORY_MB", default=2048))
+CELERY_WORKER_MAX_MEMORY_PER_CHILD = WORKER_RECYCLE_MB * 1024
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 10
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

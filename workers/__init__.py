@@ -5,13 +5,23 @@ import os
 from typing import Any
 
 import structlog
-from celery.signals import beat_init, celeryd_after_setup, celeryd_init, setup_logging, task_prerun, worker_init
+from celery import Task
+from celery.signals import (
+    beat_init,
+    celeryd_after_setup,
+    celeryd_init,
+    setup_logging,
+    task_prerun,
+    worker_init,
+    worker_process_init,
+)
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from server.celery import QUEUES, app
 from server.core.database import refuse_unknown_pooler
 from server.core.files import keep_from_others
+from server.core.processes import bound_memory
 from workers.schedule import beat_schedule
 
 # A task is stopped after CELERY_TASK_SOFT_TIME_LIMIT; what it asked of the database must not go on without it.
@@ -19,6 +29,30 @@ os.environ.setdefault("TIDEMARK_DATABASE_SECONDS", "240")
 app.conf.imports = tuple(f"workers.{queue}" for queue in QUEUES)
 app.conf.task_routes = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
 app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
+
+
+# Under a lock one knows sooner that the last process is dead.
+_COUNT_BY_THEMSELVES = frozenset({"detection.look"})
+
+
+class CountedTask(Task):  # type: ignore[type-arg]  # of whatever arguments
+    """A task about some row is given up when it ends its process again and again; sweeps, which have none, go on.
+
+    None ends with MemoryError: Celery would end the whole worker for it.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from server.core.tries import bounded, counted  # noqa: PLC0415 (models exist only when Django is set up)
+
+        key = " ".join(map(str, (self.name, *args)))
+        if not args or self.name in _COUNT_BY_THEMSELVES:
+            with bounded(key):
+                return super().__call__(*args, **kwargs)
+        with counted(key) as may_begin:
+            return super().__call__(*args, **kwargs) if may_begin else None
+
+
+app.task_cls = "workers:CountedTask"
 
 
 @setup_logging.connect
@@ -30,6 +64,11 @@ def _log_as_the_service_does(**_kwargs: Any) -> None:
 @beat_init.connect
 def _keep_files_from_others(**_kwargs: Any) -> None:
     keep_from_others()
+
+
+@worker_process_init.connect
+def _bound_memory(**_kwargs: Any) -> None:
+    bound_memory(settings.WORKER_MEMORY_MB)
 
 
 @celeryd_after_setup.connect

@@ -4,11 +4,13 @@ from celery import shared_task
 
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
+from server.core.tries import MOST_BEGUN, counted
 from server.detection.answering import answer_trial
 from server.detection.looking import look_at_trial
 from server.detection.scope import series_awaiting_judgement, trials_to_look_at, unanswered_trials
 from server.detection.services import judge_series
 from server.detection.tending import PARTS
+from server.lab.trials.ending import give_up_trial
 
 
 @shared_task(name="detection.judge")
@@ -19,9 +21,15 @@ def judge(series_id: int) -> None:
 @shared_task(name="detection.look")
 def look(trial_id: int) -> None:
     """Nobody waits for a look that is under way: it would hold one more worker, and the sweep comes back anyway."""
-    with advisory_lock(f"detection.look.{trial_id}") as free:
-        if free:
-            look_at_trial(trial_id=trial_id)
+    key = f"detection.look.{trial_id}"
+    with advisory_lock(key) as free:
+        if not free:
+            return
+        with counted(key, alone=True) as may_begin:
+            if may_begin:
+                look_at_trial(trial_id=trial_id)
+            else:
+                give_up_trial(trial_id=trial_id, reason=f"{MOST_BEGUN} looks at it took more than a worker has")
 
 
 @shared_task(name="detection.answer")

@@ -10,7 +10,7 @@ from server.builds.storage import forget_interrupted_uploads
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
-from server.core.tries import forget_old_tries
+from server.core.tries import forget_begun, forget_old_tries
 from server.detection.lifecycle.tending import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.needed_builds import builds_in_use
@@ -29,6 +29,7 @@ def clean() -> None:
     """Forget expired logins, tries, old logs of agents, files of builds by policy; look back; tend the repositories."""
     Session.objects.filter(expire_date__lt=clock.now()).delete()
     forget_old_tries()
+    forget_begun()
     forget_old_logs()
     _look_back()
     _tend_artifacts()

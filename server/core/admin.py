@@ -11,7 +11,7 @@ from django.utils.functional import cached_property
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import ApiToken, Transition, Tries
+from server.core.models import ApiToken, Begun, Transition, Tries
 
 # The classes are generic for the type checker alone.
 if TYPE_CHECKING:
@@ -129,4 +129,11 @@ class ApiTokenAdmin(ReadOnlyAdmin):
 @admin.register(Tries)
 class TriesAdmin(ReadOnlyAdmin):
     list_display = ["key", "count", "since"]
+    search_fields = ["key"]
+
+
+@admin.register(Begun)
+class BegunAdmin(ReadOnlyAdmin):
+    list_display = ["key", "at", "given_up"]
+    list_filter = ["given_up"]
     search_fields = ["key"]

@@ -57,6 +57,21 @@ class ApiToken(models.Model):
         return f"{self.name} ({self.prefix})"
 
 
+class Begun(models.Model):
+    """A task that has begun and has not come to an end: its worker is at it, or did not outlive it."""
+
+    key = models.CharField(max_length=200, help_text="The task and its arguments.")
+    at = models.DateTimeField(default=clock.now)
+    given_up = models.BooleanField(default=False, help_text="It is one of those for which the task was given up.")
+
+    class Meta:
+        indexes = [models.Index(fields=["key", "at"], name="begun_of_task")]
+        verbose_name_plural = "begun"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.at}"
+
+
 class Tries(models.Model):
     """How often something was tried that went wrong, by one address, browser or user, since a moment."""
 

@@ -1,7 +1,8 @@
-"""Talking to a child process without trusting what it says: bounded memory, bounded time."""
+"""Bounds of processes: of this one its memory, and child processes whose words are not trusted, memory and time."""
 
 import contextlib
 import os
+import resource
 import selectors
 import subprocess
 import time
@@ -30,6 +31,22 @@ class Limits:
     def prefix(self) -> tuple[str, ...]:
         """The command (of util-linux) that sets the limits and becomes the program named after it."""
         return ("prlimit", f"--fsize={self.file_bytes}", f"--data={self.memory_bytes}", "--")
+
+
+def bound_memory(most_mb: int) -> None:
+    """Let this process have no more private, writable memory than that: who wants more of it has a MemoryError.
+
+    The bound is the soft one: a program that it starts may be given another (`Limits`, `unbound`).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = most_mb * 1024 * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def unbound() -> tuple[str, ...]:
+    """The command that becomes the program named after it, which `bound_memory` does not bind."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    return ("prlimit", f"--data={'unlimited' if hard == resource.RLIM_INFINITY else hard}", "--")
 
 
 def exchange(

@@ -1,4 +1,4 @@
-"""Counting what goes wrong: wrong passwords and wrong tokens, so that nobody may try without end.
+"""Counting what goes wrong, so that nobody may try without end: wrong passwords and tokens, tasks that end workers.
 
 The counts are rows: they hold when Redis was emptied or is away, and for all web processes together. A window begins
 with the first try and ends after its time whatever comes meanwhile, so nobody can keep anybody out for good.
@@ -6,14 +6,30 @@ with the first try and ends after its time whatever comes meanwhile, so nobody c
 
 import hashlib
 import ipaddress
-from datetime import timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import connection
+from django.db.models import Count, Max, Q
 from django.http import HttpRequest
 
 from server.core import clock
-from server.core.models import Tries
+from server.core.models import Begun, Tries
+
+log = structlog.get_logger(__name__)
+
+# A task that began so often and came to no end, for its process was killed or had no more memory or time, is given up.
+MOST_BEGUN = 3
+# For so long; then it is tried again.
+GIVEN_UP = timedelta(days=1)
+_LONGEST_KEY = 200
+# A process that is still at it ends by then.
+_LONGEST = timedelta(seconds=settings.CELERY_TASK_TIME_LIMIT + 30)
 
 WINDOW = timedelta(minutes=15)
 # A larger count says no more.
@@ -43,6 +59,69 @@ def forget_tries(*keys: str) -> int:
 def forget_old_tries() -> int:
     """Remove windows that are over, which count for nothing; returns how many."""
     return Tries.objects.filter(since__lt=clock.now() - WINDOW).delete()[0]
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A task that nobody begins any more until then."""
+
+    task: str
+    times: int
+    until: datetime
+
+
+class OutOfBoundsError(Exception):
+    """Memory or time of a worker's process was not enough for a task."""
+
+
+@contextmanager
+def bounded(key: str) -> Iterator[None]:
+    """MemoryError would end the whole worker: it becomes OutOfBoundsError, as the end of a task's time does."""
+    try:
+        yield
+    except (MemoryError, SoftTimeLimitExceeded) as error:
+        # Most of it is free again by now: the stack is unwound.
+        raise OutOfBoundsError(f"{key}: {type(error).__name__}") from error
+
+
+@contextmanager
+def counted(key: str, *, alone: bool = False) -> Iterator[bool]:
+    """Whether the task may begin: not once it has taken MOST_BEGUN processes with it in a row, of late.
+
+    `alone`: whoever is in here holds a lock for `key`; else one that began within a task's time may still be at it.
+    An error is an end as well, but for one that says that memory or time were not enough.
+    """
+    now = clock.now()
+    earlier = Begun.objects.filter(
+        key=key[:_LONGEST_KEY], at__gte=now - GIVEN_UP, at__lte=now if alone else now - _LONGEST
+    )
+    if (times := earlier.count()) >= MOST_BEGUN:
+        if earlier.filter(given_up=False).update(given_up=True):
+            log.error("task_given_up", task=key, times=times, again_at=(now + GIVEN_UP).isoformat())
+        yield False
+        return
+    row = Begun.objects.create(key=key[:_LONGEST_KEY])
+    try:
+        with bounded(key):
+            yield True
+    except OutOfBoundsError:
+        raise
+    except BaseException:
+        row.delete()
+        raise
+    Begun.objects.filter(Q(pk=row.pk) | Q(pk__in=earlier)).delete()
+
+
+def given_up() -> list[GivenUp]:
+    """The tasks that are given up now, the latest first."""
+    rows = Begun.objects.filter(given_up=True, at__gte=clock.now() - GIVEN_UP).values_list("key")
+    found = rows.annotate(times=Count("pk"), last=Max("at")).order_by("-last")
+    return [GivenUp(key, times, last + GIVEN_UP) for key, times, last in found]
+
+
+def forget_begun() -> int:
+    """Remove what counts for nothing any more; returns how many rows."""
+    return Begun.objects.filter(at__lt=clock.now() - GIVEN_UP).delete()[0]
 
 
 def digest(name: str) -> str:

@@ -9,7 +9,10 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
+from server.core.models import Begun
+from server.core.tries import OutOfBoundsError
 from server.lab.dispatch.local import require_walls
+from workers import detection
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,3 +71,29 @@ def test_operator_who_does_without_all_walls_is_not_asked_for_any(settings: Sett
         require_walls()
     settings.BUILD_CGROUP = "optional"
     require_walls()
+
+
+def test_process_of_a_worker_gets_so_much_memory_and_no_more() -> None:
+    program = "import workers\nfrom celery.signals import worker_process_init\nworker_process_init.send(sender=None)\n"
+    program += "print(len(bytearray(64 << 20)), flush=True)\nbytearray(600 << 20)"
+    environment = {"PATH": os.environ["PATH"], "TIDEMARK_ENV_FILE": os.devnull, "TIDEMARK_SECRET_KEY": "x"}
+    environment |= {"TIDEMARK_DATABASE_URL": "postgres:///none", "TIDEMARK_REDIS_URL": "redis://127.0.0.1:1/0"}
+    environment |= {"TIDEMARK_WORKER_MEMORY_MB": "512"}
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.strip() == str(64 << 20)
+    assert done.stderr.strip().endswith("MemoryError")
+
+
+@pytest.mark.django_db
+def test_no_task_ends_with_the_error_for_which_celery_ends_the_whole_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def die(**_kwargs: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(detection, "judge_series", die)
+    monkeypatch.setattr(detection, "series_awaiting_judgement", die)
+    with pytest.raises(OutOfBoundsError, match=r"detection\.judge 7: MemoryError"):
+        detection.judge(7)
+    with pytest.raises(OutOfBoundsError, match=r"detection\.sweep: MemoryError"):
+        detection.sweep()
+    assert list(Begun.objects.values_list("key", flat=True)) == ["detection.judge 7"]

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
-from server.core.models import ApiToken
+from server.core.models import ApiToken, Begun
 from server.core.tokens import issue_token
 from server.detection.models import MachineQuestion
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
@@ -175,3 +175,16 @@ def test_mails_that_were_not_used_show_why(reader: Reader) -> None:
     assert "no mail: the headers end nowhere" in unused
     assert "no subject" in unused
     assert "[PATCH] fine" not in unused
+
+
+def test_task_that_was_given_up_is_named_with_what_to_do(reader: Reader) -> None:
+    for _ in range(3):
+        Begun.objects.create(key="sources.apply_series 7", given_up=True)
+    text = alarms(reader.read("/status/"))
+    for fact in (
+        "task sources.apply_series 7",
+        "given up until",
+        "3 processes of workers",
+        "TIDEMARK_WORKER_MEMORY_MB",
+    ):
+        assert fact in text

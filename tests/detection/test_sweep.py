@@ -4,6 +4,8 @@ import pytest
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from server.core.locks import advisory_lock
+from server.core.models import Begun
+from server.core.tries import MOST_BEGUN, OutOfBoundsError
 from server.detection.models import Finding
 from server.detection.tending import PARTS
 from server.lab.models import Session, Trial
@@ -121,3 +123,34 @@ def test_look_that_is_under_way_holds_up_nobody(monkeypatch: pytest.MonkeyPatch)
         detection.look(8)
     detection.look(7)
     assert looked == [8, 7]
+
+
+@pytest.mark.parametrize("deaths", ["killed", "out of memory"])
+def test_trial_whose_looks_end_their_workers_fails_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, deaths: str, swept: Any
+) -> None:
+    """Else it would be begun again at every sweep, for ever, and keep the workers from all other work."""
+    trial = measured_trial(build_series(), {physical("h1", "haswell"): {"copy": STEADY}})
+    going_on = build_trial_session(trial, physical("z1", "zen1"), state=Session.State.PLANNED)
+
+    def die(*, trial_id: int) -> None:
+        raise MemoryError
+
+    for _ in range(MOST_BEGUN):
+        assert ("detection.look", (trial.pk,)) in swept()
+        if deaths == "killed":
+            Begun.objects.create(key=f"detection.look.{trial.pk}")
+            continue
+        with monkeypatch.context() as patch:
+            patch.setattr(detection, "look_at_trial", die)
+            with pytest.raises(OutOfBoundsError):
+                detection.look(trial.pk)
+    detection.look(trial.pk)
+    trial.refresh_from_db()
+    going_on.refresh_from_db()
+    assert (trial.state, going_on.state) == ("failed", "canceled")
+    assert trial.reason == "3 looks at it took more than a worker has"
+    assert trial.sessions.get(machine__name="h1").concluded_at is not None
+    assert swept() == [("detection.answer", (trial.pk,))]
+    detection.answer(trial.pk)
+    assert swept() == []

@@ -1,5 +1,6 @@
 """The local dispatcher with real processes: a stand-in agent that only takes its lock and waits."""
 
+import resource
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -10,6 +11,7 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.models import ApiToken
+from server.core.processes import bound_memory
 from server.core.tokens import find_token
 from server.lab.dispatch.base import DispatchError, Observed, Work
 from server.lab.dispatch.local import LocalDispatcher, stop_agents
@@ -98,3 +100,18 @@ def test_stop_ends_every_agent(port: LocalDispatcher) -> None:
     until(lambda: seen(port, WORK) is Observed.ALIVE)
     assert stop_agents() == 1
     until(lambda: seen(port, WORK) is Observed.ENDED)
+
+
+def test_agent_is_not_bound_by_the_memory_of_the_worker_that_starts_it(port: LocalDispatcher, state_dir: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    bound_memory(4096)
+    try:
+        port.submit(WORK)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    until(lambda: seen(port, WORK) is Observed.ALIVE)
+    lock = state_dir / "agents" / "vm-haswell" / "session-1-1.lock"
+    until(lambda: bool(lock.read_text()))
+    limits = Path(f"/proc/{lock.read_text()}/limits").read_text()
+    (line,) = (line for line in limits.splitlines() if line.startswith("Max data size"))
+    assert str(4096 << 20) not in line

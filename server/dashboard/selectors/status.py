@@ -9,6 +9,7 @@ from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 
 from server.core import clock
+from server.core.tries import GivenUp, given_up
 from server.dashboard.selectors import moves
 from server.dashboard.selectors.mails import MailRow, mail_rows
 from server.dashboard.selectors.watchers import Watcher, watcher
@@ -87,6 +88,7 @@ class Status:
     unused: tuple[MailRow, ...]
     reasons: tuple[ReasonRow, ...]
     tokens: tuple[EndingToken, ...]
+    given_up: tuple[GivenUp, ...]
 
     @property
     def alarms(self) -> tuple[Watcher, ...]:
@@ -106,6 +108,7 @@ def status() -> Status:
         unused=mail_rows(_with_reason().exclude(reason=COPY).order_by("-id")[:_SHOWN]),
         reasons=_reasons(),
         tokens=tuple(ending_tokens()),
+        given_up=tuple(given_up()),
     )
 
 

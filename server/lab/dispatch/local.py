@@ -24,6 +24,7 @@ from django.conf import settings
 from server.core.errors import DomainError
 from server.core.files import forget_files
 from server.core.models import ApiToken
+from server.core.processes import unbound
 from server.core.tokens import find_token, is_due, issue_token
 from server.lab.dispatch.base import DispatchError, HostSighting, Look, Observed, Sighting, Work
 
@@ -55,7 +56,8 @@ class LocalDispatcher:
                 _order_start(work)
                 return
             # setsid --fork: the agent outlives the worker that started it, and no worker has to reap it.
-            command = ["setsid", "--fork", sys.executable, str(agent), "run", work.key]
+            # Its builds and virtual machines have limits of their own, and not this process's.
+            command = [*unbound(), "setsid", "--fork", sys.executable, str(agent), "run", work.key]
             command += ["--server", settings.AGENT_URL, "--token-file", str(_token_file(work))]
             command += ["--state-dir", str(state_dir)]
             with (state_dir / f"{work.key}.log").open("ab") as output:

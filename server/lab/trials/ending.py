@@ -1,11 +1,14 @@
 """Ends of trials: with a result, without one, or because nobody asks any more."""
 
+import structlog
 from django.db import transaction
 
 from server.core.tasks import enqueue
 from server.lab.canceling import cancel_session
 from server.lab.models import Session, SessionState, Trial, TrialState
 from server.lab.trials.extending import conclude
+
+log = structlog.get_logger(__name__)
 
 
 def finish_trial(trial: Trial, state: str, reason: str, *, actor: str = "") -> bool:
@@ -27,8 +30,23 @@ def cancel_trial(trial: Trial, reason: str, actor: str = "") -> bool:
         trial.refresh_from_db(from_queryset=Trial.objects.select_for_update(of=("self",), no_key=True))
         if not finish_trial(trial, TrialState.CANCELED, reason, actor=actor):
             return False
-        for session in trial.sessions.filter(state__in=Session.OPEN):
-            cancel_session(session, reason)
-        for session in trial.sessions.filter(state=SessionState.DONE, concluded_at=None):
-            conclude(session, cut_short=True)
+        _end_sessions(trial, reason)
     return True
+
+
+def give_up_trial(*, trial_id: int, reason: str) -> bool:
+    """Nobody can judge it: it fails with what is measured, and no more is. False if it is over."""
+    with transaction.atomic():
+        trial = Trial.objects.select_for_update(of=("self",), no_key=True).filter(pk=trial_id).first()
+        if trial is None or not finish_trial(trial, TrialState.FAILED, reason):
+            return False
+        _end_sessions(trial, reason)
+    log.error("trial_given_up", trace=trial.trace, trial=trial.pk, reason=reason)
+    return True
+
+
+def _end_sessions(trial: Trial, reason: str) -> None:
+    for session in trial.sessions.filter(state__in=Session.OPEN):
+        cancel_session(session, reason)
+    for session in trial.sessions.filter(state=SessionState.DONE, concluded_at=None):
+        conclude(session, cut_short=True)
