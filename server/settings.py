@@ -269,6 +269,9 @@ BEHIND_TLS = env.bool("TIDEMARK_BEHIND_TLS", default=False)
 TRUSTED_PROXIES = tuple(
     ip_network(network.strip()) for network in env.list("TIDEMARK_TRUSTED_PROXIES", default=["127.0.0.1", "::1"])
 )
+# Django's own are /accounts/profile/ and /accounts/login/, which this site has not.
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "home"
 AUTHENTICATION_BACKENDS = ["server.core.login.GuardedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

@@ -185,3 +185,12 @@ def test_wrong_tokens_are_limited_and_right_ones_pass_beside_them(monkeypatch: p
 def test_weak_passwords_are_refused(password: str) -> None:
     with pytest.raises(ValidationError):
         validate_password(password, User.objects.get())
+
+
+@pytest.mark.parametrize("wanted", ["", "https://evil.example/"])
+def test_login_that_asks_for_no_page_of_this_site_leads_to_its_first(wanted: str) -> None:
+    client = Client()
+    answer = client.post("/admin/login/", {"username": "ada", "password": PASSWORD, "next": wanted})
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/")
+    answer = client.post("/admin/logout/")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/")

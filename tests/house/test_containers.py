@@ -1,5 +1,6 @@
 """What docker-compose.yml, the Dockerfile and the profile of system calls promise about walls between containers."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -99,3 +100,15 @@ def test_containers_that_make_sandboxes_are_refused_what_these_do_not_need() -> 
     refused = {name for rule in profile["syscalls"] for name in rule["names"] if rule["action"] == "SCMP_ACT_ERRNO"}
     assert {"bpf", "keyctl", "kexec_load", "init_module", "perf_event_open", "io_uring_setup", "ptrace"} <= refused
     assert not {"clone", "clone3", "unshare", "mount", "umount2", "pivot_root", "seccomp", "prctl"} & refused
+
+
+@pytest.mark.parametrize(("name", "count"), [("web", "TIDEMARK_WEB_PROCESSES"), ("worker", "--concurrency")])
+def test_processes_of_a_container_fail_at_their_own_bounds_before_it_is_full(name: str, count: str) -> None:
+    service, settings = SERVICES[name], SERVICES[name]["environment"]
+    words = dict(itertools.pairwise(service.get("command", [])))
+    processes = int(words.get(count) or settings[count])
+    whole = int(service["mem_limit"].removesuffix("g")) * 1024
+    recycled, most = (int(settings[f"TIDEMARK_{name.upper()}_{what}_MB"]) for what in ("RECYCLE", "MEMORY"))
+    assert recycled < most
+    # Who starts them has a tenth and more.
+    assert processes * most <= 0.9 * whole
