@@ -98,9 +98,9 @@ class ComparisonTable:
     unshown: int = 0
 
 
-# What one page or answer has at most: some 0.2 ms of a processor each. A machine's owner decides how many there are.
-MOST_CELLS = 400
-_LEAST_ROWS = 20
+# What one page or answer has at most: up to a millisecond of a processor each. A machine's owner decides how many there are.
+MOST_CELLS = 240
+_LEAST_ROWS = 10
 _RowKey = tuple[int, int, str]
 _BY_NAME = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
 _RANK = Case(

@@ -15,9 +15,9 @@ from server.results.models import Case, Measurement, Metric
 
 # A page draws this many cases at most; the others are one click away, on the page of each session.
 MOST_CASES = 12
-# And this many boots, each a line of a table, with this many values: half a second of a processor would be gone for
-# ten times as much, and whoever owns a machine decides how much there is.
-_MOST_DOTS, _MOST_VALUES = 800, 12_000
+# And this many boots, each a line of a table, with this many values: they take some tenths of a second of a processor,
+# and whoever owns a machine decides how many there are.
+_MOST_DOTS, _MOST_VALUES = 480, 8_000
 
 
 @dataclass(frozen=True, slots=True)
