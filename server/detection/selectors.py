@@ -98,7 +98,7 @@ class ComparisonTable:
     unshown: int = 0
 
 
-# What one page or answer has at most: up to a millisecond of a processor each. A machine's owner decides how many there are.
+# What one page or answer has at most: up to a millisecond of a processor each, and a machine's owner decides how many.
 MOST_CELLS = 240
 _LEAST_ROWS = 10
 _RowKey = tuple[int, int, str]
