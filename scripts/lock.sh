@@ -9,5 +9,6 @@ compile() {
 }
 
 compile requirements.txt
-compile requirements-dev.txt --extra dev -c requirements.txt
+# pytest-cov asks for coverage[toml]: a pin without the extra binds it only as long as no newer coverage is out.
+compile requirements-dev.txt --extra dev -c requirements.txt --no-strip-extras
 compile requirements-embedded.txt --extra embedded -c requirements.txt
