@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check coverage lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -33,7 +33,11 @@ test: ## gates and all tests (ARGS="tests/lab -k lease": only these tests)
 	@scripts/setup.sh --test
 	@$(PYTHON) -m scripts.run_tests $(ARGS)
 
-check: ## the same with coverage: what a change must pass
+check: ## the fast part of it: gates, and every test that boots nothing
+	@scripts/setup.sh --test
+	@$(PYTHON) -m scripts.run_tests --fast $(ARGS)
+
+coverage: ## gates and all tests, and which lines no test runs
 	@scripts/setup.sh --test
 	@$(PYTHON) -m scripts.run_tests --coverage $(ARGS)
 

@@ -1,13 +1,14 @@
-"""`make test`, `check` and `lint`: the gates, then pytest on a private PostgreSQL and Redis of its own.
+"""`make test`, `check`, `coverage` and `lint`: the gates, then pytest on a private PostgreSQL and Redis of its own.
 
-After --coverage or --gates-only, arguments are pytest's. With any, the gates are left out: somebody is looking at
-single tests.
+After --fast, --coverage or --gates-only, arguments are pytest's. With any, the gates are left out: somebody is looking
+at single tests.
 """
 
 import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from scripts.stack import StackError, stack_down, stack_up
 LOCAL = ROOT / ".local" / "test"
 _NOTHING_COLLECTED = 5
 _INTERRUPTED = 2
-_OPTIONS = ("--coverage", "--gates-only")
+_OPTIONS = ("--fast", "--coverage", "--gates-only")
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,14 @@ def main(arguments: list[str]) -> int:
             gates_ok = bool(chosen) or run_gates(env_file)
             if first == "--gates-only":
                 return 0 if gates_ok else 1
-            codes = [_run(phase, env_file, chosen, coverage=first == "--coverage") for phase in PHASES]
+            phases = PHASES[:1] if first == "--fast" else PHASES
+            codes = [_run(phase, env_file, chosen, coverage=first == "--coverage") for phase in phases]
     except StackError as error:
         print(f"tests: {error}", file=sys.stderr)
         return 1
     if not gates_ok:
         print("A gate FAILED; see above.")
-    print(_total(codes))
+    print(_total(phases, codes))
     return 0 if gates_ok and _all_passed(codes) else 1
 
 
@@ -79,7 +81,9 @@ def _run(phase: Phase, env_file: str, chosen: list[str], *, coverage: bool) -> i
     _report(phase).unlink(missing_ok=True)
     print(f"\n{phase.name} tests", flush=True)
     environment = {**os.environ, "TIDEMARK_ENV_FILE": env_file, "TIDEMARK_PROCESS": "tests"}
+    started = time.monotonic()
     code = subprocess.run([*command, *chosen], cwd=ROOT, env=environment, check=False).returncode
+    print(f"{phase.name} tests: {time.monotonic() - started:.0f} s", flush=True)
     if code == _INTERRUPTED:
         raise KeyboardInterrupt
     return code
@@ -90,11 +94,11 @@ def _all_passed(codes: list[int]) -> bool:
     return all(code in {0, _NOTHING_COLLECTED} for code in codes) and 0 in codes
 
 
-def _total(codes: list[int]) -> str:
-    """One line about all phases, in the words of pytest's own."""
+def _total(phases: tuple[Phase, ...], codes: list[int]) -> str:
+    """One line about all phases that ran, in the words of pytest's own."""
     counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
     seconds = 0.0
-    for phase in PHASES:
+    for phase in phases:
         if not _report(phase).exists():
             continue
         for suite in ET.parse(_report(phase)).iter("testsuite"):  # noqa: S314 (pytest wrote it a moment ago)
