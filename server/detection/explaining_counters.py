@@ -94,10 +94,12 @@ def _from_measurements(cells: Mapping[_Where, Comparison]) -> dict[tuple[_Where,
         metric__better=Metric.Better.NONE,
         case__in={row.case_id for row in cells.values()},
     )
-    for row in rows.select_related("boot", "case__benchmark", "metric", "core_type").order_by("boot__position"):
-        where = (row.boot.session_id, row.case.benchmark.name, row.case.name, row.core_type.name)
+    names = ("boot__session_id", "case__benchmark__name", "case__name", "core_type__name", "metric__name", "boot__arm")
+    for *place, metric, arm, values, warmup in rows.order_by("boot__position").values_list(*names, "values", "warmup"):
+        session_id, benchmark, case, core_type = place
+        where = (session_id, benchmark, case, core_type)
         if where in cells:
-            found[where, row.metric.name].add(row.boot.arm, row.values[row.warmup :])
+            found[where, metric].add(arm, values[warmup:])
     return dict(found)
 
 

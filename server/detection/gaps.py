@@ -1,5 +1,6 @@
 """What was wanted and has no result, with the reason."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from server.detection.models import Comparison
@@ -7,6 +8,9 @@ from server.detection.notes import case_notes
 from server.detection.scope import Scope, is_same_code
 from server.detection.vector import Gap
 from server.lab.models import Session
+
+# Of one session; a machine that lacks much has some reasons for hundreds of cases.
+_MOST_REASONS = 20
 
 
 def gaps_of(scope: Scope, comparisons: Sequence[Comparison]) -> list[Gap]:
@@ -24,9 +28,15 @@ def gaps_of(scope: Scope, comparisons: Sequence[Comparison]) -> list[Gap]:
     alike: dict[tuple[int, str], list[str]] = {}
     for note in missing:
         alike.setdefault((note.session_id, note.text), []).append(note.case)
+    told: Counter[int] = Counter()
     for (session_id, text), cases in alike.items():
-        more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
-        gaps.append(_gap(done[session_id], reason=f"{cases[0]}{more}: {text}"))
+        told[session_id] += 1
+        if told[session_id] <= _MOST_REASONS:
+            more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
+            gaps.append(_gap(done[session_id], reason=f"{cases[0]}{more}: {text}"))
+    for session_id, reasons in told.items():
+        if reasons > _MOST_REASONS:
+            gaps.append(_gap(done[session_id], reason=f"other cases: {reasons - _MOST_REASONS} more reasons"))
     silent = set(done) - {row.session_id for row in comparisons} - {note.session_id for note in missing}
     return gaps + [_gap(done[session_id], reason="no boot gave a value") for session_id in sorted(silent)]
 

@@ -1,6 +1,7 @@
 """The life of a boot inside its session, and when the session is over."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -27,6 +28,11 @@ MIN_MEASURED_BOOTS = 2
 # How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
 QUARANTINED = "machine quarantined: "
 _OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
+# A note's texts, each with its longest length. Pages and answers read the notes of all boots of a session at once.
+_TEXTS_OF_NOTE = {"benchmark": 60, "case": 60, "core_type": 60, "outcome": 60, "reason": 500, "evidence": 4096}
+_VALUES_OF_NOTE = 20
+# Of one boot, in bytes of JSON: some thousand notes, of which the first ones show what their programs printed.
+_MOST_NOTES, _MOST_EVIDENCE = 256 * 1024, 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         build_id=report.build_id,
         started_at=report.started_at or boot.started_at,
         ended_at=report.ended_at or clock.now(),
-        notes=[dict(note) for note in report.notes],
+        notes=_kept_notes(report.notes),
     )
     if not won:
         raise DomainError("busy", f"boot {position} of session {session.pk} moved meanwhile", permanent=False)
@@ -94,6 +100,38 @@ def _boot(session: Session, position: int) -> Boot:
     if boot is None:
         raise DomainError("not-found", f"session {session.pk} has no boot {position}")
     return boot
+
+
+def _kept_notes(notes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Flat notes of known fields, as far as there is room; a last one counts those for which there was none."""
+    kept: list[dict[str, Any]] = []
+    left, evidence, left_out = _MOST_NOTES, _MOST_EVIDENCE, 0
+    for note in notes:
+        told = _flat_note(note)
+        evidence -= len(told.get("evidence", ""))
+        if evidence < 0:
+            told.pop("evidence", None)
+        size = len(json.dumps(told))
+        if left_out or size > left:
+            left_out += 1
+            continue
+        left -= size
+        kept.append(told)
+    if left_out:
+        kept.append({"case": "others", "outcome": "left-out", "reason": f"{left_out} more notes are not kept"})
+    return kept
+
+
+def _flat_note(note: Mapping[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        name: str(note[name])[:longest]
+        for name, longest in _TEXTS_OF_NOTE.items()
+        if isinstance(note.get(name), str | int | float)
+    }
+    values = note.get("values")
+    if isinstance(values, list):
+        told["values"] = [value for value in values[:_VALUES_OF_NOTE] if isinstance(value, str | int | float)]
+    return told
 
 
 def _checked_outcome(boot: Boot, report: BootReport) -> tuple[str, str]:

@@ -96,6 +96,32 @@ def test_every_case_of_every_kind_of_core_may_have_been_skipped(session: Session
     post(session, "boots/1", 400, outcome="timeout", notes=[{}] * (MOST_NOTES + 1))
 
 
+def test_note_is_kept_flat_and_short(session: Session) -> None:
+    """Every page of the session reads the notes of all its boots."""
+    note = {"benchmark": "b", "case": "c" * 999, "outcome": "failed", "reason": "r" * 9999, "evidence": "e" * 9999}
+    odd = {"k": [[]] * 130, "reason": ["no", "text"], "values": [1.5, "nan", [[]]]}
+    post(session, "boots/0", 200, outcome="panic", reason="r", notes=[note, odd])
+    assert Boot.objects.get(session=session, position=0).notes == [
+        {"benchmark": "b", "case": "c" * 60, "outcome": "failed", "reason": "r" * 500, "evidence": "e" * 4096},
+        {"values": [1.5, "nan"]},
+    ]
+
+
+def test_notes_without_end_are_counted_from_some_number_on(session: Session) -> None:
+    notes = [{"case": f"c{number}", "reason": "x" * 400, "evidence": "e" * 4000} for number in range(900)]
+    post(session, "boots/0", 200, outcome="panic", reason="r", notes=notes)
+    kept = Boot.objects.get(session=session, position=0).notes
+    assert len(json.dumps(kept)) < 300 * 1024
+    assert ["evidence" in note for note in kept[:20]] == [True] * 16 + [False] * 4
+    assert kept[-1]["reason"] == f"{901 - len(kept)} more notes are not kept"
+
+
+@pytest.mark.parametrize("name", ["facts", "conditions"])
+def test_document_of_very_many_parts_is_refused(session: Session, name: str) -> None:
+    parts = {"parts": [[[]] * 100] * 2500}
+    assert "items of JSON" in str(post(session, "boots/0", 400, outcome="panic", **{name: parts}))
+
+
 def test_agents_log_and_its_hosts_name_are_shown_to_staff_alone(session: Session, admin_client: Client) -> None:
     post(session, "heartbeat", 200, progress="", log='{"event": "step", "html": "<b>"}\n')
     Attempt.objects.update(host="zx7.lab.internal")

@@ -185,7 +185,9 @@ def test_queue_needs_the_same_queries_for_one_of_each_and_for_many(queries: Call
 
 
 # Whole documents of a boot: conditions may have a megabyte each.
-_WHOLE = re.compile(r'"lab_(?:conditions|machinefacts)"\."document"(?:,| FROM| AS)|"lab_conditions"\."console_tail"')
+_WHOLE = re.compile(
+    r'"lab_(?:conditions|machinefacts)"\."document"(?:,| FROM| AS)|"lab_conditions"\."console_tail"|"lab_boot"\."notes"'
+)
 _PAGES = (
     "/",
     "/series/",
@@ -214,6 +216,9 @@ def test_no_page_reads_the_long_documents_of_boots(client: Client, path: str) ->
     with CaptureQueriesContext(connection) as captured:
         assert client.get(path.format(series=series.pk, session=session.pk)).status_code == 200
     asked = [query["sql"] for query in captured if _WHOLE.search(query["sql"])]
-    # The page of a session shows the consoles of boots that failed, and only reads those.
-    shown = [sql for sql in asked if "console_tail" in sql and "'failed'" in sql and path == "/sessions/{session}/"]
-    assert asked == shown
+    # The page of a session shows the consoles of boots that failed, and only reads those; it and its answer, the notes.
+    of_session = path.endswith("sessions/{session}/")
+    consoles = [sql for sql in asked if "console_tail" in sql and "'failed'" in sql and path == "/sessions/{session}/"]
+    notes = [sql for sql in asked if "notes" in sql and of_session]
+    assert asked == [sql for sql in asked if sql in consoles or sql in notes]
+    assert len(notes) == of_session

@@ -232,6 +232,21 @@ def test_cases_that_were_skipped_for_one_reason_are_one_gap() -> None:
     ]
 
 
+def test_gaps_of_a_machine_that_says_very_much_are_counted() -> None:
+    series = build_series()
+    session = measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
+    for boot in session.boots.all():
+        notes = [{"benchmark": "b", "case": "one", "reason": f"{boot.position} " + "x" * 9999}]
+        notes += [{"benchmark": "b", "case": f"c{number}", "reason": f"reason {number}"} for number in range(30)]
+        Boot.objects.filter(pk=boot.pk).update(notes=notes)
+    reasons = [gap["reason"] for gap in judged(series.pk).gaps]
+    assert len(reasons) == 21
+    assert reasons[0].startswith("one: base kernel: 0 xxx")
+    assert reasons[0].endswith("more reasons")
+    assert len(reasons[0]) < 1400
+    assert reasons[-1] == "other cases: 11 more reasons"
+
+
 def test_case_that_one_kernel_cannot_run_is_inconclusive_with_the_agents_reason() -> None:
     series = build_series()
     session = measured_session(series, physical("h1", "haswell"), {"copy": STEADY})

@@ -181,9 +181,10 @@ class FactsField(serializers.DictField):
 
     # Sixteen kinds of cores of a machine with thousands of CPUs fit, too.
     LIMIT = 2 * 1024 * 1024
+    MOST_ITEMS = 20_000
 
     def to_internal_value(self, data: Any) -> Any:
-        facts = _within(super().to_internal_value(data), self.LIMIT)
+        facts = _within(super().to_internal_value(data), self.LIMIT, self.MOST_ITEMS)
         core_types = _CORE_TYPES.run_validation(facts.get("core_types", []))
         if not isinstance(facts.get("uarch", ""), str):
             raise serializers.ValidationError("uarch is not a string")
@@ -203,26 +204,41 @@ class MeasurementsField(serializers.ListField):
 
 
 class NotesField(serializers.ListField):
-    """What is to be said of cases without values: free in its words, bounded in its size."""
+    """What is to be said of cases without values. What is kept of it is less (server/lab/boots.py)."""
 
     LIMIT = 4 * 1024 * 1024
+    MOST_ITEMS = 20 * MOST_NOTES
 
     def to_internal_value(self, data: Any) -> Any:
-        return _within(super().to_internal_value(data), self.LIMIT)
+        return _within(super().to_internal_value(data), self.LIMIT, self.MOST_ITEMS)
 
 
 class ConditionsField(serializers.DictField):
     """What surrounded the measurements: free in its words, bounded in its size."""
 
     LIMIT = 1024 * 1024
+    # Samples are numbers by the ten thousand, of which each takes a few bytes here and in memory.
+    MOST_ITEMS = 200_000
 
     def to_internal_value(self, data: Any) -> Any:
-        return _within(super().to_internal_value(data), self.LIMIT)
+        return _within(super().to_internal_value(data), self.LIMIT, self.MOST_ITEMS)
 
 
-def _within(value: Any, limit: int) -> Any:
+def _within(value: Any, limit: int, most_items: int) -> Any:
+    """`value` as it is. Raises ValidationError where it is longer as JSON, or holds more names, values and containers.
+
+    Empty lists cost three bytes as JSON and twenty times as much wherever they are read again.
+    """
     if len(json.dumps(value)) > limit:
         raise serializers.ValidationError(f"more than {limit} bytes of JSON")
+    items, todo = 0, [value]
+    while todo:
+        one = todo.pop()
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        items += len(inner)
+        todo += inner
+    if items > most_items:
+        raise serializers.ValidationError(f"more than {most_items} items of JSON")
     return value
 
 

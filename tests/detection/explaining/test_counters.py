@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from server.detection.explaining import explained
 from server.detection.models import Finding
@@ -86,3 +88,13 @@ def test_what_agents_tell_in_another_shape_is_passed_over(machine: Machine) -> N
     for told in STRANGE:
         tell_boots(Boot.objects.filter(session__machine=machine), conditions={"counters": told})
         assert counters(finding) == []
+
+
+def test_notes_of_boots_are_not_read_with_their_counters(machine: Machine) -> None:
+    """They are as long as their machine's owner wants."""
+    finding = candidate({machine: {"copy": UP}})
+    with CaptureQueriesContext(connection) as captured:
+        counters(finding)
+    asked = [query["sql"] for query in captured if '"results_measurement"."values"' in query["sql"]]
+    assert asked
+    assert not [sql for sql in asked if '"lab_boot"."notes"' in sql]
