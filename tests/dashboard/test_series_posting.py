@@ -1,6 +1,9 @@
 """What the page of a series tells about its mails, senders, base and versions."""
 
 import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from server.core import clock
 from server.sources.models import MeasureRule, Message, Patch, Series, Thread
@@ -158,3 +161,14 @@ def test_series_is_found_by_the_message_id_of_any_of_its_mails(reader: Reader) -
         text = reader.read(f"/series/?mail={mail}")
         assert "mm: One" in text
         assert "mm: Two" not in text
+
+
+def test_paths_of_a_patch_that_changes_very_many_files_are_cut_by_the_database(client: Client) -> None:
+    series = build_series()
+    Patch.objects.filter(index=1).update(paths=[f"mm/{number}.c" for number in range(5000)], files=5000)
+    with CaptureQueriesContext(connection) as captured:
+        text = client.get(page_of(series)).content.decode()
+        answer = client.get(f"/api/v1/series/{series.pk}/").json()
+    assert "4960 more" in text
+    assert (len(answer["patches"][0]["paths"]), answer["patches"][0]["diffstat"]["files"]) == (100, 5000)
+    assert not [query for query in captured if '"sources_patch"."paths", "' in query["sql"]]

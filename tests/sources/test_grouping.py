@@ -115,6 +115,27 @@ def test_patches_whose_thread_is_not_known_yet_join_when_the_parent_comes(linux_
     )
 
 
+def test_trailers_without_end_are_kept_up_to_some_kilobytes(linux_mm: MailingList) -> None:
+    """A stranger's mail of 200 kB made a row of half a megabyte, which lists of 500 series read."""
+    many = "".join(f"Acked-by: {'A' * 900} <a{number}@example.org>\n" for number in range(200))
+    own = posting(2)[1].replace(b"Signed-off-by: Ada", many.encode() + b"Signed-off-by: Ada")
+    answers = [
+        mail(
+            "Re: mm: Series a",
+            f"Acked-by: {'B' * 900} <b{n}@x>\n",
+            sender=f"{'B' * 900} <b{n}@x>",
+            message_id=f"r{n}@x",
+            parent="a1-0@x",
+        )
+        for n in range(40)
+    ]
+    store(linux_mm, posting(2)[0], own, posting(2)[2], *answers)
+    group_stale()
+    assert len(Message.objects.get(message_id="a1-1@x").trailers) == 8
+    assert [sum(map(len, patch.trailers)) < 13_000 for patch in Patch.objects.all()] == [True, True]
+    assert sum(map(len, Series.objects.get().trailers)) < 50_000
+
+
 def test_answers_make_a_thread_stale_only_with_trailers(linux_mm: MailingList) -> None:
     deliver(linux_mm, *posting(2))
     store(linux_mm, mail("Re: [PATCH 1/2] mm: Part 1 of a", "Hm.\n", message_id="r1@x", parent="a1-1@x"))

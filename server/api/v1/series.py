@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import F, Prefetch, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from rest_framework import generics
@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from server.api.v1.filters import SeriesFilter
 from server.api.v1.reading import PublicMixin, describe, with_seen_virtual, with_seen_virtual_findings
 from server.api.v1.serializers.cases import SeriesCaseOut
+from server.api.v1.serializers.posting import MOST_PATHS
 from server.api.v1.serializers.sources import HistoryOut, SeriesDetailOut, SeriesOut
 from server.detection.models import Finding
 from server.detection.published import published_case
@@ -31,7 +32,7 @@ def _context(series: Sequence[Series]) -> dict[str, Any]:
 
 
 class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
-    queryset = Series.objects.select_related("mailing_list")
+    queryset = Series.objects.select_related("mailing_list").defer("trailers", "prerequisites")
     serializer_class = SeriesOut
     filterset_class = SeriesFilter
 
@@ -54,7 +55,8 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
         sessions = with_seen_virtual(Session.objects.select_related("machine__uarch")).order_by("id")
         patches = (
             Patch.objects.select_related("message", "revision")
-            .defer("message__raw", "message__references")
+            .defer("paths", "message__raw", "message__references", "message__trailers")
+            .annotate(first_paths=F(f"paths__0_{MOST_PATHS}"))
             .order_by("index")
         )
         return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from django.db.models import Count, Sum
+from django.db.models import Count, F, Sum
 
 from server.dashboard.selectors.links import archive_link
 from server.sources.models import Message, Patch, Series
@@ -56,7 +56,10 @@ def patches_of(series: Series) -> Patches:
     sums = {"count": Count("id"), "insertions": Sum("insertions", default=0), "deletions": Sum("deletions", default=0)}
     whole = Patch.objects.filter(series=series).order_by().aggregate(**sums)
     query = Patch.objects.filter(series=series).select_related("message", "revision").order_by("index")
-    rows = list(query.defer("message__raw", "message__references")[:MOST_PATCHES])
+    # A patch may change as many files as fit into its mail; the database cuts the list of them.
+    first = {"first_paths": F(f"paths__0_{_MOST_PATHS}"), "count_of_paths": F("paths__len")}
+    unread = ("paths", "message__raw", "message__references", "message__trailers")
+    rows = list(query.defer(*unread).annotate(**first)[:MOST_PATCHES])
     return Patches(tuple(_row(patch, series.mailing_list.url) for patch in rows), **whole)
 
 
@@ -74,7 +77,7 @@ def _row(patch: Patch, inbox: str) -> PatchRow:
         files=patch.files,
         insertions=patch.insertions,
         deletions=patch.deletions,
-        paths=tuple(patch.paths[:_MOST_PATHS]),
-        unlisted=len(patch.paths[_MOST_PATHS:]),
+        paths=tuple(vars(patch)["first_paths"] or ()),
+        unlisted=max((vars(patch)["count_of_paths"] or 0) - _MOST_PATHS, 0),
         trailers=tuple(patch.trailers[:MOST_TRAILERS]),
     )

@@ -2,21 +2,23 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from server.sources.mail.needs import UNKNOWN
 from server.sources.mail.parser import ParsedMail, parse_mail
 from server.sources.models import Message
 
-# As long as the columns; longer ones are no paths of a kernel and no ids of a series.
-_LONGEST_PATH = 4096
+# No path of a kernel and no id of a series is longer.
+_LONGEST_PATH = 1024
 _LONGEST_PREREQUISITE = 300
 # An author names a handful. Each is looked up before a series is applied.
 _MOST_PREREQUISITES = 200
 _AT_A_TIME = 10
-# As long as the column, and more than anybody gives in one mail.
+# As long as the column, and more than anybody gives in one mail; in characters of all of them, too.
 _LONGEST_TRAILER = 1000
 _MOST_TRAILERS = 200
+_MOST_OF_TRAILERS = 8 * 1024
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,14 @@ def _some(prerequisites: Iterable[str]) -> tuple[str, ...]:
 
 def kept_trailers(parsed: ParsedMail) -> list[str]:
     """The trailers of a mail that are stored with it."""
-    return [trailer for trailer in parsed.trailers[:_MOST_TRAILERS] if len(trailer) <= _LONGEST_TRAILER]
+    kept = (trailer for trailer in parsed.trailers[:_MOST_TRAILERS] if len(trailer) <= _LONGEST_TRAILER)
+    return within(kept, _MOST_OF_TRAILERS)
+
+
+def within(texts: Iterable[str], longest: int) -> list[str]:
+    """The first of these texts, as long as they have `longest` characters together."""
+    lengths = accumulate(map(len, texts := list(texts)))
+    return [text for text, length in zip(texts, lengths, strict=True) if length <= longest]
 
 
 def announced(mails: Iterable[MailFacts]) -> dict[str, Any]:

@@ -4,10 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from server.sources.messages.facts import within
 from server.sources.models import Message
 
-# More than any real series has; a robot that answers a thousand times must not make every page slow.
+# More than any real series has; a robot that answers a thousand times must not make every page slow. The patches of a
+# series may be hundreds, each with these trailers: their characters are bounded as well.
 _MOST = 500
+_MOST_OF_PATCH, _MOST_OF_SERIES = 12 * 1024, 48 * 1024
 # A way through a discussion ends here, as two mails may well answer each other.
 _HIGHEST = 100
 
@@ -62,12 +65,12 @@ class Followups:
     def of_patch(self, message: Message, cover: Message | None) -> list[str]:
         """A patch's own trailers, then those of answers to it and to the cover letter."""
         answered = [*self.to(message.message_id), *(self.to(cover.message_id) if cover else ())]
-        return list(dict.fromkeys([*message.trailers, *answered]))[:_MOST]
+        return within(list(dict.fromkeys([*message.trailers, *answered]))[:_MOST], _MOST_OF_PATCH)
 
     def of_series(self, patches: Iterable[list[str]], cover: Message | None) -> list[str]:
         """All trailers of the patches (as `of_patch` gives them) and of answers to the cover letter."""
         answered = self.to(cover.message_id) if cover else []
-        return list(dict.fromkeys([*chain.from_iterable(patches), *answered]))[:_MOST]
+        return within(list(dict.fromkeys([*chain.from_iterable(patches), *answered]))[:_MOST], _MOST_OF_SERIES)
 
 
 def _upwards(answer: Answer, parents: Mapping[str, str]) -> Iterator[str]:

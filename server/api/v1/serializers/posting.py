@@ -15,12 +15,20 @@ class DiffstatOut(serializers.Serializer[Any]):
     deletions = serializers.IntegerField()
 
 
+# Of one patch; those that touch more say so by `diffstat.files`.
+MOST_PATHS = 100
+
+
 class PatchOut(serializers.ModelSerializer[Patch]):
+    # The context's patches are read with `first_paths`.
     message_id = serializers.CharField(source="message.message_id")
     message = serializers.IntegerField(source="message_id", help_text="Its mail, in `messages/`.")
     author = AuthorOut(source="*")
     commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
     diffstat = DiffstatOut(source="*")
+    paths = serializers.ListField(
+        child=serializers.CharField(), source="first_paths", help_text=f"Old and new names, the first {MOST_PATHS}."
+    )
 
     class Meta:
         model = Patch
