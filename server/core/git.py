@@ -24,6 +24,10 @@ _HANDED_ON = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
 )
 _TAIL = 2000
+# How shells, bwrap and git itself say that a signal ended what they had started: 128 and its number. git's own are 128
+# (fatal) and 129 (its usage, and a commit that it does not know).
+_SIGNAL = 128
+_KILLED = range(_SIGNAL + 2, _SIGNAL + 38)
 # No caller reads more at once; a remote that names endless refs must not fill the memory.
 _MOST_OUTPUT = 256 * 2**20
 _LOG_FORMAT = "%H%x00%T%x00%P%x00%an <%ae>%x00%ct%x00%s"
@@ -32,7 +36,7 @@ _LATEST = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp())
 
 
 class GitError(DomainError):
-    """git ended with an error or took too long. `stderr` is the end of what it said."""
+    """git ended with an error, was ended or took too long. `stderr` is the end of what it said."""
 
     def __init__(self, code: str, message: str, *, stderr: str = "") -> None:
         super().__init__(code, message, permanent=False)
@@ -87,6 +91,8 @@ def run(
 ) -> Completed:
     """Run git to its end, whatever its exit code; GitError when it cannot start, takes too long or says too much.
 
+    GitError `git-killed`, too, when a signal ended it: whatever it had said by then answers no question.
+
     With `limits` it may not take more than those. With a `room` it is shut off in the sandbox, for input that strangers
     wrote; DomainError `sandbox-missing` if there is none.
     """
@@ -127,7 +133,18 @@ def run_program(
             raise GitError("git-too-much", f"{what} said more than {_MOST_OUTPUT // 2**20} MB") from error
     # Cut afterwards: half of an address could not be told for one.
     said = without_credentials(err.decode(errors="replace")).replace("\0", "")
+    _require_own_end(process.returncode, what, said[-_TAIL:])
     return Completed(process.returncode, out, said[-_TAIL:])
+
+
+def _require_own_end(code: int, what: str, stderr: str) -> None:
+    """GitError, temporary, where a signal ended the process: one for want of memory tells nothing of its input."""
+    if code >= 0 and code not in _KILLED:
+        return
+    number = -code if code < 0 else code - _SIGNAL
+    name = signal.strsignal(number) or f"signal {number}"
+    message = ": ".join(filter(None, (f"{what} was ended by the system ({name})", stderr.strip()[:300])))
+    raise GitError("git-killed", message, stderr=stderr)
 
 
 def credential(url: str, *, cwd: Path) -> tuple[str, str] | None:
@@ -203,7 +220,7 @@ class Repository:
         return done.stdout
 
     def resolve(self, revision: str) -> str | None:
-        """The commit that `revision` names, or None."""
+        """The commit that `revision` names, or None where git says that there is none."""
         done = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         return done.stdout.decode().strip() if done.code == 0 else None
 
@@ -221,7 +238,7 @@ class Repository:
     def records(self, *args: str, seconds: float) -> Iterator[str]:
         """What git prints, piece by piece between NULs, while it runs; it is ended with the iteration.
 
-        GitError `git-timeout` when it has not come to its end after `seconds`.
+        GitError `git-timeout` when it has not come to its end after `seconds`, `git-killed` when a signal ended it.
         """
         process = subprocess.Popen(
             ["git", f"--git-dir={self.git_dir}", *args],
@@ -238,6 +255,8 @@ class Repository:
                     yield piece.decode("utf-8", "surrogateescape")
             except subprocess.TimeoutExpired as error:
                 raise GitError("git-timeout", f"git {_verb(args)} took longer than {seconds:g} s") from error
+            # What it had printed by then would pass for all that there is.
+            _require_own_end(process.wait(), f"git {_verb(args)}", "")
 
     @contextmanager
     def objects(self) -> Iterator["ObjectReader"]:

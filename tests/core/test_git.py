@@ -80,6 +80,37 @@ def test_timeout_kills_git_and_its_helpers(tmp_path: Path) -> None:
     pytest.fail("the helper is still running")
 
 
+def test_git_that_a_signal_ended_answers_no_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "git").write_text("#!/bin/sh\nprintf 'one\\0'\necho 'Applying: mm: One'\nkill -9 $$\n")
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    repository = Repository(tmp_path)
+    for ask in (
+        lambda: repository.run("am"),
+        lambda: repository.resolve("master"),
+        lambda: repository.is_ancestor("older", "newer"),
+        lambda: list(repository.records("log", "-z", seconds=20.0)),
+    ):
+        with pytest.raises(GitError, match=r"git [a-z-]+ was ended by the system \(Killed\)") as caught:
+            ask()
+        assert (caught.value.code, caught.value.permanent) == ("git-killed", False)
+
+
+@pytest.mark.parametrize(("number", "killed"), [(1, False), (128, False), (129, False), (137, True), (159, True)])
+def test_exit_code_that_stands_for_a_signal_is_told_from_one_of_git_s_own(
+    tmp_path: Path, number: int, killed: bool
+) -> None:
+    words = ("-c", f"alias.end=!exit {number};", "end")
+    if not killed:
+        assert run(*words, cwd=tmp_path).code == number
+        return
+    with pytest.raises(GitError) as caught:
+        run(*words, cwd=tmp_path)
+    assert caught.value.code == "git-killed"
+
+
 def test_failure_tells_what_git_said(tmp_path: Path) -> None:
     upstream = small_tree(tmp_path / "up")
     with pytest.raises(GitError, match=r"git show-ref: .*not-there"):

@@ -1,5 +1,6 @@
 """What no patch is to blame for does not refuse it, and what ends the worker does not come again for ever."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ import pytest
 from server.core import clock, sandbox
 from server.core.errors import DomainError
 from server.core.git import Completed, GitError, Repository
-from server.sources.applying import application
+from server.sources.applying import application, git_am, patch_ids
 from server.sources.applying.application import apply_series, series_to_apply
 from server.sources.models import MailingList, Series, Tree
 from tests.builders import build_list, build_series
@@ -137,3 +138,38 @@ def test_trouble_of_the_system_is_no_fault_of_the_patch(
         apply_series(series=series)
     series.refresh_from_db()
     assert (series.state, series.reason) == (S.READY, f"tried again soon: git am: {said.strip()}")
+
+
+@pytest.mark.parametrize(
+    ("doing", "reason"),
+    [
+        ("kill -9 $PPID", "was ended by the system (Killed)"),
+        ("echo 'Applying: mm: One'; kill -9 $PPID", "was ended by the system (Killed)"),
+        ("exit 3", "git am ended with exit status 3 and without a word"),
+    ],
+)
+def test_git_that_was_ended_or_said_nothing_refuses_no_series(
+    series: Series, monkeypatch: pytest.MonkeyPatch, doing: str, reason: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(git_am, "_AM", ("-c", f"alias.die=!f() {{ {doing}; }}; f", "die"))
+        with pytest.raises(GitError, match=re.escape(reason)):
+            apply_series(series=series)
+    series.refresh_from_db()
+    assert (series.state, series.failures) == (S.READY, 1), series.reason
+    later(series)
+    apply_series(series=series)
+    assert series.state == S.APPLIED, series.reason
+
+
+def test_history_that_was_not_read_to_its_end_holds_not_just_what_was_read(
+    fetched: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = fetched.branches.get(name="master").head
+    assert head is not None
+    assert patch_ids.ids_in_history(head.sha, ())
+    with pytest.raises(GitError, match="git log of 000000000000: fatal"):
+        patch_ids.ids_in_history("0" * 40, ())
+    monkeypatch.setattr(patch_ids, "_LOG", patch_ids._LOG.replace("git --git-dir=.", "kill -9 $BASHPID; git"))
+    with pytest.raises(GitError, match="bash was ended by the system"):
+        patch_ids.ids_in_history(head.sha, ())

@@ -166,7 +166,10 @@ def _am(repository: Repository, mails: Sequence[ScreenedMail], seconds: float) -
     _require_disk()
     if trouble := _TROUBLE.search(done.stderr):
         raise GitError("git-failed", f"git am: {trouble[0].strip()[:300]}", stderr=done.stderr)
-    return _failure(done, mails)
+    if reason := _failure(done, mails):
+        return reason
+    # Nothing said is nothing held against a patch; an empty reason would be none at all.
+    raise GitError("git-failed", f"git am ended with exit status {done.code} and without a word")
 
 
 def _mbox_entry(mail: bytes) -> bytes:

@@ -23,7 +23,9 @@ _MARK_BYTES = 20
 # Commits of a base among which a prerequisite may be already, and seconds to read them.
 _RECENT_COMMITS = 500
 _LOG_SECONDS = 30.0
+# A log that ends early holds fewer ids than there are.
 _LOG = (
+    "set -o pipefail; "
     'git --git-dir=. --literal-pathspecs log -p --no-merges --no-ext-diff --full-diff -n "$1" "$2" -- "${@:3}" '
     "| git patch-id --stable"
 )
@@ -76,4 +78,6 @@ def ids_in_history(base: str, paths: Collection[str]) -> frozenset[str]:
         if error.code != "git-timeout":
             raise
         return frozenset()
+    if told.code != 0:
+        raise GitError("git-failed", f"git log of {base[:12]}: {told.stderr.strip()[:300]}", stderr=told.stderr)
     return frozenset(line.split()[0] for line in told.stdout.decode().splitlines())

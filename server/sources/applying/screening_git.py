@@ -47,6 +47,8 @@ def read_mails(mails: dict[int, bytes], *, folder: Path, seconds: float) -> dict
     try:
         done = run_program("sh", "-c", _SCRIPT, cwd=folder, timeout=seconds, room=Room(writable=folder))
     except GitError as error:
+        if error.code == "git-killed":
+            raise GitError(error.code, f"the mails cannot be read: {error.message}", stderr=error.stderr) from error
         if error.code != "git-timeout":
             raise
         raise GitError(error.code, f"git took longer than {seconds:.0f} s to read the {len(mails)} mails") from error

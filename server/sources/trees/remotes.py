@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,16 +79,8 @@ def require_room(git_dir: Path) -> None:
 
 def _check(done: Completed, verb: str) -> None:
     if done.code:
-        raise GitError("git-failed", f"git {verb}: {done.stderr.strip() or _silent_end(done)}", stderr=done.stderr)
-
-
-def _silent_end(done: Completed) -> str:
-    """Git dies without a word when a server hangs up on it, or at a limit."""
-    if done.code >= 0:
-        return f"exit status {done.code}"
-    if done.code == -signal.SIGPIPE:
-        return "the server hung up"
-    return f"ended by {signal.strsignal(-done.code) or f'signal {-done.code}'}"
+        said = done.stderr.strip() or f"exit status {done.code}"
+        raise GitError("git-failed", f"git {verb}: {said}", stderr=done.stderr)
 
 
 def _configuration(values: dict[str, str]) -> dict[str, str]:
