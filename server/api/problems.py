@@ -18,8 +18,7 @@ _STATUS |= dict.fromkeys(("conflict", "superseded", "not-awaited", "account-used
 def handle(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler; an unknown error stays an unknown error and becomes a 500."""
     if isinstance(error, DomainError):
-        status = _STATUS.get(error.code, 400 if error.permanent else 503)
-        return _problem(status, error.code, error.message)
+        return _problem(status_of(error), error.code, error.message)
     if isinstance(error, RequestDataTooBig):
         return _problem(413, "too-large", "The body is larger than this service takes.")
     if isinstance(error, Http404):
@@ -37,6 +36,11 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
         if name.lower() not in {"content-type", "content-length"}:
             problem.headers[name] = value
     return problem
+
+
+def status_of(error: DomainError) -> int:
+    """The status of an answer that tells of this error."""
+    return _STATUS.get(error.code, 400 if error.permanent else 503)
 
 
 def _problem(status: int, code: str, message: str) -> Response:

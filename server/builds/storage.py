@@ -22,7 +22,8 @@ from server.core.locks import wait_for_lock
 MAX_BYTES = 512 * 1024 * 1024
 # The database may lie on the same disk: a full one would stop everything.
 _FREE_BYTES = 4 * MAX_BYTES
-_LOOKED_EVERY = 16 * 1024 * 1024
+# One file that is being written may take so much before the disk is looked at again.
+LOOKED_EVERY = 16 * 1024 * 1024
 
 
 def artifact_path(sha256: str) -> Path:
@@ -75,7 +76,7 @@ def _spooled(sha256: str, chunks: Iterable[bytes]) -> Iterator[Path]:
     """The bytes in a file on the disk of this host, after they were found to be those announced."""
     digest, size = hashlib.sha256(), 0
     folder = artifact_store().spool_folder()
-    _check_space(folder)
+    check_space(folder)
     looked_at = 0
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".incoming-", delete=False) as file:
         incoming = Path(file.name)
@@ -84,9 +85,9 @@ def _spooled(sha256: str, chunks: Iterable[bytes]) -> Iterator[Path]:
                 size += len(chunk)
                 if size > MAX_BYTES:
                     raise DomainError("too-large", f"artifact {sha256[:12]} is larger than {MAX_BYTES} bytes")
-                if size - looked_at >= _LOOKED_EVERY:
+                if size - looked_at >= LOOKED_EVERY:
                     looked_at = size
-                    _check_space(folder)
+                    check_space(folder)
                 digest.update(chunk)
                 file.write(chunk)
             if digest.hexdigest() != sha256:
@@ -98,7 +99,14 @@ def _spooled(sha256: str, chunks: Iterable[bytes]) -> Iterator[Path]:
             incoming.unlink(missing_ok=True)
 
 
-def _check_space(folder: Path) -> None:
+def check_may_collect(*folders: Path) -> None:
+    """Raise DomainError `disk-full` unless a file may be collected on this host, and in `folders`."""
+    for folder in (artifact_store().spool_folder(), *folders):
+        check_space(folder)
+
+
+def check_space(folder: Path) -> None:
+    """Raise DomainError `disk-full` where too little is left of the disk on which this folder lies."""
     if shutil.disk_usage(folder).free < _FREE_BYTES:
         message = f"no artifact is taken while less than {_FREE_BYTES >> 20} MiB of the service's disk are free"
         raise DomainError("disk-full", message, permanent=False)

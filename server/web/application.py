@@ -10,8 +10,10 @@ import structlog
 from django.conf import settings
 from django.db import OperationalError, close_old_connections
 
-from server.builds.storage import MAX_BYTES
-from server.lab.host_tokens import find_host_token
+from server.api.problems import status_of
+from server.builds.storage import MAX_BYTES, check_may_collect, check_space
+from server.core.errors import DomainError
+from server.lab.host_tokens import check_may_store, find_host_token
 from server.web import limits
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
 from server.web.threads import BusyError, Request, Scope, Send, Threads, Wsgi, answer
@@ -68,14 +70,16 @@ class Application:
         await self._hand_over(self._threads_for(path), scope, body, receive, send)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send, length: int | None) -> None:
-        """A body for agents' addresses: nothing of it is read before the token is known."""
+        """A body for agents' addresses: nothing of it is read before the token is known, and of a file nothing that
+        could not be stored.
+        """
         token = await self._agents.run(partial(_token, scope))
         if token is None:
             # Django says what is wrong with the token; it needs nothing of the body for that.
             await self._hand_over(self._agents, scope, io.BytesIO(), receive, send)
             await discard(receive)
             return
-        largest = MAX_BYTES if scope["path"].startswith(_ARTIFACTS) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        largest = MAX_BYTES if _is_file(scope) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         with self._uploads.place(token):
             body = await read_body(
                 receive,
@@ -83,6 +87,7 @@ class Application:
                 most=largest,
                 seconds=limits.UPLOAD_SECONDS,
                 bytes_a_second=limits.UPLOAD_BYTES_A_SECOND,
+                check=_check_disk,
             )
             await self._hand_over(self._threads_for(scope["path"]), scope, body, receive, send)
 
@@ -99,16 +104,37 @@ class Application:
 
 
 def _token(scope: Scope) -> int | None:
-    """The id of the token that the request shows, if it is a valid one."""
+    """The id of the token that the request shows, if it is a valid one; RefusedError if it may not store its file."""
     shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     kind, _, secret = shown.decode("latin-1").partition(" ")
     try:
         token = find_host_token(secret.strip()) if kind == "Bearer" else None
+        if token is not None and _is_file(scope):
+            check_may_store(token)
+            check_may_collect(settings.UPLOAD_DIR)
+    except DomainError as error:
+        raise _refused(error) from None
     except OperationalError:
         raise RefusedError(503, "database-away", "The database does not answer.") from None
     finally:
         close_old_connections()
     return None if token is None else token.pk
+
+
+def _is_file(scope: Scope) -> bool:
+    return bool(scope["method"] == "PUT" and scope["path"].startswith(_ARTIFACTS))
+
+
+def _check_disk() -> None:
+    """Many bodies may have begun while there was room for each of them."""
+    try:
+        check_space(settings.UPLOAD_DIR)
+    except DomainError as error:
+        raise _refused(error) from None
+
+
+def _refused(error: DomainError) -> RefusedError:
+    return RefusedError(status_of(error), error.code, error.message)
 
 
 async def _refuse(send: Send, status: int, code: str, message: str) -> None:

@@ -10,6 +10,7 @@ from typing import IO, Any
 
 from django.conf import settings
 
+from server.builds.storage import LOOKED_EVERY
 from server.web import limits
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,14 +43,23 @@ def announced(headers: list[tuple[bytes, bytes]]) -> int | None:
 
 
 async def read_body(
-    receive: Receive, *, length: int | None, most: int, seconds: float, bytes_a_second: int | None = None
+    receive: Receive,
+    *,
+    length: int | None,
+    most: int,
+    seconds: float,
+    bytes_a_second: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> IO[bytes]:
-    """The whole body, at its beginning. It may take `seconds`, and longer for what came at `bytes_a_second`."""
+    """The whole body, at its beginning. It may take `seconds`, and longer for what came at `bytes_a_second`.
+
+    `check` is asked now and then while it grows, and may raise RefusedError.
+    """
     if length is not None and length > most:
         raise RefusedError(413, "too-large", f"the body is larger than {most} bytes")
     body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, dir=str(settings.UPLOAD_DIR))  # noqa: SIM115 (the caller's)
     loop = asyncio.get_running_loop()
-    started, size, more = loop.time(), 0, True
+    started, size, checked, more = loop.time(), 0, 0, True
     try:
         while more:
             until = started + seconds + (size / bytes_a_second if bytes_a_second else 0)
@@ -61,6 +71,9 @@ async def read_body(
             size += len(chunk)
             if size > most:
                 raise RefusedError(413, "too-large", f"the body is larger than {most} bytes")
+            if size - checked >= LOOKED_EVERY:
+                checked = size
+                check()
             # A few hundred kilobytes at most, into the page cache.
             body.write(chunk)
             more = message.get("more_body", False)

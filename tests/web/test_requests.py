@@ -1,19 +1,26 @@
 """Requests reach Django whole, and answers reach clients whole, through the event loop and its threads."""
 
+import asyncio
 import hashlib
+import json
 import os
+import shutil
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx2
 import pytest
+from pytest_django.fixtures import Settings
 
 from server.builds.models import Artifact
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Session
+from server.web.application import Application
 from tests.builders import build_attempt, build_build, build_builder, build_machine, build_session
 from tests.web.conftest import STANDSTILL, Web
 
@@ -78,6 +85,35 @@ def test_damaged_file_ends_before_its_length(
 def test_sender_of_a_large_body_hears_that_his_token_is_wrong(web: Web) -> None:
     for _ in range(5):
         assert put(web, {"Authorization": "Bearer no"}).status_code == 401
+
+
+@pytest.mark.parametrize("free", [[1], [3, 3, 1]])
+def test_file_is_not_taken_on_a_disk_that_is_full_or_gets_full(
+    headers: dict[str, str], monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path, free: list[int]
+) -> None:
+    settings.STATE_DIR, settings.UPLOAD_DIR = tmp_path, tmp_path / "uploads"
+    room = free[1:]
+    # More than is asked for, in gigabytes, as often as one file is let in; then less.
+    told = (SimpleNamespace(free=number << 30) for number in (*free, *free[-1:] * 9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: next(told))
+    seen: list[dict[str, Any]] = []
+    parts = iter([{"type": "http.request", "body": bytes(1 << 20), "more_body": True}] * 16)
+
+    async def receive() -> dict[str, Any]:
+        seen.append(part := next(parts, {"type": "http.disconnect"}))
+        return part
+
+    async def send(said: MutableMapping[str, Any]) -> None:
+        seen.append(dict(said))
+
+    scope: dict[str, Any] = {"type": "http", "method": "PUT", "path": ADDRESS}
+    scope["headers"] = [(b"content-length", b"500000000"), (b"authorization", headers["Authorization"].encode())]
+    asyncio.run(Application(lambda *_: [])(scope, receive, send))
+    # Nothing of it is read, or what came before the disk was looked at again.
+    read = 16 if room else 0
+    assert [said["type"] for said in seen[: read + 1]] == ["http.request"] * read + ["http.response.start"]
+    assert seen[read]["status"] == 503
+    assert json.loads(seen[read + 1]["body"])["code"] == "disk-full"
 
 
 def test_reader_that_leaves_gives_his_place_back(web: Web, headers: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Builder
 from server.web import limits
-from tests.builders import build_builder
+from tests.builders import build_builder, build_machine
 from tests.web.conftest import STANDSTILL, Web
 
 # More than a process has threads of any kind.
@@ -113,6 +113,18 @@ def test_token_whose_host_is_gone_is_refused_before_the_body_is_there(web: Web, 
     head = f"POST /api/v1/agent/hello HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n{_BODY}\r\n"
     Builder.objects.update(health=Builder.Health.RETIRED)
     assert ask(web, head).startswith(b"HTTP/1.1 401 ")
+
+
+def test_file_that_its_sender_may_not_store_is_refused_before_it_is_there(web: Web, token: str) -> None:
+    head = f"PUT /api/v1/agent/artifacts/{'a' * 64} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500000000\r\n"
+    machine = issue_token(name="m", scope=ApiToken.Scope.MACHINE, subject=build_machine("slow-machine").name)
+    said = ask(web, f"{head}Authorization: Bearer {machine}\r\n\r\n")
+    assert said.startswith(b"HTTP/1.1 403 ")
+    assert b"application/problem+json" in said
+    assert ask(web, f"{head}Authorization: Bearer {token}\r\n\r\n").startswith(b"HTTP/1.1 409 "), "none is awaited"
+    # Other methods store nothing, and get no room for a file.
+    got = head.replace("PUT", "POST", 1) + f"Authorization: Bearer {machine}\r\n\r\n"
+    assert ask(web, got).startswith(b"HTTP/1.1 413 ")
 
 
 def test_body_larger_than_its_place_takes_is_refused_before_it_is_there(web: Web, token: str) -> None:
