@@ -149,13 +149,15 @@ def _checked_outcome(boot: Boot, report: BootReport) -> tuple[str, str]:
     return "measured", report.reason
 
 
-def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> None:
+def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str, measured: bool = True) -> None:
     """Keep what the booted system showed, and note in its history that it is not what it was in the boot before.
+
+    A boot that was not `measured` may have shown only a part.
 
     A machine that is not what it is registered as is quarantined.
     """
     note_change(machine=machine, facts=facts, trace=trace)
-    note_probe(machine, facts, trace=trace)
+    note_probe(machine, facts, trace=trace, measured=measured)
     keep_facts_of_machine(machine, facts)
     machine.last_seen_at = clock.now()
     machine.save(update_fields=["last_seen_at"])

@@ -21,6 +21,11 @@ from server.lab.models import Machine
 
 log = structlog.get_logger(__name__)
 
+# What every probe that can doubt tells of a physical machine, by the code of the doubt where one does not.
+_ALWAYS_TOLD = {
+    "vendor": "its probe does not tell the vendor of its CPUs",
+    "arch": "its probe does not tell its architecture",
+}
 # Of the lines in the history that say what a machine is taken for.
 SUBJECT = "machine-kind"
 _FIELDS = ("virtual", "proved_virtual", "doubts", "physical_by", "physical_at", "physical_reason")
@@ -58,11 +63,15 @@ def kind_of(machine: Machine) -> Kind:
     return Kind.UNKNOWN if machine.doubts and not machine.proved_virtual else Kind.VIRTUAL
 
 
-def note_probe(machine: Machine, facts: Mapping[str, Any], *, trace: str) -> None:
-    """Keep what a probe says of it; runs in the caller's transaction. Doubts stay until a person gives a word."""
+def note_probe(machine: Machine, facts: Mapping[str, Any], *, trace: str, measured: bool) -> None:
+    """Keep what a probe says of it; runs in the caller's transaction. Doubts stay until a person gives a word.
+
+    That nothing is doubted counts only of a probe that looked: facts of a measured boot name the CPU.
+    """
     before = _locked(machine)
-    new = {code: said for code, said in _doubts(facts.get("doubts")).items() if machine.doubts.get(code) != said}
     proved = bool(facts.get("virtual"))
+    told = (_untold(facts) if measured and not proved else {}) | _doubts(facts.get("doubts"))
+    new = {code: said for code, said in told.items() if machine.doubts.get(code) != said}
     machine.doubts = dict(list((machine.doubts | new).items())[-_MOST_DOUBTS:])
     machine.proved_virtual = machine.proved_virtual or proved
     machine.virtual = machine.virtual or _is_no_evidence(machine)
@@ -118,6 +127,11 @@ def _store(
         trace=trace, subject=SUBJECT, subject_id=machine.pk, before=before, after=after, reason=reason, actor=actor
     )
     log.info("machine_kind", trace=trace, machine=machine.name, before=before, after=after, reason=reason, actor=actor)
+
+
+def _untold(facts: Mapping[str, Any]) -> dict[str, str]:
+    told = {name: facts.get(name) for name in _ALWAYS_TOLD}
+    return {name: said for name, said in _ALWAYS_TOLD.items() if not (isinstance(told[name], str) and told[name])}
 
 
 def _doubts(told: object) -> dict[str, str]:

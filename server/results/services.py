@@ -73,7 +73,8 @@ def record_boot(
         has_result = [BootState.MEASURED, BootState.FAILED]
         news = session.boots.filter(TRUSTED_BOOT, position=position).exclude(state__in=has_result)
         if report.facts and news.exists():
-            note_machine(machine=session.machine, facts=report.facts, trace=session.trace)
+            is_measured = report.outcome == "measured"
+            note_machine(machine=session.machine, facts=report.facts, trace=session.trace, measured=is_measured)
         rows, notes = _resolve(session, measured)
         if report.outcome == "measured" and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")

@@ -19,12 +19,13 @@ from tests.builders import build_machine
 
 pytestmark = pytest.mark.django_db
 
+CPU: dict[str, object] = {"uarch": "haswell", "vendor": "GenuineIntel", "arch": "x86_64"}
 DOUBTED: dict[str, object] = {
-    "uarch": "haswell",
+    **CPU,
     "virtual": False,
     "doubts": {"virtio": "it has virtio devices, as guests have and a few cards on bare metal"},
 }
-CLEAR: dict[str, object] = {"uarch": "haswell", "virtual": False, "doubts": {}}
+CLEAR: dict[str, object] = {**CPU, "virtual": False, "doubts": {}}
 GUEST: dict[str, object] = {"uarch": "haswell", "virtual": True, "hypervisor": "kvm", "doubts": {}}
 
 
@@ -87,7 +88,22 @@ def test_word_needs_a_person_and_a_reason() -> None:
 
 @pytest.mark.parametrize("told", [None, [], "virtio", {"virtio": 1}, {"": ""}, {1: None}])
 def test_doubts_that_are_no_texts_are_none(told: object) -> None:
-    assert not seen(build_machine(), {"uarch": "haswell", "virtual": False, "doubts": told}).virtual
+    assert not seen(build_machine(), {**CPU, "virtual": False, "doubts": told}).virtual
+
+
+@pytest.mark.parametrize(("name", "told"), [("vendor", ""), ("vendor", None), ("arch", ""), ("arch", 64)])
+def test_measured_boot_whose_facts_do_not_name_the_cpu_is_doubted(name: str, told: object) -> None:
+    """An agent that is older than the doubts tells none."""
+    facts = {**CLEAR, name: told}
+    del facts["doubts"]
+    machine = build_machine()
+    note_machine(machine=machine, facts=facts, trace="b1946ac92492d234", measured=False)
+    assert kind_of(machine) == Kind.PHYSICAL, "a boot that failed may show half of it"
+    machine = seen(machine, facts)
+    assert (kind_of(machine), list(machine.doubts)) == (Kind.UNKNOWN, [name])
+    assert kind_of(seen(machine, {**GUEST, name: told})) == Kind.VIRTUAL
+    own = {**facts, "doubts": {name: "the probe's own words"}}
+    assert seen(machine, own).doubts == {name: "the probe's own words"}
 
 
 def test_doubts_of_a_broken_agent_are_bounded() -> None:

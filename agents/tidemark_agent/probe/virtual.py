@@ -54,8 +54,10 @@ _PCI_DEVICES = {(0x1234, 0x1111): "qemu", (0x1414, 0x5353): "hyperv"}
 _VIRTIO = 0x1AF4
 # What QEMU writes below other makers' devices that it emulates.
 _QEMU_SUBSYSTEM = (_VIRTIO, 0x1100)
-# Devices that are in guests and in machines let whole alike. On x86 the CPU tells the two apart.
+# Devices that are in guests and in machines let whole alike. On x86 the CPU tells the two apart, but for Microsoft's
+# hypervisor, which may hide itself.
 _PCI_CLOUDS = {0x1D0F: "Amazon", 0x1AE0: "Google", 0x1414: "Microsoft"}
+_MAY_HIDE = 0x1414
 # Who made the firmware's tables: the six letters from the tenth on, and the tables that every machine has.
 _ACPI_MAKERS = {b"BOCHS ": "qemu", b"VBOX  ": "virtualbox", b"VRTUAL": "hyperv", b"BHYVE ": "bhyve", b"Xen   ": "xen"}
 _ACPI_TABLES = ("DSDT", "FACP", "APIC")
@@ -128,8 +130,10 @@ def _doubts(tree: Tree, arch: str, cpus: Sequence[Cpu], devices: Sequence[PciDev
         yield "vendor", f"its CPUs are of an unknown vendor: {', '.join(strange) or 'it names none'}"
     if any(device.vendor == _VIRTIO for device in devices) or tree.names("sys/bus/virtio/devices"):
         yield "virtio", "it has virtio devices, as guests have and a few cards on bare metal"
-    clouds = sorted({_PCI_CLOUDS[device.vendor] for device in devices if device.vendor in _PCI_CLOUDS})
-    if clouds and arch != "x86_64" and "metal" not in dmi(tree, "product_name").lower():
+    x86 = arch == "x86_64"
+    vendors = {device.vendor for device in devices if not x86 or device.vendor == _MAY_HIDE}
+    clouds = sorted(_PCI_CLOUDS[vendor] for vendor in vendors if vendor in _PCI_CLOUDS)
+    if clouds and (x86 or "metal" not in dmi(tree, "product_name").lower()):
         yield "cloud", f"it has devices of {', '.join(clouds)}, as guests and machines let whole have"
     if not (devices or _is_described(tree)):
         yield "board", "neither firmware nor devices tell what it is"

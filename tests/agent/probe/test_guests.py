@@ -78,9 +78,15 @@ def test_virtio_is_neither_proof_of_a_guest_nor_of_none(probe: Probe, device: Fi
 
 def test_devices_of_clouds_say_nothing_where_the_cpu_does(probe: Probe) -> None:
     """Machines that are let whole have them, too, and guests have the bit."""
-    for vendor in (0x1D0F, 0x1AE0, 0x1414):
+    for vendor in (0x1D0F, 0x1AE0):
         facts = probe(guests.emulated_by(pci("0000:00:05.0", vendor, 0x00BA)))
         assert (facts.virtual, facts.doubts) == (False, {})
+
+
+def test_device_of_microsoft_is_doubted_though_the_cpu_says_nothing(probe: Probe) -> None:
+    facts = probe(guests.emulated_by(pci("0000:00:05.0", 0x1414, 0x00BA)))
+    assert not facts.virtual
+    assert facts.doubts == {"cloud": "it has devices of Microsoft, as guests and machines let whole have"}
 
 
 def test_vendor_that_nobody_knows_is_doubted(probe: Probe) -> None:
