@@ -12,15 +12,16 @@ def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
 
     Those that the controller was never asked to begin do not count: a job that is missing over a weekend, or a token
     that is refused, says nothing about the work. Nor do those of builds and sessions that no agent has claimed: what
-    never began is its host's trouble, or ours. A machine's check is about the machine.
+    never began is its host's trouble, or ours. A machine's check is about the machine. Nor does any that was
+    stopped, by a person or because its controller went down: however often, that says nothing about the work.
     """
-    begun = item.attempts.exclude(jenkins_run__posts=0, agent="")
+    begun = item.attempts.exclude(jenkins_run__posts=0, agent="").exclude(state=AttemptState.CANCELED)
     if isinstance(item, Build) or (isinstance(item, Session) and item.purpose != Session.Purpose.HEALTH):
         begun = begun.exclude(jenkins_run__isnull=False, agent="", arrived_at=None)
     if isinstance(item, Build):
         return begun.filter(trace=item.trace).count()
     if isinstance(item, PowerCycle):
-        return begun.exclude(state=AttemptState.CANCELED).count()
+        return begun.count()
     ended = item.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).order_by("-state_since")
     last = ended.values_list("state_since", flat=True).first()
     return (begun.filter(created_at__gt=last) if last else begun).count()

@@ -7,7 +7,8 @@ from server.builds.blame import Blame, blame
 from server.builds.models import Build, BuildState
 from server.lab.attempts import cancel_attempt, end_attempt, finish_canceled
 from server.lab.boots import BootReport
-from server.lab.models import Attempt, AttemptState, BootState, PowerCycleState, SessionState
+from server.lab.fruitless import MAX_FRUITLESS_ATTEMPTS, fruitless_attempts
+from server.lab.models import Attempt, AttemptState, BootState, PowerCycleState, Session, SessionState
 from server.lab.power import want_power_cycle
 from server.lab.scheduling.builders import local_builder
 from server.results.services import record_boot
@@ -74,6 +75,22 @@ def test_stopped_agent_leaves_its_work_to_another_one() -> None:
     build.refresh_from_db()
     assert (build.state, attempt.state) == (BuildState.WANTED, AttemptState.CANCELED)
     assert "stopped by Jenkins" in attempt.reason
+
+
+@pytest.mark.parametrize("kind", ["build", "session", "check of a machine"])
+def test_work_is_never_given_up_for_stops_however_often_somebody_stops_it(kind: str) -> None:
+    work: Build | Session = build_build(state=BuildState.WANTED)
+    if kind != "build":
+        work = build_session(machine=build_machine(boot_driver="qemu"))
+    if kind == "check of a machine":
+        Session.objects.update(purpose=Session.Purpose.HEALTH, series=None, trial=None)
+    for _ in range(MAX_FRUITLESS_ATTEMPTS + 1):
+        type(work)._default_manager.filter(pk=work.pk).update(state="running")
+        attempt = build_attempt(work, agent=AGENT)
+        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
+        work.refresh_from_db()
+        assert work.state == ("wanted" if kind == "build" else "planned")
+    assert fruitless_attempts(work) == 0
 
 
 @pytest.mark.parametrize("outcome", ["panic", "no-boot", "timeout", "wrong-kernel"])
