@@ -43,6 +43,11 @@ class PreparedBench:
         return self.preparation.verify()
 
 
+@pytest.fixture(autouse=True)
+def _no_stop_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.05)
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)

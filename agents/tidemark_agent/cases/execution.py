@@ -14,7 +14,7 @@ from tidemark_agent.cases.numbers import parse_cpus
 from tidemark_agent.cases.output import LONGEST_REASON, error_text
 from tidemark_agent.cases.room import file_sizes, size_of
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.process import Finished, clean_environment, run
+from tidemark_agent.process import Finished, clean_environment, heed_stop, run
 from tidemark_agent.text import clean_text, last_bytes
 from tidemark_agent.version import bundle_root
 
@@ -80,6 +80,10 @@ class Execution:
     oom_kills: int
 
     @property
+    def ended_well(self) -> bool:
+        return bool(self.report) and not (self.report["signal"] or self.report["code"])
+
+    @property
     def evidence(self) -> str:
         return last_bytes(self.text, EVIDENCE_BYTES)
 
@@ -124,6 +128,9 @@ class Executor:
         if finished.is_stuck:
             reason = f"{Path(argv[0]).name} cannot be killed: it hangs in the kernel"
             raise StuckError("timeout" if finished.timed_out else "failed", reason, done.evidence)
+        if not done.ended_well and not (limits.outcome or finished.timed_out):
+            # Whoever ends the agent may have ended the program first: that is no result of the case.
+            heed_stop(self.stop)
         _require_good_end(argv[0], done, limits)
         return done
 

@@ -2,9 +2,12 @@
 
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from tidemark_agent.errors import StoppedError
 
 from tests.agent.cases.support import CASE, CORE, HEAD, METRIC, Bench, prints
 
@@ -50,6 +53,26 @@ def test_program_that_kills_itself_is_failed(bench: Bench) -> None:
     bench.write_script("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     result = bench.run()
     assert (result.outcome, result.reason) == ("failed", f"{Path(sys.executable).name} was killed by signal 11")
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGTERM)", "os._exit(2)", "os.kill(os.getppid(), 9)"])
+def test_program_that_ends_badly_is_no_result_when_a_stop_is_on_its_way(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 60)
+    bench.write_script(f"import os, signal\nopen({str(bench.root / 'ended')!r}, 'w').close()\n{end}\n")
+
+    def stop() -> None:
+        while not (bench.root / "ended").exists():
+            time.sleep(0.02)
+        time.sleep(1)
+        bench.stop.set()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with pytest.raises(StoppedError):
+        bench.run()
+    stopper.join()
 
 
 @pytest.mark.parametrize("values", [(1, 2), (1, 2, 3, 4), (), (1, NAN, 3), (1, 0, 3), (1, -2, 3), (1, INFINITE, 3)])
