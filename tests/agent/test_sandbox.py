@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -86,7 +87,7 @@ def test_one_process_gets_no_more_memory_than_all_may_have(tmp_path: Path) -> No
 
 
 def test_processor_time_of_a_process_is_held(tmp_path: Path) -> None:
-    assert limited("while True: pass", tmp_path, Limits(cpu_seconds=1)).code == 128 + 9
+    assert limited("while True: pass", tmp_path, Limits(cpu_seconds=1)).code == 128 + signal.SIGXCPU
 
 
 def test_disk_is_held_and_files_of_others_do_not_count(tmp_path: Path) -> None:

@@ -52,9 +52,12 @@ _CRASHED: Final = re.compile(
     r"|unable to execute command: (?!Killed)|terminated by signal (?:SEGV|ABRT|BUS|ILL)"
 )
 _KILLED: Final = re.compile(
-    r"Killed signal terminated program|unable to execute command: Killed|\bKilled\s*$|virtual memory exhausted"
-    r"|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc|terminated with signal 9|\bError 137$",
+    r"Killed signal terminated program|unable to execute command: Killed|\bKilled\s*$|terminated with signal 9"
+    r"|\bError 137\s*$",
     re.MULTILINE,
+)
+_NO_MEMORY: Final = re.compile(
+    r"virtual memory exhausted|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc"
 )
 
 
@@ -67,6 +70,7 @@ class Ending(Enum):
 
     ERROR = "error"
     COMPILER_CRASH = "compiler crash"
+    KILLED = "killed"
     NO_MEMORY = "no memory"
 
 
@@ -130,6 +134,11 @@ def says_ended(log: str) -> bool:
     return _ENDED.search(log) is not None
 
 
+def says_killed(log: str) -> bool:
+    """Whether a program of the step says that another one was killed: by the kernel, a guard of memory, a person."""
+    return _KILLED.search(log) is not None
+
+
 def says_no_processes(log: str) -> bool:
     """Whether a program of the step could not start another one."""
     return _NO_FORK.search(log) is not None
@@ -159,6 +168,8 @@ def _relative(line: str, prefixes: tuple[str, ...]) -> str:
 def _failure(line: str, around: list[str]) -> Failure:
     text = "\n".join(around)
     if _KILLED.search(text):
+        ending = Ending.KILLED
+    elif _NO_MEMORY.search(text):
         ending = Ending.NO_MEMORY
     else:
         ending = Ending.COMPILER_CRASH if _CRASHED.search(text) else Ending.ERROR

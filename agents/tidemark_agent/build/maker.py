@@ -18,6 +18,7 @@ from tidemark_agent.build.failure import (
     read_log,
     says_disk_full,
     says_ended,
+    says_killed,
     says_no_processes,
 )
 from tidemark_agent.build.objects import remove_newer
@@ -25,7 +26,7 @@ from tidemark_agent.build.toolchain import Toolchain
 from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, KernelError, KilledError
 from tidemark_agent.limits import MIB, Limits, require_memory_group
-from tidemark_agent.process import capture, clean_environment, heed_stop, run
+from tidemark_agent.process import Finished, capture, clean_environment, heed_stop, run
 from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
 
 # Fixed, so that the same source gives the same bits: no clock, user, host or counter gets into the image.
@@ -128,7 +129,9 @@ class Maker:
 
         A step of which something was told to end by a signal is run once more: whoever stops a build ends its programs
         before the agent hears of it. So is one that met a full disk: whoever filled it may be gone by now. If the same
-        happens again, the kernel does it to itself.
+        happens again, the kernel does it to itself. One of which something was killed is run once more, too, but never
+        becomes a verdict: systemd-oomd, earlyoom and the kernel leave no word with us of whom they killed and why. What
+        the build's own limits end is told apart before.
         """
         began = time.time_ns()
         try:
@@ -175,10 +178,7 @@ class Maker:
         heed_stop(self.stop)
         log = log_since(self.build_log, began)
         if not is_again:
-            if done.was_told_to_end or says_ended(log):
-                raise _DoubtfulError("a program of this step was told to end from outside")
-            if says_disk_full(log):
-                raise _DoubtfulError("this step met a full disk")
+            _require_no_doubt(done, log)
         self._require_own_end(done.code, log)
         failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
         self._blame_host(failure, oom_kills=_oom_kills() - oom_kills)
@@ -195,6 +195,8 @@ class Maker:
         """Raise InfrastructureError where the host is at fault. The log's text alone does not count: a patch has it."""
         if says_disk_full(read_log(self.build_log)) and is_nearly_full(self.objects):
             raise InfrastructureError("no disk space left for the build")
+        if failure.ending is Ending.KILLED:
+            raise KilledError(f"a program of the build was killed twice, not for its own limits: {failure.line}")
         if failure.ending is Ending.NO_MEMORY and oom_kills > 0:
             raise InfrastructureError(f"the builder ran out of memory: {failure.line}")
 
@@ -202,7 +204,7 @@ class Maker:
         if failure.ending is Ending.COMPILER_CRASH:
             return f"the compiler crashed: {failure.line}"
         if failure.ending is Ending.NO_MEMORY:
-            return f"a program of the build was killed or got no memory: {failure.line}"
+            return f"a program of the build got no memory: {failure.line}"
         return failure.line or read_log(self.build_log).strip().rpartition("\n")[2][:500]
 
     @property
@@ -268,6 +270,16 @@ class Maker:
             directory=str(self._objects_path),
         )
         return room.wrap(["sh", "-c", _INSIDE_THE_ROOM, "sh", str(self.job.limits.processes), *words])
+
+
+def _require_no_doubt(done: Finished, log: str) -> None:
+    """Raise _DoubtfulError where somebody else may have made the step fail."""
+    if done.was_told_to_end or says_ended(log):
+        raise _DoubtfulError("a program of this step was told to end from outside")
+    if says_killed(log):
+        raise _DoubtfulError("a program of this step was killed")
+    if says_disk_full(log):
+        raise _DoubtfulError("this step met a full disk")
 
 
 class Others:

@@ -17,6 +17,8 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}
 _OOM_SCORE = b"900"
 # Linkers live with it, and behind each one may be memory that no process's size shows.
 _FILES = 4096
+# Seconds between SIGXCPU and SIGKILL. SIGKILL alone would look as if somebody else had ended the program.
+_CPU_GRACE = 5
 
 
 def die_with(guard: int) -> bool:
@@ -38,12 +40,10 @@ def confine(orders: Orders) -> None:
     _limit(resource.RLIMIT_MSGQUEUE, 0)
     _limit(resource.RLIMIT_NOFILE, _FILES)
     # Not RLIMIT_NPROC: the kernel compares it with all processes of the agent's user, those of other builds too.
-    for kind, value in (
-        (resource.RLIMIT_AS, orders.memory),
-        (resource.RLIMIT_CPU, orders.cpu),
-    ):
-        if value:
-            _limit(kind, value)
+    if orders.memory:
+        _limit(resource.RLIMIT_AS, orders.memory)
+    if orders.cpu:
+        _limit(resource.RLIMIT_CPU, orders.cpu, beyond=_CPU_GRACE)
     try:
         descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(descriptor, _OOM_SCORE)
@@ -63,9 +63,10 @@ def with_filter(argv: list[str]) -> list[str]:
     return [str(descriptor) if word == FILTER_WORD else word for word in argv]
 
 
-def _limit(kind: int, value: int) -> None:
-    """As much as that, or what the operator allows where that is less."""
+def _limit(kind: int, value: int, *, beyond: int = 0) -> None:
+    """As much as that, or what the operator allows where that is less; the hard limit lies so much `beyond`."""
+    most = value + beyond
     hard = resource.getrlimit(kind)[1]
     if hard != resource.RLIM_INFINITY:
-        value = min(value, hard)
-    resource.setrlimit(kind, (value, value))
+        value, most = min(value, hard), min(most, hard)
+    resource.setrlimit(kind, (value, most))
