@@ -8,7 +8,7 @@ from tidemark_agent.assignment import PowerJob
 from tidemark_agent.config import PowerConfig
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.log import Log
-from tidemark_agent.process import clean_environment, run
+from tidemark_agent.process import clean_environment, heed_stop, run
 from tidemark_agent.text import clean_text, last_bytes
 
 _LARGEST_OUTPUT = 1024**2
@@ -39,6 +39,8 @@ def cycle_power(job: PowerJob, config: PowerConfig, *, scratch: Path, log: Log, 
     if done.code == _NOT_FOUND:
         raise InfrastructureError(f"the power command cannot be run: {said}")
     if done.code != 0:
+        # A failure takes the machine out of service: not for a stop that ended the command before the agent.
+        heed_stop(stop)
         raise InfrastructureError(f"the power command failed with {done.code}: {said}".rstrip(": "))
     return said
 

@@ -44,7 +44,7 @@ sys.exit(module.main(sys.argv[1:]))
 
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended; `code` is 128 + N when signal N killed it.
+    """How a program ended; `code` is 128 + N when signal N killed it, -N when it killed the guard that watches it.
 
     `is_stuck` says that something of it has not ended at all: it was killed, but hangs in the kernel. `over` is what it
     took too much of, for which it was ended, or ""; with `over_is_ours` the host had too little to begin with.
@@ -62,7 +62,7 @@ class Finished:
     @property
     def was_killed(self) -> bool:
         """Whether a signal ended it that the agent did not send."""
-        return self.code > _BY_SIGNAL and not (self.timed_out or self.over or self.is_stuck)
+        return (self.code > _BY_SIGNAL or self.code < 0) and not (self.timed_out or self.over or self.is_stuck)
 
     @property
     def was_told_to_end(self) -> bool:
@@ -238,7 +238,7 @@ def capture_bytes(
 ) -> bytes:
     """The output of a program that must succeed; its last lines are the reason of the InfrastructureError if not.
 
-    KilledError, which is one, where something outside ended the program.
+    KilledError, which is one, where something outside ended the program, and no stop came after it.
     """
     output = scratch / f"output-{os.getpid()}-{threading.get_ident()}"
     try:
@@ -252,9 +252,12 @@ def capture_bytes(
         raise InfrastructureError(f"{argv[0]} did not end within {timeout:.0f} s")
     if done.code == _NOT_FOUND:
         raise InfrastructureError(f"{argv[0]} cannot be run: {_end_of(content, 300)}")
+    said = f"{argv[0]} failed with {done.code}: {_end_of(content, 500)}"
+    if done.was_killed:
+        heed_stop(stop)
+        raise KilledError(said)
     if done.code != 0:
-        kind = KilledError if done.was_killed else InfrastructureError
-        raise kind(f"{argv[0]} failed with {done.code}: {_end_of(content, 500)}")
+        raise InfrastructureError(said)
     return content
 
 

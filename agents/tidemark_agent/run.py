@@ -27,6 +27,7 @@ from tidemark_agent.locks import try_lock
 from tidemark_agent.log import GIVEN_UP, Log
 from tidemark_agent.place import Place, place_here
 from tidemark_agent.power import cycle_power
+from tidemark_agent.process import heed_stop
 from tidemark_agent.session import SessionRunner
 from tidemark_agent.spool import Spool
 from tidemark_agent.version import agent_version
@@ -92,6 +93,9 @@ class Worker:
         log.info("attempt-claimed", agent=self.client.agent, version=agent_version())
         lease = Lease(self.client, self.key, seconds=assignment.lease_seconds, stop=self.stop, log=log)
         _end_on_signals(lease)
+        if self.stop.is_set():
+            # The signal came while the work was claimed.
+            lease.end(_STOPPED)
         with lease:
             reason = self._failure(assignment, lease, log)
             if not lease.reason:
@@ -102,8 +106,10 @@ class Worker:
             return DONE
         patience = _GOODBYE_PATIENCE if lease.reason else _LAST_PATIENCE
         self.stop.clear()
-        self._end("failed" if reason else "done", reason, patience=patience)
-        log.info("attempt-ended", outcome="failed" if reason else "done", reason=reason)
+        # Whoever ends an agent has nothing against its work, nor against its host: the service plans it again.
+        outcome = "done" if not reason else "stopped" if lease.reason == _STOPPED else "failed"
+        self._end(outcome, reason, patience=patience)
+        log.info("attempt-ended", outcome=outcome, reason=reason)
         return FAILED if reason else DONE
 
     def _failure(self, assignment: Assignment, lease: Lease, log: Log) -> str:
@@ -133,7 +139,17 @@ class Worker:
         except (AgentError, OSError) as error:
             reason = file_trouble(error) if isinstance(error, OSError) else str(error)
             log.failure("attempt-failed", reason=reason)
-            return lease.reason or reason
+            if self._is_being_stopped():
+                return lease.reason or "the work was ended from outside"
+            return reason
+
+    def _is_being_stopped(self) -> bool:
+        """Whether a stop comes that ended a program of this work before it reached the agent."""
+        try:
+            heed_stop(self.stop)
+        except StoppedError:
+            return True
+        return False
 
     def _build(self, job: BuildJob, lease: Lease, log: Log) -> str:
         settings = self.settings
@@ -150,6 +166,9 @@ class Worker:
         with builder.built() as outcome:
             if outcome.outcome == "failed":
                 lease.require()
+            elif outcome.outcome == "infrastructure":
+                # What failed may have been ended together with the agent: it then says nothing about the builder.
+                heed_stop(self.stop)
             trouble = self._spool_build(path, outcome)
         if trouble:
             # No room even for the result: it is small, so it goes without its files and without the spool.

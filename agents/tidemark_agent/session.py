@@ -20,6 +20,7 @@ from tidemark_agent.client import Client
 from tidemark_agent.compilers import static_program
 from tidemark_agent.errors import InfrastructureError, RefusedError, UnauthorizedError, UnreachableError
 from tidemark_agent.log import Log
+from tidemark_agent.process import heed_stop
 from tidemark_agent.spool import Sent, Spool
 
 _IMAGE_PATIENCE = 600.0
@@ -66,6 +67,9 @@ class SessionRunner:
                 if outcome.outcome not in {"measured", "infrastructure"}:
                     # Nothing is said against a kernel or a machine for work that somebody has ended.
                     self.require()
+                elif outcome.outcome == "infrastructure":
+                    # What failed may have been ended together with the agent.
+                    heed_stop(self.stop)
                 self.log.info("boot-ended", position=boot.position, arm=boot.arm, outcome=outcome.outcome)
                 if not self._hand_over(boot, outcome):
                     return ""

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tidemark_agent.assignment import BuildJob, read_assignment
 from tidemark_agent.build.checkout import Checkout
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
-from tidemark_agent.errors import InfrastructureError, KilledError
+from tidemark_agent.errors import InfrastructureError, KilledError, StoppedError
 from tidemark_agent.log import Log
 
 from tests.agent.small_tree import MAKEFILE, REF
@@ -205,7 +206,28 @@ def test_git_that_is_ended_from_outside_leaves_the_checkout(
     (programs / "git").write_text("#!/bin/sh\nkill -TERM $$\n")
     (programs / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
     with pytest.raises(KilledError):
+        site.move_to(tree, tree.base)
+    assert (site.source / ".git/kept").exists()
+
+
+def test_git_that_fails_while_a_stop_is_on_its_way_leaves_the_checkout(
+    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What git has started may have been ended before it: it then fails by itself."""
+    site = Site(tmp_path / "site")
+    site.move_to(tree, tree.base)
+    (site.source / ".git/kept").touch()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    real = shutil.which("git")
+    (programs / "git").write_text(f'#!/bin/sh\ncase "$*" in *checkout*) exit 128;; esac\nexec {real} "$@"\n')
+    (programs / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    stop = threading.Timer(1.0, site.stop.set)
+    stop.start()
+    with pytest.raises(StoppedError):
         site.move_to(tree, tree.base)
     assert (site.source / ".git/kept").exists()
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,19 @@ from server.builds.models import Artifact, Build, BuildState
 from server.builds.storage import artifact_path, put_artifact
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.models import Attempt, AttemptState, BootState, Session, SessionState
+from server.lab.models import Attempt, AttemptState, BootState, PowerCycle, PowerCycleState, Session, SessionState
+from server.lab.power import want_power_cycle
 from server.lab.scheduling.builders import local_builder
 from server.results.benchmarks import load_benchmark
-from tests.builders import build_build, build_machine, build_revision, build_series, build_session, build_tree
+from tests.builders import (
+    build_attempt,
+    build_build,
+    build_machine,
+    build_revision,
+    build_series,
+    build_session,
+    build_tree,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.django_db(transaction=True)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,3 +121,39 @@ def test_agent_that_comes_too_late_does_nothing(live_server: LiveServer, agent_p
     done = run_agent(agent_program, attempt.key, live_server.url, token, tmp_path)
     assert done.returncode == 0, done.stderr
     assert Build.objects.get().state == BuildState.DISPATCHED
+
+
+def test_stopped_power_cycle_is_begun_again_and_nothing_is_held_against_its_machine(
+    live_server: LiveServer, settings: Settings, agent_program: Path, tmp_path: Path
+) -> None:
+    """As Jenkins stops it: the switch's program is ended before its agent."""
+    settings.DISPATCHER, settings.LAB_CONTROL = "jenkins", "lab-control"
+    machine = build_machine(boot_driver="kexec")
+    cycle = want_power_cycle(machine, "hangs")
+    PowerCycle.objects.update(state=PowerCycleState.DISPATCHED)
+    attempt = build_attempt(cycle, state=AttemptState.QUEUED)
+    token = issue_token(name="control", scope=ApiToken.Scope.CONTROL, subject="lab-control")
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "token").chmod(0o600)
+    switch = f"echo $$ > {tmp_path}/switch.new; mv {tmp_path}/switch.new {tmp_path}/switch; exec sleep 600"
+    (tmp_path / "agent.toml").write_text(
+        f'server = "{live_server.url}"\ntoken_file = "{tmp_path}/token"\nstate_dir = "{tmp_path}/state"\n'
+        f'[power]\ncommand = ["/bin/sh", "-c", "{switch}"]\n'
+    )
+    command = [sys.executable, str(agent_program), "run", attempt.key, "--config", str(tmp_path / "agent.toml")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as agent:
+        end = time.monotonic() + 60
+        while not (tmp_path / "switch").exists():
+            if agent.poll() is not None or time.monotonic() > end:
+                agent.kill()
+                pytest.fail(agent.communicate()[1])
+            time.sleep(0.02)
+        os.kill(int((tmp_path / "switch").read_text()), signal.SIGTERM)
+        time.sleep(0.5)
+        agent.send_signal(signal.SIGTERM)
+        said = agent.communicate(timeout=60)[1]
+    for row in (attempt, cycle, machine):
+        row.refresh_from_db()
+    assert (attempt.state, cycle.state) == (AttemptState.CANCELED, PowerCycleState.WANTED), said
+    assert (machine.health, cycle.attempts.count()) == ("good", 1)
+    assert "stopped by Jenkins or an operator" in attempt.reason

@@ -15,7 +15,7 @@ from typing import TypedDict
 from tidemark_agent.build.source import first_difference, read_listing
 from tidemark_agent.errors import InfrastructureError, KilledError
 from tidemark_agent.log import Log
-from tidemark_agent.process import capture, capture_bytes, clean_environment
+from tidemark_agent.process import capture, capture_bytes, clean_environment, heed_stop
 from tidemark_agent.removal import remove_tree
 
 _GIT_SECONDS = 900.0
@@ -110,6 +110,8 @@ class Checkout:
             # Git did not fail: something ends what runs here, and the next build goes on from where it was.
             raise
         except InfrastructureError as error:
+            # A stop may have ended it in a way that it does not tell: the checkout is not thrown away for that.
+            heed_stop(self.stop)
             raise _SpoiledError(str(error)) from error
         listing = capture_bytes(["git", "ls-tree", "-r", "-z", "--full-tree", commit], **self._asking)
         if difference := first_difference(self.source, read_listing(listing), stop=self.stop):
