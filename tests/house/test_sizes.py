@@ -1,11 +1,8 @@
 """Files and functions stay small enough to be read at once."""
 
-import statistics
-
 from tests.house.sources import functions, length, line_count, name_of, python_files
 
 LONGEST_FILE = 500
-MEDIAN_FILE = 80
 LONGEST_FUNCTION = 60
 LONGEST_OF_NINE_IN_TEN = 30
 
@@ -13,11 +10,6 @@ LONGEST_OF_NINE_IN_TEN = 30
 def test_no_file_is_longer_than_five_hundred_lines() -> None:
     long = {name_of(path): line_count(path) for path in python_files() if line_count(path) > LONGEST_FILE}
     assert long == {}
-
-
-def test_the_middle_file_has_eighty_lines_or_less() -> None:
-    lines = [count for path in python_files() if (count := line_count(path))]
-    assert statistics.median(lines) <= MEDIAN_FILE
 
 
 def test_no_function_is_longer_than_sixty_lines() -> None:
