@@ -1,13 +1,27 @@
-"""The agent's own files: written so that a power cut cannot halve them, and with room for the last result."""
+"""Files: the agent's own, written so that a power cut cannot halve them, and those that strangers' programs leave.
+
+Whatever lies where such a program may write is opened by `open_strange` and by nothing else.
+"""
 
 import errno
 import os
 import shutil
+import stat
 import uuid
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 _NEARLY_FULL = 256 * 1024**2
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# What the kernel says of links, of what is no directory where there should be one, and of sockets.
+_NOT_PLAIN = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO})
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+# Neither a link to a secret is followed, nor does a pipe without a writer keep the agent for ever.
+_STRANGE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class StrangeFileError(OSError):
+    """In place of a plain file there is something else: a link, a pipe, a directory."""
 
 
 def is_nearly_full(directory: Path) -> bool:
@@ -56,6 +70,48 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_strange(root: Path, name: str) -> BinaryIO:
+    """The plain file `name` below `root`, for reading, where strangers' programs may have put anything.
+
+    `root` itself is ours; no link below it is followed, for it could lead to a secret. StrangeFileError for all that is
+    no plain file, other OSErrors as they come. How much is read is for the caller to limit.
+    """
+    return open(_open_below(root, name, os.O_RDONLY), "rb")
+
+
+def read_strange(root: Path, name: str, most: int) -> bytes:
+    """The first `most` bytes of a file that `open_strange` opens."""
+    with open_strange(root, name) as file:
+        return file.read(most)
+
+
+def open_to_write(path: Path, flags: int) -> int:
+    """A descriptor of the plain file `path`, which is made if it is missing, for writing where strangers may write."""
+    return _open_below(path.parent, path.name, flags | os.O_CREAT)
+
+
+def _open_below(root: Path, name: str, flags: int) -> int:
+    *folders, last = PurePosixPath(name).parts
+    folder = os.open(root, _FOLDER)
+    try:
+        for part in folders:
+            inner = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        descriptor = os.open(last, flags | _STRANGE, 0o666, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NOT_PLAIN:
+            raise StrangeFileError(error.errno, "no plain file", name) from error
+        raise
+    finally:
+        os.close(folder)
+    # Before it becomes a Python file, which a directory cannot.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StrangeFileError(errno.EINVAL, "no plain file", name)
+    return descriptor
 
 
 class Reserve:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark_agent.disk import open_to_write
 from tidemark_agent.errors import InfrastructureError, KilledError, StoppedError
 from tidemark_agent.limits import MIB, Limits
 from tidemark_agent.version import bundle_root
@@ -104,8 +105,8 @@ def run(
         log_limit = 0 if file_limit else LOG_BYTES
     orders = [f"file={file_limit}", f"log={log_limit}", *(limits.words() if limits else ())]
     started = time.monotonic()
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
-    log = os.open(output, flags | (os.O_APPEND if append and not log_limit else 0), 0o666)
+    flags = os.O_RDWR | (0 if append else os.O_TRUNC)
+    log = open_to_write(output, flags | (os.O_APPEND if append and not log_limit else 0))
     try:
         child, lifeline, report = _start_guard(orders, argv, log, environment, directory)
     finally:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tidemark_agent.disk import read_strange
 from tidemark_agent.errors import UnfitError
 from tidemark_agent.limits import require_memory_group
 from tidemark_agent.locks import is_locked, try_lock
@@ -28,6 +29,7 @@ FIT, UNFIT = 0, 3
 _LOOK_SECONDS = 0.2
 # An agent that is asked to end says goodbye to the service; whoever ends a container waits ten seconds for all.
 _GOODBYE_SECONDS = 8.0
+_LARGEST_ORDER = 64 * 1024
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,59}")
 _SUBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -117,7 +119,7 @@ class Starter:
 
     def _start(self, order: Path) -> None:
         try:
-            about = json.loads(order.read_text(encoding="utf-8"))
+            about = json.loads(read_strange(order.parent, order.name, _LARGEST_ORDER))
             key, subject, server = (str(about[name]) for name in ("key", "subject", "server"))
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._log.failure("order-unreadable", order=order.name, reason=str(error))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tidemark_agent.build.failure import find_failure
 from tidemark_agent.build.objects import ObjectDirs, put_file, take_file
+from tidemark_agent.disk import StrangeFileError, open_strange, read_strange
 from tidemark_agent.errors import KernelError
 
 
@@ -66,3 +67,29 @@ def test_what_an_interrupted_build_wrote_with_an_old_date_goes_too(tmp_path: Pat
     (kept / "half.o").write_text("ha")
     os.utime(kept / "half.o", (0, 0))
     assert not (dirs.open(keep=True) / "half.o").exists()
+
+
+@pytest.mark.parametrize("place", ["left", "in/left", "in/there/left"])
+def test_nothing_is_read_through_a_link_wherever_on_the_way_it_lies(tmp_path: Path, place: str) -> None:
+    (tmp_path / "secrets/there").mkdir(parents=True)
+    for folder in ("secrets", "secrets/there"):
+        (tmp_path / folder / "left").write_text("secret")
+    root = tmp_path / "obj"
+    (root / "in").mkdir(parents=True)
+    if place == "in/left":
+        (root / "in").rmdir()
+        (root / "in").symlink_to(tmp_path / "secrets")
+    elif place == "in/there/left":
+        (root / "in/there").symlink_to(tmp_path / "secrets")
+    else:
+        (root / "left").symlink_to(tmp_path / "secrets/left")
+    with pytest.raises(StrangeFileError):
+        open_strange(root, place)
+    with pytest.raises(KernelError, match="left no plain file"):
+        take_file(root, place, tmp_path / "copy")
+
+
+def test_no_more_is_read_of_a_file_than_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/left").write_bytes(b"x" * 100)
+    assert read_strange(tmp_path, "in/left", 10) == b"x" * 10

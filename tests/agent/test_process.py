@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tidemark_agent.disk import StrangeFileError
 from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.process import capture, run
 from tidemark_agent.sandbox import Bind, Sandbox
@@ -170,3 +171,16 @@ def test_sandbox_hides_everything_but_its_binds(tmp_path: Path) -> None:
     assert "eth0" not in said
     assert "\n1000\n" in said
     assert not (tmp_path / "source/new").exists()
+
+
+@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_output_is_written_through_no_link_and_into_no_pipe(tmp_path: Path, kind: str, append: bool) -> None:
+    (tmp_path / "secret").write_text("kept")
+    if kind == "link":
+        (tmp_path / "output").symlink_to(tmp_path / "secret")
+    else:
+        os.mkfifo(tmp_path / "output")
+    with pytest.raises(StrangeFileError):
+        run(["echo", "x"], output=tmp_path / "output", timeout=5, stop=threading.Event(), append=append)
+    assert (tmp_path / "secret").read_text() == "kept"

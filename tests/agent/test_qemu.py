@@ -40,6 +40,29 @@ class Emulator:
         return Finished(code=self.code, timed_out=False, seconds=1.0)
 
 
+def broken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> BootOutcome:
+    """The boot of a real room in which a shell script, which gets the console's path, stands for the emulator."""
+    (tmp_path / "script").write_text(script)
+    (tmp_path / "initramfs").touch()
+    (tmp_path / "work").mkdir(exist_ok=True)
+    monkeypatch.setattr(QemuDriver, "_words", lambda _self, image, _initramfs, console, _nonce: ["sh", image, console])
+    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    driver = QemuDriver(
+        arch="x86_64",
+        options={},
+        clock="instructions",
+        sandbox=True,
+        timeout_seconds=30,
+        image={KERNEL.image: tmp_path / "script"},
+        initramfs=tmp_path / "initramfs",
+        tsc_khz=None,
+        work=tmp_path / "work",
+        log=Log(io.StringIO()),
+        stop=threading.Event(),
+    )
+    return driver.boot(KERNEL, [FAULT, COPY])
+
+
 def boot(
     monkeypatch: pytest.MonkeyPatch,
     emulator: Emulator,
@@ -153,3 +176,29 @@ def test_session_without_architecture_is_one_of_an_older_service() -> None:
     job = read_assignment(session_assignment("session-1-1")).job
     assert isinstance(job, SessionJob)
     assert (job.arch, job.perf) == ("x86_64", "")
+
+
+@pytest.mark.parametrize("replace", ["ln -s {secret}", "mkfifo"], ids=["link", "pipe"])
+@pytest.mark.parametrize("name", ["console", "emulator.log"])
+def test_emulator_that_was_broken_out_of_replaces_no_file_that_the_agent_reads_or_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: str, name: str
+) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("tm_secret")
+    place = f'"$(dirname "$1")/{name}"'
+    script = f'echo seen >"$1"\nrm -f {place}\n{replace.format(secret=secret)} {place}\nexit 3\n'
+    # What the first boot leaves lies in the way of the second one.
+    for _ in range(2):
+        found = broken_out(tmp_path, monkeypatch, script)
+        assert found.outcome == "infrastructure"
+        assert found.reason.startswith("the emulator ended with 3: ")
+        assert found.console_tail == "seen\n"
+        assert "tm_secret" not in found.reason
+    assert secret.read_text() == "tm_secret"
+
+
+def test_emulator_that_was_broken_out_of_fills_no_folder_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_out(tmp_path, monkeypatch, 'for n in 1 2 3; do echo x >"$(dirname "$1")/f$n"; done\n')
+    assert {path.name for path in (tmp_path / "work").iterdir()} <= {"console", "emulator.log"}

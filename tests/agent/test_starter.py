@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -132,3 +133,17 @@ def test_program_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
             time.sleep(0.02)
         serving.terminate()
         assert serving.wait(20) == 0
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_order_that_is_no_plain_file_is_dropped_unread(tmp_path: Path, kind: str) -> None:
+    agents = tmp_path / "agents"
+    one, start = made(tmp_path), agents / "orders/session-1-1.start"
+    if kind == "link":
+        start.symlink_to(order(tmp_path, "session-1-1"))
+    else:
+        os.mkfifo(start)
+    one.look()
+    assert not start.is_symlink()
+    assert list((agents / "orders").iterdir()) == []
+    assert not (agents / "vm-1").exists()

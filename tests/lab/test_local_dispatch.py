@@ -1,5 +1,6 @@
 """The local dispatcher with real processes: a stand-in agent that only takes its lock and waits."""
 
+import os
 import resource
 import time
 from collections.abc import Callable, Iterator
@@ -115,3 +116,10 @@ def test_agent_is_not_bound_by_the_memory_of_the_worker_that_starts_it(port: Loc
     limits = Path(f"/proc/{lock.read_text()}/limits").read_text()
     (line,) = (line for line in limits.splitlines() if line.startswith("Max data size"))
     assert str(4096 << 20) not in line
+
+
+def test_lock_that_is_a_pipe_keeps_no_worker(port: LocalDispatcher, state_dir: Path) -> None:
+    lock = state_dir / "agents" / "vm-haswell" / "session-1-1.lock"
+    lock.parent.mkdir(parents=True)
+    os.mkfifo(lock)
+    assert seen(port, WORK) is Observed.ENDED

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tidemark_agent.assignment import KernelImage, PlannedCase
 from tidemark_agent.boot.console import read_console
 from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.boot.emulators import Emulator, emulator_of
 from tidemark_agent.boot.verdict import Verdict, judge_boot
-from tidemark_agent.disk import is_nearly_full
+from tidemark_agent.disk import is_nearly_full, read_strange
 from tidemark_agent.errors import InfrastructureError, file_trouble
 from tidemark_agent.log import Log
 from tidemark_agent.process import Finished, heed_stop, run
@@ -30,7 +30,8 @@ _SMALLEST_MB, _LARGEST_MB = 128, 65536
 _DEFAULT_MB = 512
 _LARGEST_CONSOLE = 32 * 1024**2
 _KILLED_BY_FILE_LIMIT = 128 + 25
-_INSIDE = "/boot-files"
+_LARGEST_MESSAGES = 1024**2
+_CONSOLE = "/console"
 # What the emulator prints when a signal ends it.
 _ENDED = "terminating on signal"
 
@@ -59,9 +60,10 @@ class QemuDriver:
         nonce = secrets.token_hex(16)
         tail = ""
         try:
-            done = self._run(kernel, nonce)
-            raw = self._console.read_bytes() if self._console.exists() else b""
-            console = read_console(raw, nonce)
+            with self._new_console() as stream:
+                done = self._run(kernel, nonce)
+                stream.seek(0)
+                console = read_console(stream.read(_LARGEST_CONSOLE), nonce)
             tail = console.tail
             verdict = self._early_verdict(done) or judge_boot(
                 console, kernel=kernel, cases=cases, timed_out=done.timed_out, hypervisor=_HYPERVISOR, clock=self.clock
@@ -96,20 +98,25 @@ class QemuDriver:
     def _messages(self) -> Path:
         return self.work / "emulator.log"
 
-    def _run(self, kernel: KernelImage, nonce: str) -> Finished:
+    def _new_console(self) -> BinaryIO:
+        """The file of the console, opened before the emulator runs: what may take its name later is not looked at."""
         self._console.unlink(missing_ok=True)
+        return self._console.open("x+b")
+
+    def _run(self, kernel: KernelImage, nonce: str) -> Finished:
         image = self.image[kernel.image]
         trouble = sandbox_trouble(self.work, self.stop)
         if not trouble:
             room = Sandbox(
+                # An emulator that its guest has broken out of can write into this one file, and replace nothing.
                 binds=(
-                    Bind(self.work, _INSIDE, writable=True),
+                    Bind(self._console, _CONSOLE, writable=True),
                     Bind(image, "/image"),
                     Bind(self.initramfs, "/initramfs"),
                 ),
                 environment={"PATH": "/usr/local/bin:/usr/bin:/bin"},
             )
-            words = room.wrap(self._words("/image", "/initramfs", f"{_INSIDE}/console", nonce))
+            words = room.wrap(self._words("/image", "/initramfs", _CONSOLE, nonce))
         elif self.sandbox:
             raise InfrastructureError(f"the emulator needs a sandbox: {trouble}")
         else:
@@ -155,9 +162,8 @@ class QemuDriver:
         return Verdict("infrastructure", f"the emulator ended with {done.code}: {said[-300:]}")
 
     def _said(self) -> str:
-        if not self._messages.exists():
-            return ""
-        return self._messages.read_text(encoding="utf-8", errors="replace").strip()
+        said = read_strange(self._messages.parent, self._messages.name, _LARGEST_MESSAGES)
+        return said.decode("utf-8", errors="replace").strip()
 
 
 def _cpu(options: Mapping[str, Any]) -> str:

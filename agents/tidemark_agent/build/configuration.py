@@ -1,7 +1,6 @@
 """Making .config from the base and the fragment, and looking whether it came out as it was asked for."""
 
 import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,6 +9,7 @@ from tidemark_agent.build.checkout import Checkout
 from tidemark_agent.build.kconfig import lost_symbols, parse_config, random_parts
 from tidemark_agent.build.maker import Maker
 from tidemark_agent.build.objects import put_file, take_file
+from tidemark_agent.disk import open_strange
 from tidemark_agent.errors import KernelError
 
 _FRAGMENT = "tidemark.fragment"
@@ -38,7 +38,7 @@ class Configuration:
         nothing to do for it.
         """
         objects = self.maker.objects
-        before, written = _kept(objects / ".config")
+        before, written = _kept(objects, ".config")
         put_file(objects, ".config", "")
         put_file(objects, _FRAGMENT, self._fragment)
         self.maker.make(self.maker.job.config_base)
@@ -72,11 +72,11 @@ class Configuration:
             self.maker.note(f"tidemark: no two builds of this kernel are the same, because of {', '.join(parts)}")
 
 
-def _kept(path: Path) -> tuple[bytes, int]:
+def _kept(objects: Path, name: str) -> tuple[bytes, int]:
     """What the last build left, and when (ns) it was written; nothing of whatever no honest build leaves there."""
     try:
-        found = path.lstat()
-        is_plain = stat.S_ISREG(found.st_mode) and found.st_size <= _LARGEST_CONFIG
-        return (path.read_bytes(), found.st_mtime_ns) if is_plain else (b"", 0)
+        with open_strange(objects, name) as file:
+            found = os.fstat(file.fileno())
+            return (file.read(), found.st_mtime_ns) if found.st_size <= _LARGEST_CONFIG else (b"", 0)
     except OSError:
         return b"", 0

@@ -6,12 +6,13 @@ builds goes into a copy that is thrown away; only revisions of watched trees bui
 
 import os
 import shutil
-import stat
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from tidemark_agent.disk import StrangeFileError, open_strange
 from tidemark_agent.errors import KernelError
 from tidemark_agent.locks import try_lock
 from tidemark_agent.process import capture
@@ -170,18 +171,11 @@ def take_file(root: Path, name: str, target: Path, *, largest: int = LARGEST_FIL
     Raises KernelError for whatever else lies there, and for more than `largest` bytes: a file with holes takes none of
     the disk that a build may have, but its copy would.
     """
-    descriptor = _open_left(root, name)
-    try:
-        found = os.fstat(descriptor)
-        # Before it becomes a Python file, which a directory cannot.
-        if not stat.S_ISREG(found.st_mode):
-            raise KernelError(f"the build left no plain file as {name}")
-        if found.st_size > largest:
+    with _open_left(root, name) as source:
+        if os.fstat(source.fileno()).st_size > largest:
             raise KernelError(f"{name} takes more than {largest // 1024**2} MiB")
-        with open(descriptor, "rb", closefd=False) as source, target.open("wb") as copy:
+        with target.open("wb") as copy:
             shutil.copyfileobj(source, copy)
-    finally:
-        os.close(descriptor)
 
 
 def put_file(root: Path, name: str, text: str) -> None:
@@ -194,15 +188,13 @@ def put_file(root: Path, name: str, text: str) -> None:
         new.write(text)
 
 
-def _open_left(root: Path, name: str) -> int:
+def _open_left(root: Path, name: str) -> BinaryIO:
     """Whatever cannot be opened is the build's doing: an honest one leaves files that its user can read."""
-    path = root / name
     try:
-        if path.resolve(strict=True) != root.resolve() / name:
-            raise KernelError(f"the build left a link in place of {name}")
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        return open_strange(root, name)
     except FileNotFoundError as error:
         raise KernelError(f"the build left no {name}") from error
-    except (OSError, RuntimeError) as error:
-        # RuntimeError: what Python before 3.13 says of links that lead to themselves.
+    except StrangeFileError as error:
+        raise KernelError(f"the build left no plain file as {name}") from error
+    except OSError as error:
         raise KernelError(f"the build left something that cannot be read as {name}") from error

@@ -13,6 +13,7 @@ from tidemark_agent.cases.ended import CaseEndedError, StuckError
 from tidemark_agent.cases.numbers import parse_cpus
 from tidemark_agent.cases.output import LONGEST_REASON, error_text
 from tidemark_agent.cases.room import file_sizes, size_of
+from tidemark_agent.disk import StrangeFileError, read_strange
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.process import Finished, clean_environment, heed_stop, run
 from tidemark_agent.text import clean_text, last_bytes
@@ -24,6 +25,7 @@ _LARGEST_OUTPUT = 4 * _MIB
 # The least that is left free for the agent's own journal and spool.
 _DISK_RESERVE = 128 * _MIB
 _EXEC_FAILED = 127
+_LARGEST_REPORT = 64 * 1024
 # Each look wakes the agent while something is measured; the end of the program is seen without it.
 _PAUSE_SECONDS = 0.5
 _SIGXFSZ = 25
@@ -45,7 +47,7 @@ class Limits:
 
     def is_over(self, output: Path) -> bool:
         """Whether the process must end now; `outcome` and `why` then say for what."""
-        if output.stat().st_size > _LARGEST_OUTPUT:
+        if output.lstat().st_size > _LARGEST_OUTPUT:
             self.outcome, self.why = "garbled", f"printed more than {_LARGEST_OUTPUT // _MIB} MiB"
             return True
         free = shutil.disk_usage(self.directories[0]).free
@@ -122,8 +124,11 @@ class Executor:
         if not limits.outcome:
             # A quick program may have done its worst between two looks.
             limits.is_over(output)
-        with output.open("rb") as file:
-            text = clean_text(file.read(_LARGEST_OUTPUT))
+        try:
+            text = clean_text(read_strange(output.parent, output.name, _LARGEST_OUTPUT))
+        except StrangeFileError as error:
+            name = Path(argv[0]).name
+            raise CaseEndedError("failed", f"{name} put something else in place of its output") from error
         done = Execution(text, finished, _read_report(report), oom_kills(self.root) - before)
         if finished.is_stuck:
             reason = f"{Path(argv[0]).name} cannot be killed: it hangs in the kernel"
@@ -188,7 +193,7 @@ def _watch(limits: Limits, output: Path) -> Callable[[], bool]:
 def _read_report(path: Path) -> Mapping[str, Any]:
     """What launch.py wrote; nothing where it was killed before."""
     try:
-        report = json.loads(path.read_text(encoding="ascii"))
+        report = json.loads(read_strange(path.parent, path.name, _LARGEST_REPORT))
     except (OSError, ValueError):
         return {}
     return report if isinstance(report, dict) and {"code", "signal", "left"} <= set(report) else {}

@@ -90,7 +90,10 @@ def main(arguments: list[str]) -> int:
         "system": usage.ru_stime,
         "left": _left_behind(),
     }
-    report.write_text(json.dumps(ended), encoding="ascii")
+    # The program may have put a link or a pipe there.
+    report.unlink(missing_ok=True)
+    with report.open("x", encoding="ascii") as file:
+        file.write(json.dumps(ended))
     return int(code != 0)
 
 

@@ -15,9 +15,11 @@ from tidemark_agent.cases.model import Surroundings
 from tidemark_agent.cases.output import count_problem
 from tidemark_agent.cases.parsers import require_presence, values_in
 from tidemark_agent.cases.programs import find_program
+from tidemark_agent.disk import read_strange
 from tidemark_agent.errors import InfrastructureError
 
 _LONGEST_REASON = 500
+_LARGEST_COUNTERS = 1024**2
 
 
 @dataclass
@@ -61,8 +63,11 @@ class Runs:
             return {}
         output = self.executor.control / "counters"
         try:
+            # Neither does perf write through what a run before has left there.
+            output.unlink(missing_ok=True)
             self._execute(below_perf(perf, self.counted, output), time.monotonic() + self.planned.timeout_seconds)
-            counted, missing = read_counters(output.read_text(encoding="utf-8", errors="replace"))
+            text = read_strange(output.parent, output.name, _LARGEST_COUNTERS)
+            counted, missing = read_counters(text.decode("utf-8", errors="replace"))
         except StuckError:
             raise
         except (CaseEndedError, InfrastructureError, OSError) as error:

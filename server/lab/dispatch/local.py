@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -168,9 +169,11 @@ def _mark(lock: Path) -> bool:
 def _holder(lock: Path) -> int | None:
     """The pid of the agent that holds `lock`, or None if nobody does."""
     try:
-        # Whoever writes there runs strangers' code: no link of his is followed.
-        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Whoever writes there runs strangers' code: no link of his is followed, no pipe of his waited for.
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

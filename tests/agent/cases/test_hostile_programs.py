@@ -200,3 +200,44 @@ def test_case_in_which_memory_ran_out_is_oom_however_its_program_ended(bench: Be
     result = bench.run()
     assert (result.outcome, result.values) == ("oom", {})
     assert result.reason == "memory ran out: processes killed by the kernel: 2"
+
+
+LINK, PIPE = "os.symlink({secret!r}, {place!r})\n", "os.mkfifo({place!r})\n"
+
+
+@pytest.mark.parametrize("puts", [LINK, PIPE], ids=["link", "pipe"])
+def test_program_that_puts_a_link_or_a_pipe_in_place_of_its_output_has_failed(bench: Bench, puts: str) -> None:
+    secret = bench.root / "secret"
+    secret.write_text(prints(1, 2, 3))
+    put = puts.format(secret=str(secret), place="../output")
+    bench.write_script(f"import os\nos.unlink('../output')\n{put}" + prints(1, 2, 3), CASE + "timeout_seconds = 10\n")
+    result = bench.run()
+    program = Path(sys.executable).name
+    assert (result.outcome, result.reason) == ("failed", f"{program} put something else in place of its output")
+    assert (result.evidence, result.values) == ("", {})
+
+
+@pytest.mark.parametrize("puts", [LINK, PIPE], ids=["link", "pipe"])
+def test_report_of_a_program_s_end_goes_through_nothing_that_the_program_has_put_there(bench: Bench, puts: str) -> None:
+    secret = bench.root / "secret"
+    secret.write_text("kept")
+    put = puts.format(secret=str(secret), place="../ended.json")
+    bench.write_script(f"import os\n{put}" + prints(1, 2, 3), CASE + "timeout_seconds = 10\n")
+    assert bench.run().outcome == "measured"
+    assert secret.read_text() == "kept"
+
+
+@pytest.mark.parametrize("puts", [LINK, PIPE], ids=["link", "pipe"])
+def test_counters_are_read_through_no_link_and_from_no_pipe(bench: Bench, puts: str) -> None:
+    secret, perf = bench.root / "secret", bench.root / "perf"
+    secret.write_text("7,,cycles,1,100.00,,\n")
+    perf.write_text('#!/bin/sh\nshift 7\nexec "$@"\n')
+    perf.chmod(0o755)
+    bench.programs, bench.with_counters = {"perf": perf}, True
+    put = puts.format(secret=str(secret), place="../counters")
+    bench.write_script(
+        f"import os\nif os.path.lexists('../counters'): os.unlink('../counters')\n{put}" + prints(1, 2, 3)
+    )
+    result = bench.run()
+    assert (result.outcome, result.counters) == ("measured", {})
+    assert secret.read_text() == "7,,cycles,1,100.00,,\n"
