@@ -303,7 +303,7 @@ CONTENT_SECURITY_POLICY = {
         "form-action": [SELF],
     }
 }
-DATA_UPLOAD_MAX_MEMORY_SIZE = 32 * 1024 * 1024
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["server.api.authentication.TokenAuthentication"],

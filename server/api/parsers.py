@@ -19,29 +19,53 @@ _CHUNK = 1 << 16
 _GZIP = 16 + zlib.MAX_WBITS
 # What agents send of a machine has some ten levels.
 _DEEPEST = 30
+# A boot that is kept whole has 100,000 values, and some ten thousand measurements and notes of seven names each. Every
+# part costs the processor microseconds and the memory many times its bytes, however well it was packed.
+_MOST_PARTS = {b"{": 100_000, b"[": 100_000, b":": 300_000, b",": 600_000}
+_MOST_QUOTES = 1_000_000
 
 
 class AgentJSONParser(JSONParser):
-    """JSON, at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes of it once it is unpacked: a small archive can hold very much."""
+    """JSON, at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes of it once it is unpacked, and of so many parts.
+
+    A small archive can hold very much.
+    """
 
     def parse(
         self, stream: Any, media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         assert parser_context is not None
         most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        body = BytesIO()
+        body = bytearray()
         for chunk in plain_chunks(stream, parser_context["request"]):
-            body.write(chunk)
-            if body.tell() > most:
+            body += chunk
+            if len(body) > most:
                 raise DomainError("too-large", f"the body is larger than {most} bytes")
-        body.seek(0)
+        if not (_has_few_parts(body) or _has_few_parts_outside_strings(body)):
+            most_parts = ", ".join(f"{number} of {mark.decode()}" for mark, number in _MOST_PARTS.items())
+            raise DomainError("too-large", f"the body has too many parts: more than {most_parts}")
+        # JSON is UTF-8 (RFC 8259). A charset of the sender's choice could be one in which the parts count otherwise,
+        # or a codec that unpacks once more.
+        context = {**parser_context, "encoding": "utf-8"}
         try:
-            parsed: dict[str, Any] = super().parse(body, media_type, parser_context)
+            parsed: dict[str, Any] = super().parse(BytesIO(body), media_type, context)
         except RecursionError:
             raise _too_deep() from None
         if not _is_flat(parsed):
             raise _too_deep()
         return parsed
+
+
+def _has_few_parts(body: bytes | bytearray) -> bool:
+    return all(body.count(mark) <= number for mark, number in _MOST_PARTS.items())
+
+
+def _has_few_parts_outside_strings(body: bytes | bytearray) -> bool:
+    """The same without what stands in strings: a console may show nothing but brackets."""
+    if body.count(b'"') > _MOST_QUOTES:
+        return False
+    pieces = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+    return _has_few_parts(b"".join(pieces[::2]))
 
 
 def _is_flat(value: Any) -> bool:

@@ -157,13 +157,32 @@ class BuildResultIn(AgentIn):
         return BuildResult(artifacts=files, **data)
 
 
+class NumbersField(serializers.Field[Any, Any, Any, Any]):
+    """A list of numbers, looked at in one go: a boot has a hundred thousand."""
+
+    LIMIT = 100_000
+
+    def to_internal_value(self, data: Any) -> list[float]:
+        if not isinstance(data, list) or not all(type(number) in (int, float) for number in data):
+            raise serializers.ValidationError("not a list of numbers")
+        if len(data) > self.LIMIT:
+            raise serializers.ValidationError(f"more than {self.LIMIT} numbers")
+        try:
+            return [float(number) for number in data]
+        except OverflowError:
+            raise serializers.ValidationError("a number is too large") from None
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
 class ValuesIn(serializers.Serializer[Any]):
     benchmark = serializers.CharField(max_length=60)
     version = serializers.CharField(max_length=64)
     case = serializers.CharField(max_length=60)
     metric = serializers.CharField(max_length=60)
     core_type = serializers.CharField(max_length=60, default="all")
-    values = serializers.ListField(child=serializers.FloatField(), max_length=100_000)
+    values = NumbersField()
     warmup = serializers.IntegerField(min_value=0)
 
 
@@ -184,7 +203,7 @@ class FactsField(serializers.DictField):
     MOST_ITEMS = 20_000
 
     def to_internal_value(self, data: Any) -> Any:
-        facts = _within(super().to_internal_value(data), self.LIMIT, self.MOST_ITEMS)
+        facts = super().to_internal_value(_within(data, self.LIMIT, self.MOST_ITEMS))
         core_types = _CORE_TYPES.run_validation(facts.get("core_types", []))
         if not isinstance(facts.get("uarch", ""), str):
             raise serializers.ValidationError("uarch is not a string")
@@ -194,7 +213,7 @@ class FactsField(serializers.DictField):
 class MeasurementsField(serializers.ListField):
     """What a boot measured. Far more than any boot is kept of is refused before each number is looked at."""
 
-    LIMIT = 1_000_000
+    LIMIT = 500_000
 
     def to_internal_value(self, data: Any) -> Any:
         lists = [item.get("values") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
@@ -210,7 +229,7 @@ class NotesField(serializers.ListField):
     MOST_ITEMS = 20 * MOST_NOTES
 
     def to_internal_value(self, data: Any) -> Any:
-        return _within(super().to_internal_value(data), self.LIMIT, self.MOST_ITEMS)
+        return super().to_internal_value(_within(data, self.LIMIT, self.MOST_ITEMS))
 
 
 class ConditionsField(serializers.DictField):
@@ -221,7 +240,7 @@ class ConditionsField(serializers.DictField):
     MOST_ITEMS = 200_000
 
     def to_internal_value(self, data: Any) -> Any:
-        return _within(super().to_internal_value(data), self.LIMIT, self.MOST_ITEMS)
+        return super().to_internal_value(_within(data, self.LIMIT, self.MOST_ITEMS))
 
 
 def _within(value: Any, limit: int, most_items: int) -> Any:
