@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -27,6 +27,13 @@ _TOO_MANY_FAIL = 0.25
 MIN_MEASURED_BOOTS = 2
 # How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
 QUARANTINED = "machine quarantined: "
+# big.LITTLE has two or three kinds of cores. Pages show all of them, and cases are measured on each.
+_MOST_CORE_TYPES = 16
+_LONGEST_CORE_TYPE = 60
+# What is kept of the list of its CPUs, which is for people.
+_LONGEST_CPUS = 4096
+# Times that a boot is planned again. What fails so often for reasons of ours is given up with its attempts.
+_MOST_RETRIES = 50
 _OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
 # A note's texts, each with its longest length. Pages and answers read the notes of all boots of a session at once.
 _TEXTS_OF_NOTE = {"benchmark": 60, "case": 60, "core_type": 60, "outcome": 60, "reason": 500, "evidence": 4096}
@@ -57,7 +64,7 @@ def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
     if session is None or attempt.agent != agent or attempt.state != attempt.State.RUNNING:
         raise DomainError("superseded", f"{attempt.key} is not held by this agent")
     boot = _boot(session, position)
-    if boot.state == BootState.PLANNED:
+    if boot.state == BootState.PLANNED and boot.retries < _MOST_RETRIES:
         boot.advance(BootState.RUNNING, f"started by {attempt.key}", started_at=clock.now(), started_by=attempt.key)
     return boot.state == BootState.RUNNING and is_wanted(attempt)
 
@@ -165,10 +172,38 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str, meas
     if seen and seen != machine.uarch.name:
         reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"
         change_health(machine, Machine.Health.QUARANTINED, reason)
-    for core_type in facts.get("core_types") or [{"name": "all", "cpus": ""}]:
-        CoreType.objects.update_or_create(
-            machine=machine, name=str(core_type["name"])[:60], defaults={"cpus": str(core_type.get("cpus", ""))}
-        )
+
+
+def keep_core_types(*, machine: Machine, facts: Mapping[str, Any]) -> None:
+    """Keep the kinds of cores that a measured boot showed, before its values are stored under their names.
+
+    A machine has few, however many names its agent makes up: beyond that they take the places of those under which
+    nothing was measured, or are not kept, and their values are refused.
+    """
+    told = facts.get("core_types") or [{"name": "all", "cpus": ""}]
+    wanted = {str(one["name"])[:_LONGEST_CORE_TYPE]: str(one.get("cpus", "")) for one in told[:_MOST_CORE_TYPES]}
+    known = {row.name: row for row in machine.core_types.all()}
+    new = [name for name in wanted if name not in known]
+    if len(known) + len(new) > _MOST_CORE_TYPES:
+        _unused_core_types(machine).exclude(name__in=wanted).delete()
+        known = {row.name: row for row in machine.core_types.all()}
+    for name, cpus in wanted.items():
+        shown = cpus if len(cpus) <= _LONGEST_CPUS else f"{cpus[: _LONGEST_CPUS - 2]} …"
+        row = known.get(name)
+        if row is None and len(known) < _MOST_CORE_TYPES:
+            known[name] = CoreType.objects.create(machine=machine, name=name, cpus=shown)
+        elif row is not None and row.cpus != shown:
+            row.cpus = shown
+            row.save(update_fields=["cpus"])
+
+
+def _unused_core_types(machine: Machine) -> QuerySet[CoreType]:
+    """Those that no row names: measurements, and what was made of them."""
+    unused = CoreType.objects.filter(machine=machine)
+    for relation in CoreType._meta.related_objects:
+        naming = relation.related_model._default_manager.filter(**{relation.field.name: OuterRef("pk")})
+        unused = unused.exclude(Exists(naming))
+    return unused
 
 
 def finish_session(*, session: Session) -> None:

@@ -9,7 +9,7 @@ import structlog
 from django.db import connection, transaction
 
 from server.lab.attempts import is_wanted, keep_for_the_record, was_stopped
-from server.lab.boots import BootReport, close_boot, finish_session, note_machine
+from server.lab.boots import BootReport, close_boot, finish_session, keep_core_types, note_machine
 from server.lab.kernel_trust import TRUSTED_BOOT
 from server.lab.models import Attempt, Boot, BootState, Session
 from server.lab.waking import wake_judge
@@ -72,9 +72,14 @@ def record_boot(
         # A result that is there already comes late: what it saw is no news of the machine.
         has_result = [BootState.MEASURED, BootState.FAILED]
         news = session.boots.filter(TRUSTED_BOOT, position=position).exclude(state__in=has_result)
+        if report.outcome == "infrastructure":
+            # Told again and again it is no news, either.
+            news = news.filter(state=BootState.RUNNING, started_by=attempt.key)
         if report.facts and news.exists():
             is_measured = report.outcome == "measured"
             note_machine(machine=session.machine, facts=report.facts, trace=session.trace, measured=is_measured)
+            if is_measured:
+                keep_core_types(machine=session.machine, facts=report.facts)
         rows, notes = _resolve(session, measured)
         if report.outcome == "measured" and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from server.lab.boots import BootReport
+from server.lab.boots import BootReport, start_boot
 from server.lab.facts import facts_of_machine
 from server.lab.hardware import latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
@@ -196,6 +196,52 @@ def test_result_that_comes_twice_is_no_news_of_the_machine() -> None:
     machine = Machine.objects.get()
     assert facts_of_machine(machine)["fingerprint"] == "1-b"
     assert [change.reason for change in latest_changes(machine, limit=5)] == ["fingerprint"]
+
+
+def kinds(first: int, number: int = 16) -> dict[str, object]:
+    return {"uarch": "haswell", "core_types": [{"name": f"kind-{first + n}", "cpus": "0"} for n in range(number)]}
+
+
+def test_machine_has_few_kinds_of_cores_however_many_its_boots_name() -> None:
+    session, attempt = running_session()
+    positions = session.boots.filter(arm="base").order_by("position").values_list("position", flat=True)
+    for turn, position in enumerate(positions[:2]):
+        seen = report(session, position, facts=kinds(16 * turn))
+        of_each = [values(9.0, 1.5, core_type=f"kind-{16 * turn}"), values(9.0, 1.5, core_type=f"kind-{16 * turn + 1}")]
+        record_boot(attempt=attempt, position=position, report=seen, measured=of_each)
+    names = set(session.machine.core_types.values_list("name", flat=True))
+    assert len(names) == 16
+    # What was measured on stays; what was not makes room.
+    assert {"kind-0", "kind-1", "kind-16", "kind-17"} <= names
+    assert Measurement.objects.count() == 4
+
+
+def test_only_measured_boots_tell_kinds_of_cores_and_trouble_is_told_once() -> None:
+    session, attempt = running_session()
+    session.boots.filter(position=0).update(state=BootState.RUNNING, started_by=attempt.key)
+    trouble = {"outcome": "infrastructure", "reason": "no space", "boot_id": "", "build_id": ""}
+    for turn in range(3):
+        facts = {**kinds(turn, 1), "fingerprint": f"1-{turn}"}
+        record_boot(attempt=attempt, position=0, report=report(session, 0, facts=facts, **trouble), measured=[])
+    assert [row.name for row in session.machine.core_types.all()] == ["all"]
+    assert facts_of_machine(session.machine)["fingerprint"] == "1-0"
+
+
+def test_list_of_a_kinds_cpus_is_kept_in_short() -> None:
+    session, attempt = running_session()
+    facts = {"uarch": "haswell", "core_types": [{"name": "all", "cpus": "0," * 20_000}]}
+    record_boot(attempt=attempt, position=0, report=report(session, 0, facts=facts), measured=[values(9.0, 1.5)])
+    assert len(session.machine.core_types.get().cpus) == 4096
+
+
+def test_boot_that_failed_very_often_for_reasons_of_ours_is_not_begun_again() -> None:
+    session, attempt = running_session()
+    begun = 0
+    trouble = {"outcome": "infrastructure", "reason": "no space", "boot_id": "", "build_id": ""}
+    while begun < 100 and start_boot(attempt=attempt, agent=attempt.agent, position=0):
+        begun += 1
+        record_boot(attempt=attempt, position=0, report=report(session, 0, **trouble), measured=[])
+    assert begun == 50
 
 
 def test_boots_of_one_session_are_measured_by_one_version_of_a_benchmark() -> None:
