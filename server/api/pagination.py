@@ -19,6 +19,12 @@ class Pages(CursorPagination):
         return cursor
 
 
+class ShortPages(Pages):
+    """Of rows each of which is told from many others: a series from its builds and sessions."""
+
+    max_page_size = 100
+
+
 class CellPages(Pages):
     """Cells of one machine or session: a few hundred at most sites, so that one page is enough."""
 

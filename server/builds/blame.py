@@ -29,11 +29,16 @@ class Blame(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """`sentence` is for people, empty where there is nothing to say; `file` is that of the first error, or empty."""
+    """`sentence` is for people, empty where there is nothing to say; `failed` is the build whose error it is about."""
 
     blame: Blame
     sentence: str = ""
-    file: str = ""
+    failed: Build | None = None
+
+    @property
+    def file(self) -> str:
+        """That of the first error, or empty. Looked for when it is asked for: who tells of many builds never does."""
+        return error_file(self.failed) if self.failed is not None else ""
 
 
 def blame(base: Build, patched: Build, *, who: str = "the series") -> Judgement:
@@ -49,29 +54,30 @@ def blame(base: Build, patched: Build, *, who: str = "the series") -> Judgement:
         arm = "base" if ours is base else "patched"
         return Judgement(Blame.OURS, f"the {arm} kernel was not built, for reasons of this service: {_why(ours)}")
     if base.state != BuildState.FAILED:
-        return Judgement(Blame.PATCH, f"{who} breaks the build: {_why(patched)}", error_file(patched))
+        return Judgement(Blame.PATCH, f"{who} breaks the build: {_why(patched)}", patched)
     if patched.state != BuildState.FAILED:
         sentence = f"the base does not build ({_why(base)}); {who} builds, but there is nothing to compare it with"
-        return Judgement(Blame.BASE, sentence, error_file(base))
+        return Judgement(Blame.BASE, sentence, base)
     if base.reason == patched.reason or base is patched:
         sentence = f"the base does not build ({_why(base)}); {who} is not to blame"
-        return Judgement(Blame.BASE, sentence, error_file(base))
+        return Judgement(Blame.BASE, sentence, base)
     sentence = f"the base does not build ({_why(base)}), and neither does {who} ({_why(patched)})"
-    return Judgement(Blame.BOTH, sentence, error_file(patched))
+    return Judgement(Blame.BOTH, sentence, patched)
 
 
 def blame_of_series(base: Build, patched: Build, series_id: int) -> Judgement:
     """As `blame`, and for a series that breaks the build which of its patches touches the file of the first error."""
     found = blame(base, patched)
-    if found.blame is not Blame.PATCH or not found.file:
+    file = found.file if found.blame is Blame.PATCH else ""
+    if not file:
         return found
-    touching = Patch.objects.filter(series_id=series_id, paths__contains=[found.file]).order_by("index")
+    touching = Patch.objects.filter(series_id=series_id, paths__contains=[file]).order_by("index")
     indexes = [str(index) for index in touching.values_list("index", flat=True)]
     if not indexes:
-        told = f"no patch touches {found.file}"
+        told = f"no patch touches {file}"
     else:
-        told = f"{found.file} is touched by patch{'es' if len(indexes) > 1 else ''} {', '.join(indexes)}"
-    return Judgement(found.blame, f"{found.sentence} ({told})", found.file)
+        told = f"{file} is touched by patch{'es' if len(indexes) > 1 else ''} {', '.join(indexes)}"
+    return Judgement(found.blame, f"{found.sentence} ({told})", found.failed)
 
 
 def error_file(build: Build) -> str:

@@ -24,9 +24,10 @@ def touch_builds(ids: Collection[int]) -> int:
     return Build.objects.filter(stale, pk__in=ids).update(used_at=moment)
 
 
-def same_code_as(build: Build) -> list[Build]:
+def same_code_as(build: Build, limit: int | None = None) -> list[Build]:
     """Other kernels with the same text, newest first; none where the text hash is not known."""
     if not build.text_hash:
         return []
     others = Build.objects.filter(text_hash=build.text_hash, arch=build.arch).exclude(pk=build.pk)
-    return list(others.select_related("revision", "config", "toolchain").order_by(F("id").desc()))
+    named = others.select_related("revision", "config", "toolchain").order_by(F("id").desc())
+    return list(named.defer("log_tail", "first_error", "config__fragment")[:limit])

@@ -55,7 +55,7 @@ def _again(request: HttpRequest, build_id: int) -> HttpResponse:
 
 
 def _build(request: HttpRequest, build_id: int, *, problem: str = "", status: int = 200) -> HttpResponse:
-    page = build_page(build_id)
+    page = build_page(build_id, logs=request.user.is_staff)
     if page is None:
         raise Http404(f"There is no build {build_id}.")
     context = {"now": clock.now(), "build": page, "problem": problem}

@@ -24,7 +24,7 @@ def machine(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def show_machine(request: HttpRequest, name: str, *, problem: str = "", status: int = 200) -> HttpResponse:
-    page = machine_page(name)
+    page = machine_page(name, logs=request.user.is_staff)
     if page is None:
         raise Http404(f"There is no machine {name}.")
     context = {"now": clock.now(), "page": page, "machine": page.row, "problem": problem}
@@ -43,7 +43,7 @@ def builder(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def show_builder(request: HttpRequest, name: str, *, problem: str = "", status: int = 200) -> HttpResponse:
-    page = build_hosts.builder_page(name)
+    page = build_hosts.builder_page(name, logs=request.user.is_staff)
     if page is None:
         raise Http404(f"There is no builder {name}.")
     context = {"now": clock.now(), "page": page, "builder": page.row, "problem": problem}

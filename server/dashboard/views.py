@@ -54,7 +54,7 @@ def series_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def session(request: HttpRequest, session_id: int) -> HttpResponse:
-    facts = boots.session_facts(session_id)
+    facts = boots.session_facts(session_id, logs=request.user.is_staff)
     if facts is None:
         raise Http404(f"There is no session {session_id}.")
     cells, unshown = session_cells(facts.id)

@@ -32,7 +32,8 @@ def series_history(series: Series) -> tuple[Step, ...]:
     own = Q(trace=series.trace)
     trees = [revision.tree_sha for revision in (series.base, series.head) if revision]
     used = {build_id for session in sessions for build_id in (session.base_build_id, session.patched_build_id)}
-    builds = list(Build.objects.filter(Q(pk__in=used) | own, tree_sha__in=trees).select_related("config"))
+    named = Build.objects.filter(Q(pk__in=used) | own, tree_sha__in=trees).select_related("config")
+    builds = list(named.only("tree_sha", "config__name"))
     attempts = list(
         Attempt.objects.filter(Q(build__in=builds) | Q(session__in=sessions)).values_list("id", "key", "build_id")
     )

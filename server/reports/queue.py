@@ -96,12 +96,13 @@ def _row(waiting: Waiting, named: _Named, tree: str) -> QueueRow:
 
 
 def _builds(ids: Sequence[int]) -> Mapping[int, _Named]:
-    rows = Build.objects.filter(pk__in=ids).select_related("revision", "config").defer("log_tail")
+    rows = Build.objects.filter(pk__in=ids).select_related("revision", "config")
+    rows = rows.only("arch", "revision__subject", "config__name")
     return {row.pk: _Named(row.revision.subject, f"{row.config.name} {row.arch}") for row in rows}
 
 
 def _sessions(ids: Sequence[int]) -> Mapping[int, _Named]:
-    rows = Session.objects.filter(pk__in=ids).select_related("series", "trial", "machine")
+    rows = Session.objects.filter(pk__in=ids).select_related("series", "trial", "machine").defer("series__trailers")
     return {
         row.pk: _Named(
             title=purpose_of(row),

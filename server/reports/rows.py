@@ -15,6 +15,17 @@ from server.sources.models import Patch, Series
 
 # (config, toolchain): what a kernel is built with.
 Recipe = tuple[int, int]
+# What stages tell of machines and builds. Logs and whole configurations of hundreds of series would fill the memory.
+_OF_MACHINE = ("name", "clock", "virtual", "uarch__name", "config__name", "toolchain__name")
+_OF_BUILD = (
+    *("tree_sha", "state", "state_since", "reason", "created_at", "build_id", "given_up"),
+    *("config__name", "toolchain__name"),
+)
+_OF_SESSION = (
+    *("series", "state", "state_since", "reason", "created_at"),
+    *(f"machine__{name}" for name in _OF_MACHINE),
+    *(f"{build}__{recipe}" for build in ("base_build", "patched_build") for recipe in ("config", "toolchain")),
+)
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class _Bulk:
     patches: dict[int, int] = field(default_factory=dict)
     machines: list[Machine] = field(default_factory=list)
     builds: dict[str, list[Build]] = field(default_factory=lambda: defaultdict(list))
+    known: dict[int, Build] = field(default_factory=dict)
     sessions: dict[int, list[Session]] = field(default_factory=lambda: defaultdict(list))
     boots: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     working: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -62,16 +74,16 @@ def _load(series: Sequence[Series]) -> _Bulk:
     bulk.patches = dict(
         Patch.objects.filter(series__in=ids).order_by().values_list("series").annotate(count=Count("id"))
     )
-    bulk.machines = list(
-        Machine.objects.filter(enabled=True, health=Machine.Health.GOOD).select_related("uarch", "config", "toolchain")
-    )
+    good = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD)
+    bulk.machines = list(good.select_related("uarch", "config", "toolchain").only(*_OF_MACHINE))
     trees = {revision.tree_sha for one in series for revision in (one.base, one.head) if revision}
-    for build in Build.objects.filter(tree_sha__in=trees).select_related("config", "toolchain", "revision"):
+    for build in Build.objects.filter(tree_sha__in=trees).select_related("config", "toolchain").only(*_OF_BUILD):
         bulk.builds[build.tree_sha].append(build)
+        bulk.known[build.pk] = build
     sessions = Session.objects.filter(series__in=ids).select_related(
         "machine__uarch", "machine__config", "machine__toolchain", "base_build", "patched_build"
     )
-    for session in sessions.order_by("machine__uarch__name", "machine__name"):
+    for session in sessions.only(*_OF_SESSION).order_by("machine__uarch__name", "machine__name"):
         assert session.series_id is not None
         bulk.sessions[session.series_id].append(session)
     _load_work(ids, bulk)
@@ -79,6 +91,7 @@ def _load(series: Sequence[Series]) -> _Bulk:
     for subject_id, after, at in steps.values_list("subject_id", "after", "at"):
         bulk.entered[subject_id].setdefault(after, at)
     findings = Finding.objects.filter(series__in=ids).select_related("report__delivery")
+    findings = findings.defer(*Finding.LONG, "report__body")
     bulk.findings = {finding.series_id: finding for finding in findings if finding.series_id is not None}
     return bulk
 
@@ -87,16 +100,12 @@ def _load_work(ids: list[int], bulk: _Bulk) -> None:
     counts = Boot.objects.filter(session__series__in=ids).order_by().values_list("session", "state")
     for session_id, state, count in counts.annotate(count=Count("id")):
         bulk.boots[session_id][state] = count
-    builds = [build.pk for several in bulk.builds.values() for build in several]
     attempts = Attempt.objects.filter(
-        Q(session__series__in=ids) | Q(build__in=builds), state__in=Attempt.ACTIVE
+        Q(session__series__in=ids) | Q(build__in=list(bulk.known)), state__in=Attempt.ACTIVE
     ).order_by("id")
-    for attempt in attempts:
-        text = attempt.progress or Attempt.State(attempt.state).label
-        if attempt.session_id is not None:
-            bulk.working["session", attempt.session_id] = text
-        elif attempt.build_id is not None:
-            bulk.working["build", attempt.build_id] = text
+    for session_id, build_id, progress, state in attempts.values_list("session_id", "build_id", "progress", "state"):
+        text = progress or Attempt.State(state).label
+        bulk.working[("session", session_id) if session_id else ("build", build_id)] = text
 
 
 def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
@@ -114,10 +123,9 @@ def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
             if recipe in recipes:
                 # The newest: older ones of this configuration were retired, or had other lines.
                 builds.setdefault((str(arm), recipe), build)
-    known = {build.pk: build for several in bulk.builds.values() for build in several}
     for session in sessions:
         for arm, pk in ((Boot.Arm.BASE, session.base_build_id), (Boot.Arm.PATCHED, session.patched_build_id)):
-            if used_one := known.get(pk):
+            if used_one := bulk.known.get(pk):
                 builds[str(arm), (used_one.config_id, used_one.toolchain_id)] = used_one
     return SeriesRows(
         series=series,

@@ -1,7 +1,7 @@
 """A page costs the same number of queries, however much it shows."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from django.db import connection
@@ -9,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from server.core import clock
+from server.lab.models import Builder
 from server.sources.models import Branch, Epoch, HeadMove, Message, Series, Tag, Thread, Tree, WantedRevision
 from tests.builders import (
     build_attempt,
@@ -24,7 +25,8 @@ from tests.builders import (
     build_tree,
     tell_boots,
 )
-from tests.scenarios import broken_build, erms_regression, half_measured
+from tests.lab_scenarios import busy_lab
+from tests.scenarios import broken_build, busy_site, erms_regression, half_measured
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
 
@@ -222,3 +224,89 @@ def test_no_page_reads_the_long_documents_of_boots(client: Client, path: str) ->
     notes = [sql for sql in asked if "notes" in sql and of_session]
     assert asked == [sql for sql in asked if sql in consoles or sql in notes]
     assert len(notes) == of_session
+
+
+# Columns of which one row may have kilobytes or more, by table: whoever reads many rows leaves them out.
+_LONG: Mapping[str, Sequence[str]] = {
+    "builds_build": ("first_error", "log_tail"),
+    "builds_configfragment": ("lines",),
+    "builds_kernelconfig": ("fragment",),
+    "detection_finding": ("checks", "counters", "explanations", "gaps"),
+    "detection_timeline": ("watch",),
+    "lab_attempt": ("log",),
+    "lab_boot": ("notes",),
+    "lab_conditions": ("console_tail", "document", "facts"),
+    "lab_facts": ("document",),
+    "lab_jenkinsrun": ("console",),
+    "lab_machinefacts": ("document",),
+    "reports_report": ("body",),
+    "results_measurement": ("values",),
+    "sources_patch": ("paths", "trailers"),
+    "sources_series": ("trailers",),
+    "sources_message": ("raw", "references"),
+}
+_TRAILERS = ("sources_patch.trailers", "sources_series.trailers")
+_OF_FINDING = tuple(f"detection_finding.{name}" for name in _LONG["detection_finding"])
+_OF_BUILD = ("builds_build.first_error", "builds_build.log_tail", "builds_kernelconfig.fragment")
+# The facts of its boots; the consoles of those that failed.
+_OF_BOOTS = ("lab_conditions.console_tail", "lab_conditions.facts", "lab_facts.document")
+# A column as SELECT lists it; not where it is compared, counted or asked for one key.
+_READ = re.compile(r'"(\w+)"\."(\w+)"(?=,| FROM| AS)')
+# Everything that lists several things. Pages of one thing show what is long of it, not of what it names.
+_LISTS = (
+    *("/", "/series/", "/machines/", "/builders/", "/findings/", "/queue/", "/status/", "/trees/{tree}/"),
+    *("/builders/{builder}/", "/trees/{tree}/branches/main/"),
+    *("/api/v1/series/", "/api/v1/series/{series}/history/", "/api/v1/sessions/", "/api/v1/machines/"),
+    *("/api/v1/machine-questions/", "/api/v1/builders/", "/api/v1/findings/", "/api/v1/timelines/"),
+    *("/api/v1/builds/", "/api/v1/attempts/", "/api/v1/power-cycles/", "/api/v1/queue/", "/api/v1/trees/"),
+    *("/api/v1/branches/", "/api/v1/head-moves/", "/api/v1/wanted-revisions/", "/api/v1/tags/", "/api/v1/lists/"),
+    *("/api/v1/messages/", "/api/v1/sessions/{session}/cells/", "/api/v1/machines/{machine}/noise/"),
+)
+# Pages of one thing, with what they show of it at length.
+_SHOWN: Mapping[str, set[str]] = {
+    "/series/{series}/": {
+        *("builds_build.first_error", "builds_build.log_tail", "reports_report.body", "sources_patch.paths"),
+        *("results_measurement.values", *_TRAILERS, *_OF_FINDING),
+    },
+    "/machines/{machine}/": {"lab_machinefacts.document"},
+    # The beginning of it.
+    "/messages/{message}/": {"sources_message.raw", "sources_message.references"},
+    "/sessions/{session}/": {"lab_boot.notes", "results_measurement.values", *_OF_BOOTS},
+    "/findings/{finding}/": {*_OF_FINDING},
+    "/builds/{build}/": {*_OF_BUILD, "builds_configfragment.lines"},
+    "/api/v1/series/{series}/": {"reports_report.body", "sources_patch.paths", *_TRAILERS},
+    "/api/v1/sessions/{session}/": {"lab_boot.notes"},
+    "/api/v1/findings/{finding}/": {*_OF_FINDING},
+    "/api/v1/builds/{build}/": {*_OF_BUILD},
+    "/api/v1/machines/{machine}/": {"lab_machinefacts.document"},
+}
+
+
+def test_no_list_reads_what_is_long_and_not_shown(client: Client) -> None:
+    series = busy_site()
+    busy_lab()
+    watched("one")
+    session = series.sessions.get(machine__name="vm-zen3")
+    names = {
+        "series": series.pk,
+        "session": session.pk,
+        "machine": session.machine.name,
+        "builder": Builder.objects.values_list("name", flat=True)[0],
+        "tree": "one",
+        "message": series.cover_id,
+        "finding": series.finding.pk,
+        "build": session.base_build_id,
+    }
+    paths = [*_LISTS, *_SHOWN]
+    read = {path: _long_columns(client, path.format(**names)) for path in paths}
+    assert {path: sorted(columns - _SHOWN.get(path, set())) for path, columns in read.items()} == {
+        path: [] for path in paths
+    }
+
+
+def _long_columns(client: Client, path: str) -> set[str]:
+    with CaptureQueriesContext(connection) as captured:
+        answer = client.get(path)
+    assert (path, answer.status_code) == (path, 200)
+    read = {column for query in captured for column in _READ.findall(query["sql"])}
+    return {f"{table}.{column}" for table, column in read if column in _LONG.get(table, ())}

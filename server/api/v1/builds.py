@@ -19,11 +19,11 @@ from server.api.v1.serializers.common import ProblemOut
 from server.builds.models import Build
 from server.lab.asking_again import ask_again
 
-_PARTS = ("revision__tree", "config__layout_of", "toolchain")
+_PARTS = ("revision__tree", "config", "toolchain")
 
 
 class BuildListView(PublicMixin, generics.ListAPIView[Build]):
-    queryset = Build.objects.select_related(*_PARTS).defer("log_tail")
+    queryset = Build.objects.select_related(*_PARTS).defer("log_tail", "first_error", "config__fragment")
     serializer_class = BuildBriefOut
     filterset_class = BuildFilter
 
@@ -33,7 +33,11 @@ class BuildListView(PublicMixin, generics.ListAPIView[Build]):
 
 
 class BuildView(PublicMixin, generics.RetrieveAPIView[Build]):
-    queryset = Build.objects.select_related(*_PARTS).prefetch_related("artifacts")
+    queryset = (
+        Build.objects.select_related(*_PARTS, "config__layout_of")
+        .defer("config__layout_of__fragment")
+        .prefetch_related("artifacts")
+    )
     serializer_class = BuildOut
 
     @describe("build_detail", BuildOut)

@@ -17,7 +17,7 @@ _NAMES = ("branch__tree", "before", "after", "culprit", "fix")
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
-    queryset = with_seen_virtual_findings(Finding.objects.select_related(*_NAMES))
+    queryset = with_seen_virtual_findings(Finding.objects.select_related(*_NAMES).defer(*Finding.LONG))
     serializer_class = FindingOut
     filterset_class = FindingFilter
 
@@ -31,7 +31,8 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
 
     @describe("finding_detail", FindingDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
-        findings = with_seen_virtual_findings(Finding.objects.select_related("series", *_NAMES))
+        named = Finding.objects.select_related("series", *_NAMES).defer("series__trailers")
+        findings = with_seen_virtual_findings(named)
         finding = get_object_or_404(findings, pk=pk)
         table = comparison_table(sessions_of(finding), finding.checks)
         cells = [cell for row in table.rows for cell in row.cells if cell is not None]

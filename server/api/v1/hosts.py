@@ -23,7 +23,11 @@ class MachineListView(PublicMixin, generics.ListAPIView[Machine]):
 
 
 class MachineView(PublicMixin, generics.RetrieveAPIView[Machine]):
-    queryset = Machine.objects.select_related("uarch", "config", "toolchain", "facts").prefetch_related("core_types")
+    queryset = (
+        Machine.objects.select_related("uarch", "config", "toolchain", "facts")
+        .defer("config__fragment")
+        .prefetch_related("core_types")
+    )
     serializer_class = MachineDetailOut
     lookup_field = "name"
 

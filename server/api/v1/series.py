@@ -10,6 +10,7 @@ from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from server.api.pagination import ShortPages
 from server.api.v1.filters import SeriesFilter
 from server.api.v1.reading import PublicMixin, describe, with_seen_virtual, with_seen_virtual_findings
 from server.api.v1.serializers.cases import SeriesCaseOut
@@ -23,11 +24,14 @@ from server.reports.progress import series_progress_many
 from server.sources.models import Patch, Series
 
 
-def _context(series: Sequence[Series]) -> dict[str, Any]:
+def _context(series: Sequence[Series], *, with_report: bool = False) -> dict[str, Any]:
     findings = with_seen_virtual_findings(Finding.objects.filter(series__in=[one.pk for one in series]))
+    findings = findings.select_related("culprit", "fix").defer(*Finding.LONG)
+    if with_report:
+        findings = findings.select_related("culprit", "fix", "report__delivery")
     return {
         "progress": {progress.series_id: progress for progress in series_progress_many(series)},
-        "findings": {finding.series_id: finding for finding in findings.select_related("report__delivery")},
+        "findings": {finding.series_id: finding for finding in findings},
     }
 
 
@@ -35,6 +39,7 @@ class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
     queryset = Series.objects.select_related("mailing_list").defer("trailers", "prerequisites")
     serializer_class = SeriesOut
     filterset_class = SeriesFilter
+    pagination_class = ShortPages
 
     @describe("series_list", SeriesOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -68,7 +73,7 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
     @describe("series_detail", SeriesDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
         series = get_object_or_404(self.get_queryset(), pk=pk)
-        return Response(SeriesDetailOut(series, context=_context([series])).data)
+        return Response(SeriesDetailOut(series, context=_context([series], with_report=True)).data)
 
 
 class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
@@ -89,5 +94,5 @@ class SeriesHistoryView(PublicMixin, generics.GenericAPIView[Series]):
 
     @describe("series_history", HistoryOut)
     def get(self, _request: Request, pk: int) -> Response:
-        series = get_object_or_404(Series.objects.select_related("base", "head"), pk=pk)
+        series = get_object_or_404(Series.objects.select_related("base", "head").defer("trailers"), pk=pk)
         return Response(HistoryOut({"series": series.pk, "steps": series_history(series)}).data)

@@ -56,14 +56,14 @@ class AttemptRow:
     jenkins: JenkinsView | None
 
 
-def attempt_rows(where: Q, *, limit: int | None = None, newest_first: bool = False) -> tuple[AttemptRow, ...]:
-    """One query, oldest first unless told otherwise."""
-    query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("-id" if newest_first else "id")
-    return tuple(attempt_row(row) for row in query[:limit])
+def attempt_rows(where: Q, *, logs: bool) -> tuple[AttemptRow, ...]:
+    """One query, oldest first. `logs` are for people of the lab; nobody else's page reads them."""
+    query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("id")
+    query = query if logs else query.defer("log", "jenkins_run__console")
+    return tuple(_row(row, logs=logs) for row in query)
 
 
-def attempt_row(row: Attempt) -> AttemptRow:
-    """`row` was read with its builder, machine, power cycle and Jenkins run."""
+def _row(row: Attempt, *, logs: bool) -> AttemptRow:
     host = row.builder or row.machine or (row.power_cycle.machine if row.power_cycle else None)
     return AttemptRow(
         id=row.pk,
@@ -78,17 +78,17 @@ def attempt_row(row: Attempt) -> AttemptRow:
         losing=row.losing,
         reason=row.reason,
         progress=row.progress,
-        log=row.log,
+        log=row.log if logs else "",
         created_at=row.created_at,
         arrived_at=row.arrived_at,
         lease_until=row.lease_until,
         deadline_at=row.deadline_at,
         active=row.state in Attempt.ACTIVE,
-        jenkins=_jenkins(getattr(row, "jenkins_run", None)),
+        jenkins=_jenkins(getattr(row, "jenkins_run", None), logs=logs),
     )
 
 
-def _jenkins(run: JenkinsRun | None) -> JenkinsView | None:
+def _jenkins(run: JenkinsRun | None, *, logs: bool) -> JenkinsView | None:
     if run is None:
         return None
     steps = (
@@ -104,7 +104,7 @@ def _jenkins(run: JenkinsRun | None) -> JenkinsView | None:
         stuck=run.stuck,
         result=run.result,
         fault=run.get_fault_display() if run.fault else "",
-        console=run.console,
+        console=run.console if logs else "",
         posts=run.posts,
         seen_at=run.seen_at,
         absent_since=run.absent_since,

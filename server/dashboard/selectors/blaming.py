@@ -26,9 +26,8 @@ def blamed_in(build: Build) -> tuple[Blamed, ...]:
     # Two questions, each by an index: one with OR over both would read every series.
     based = Series.objects.filter(base__tree_sha=build.tree_sha).order_by().values("pk")
     ending = Series.objects.filter(head__tree_sha=build.tree_sha).order_by().values("pk")
-    series = list(
-        Series.objects.filter(pk__in=based.union(ending)).select_related("base", "head").order_by("-id")[:_SERIES]
-    )
+    named = Series.objects.filter(pk__in=based.union(ending)).select_related("base", "head").defer("trailers")
+    series = list(named.order_by("-id")[:_SERIES])
     others = _other_arms(build, series)
     return tuple(_blamed(build, row, others) for row in series)
 
@@ -37,6 +36,7 @@ def _other_arms(build: Build, series: list[Series]) -> dict[str, Build]:
     """The builds of the same recipe for the other kernels of these series, by source tree hash."""
     trees = {revision.tree_sha for row in series for revision in (row.base, row.head) if revision}
     same = Build.objects.filter(config=build.config_id, toolchain=build.toolchain_id, arch=build.arch)
+    same = same.defer("log_tail", "first_error")
     return {row.tree_sha: row for row in same.filter(tree_sha__in=trees, recipe=build.recipe)} | {build.tree_sha: build}
 
 

@@ -14,6 +14,8 @@ from server.lab.models import Attempt, Builder
 
 _LATEST = 25
 _TREES = 10
+_NAMES = ("build__revision__tree", "build__config")
+_LONG = ("log", "build__log_tail", "build__first_error", "build__config__fragment")
 _MADE = (Build.State.BUILT, Build.State.EXPIRED)
 
 
@@ -76,11 +78,11 @@ def builder_rows() -> tuple[BuilderRow, ...]:
     )
 
 
-def builder_page(name: str) -> BuilderPage | None:
+def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
     builder = Builder.objects.filter(name=name).first()
     if builder is None:
         return None
-    active = attempt_rows(Q(builder=builder, state__in=Attempt.ACTIVE))
+    active = attempt_rows(Q(builder=builder, state__in=Attempt.ACTIVE), logs=logs)
     return BuilderPage(
         row=_row(builder, len(active)),
         actions=actions_of(builder),
@@ -108,7 +110,7 @@ def _ended(builder: Builder) -> Q:
 
 
 def _built(builder: Builder) -> tuple[BuiltRow, ...]:
-    rows = Attempt.objects.filter(_ended(builder)).select_related("build__revision__tree", "build__config")
+    rows = Attempt.objects.filter(_ended(builder)).select_related(*_NAMES).defer(*_LONG)
     return tuple(
         BuiltRow(
             build=build.pk,
@@ -133,7 +135,7 @@ def _warm(builder: Builder) -> tuple[WarmRow, ...]:
     kind = ["build__revision__tree_id", "build__config_id", "build__arch"]
     place = Window(RowNumber(), partition_by=kind, order_by=F("id").desc())
     done = Attempt.objects.filter(_ended(builder), state=Attempt.State.DONE, build__state__in=_MADE)
-    rows = done.annotate(place=place).filter(place=1).select_related("build__revision__tree", "build__config")
+    rows = done.annotate(place=place).filter(place=1).select_related(*_NAMES).defer(*_LONG)
     return tuple(
         WarmRow(build.revision.tree.name, build.config.name, build.arch, build.pk, row.state_since)
         for row in rows.order_by("-id")[:_TREES]

@@ -111,7 +111,8 @@ class BuildPage:
 READABLE = frozenset({Artifact.Kind.CONFIG, Artifact.Kind.SYSTEM_MAP, Artifact.Kind.LOG})
 
 
-def build_page(build_id: int) -> BuildPage | None:
+def build_page(build_id: int, *, logs: bool) -> BuildPage | None:
+    """`logs` are those of its attempts' agents."""
     related = ("revision__tree", "config__layout_of", "toolchain")
     build = Build.objects.select_related(*related).filter(pk=build_id).first()
     if build is None:
@@ -143,7 +144,7 @@ def build_page(build_id: int) -> BuildPage | None:
         twins=_twins(build),
         blamed=blamed_in(build),
         sessions=session_rows(used, limit=_SESSIONS),
-        attempts=attempt_rows(Q(build=build)),
+        attempts=attempt_rows(Q(build=build), logs=logs),
         history=history(build_history(build), fold=False),
         askers=people_with(PERMISSION) if build.state == Build.State.FAILED else None,
     )
@@ -192,5 +193,5 @@ def _artifacts(build: Build) -> tuple[ArtifactRow, ...]:
 
 def _twins(build: Build) -> tuple[TwinRow, ...]:
     return tuple(
-        TwinRow(row.pk, row.revision.sha, row.revision.subject, row.config.name) for row in same_code_as(build)[:_TWINS]
+        TwinRow(row.pk, row.revision.sha, row.revision.subject, row.config.name) for row in same_code_as(build, _TWINS)
     )

@@ -139,7 +139,8 @@ def _sick(kind: str, hosts: "QuerySet[Machine] | QuerySet[Builder]") -> tuple[Si
 
 
 def _oldest() -> tuple[OldestRow, ...]:
-    builds = Build.objects.filter(state=Build.State.WANTED).order_by("state_since", "id").first()
+    wanted = Build.objects.filter(state=Build.State.WANTED).defer("log_tail", "first_error")
+    builds = wanted.order_by("state_since", "id").first()
     sessions = Session.objects.filter(state=Session.State.PLANNED).order_by("state_since", "id").first()
     rows = [row for row in (("build", builds), ("session", sessions)) if row[1] is not None]
     return tuple(OldestRow(kind, row.pk, row.state_since, row.reason) for kind, row in rows if row is not None)

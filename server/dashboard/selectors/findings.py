@@ -82,7 +82,8 @@ def finding_rows(findings: Sequence[Finding]) -> tuple[FindingRow, ...]:
 
 def findings_page(wanted: FindingFilter, number: str, *, virtual: bool) -> Paged[FindingRow]:
     """One page of all findings, newest first; those of virtual machines only where the site shows them."""
-    query = Finding.objects.select_related(*_PARTS).prefetch_related(with_verdicts()).order_by("-id")
+    query = Finding.objects.select_related("series", "branch__tree").prefetch_related(with_verdicts())
+    query = query.defer(*Finding.LONG, "series__trailers").order_by("-id")
     if not virtual:
         query = query.filter(virtual=False)
     if wanted.state:
@@ -94,6 +95,7 @@ def findings_page(wanted: FindingFilter, number: str, *, virtual: bool) -> Paged
 
 def finding_page(finding_id: int) -> FindingPage | None:
     query = Finding.objects.select_related(*_PARTS).prefetch_related(with_verdicts())
+    query = query.defer("series__trailers", *(f"previous__{name}" for name in Finding.LONG))
     finding = query.filter(pk=finding_id).first()
     if finding is None:
         return None

@@ -43,7 +43,7 @@ class SeriesFilter:
 
 def series_page(wanted: SeriesFilter, number: str) -> Paged[SeriesRow]:
     """One page of all series, newest first."""
-    query = Series.objects.select_related("mailing_list")
+    query = Series.objects.select_related("mailing_list").defer("trailers")
     if wanted.state:
         query = query.filter(state=wanted.state)
     if wanted.mailing_list:

@@ -33,6 +33,7 @@ from server.reports.queue import Queue, queue_of
 _LATEST = 25
 # Older changes of a machine stay in the history of states.
 _CHANGES = 5
+_CORE_TYPES = 16
 # The others are in the API.
 _MOST_NOISE = 200
 
@@ -70,8 +71,9 @@ class MachinePage:
     noise: MachineNoise
 
 
-def machine_page(name: str) -> MachinePage | None:
-    machine = Machine.objects.select_related("uarch", "config", "toolchain").filter(name=name).first()
+def machine_page(name: str, *, logs: bool) -> MachinePage | None:
+    named = Machine.objects.select_related("uarch", "config", "toolchain").defer("config__fragment")
+    machine = named.filter(name=name).first()
     if machine is None:
         return None
     waiting = queue_of(machine)
@@ -84,7 +86,7 @@ def machine_page(name: str) -> MachinePage | None:
         boots_per_side=machine.boots_per_side,
         health_build=machine.health_build_id,
         safe=machine.safe,
-        core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")),
+        core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")[:_CORE_TYPES]),
         options=readable_facts(machine.driver_options),
         facts=readable_facts(facts_of_machine(machine)),
         changes=latest_changes(machine, limit=_CHANGES),
@@ -92,7 +94,7 @@ def machine_page(name: str) -> MachinePage | None:
         audit=audit_of(machine),
         node=node_of(machine),
         power_cycles=power_cycles_of(machine),
-        active=attempt_rows(active & Q(state__in=Attempt.ACTIVE)),
+        active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
         waiting=waiting,
         sessions=session_rows(Q(machine=machine), limit=_LATEST),
         noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),

@@ -60,6 +60,7 @@ def session_rows(where: Q, *, limit: int | None = None) -> tuple[SessionRow, ...
     query = (
         Session.objects.filter(where)
         .select_related("machine__uarch", "series", "trial")
+        .defer("series__trailers")
         .annotate(
             total=Count("boots"),
             measured=Count("boots", filter=Q(**{state: Boot.State.MEASURED})),

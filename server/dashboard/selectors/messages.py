@@ -86,7 +86,7 @@ def message_facts(message_id: int) -> MessageFacts | None:
         link=archive_link(row.mailing_list.url, row.message_id),
         size=row.size,
         excerpt=as_text(bytes(row.beginning)),
-        series=tuple(version_of(series) for series in series_of(row)[:_MOST_AROUND]),
+        series=tuple(version_of(series) for series in series_of(row).defer("trailers")[:_MOST_AROUND]),
         copies=mail_rows(
             Message.objects.filter(message_id=row.message_id).exclude(pk=row.pk).order_by("id")[:_MOST_AROUND]
         ),

@@ -40,7 +40,12 @@ class Load:
 
 
 def latest_findings() -> tuple[SeriesRow, ...]:
-    query = Series.objects.filter(finding__isnull=False).order_by("-finding__id").select_related("mailing_list")
+    query = (
+        Series.objects.filter(finding__isnull=False)
+        .order_by("-finding__id")
+        .select_related("mailing_list")
+        .defer("trailers")
+    )
     return series_rows(list(query[:_SHOWN]))
 
 
@@ -52,7 +57,7 @@ def series_in_flight() -> tuple[FlightRow, ...]:
     recently = clock.now() - _FAILURE_STAYS
     # Hundreds of held series must not hide the one that is being built.
     waiting = Q(state__in=[Series.State.INCOMPLETE, Series.State.HELD], finding=None)
-    query = Series.objects.order_by("-state_since", "-id").select_related("mailing_list")
+    query = Series.objects.order_by("-state_since", "-id").select_related("mailing_list").defer("trailers")
     series = [*query.filter(pk__in=_at_work(recently))[: 2 * _SHOWN], *query.filter(waiting)[:_SHOWN]]
     rows = (
         FlightRow(row, progress.state, progress.current.name, progress.current.detail or progress.reason)

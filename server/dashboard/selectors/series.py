@@ -26,6 +26,8 @@ from server.reports.models import Delivery, Report
 from server.reports.progress import SeriesProgress, series_progress
 from server.sources.models import Series
 
+_LOG_TAILS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class BuildRow:
@@ -169,7 +171,14 @@ def _builds(series: Series) -> list[Build]:
     if series.base is None or series.head is None:
         return []
     content = {series.base.tree_sha, series.head.tree_sha}
-    return list(Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id"))
+    builds = Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id")
+    return list(builds.defer("log_tail", "config__fragment"))
+
+
+def _log_tails(builds: Sequence[Build]) -> dict[int, str]:
+    """Of those that failed without an error that was found: the page shows no others."""
+    silent = [row.pk for row in builds if row.state == Build.State.FAILED and not row.first_error]
+    return dict(Build.objects.filter(pk__in=silent[:_LOG_TAILS]).values_list("pk", "log_tail")) if silent else {}
 
 
 def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]:
@@ -177,6 +186,7 @@ def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]
         return ()
     arms = {series.head.tree_sha: "patched", series.base.tree_sha: "base"}
     identical = len(arms) == 1
+    tails = _log_tails(builds)
     return tuple(
         BuildRow(
             id=row.pk,
@@ -193,7 +203,7 @@ def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]
             build_id=row.build_id,
             seconds=row.seconds,
             first_error=row.first_error if row.state == Build.State.FAILED else "",
-            log_tail=row.log_tail if row.state == Build.State.FAILED else "",
+            log_tail=tails.get(row.pk, ""),
         )
         for row in builds
     )

@@ -19,6 +19,7 @@ from server.reports.history import session_history
 
 # Of each boot; whoever owns a machine may send thousands, with as many reasons.
 _MOST_NOTES, _LONGEST_NOTE = 20, 300
+_LONG_OF_BUILD = ("log_tail", "first_error", "config__fragment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,13 @@ class SessionFacts:
         return sum(boot.state == Boot.State.MEASURED for boot in self.boots)
 
 
-def session_facts(session_id: int) -> SessionFacts | None:
+def session_facts(session_id: int, *, logs: bool) -> SessionFacts | None:
+    """`logs` are those of its attempts' agents."""
     related = ("machine__uarch", "series__base", "series__head", "trial")
     kernels = ("base_build__revision", "base_build__config", "patched_build__revision", "patched_build__config")
-    session = Session.objects.select_related(*related, *kernels).filter(pk=session_id).first()
+    long = [f"{build}__{name}" for build in ("base_build", "patched_build") for name in _LONG_OF_BUILD]
+    query = Session.objects.select_related(*related, *kernels).defer("series__trailers", *long)
+    session = query.filter(pk=session_id).first()
     if session is None:
         return None
     of_session = Boot.objects.filter(session=session)
@@ -135,7 +139,7 @@ def session_facts(session_id: int) -> SessionFacts | None:
         wanted_by=session.deadline_at,
         kernels=_kernels(session),
         boots=tuple(_boot(boot, session, facts[boot.pk], consoles.get(boot.pk, "")) for boot in boots),
-        attempts=attempt_rows(Q(session=session)),
+        attempts=attempt_rows(Q(session=session), logs=logs),
         facts=readable_facts(measured[0] if measured else {}),
         differing=differing_facts(measured),
         settings=readable_settings(settings[0] if settings else []),

@@ -97,7 +97,7 @@ class Status:
 
 
 def status() -> Status:
-    held = Series.objects.filter(state=Series.State.HELD, checked_at__isnull=False)
+    held = Series.objects.filter(state=Series.State.HELD, checked_at__isnull=False).defer("trailers")
     return Status(
         trees=_trees(),
         lists=_lists(),

@@ -48,7 +48,7 @@ def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchP
         Machine.objects.select_related("uarch").filter(timelines__branch=branch).distinct().order_by("name")
     )
     shown = next((one for one in machines if one.name == machine), machines[0] if machines else None)
-    found = branch_findings(branch).prefetch_related(with_verdicts()).select_related("series", "branch__tree")
+    found = branch_findings(branch).prefetch_related(with_verdicts()).select_related("branch__tree")
     if not virtual:
         found = found.filter(virtual=False)
     return BranchPage(

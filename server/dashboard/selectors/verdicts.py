@@ -72,5 +72,5 @@ def chips(verdicts: Iterable[FindingVerdict]) -> tuple[Chip, ...]:
 
 def briefs_by_series(series_ids: Sequence[int]) -> dict[int, FindingBrief]:
     """The findings of these series, in two queries."""
-    findings = Finding.objects.filter(series_id__in=series_ids).prefetch_related(with_verdicts())
+    findings = Finding.objects.filter(series_id__in=series_ids).defer(*Finding.LONG).prefetch_related(with_verdicts())
     return {finding.series_id: finding_brief(finding) for finding in findings if finding.series_id is not None}

@@ -56,7 +56,8 @@ class PointView:
 
 def branch_findings(branch: Branch) -> QuerySet[Finding]:
     """Of a branch, newest first; with what pages name of them."""
-    return Finding.objects.filter(branch=branch).select_related("before", "after", "culprit", "fix").order_by("-id")
+    named = Finding.objects.filter(branch=branch).select_related("before", "after", "culprit", "fix")
+    return named.defer(*Finding.LONG).order_by("-id")
 
 
 def timelines_of(branch: Branch, machine: Machine | None = None) -> tuple[TimelineView, ...]:

@@ -59,6 +59,8 @@ class Finding(Stateful):
             }
         ),
     }
+    # What the page of one finding tells at length; lists leave it out.
+    LONG: ClassVar = ("gaps", "explanations", "counters", "checks")
     # A claim that stands: checked, and not taken back.
     STANDING: ClassVar = (
         FindingState.CONFIRMED,
