@@ -87,7 +87,9 @@ def _judge_unclaimed(host: Machine | Builder, latest: Sequence[Attempt]) -> bool
     runs = [getattr(attempt, "jenkins_run", None) for attempt in row]
     if len(row) < FAILURES_IN_A_ROW or not all(run is not None and run.fault == Fault.HOST for run in runs):
         return False
-    told = f"{len(row)} builds in a row failed before its agent came for its work; the last: {row[0].reason}"
+    told = (
+        f"{len(row)} builds in a row failed before its agent came for its work; the last, {row[0].key}: {row[0].reason}"
+    )
     return change_health(host, Health.QUARANTINED, told)
 
 

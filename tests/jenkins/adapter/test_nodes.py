@@ -7,7 +7,7 @@ from server.lab import attempts, rounds
 from server.lab.arrivals import arrive
 from server.lab.dispatch.base import Observed
 from server.lab.dispatch.jenkins import nodes
-from server.lab.dispatch.jenkins.answers import NodeFacts
+from server.lab.dispatch.jenkins.answers import Executing, NodeFacts
 from server.lab.dispatch.jenkins.client import Forbidden
 from server.lab.hosts import change_health
 from server.lab.models import Attempt, AttemptState, JenkinsNode, Machine
@@ -44,6 +44,27 @@ def test_machine_takes_over_only_when_its_node_is_held(world: JenkinsWorld, rebo
     attempts.claim_attempt(fresh(rebooting), AGENT)
     rounds.reconcile_attempts()
     assert fresh(rebooting).state == AttemptState.RUNNING
+
+
+def test_node_is_busy_with_a_job_and_a_number_and_no_address(world: JenkinsWorld, rebooting: Attempt) -> None:
+    started(world, rebooting)
+    world.port.look([work_of(rebooting)])
+    run = run_of(rebooting)
+    assert JenkinsNode.objects.get(name=MACHINE).busy_with == f"{run.job} #{run.number}"
+
+
+@pytest.mark.parametrize(
+    ("url", "number", "title"),
+    [
+        ("https://ci.example.org/jenkins/job/session-zen3-01/12/", 12, "session-zen3-01 #12"),
+        ("https://ci.example.org/job/lab/job/a%20b/7/", 7, "lab/a b #7"),
+        ("https://ci.example.org/job/%1B%5B31m/7/", 7, "\ufffd[31m #7"),
+        ("https://ci.example.org/job/nightly/", None, "nightly"),
+        ("https://ci.example.org/", 3, "other work"),
+    ],
+)
+def test_no_address_is_in_what_an_executor_works_on(url: str, number: int | None, title: str) -> None:
+    assert Executing(url, number).title == title
 
 
 def test_node_is_let_go_of_when_its_machine_is_idle_again(world: JenkinsWorld, rebooting: Attempt) -> None:

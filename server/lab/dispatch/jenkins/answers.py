@@ -1,12 +1,17 @@
 """What the controller answers, as values. Times are aware and by the controller's clock; texts are fit to be stored."""
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from urllib.parse import unquote
+
+from server.lab.dispatch.jenkins.client_values import clean
 
 # The one parameter of our jobs: an attempt's key.
 RUN_ID = "RUN_ID"
+_JOB_OF_URL = re.compile(r"/job/([^/?#]+)")
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,14 @@ class Executing:
     url: str
     number: int | None = None
     queue_id: int | None = None
+
+    @property
+    def title(self) -> str:
+        """Job and number, as `session-zen3-01 #12`. The address would tell everybody where the controller is."""
+        job = "/".join(clean(unquote(part)) for part in _JOB_OF_URL.findall(self.url))
+        if not job:
+            return "other work"
+        return f"{job} #{self.number}" if self.number is not None else job
 
 
 @dataclass(frozen=True)

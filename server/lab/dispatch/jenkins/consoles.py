@@ -1,6 +1,7 @@
 """What the console says of builds that failed before an agent had claimed the attempt: never is it the work's fault.
 
 Nothing of anybody's patch has run by then: the console holds words of Jenkins, of the job's script and of our agent.
+They are for staff; reasons are public, and say in words of ours whose fault it was.
 """
 
 import json
@@ -18,7 +19,6 @@ log = structlog.get_logger(__name__)
 MOST_REQUESTS = 2
 _FAILURE = "FAILURE"
 _KEPT_CHARACTERS = 4000
-_SHOWN_CHARACTERS = 400
 # The event with which our agent ends when the service does not answer it (tidemark_agent/log.py).
 _GIVEN_UP = "server-given-up"
 
@@ -69,7 +69,4 @@ def _events(lines: Iterable[str]) -> set[str]:
 
 
 def _words(run: JenkinsRun) -> str:
-    if run.fault == Fault.JOB:
-        return f"; {run.get_fault_display()}"
-    shown = run.console[-_SHOWN_CHARACTERS:]
-    return f"; its console ends: {shown}" if shown else ""
+    return f"; {run.get_fault_display()}{'; its console is for staff' if run.console else ''}"

@@ -35,7 +35,7 @@ def note_nodes(nodes: Iterable[NodeFacts]) -> dict[str, HostSighting]:
             connected=node.connected,
             temporarily_offline=node.temporarily_offline,
             offline_reason=node.reason,
-            busy_with=", ".join(work.url for work in node.busy_with)[:200],
+            busy_with=", ".join(work.title for work in node.busy_with)[:200],
             seen_at=now,
         )
         for node in nodes
