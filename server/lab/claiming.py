@@ -14,6 +14,16 @@ from server.lab.models import Attempt, AttemptState, JenkinsRun
 from server.lab.moving import UNCLAIMED, lock_attempt, move_attempt
 from server.lab.works import end_deadline, kind_of, work_of
 
+# Texts of many kilobytes, which no agent's request needs: there is one each few seconds of each host.
+_LONG = (
+    "log",
+    "build__log_tail",
+    "build__first_error",
+    "session__base_build__log_tail",
+    "session__base_build__first_error",
+    "session__patched_build__log_tail",
+    "session__patched_build__first_error",
+)
 _KEY = re.compile(r"(build|session|power-cycle)-[0-9-]{1,50}")
 
 
@@ -33,6 +43,7 @@ def find_attempt(*, key: str, token: ApiToken) -> Attempt:
             "session__patched_build",
             "session__series",
         )
+        .defer(*_LONG)
         .first()
     )
     if attempt is None:

@@ -1,10 +1,13 @@
 """Placing, claiming, losing and ending attempts, with a dispatcher that only remembers."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import time_machine
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
@@ -16,7 +19,7 @@ from server.lab.dispatch.base import DispatchError, Look, Observed, Sighting, Wo
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.lab.superseded import cancel_superseded
 from server.sources.models import Series, SeriesState
-from tests.builders import build_build, build_machine, build_series, build_session
+from tests.builders import build_attempt, build_build, build_builder, build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -240,6 +243,22 @@ def test_token_of_another_machine_finds_nothing(port: RememberingDispatcher) -> 
     with pytest.raises(DomainError) as raised:
         attempts.find_attempt(key=f"session-{session.pk}-1", token=token)
     assert raised.value.code == "not-found"
+
+
+@pytest.mark.parametrize("kind", ["build", "session"])
+def test_request_of_an_agent_reads_no_log(kind: str) -> None:
+    if kind == "session":
+        session = build_session()
+        scope, host, attempt = ApiToken.Scope.MACHINE, session.machine.name, build_attempt(session)
+    else:
+        builder, build = build_builder(), build_build(state=BuildState.RUNNING)
+        scope, host, attempt = ApiToken.Scope.BUILDER, builder.name, build_attempt(build, builder=builder)
+    token = find_token(issue_token(name=host, scope=scope, subject=host))
+    assert token is not None
+    with CaptureQueriesContext(connection) as captured:
+        assert attempts.find_attempt(key=attempt.key, token=token) == attempt
+    assert not [query for query in captured if re.search(r'"(log|log_tail|first_error)"', query["sql"])]
+    assert len(captured) == 1
 
 
 def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher) -> None:
