@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection
 
 from server.core import clock
-from server.detection.models import Finding
+from server.detection.models import Finding, Timeline
 from server.lab.models import Boot, Facts, Machine, Session
 from server.reports.models import Delivery, Report
 from server.sources.models import Series
@@ -18,6 +18,7 @@ from tests.builders import (
     EPOCH,
     build_attempt,
     build_build,
+    build_builder,
     build_case,
     build_finding,
     build_machine,
@@ -42,7 +43,7 @@ _WORKS = """
 WITH c AS (SELECT %(tree)s::bigint AS tree, %(list)s::bigint AS list, %(config)s::bigint AS config,
     %(toolchain)s::bigint AS toolchain, %(case)s::bigint AS kase, %(metric)s::bigint AS metric,
     %(branch)s::bigint AS branch, %(reference)s::bigint AS reference, %(machines)s::bigint[] AS machines,
-    %(core_types)s::bigint[] AS core_types),
+    %(core_types)s::bigint[] AS core_types, %(builder)s::bigint AS builder),
 w AS (SELECT n, %(newest)s - n AS s, %(now)s::timestamptz - interval '365 days' / %(year)s::int * (n + 1) AS at,
     lpad(to_hex(%(newest)s - n), 16, '0') AS trace
     FROM generate_series(%(first)s::int, %(last)s::int - 1) AS n)
@@ -115,14 +116,24 @@ _ROWS = (
     FROM c, w JOIN lab_session x ON x.id BETWEEN s * 4 AND s * 4 + 3, generate_series(0, 5) AS i""",
     """INSERT INTO lab_attempt (id, state, reason, state_since, trace, created_at, key, number, adapter, slots, agent,
         progress, session_id, machine_id, log)
-    SELECT x.id, 'done', '', x.state_since, x.trace, x.created_at, format('session-%%s-1', x.id), 1, 'jenkins', 1, 'a',
-        '', x.id, x.machine_id, repeat('log ', 40)
+    SELECT s * 6 + x.id - s * 4, 'done', '', x.state_since, x.trace, x.created_at, format('session-%%s-1', x.id), 1,
+        'jenkins', 1, 'a', '', x.id, x.machine_id, repeat('log ', 40)
     FROM w JOIN lab_session x ON x.id BETWEEN s * 4 AND s * 4 + 3""",
+    """INSERT INTO lab_attempt (id, state, reason, state_since, trace, created_at, key, number, adapter, slots, agent,
+        progress, build_id, builder_id, log)
+    SELECT s * 6 + 4 + j, 'done', 'built', at, trace, at, format('build-%%s-1', s * 2 + j), 1, 'jenkins', 1, 'a', '',
+        s * 2 + j, builder, repeat('log ', 40)
+    FROM c, w, generate_series(0, 1) AS j""",
     """INSERT INTO detection_comparison (session_id, case_id, metric_id, core_type_id, verdict, reason, base_boots,
         patched_boots, ratio, ratio_low, ratio_high, family_size, min_effect, flags, computed_at)
     SELECT x.id, kase, metric, core_types[array_position(machines, x.machine_id)], 'inconclusive', '', 3, 3, 1.001,
         0.99, 1.01, 48, 0.01, '{}', x.state_since
     FROM c, w JOIN lab_session x ON x.id BETWEEN s * 4 AND s * 4 + 3 WHERE x.state = 'done'""",
+    # Each as a point of its machine's timeline, whichever head it is of.
+    """INSERT INTO detection_timelinepoint (timeline_id, head_id, comparison_id, place, ratio, ratio_low, ratio_high)
+    SELECT t.id, %(newest)s - (n - n %% 4 + 1), y.id, x.id, y.ratio, y.ratio_low, y.ratio_high
+    FROM w JOIN lab_session x ON x.id BETWEEN s * 4 AND s * 4 + 3 JOIN detection_comparison y ON y.session_id = x.id
+        JOIN detection_timeline t ON t.machine_id = x.machine_id""",
     """INSERT INTO core_transition (trace, subject, subject_id, before, after, reason, at, actor)
     SELECT x.trace, subject, CASE WHEN subject = 'session' THEN x.id ELSE x.machine_id END, 'a',
         CASE WHEN subject = 'session' THEN x.state ELSE 'working' END, '', x.state_since, ''
@@ -153,6 +164,7 @@ def add_history(first: int, last: int, *, year: int = A_YEAR) -> None:
     tree = build_tree("stable")
     build = build_build(build_revision(tree))
     branch = tree.branches.get_or_create(name="master", defaults={"head": build.revision, "head_at": EPOCH})[0]
+    _add_timelines(machines, branch=branch, reference=build.revision, case=build_case(), metric=build_metric())
     values: dict[str, Any] = {
         "tree": tree.pk,
         "list": build_message().mailing_list_id,
@@ -163,6 +175,7 @@ def add_history(first: int, last: int, *, year: int = A_YEAR) -> None:
         "branch": branch.pk,
         "reference": build.revision_id,
         "machines": [machine.pk for machine in machines],
+        "builder": build_builder("old-builder").pk,
         "core_types": [machine.core_types.get(name="all").pk for machine in machines],
         "uarch": machines[0].uarch_id,
         "seen_virtual": _facts(virtual=True),
@@ -178,6 +191,12 @@ def add_history(first: int, last: int, *, year: int = A_YEAR) -> None:
             head, select, rest = rows.partition("SELECT")
             cursor.execute(f"{head}{_WORKS}{select}{rest}", values)
         cursor.execute("ANALYZE")
+
+
+def _add_timelines(machines: list[Machine], **fields: Any) -> None:
+    for number, machine in enumerate(machines):
+        known = {"pk": NEWEST + number, "core_type": machine.core_types.get(name="all")}
+        Timeline.objects.get_or_create(machine=machine, defaults={**known, **fields})
 
 
 def _facts(*, virtual: bool) -> int:

@@ -1,6 +1,6 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
-from server.lab.models.attempts import LATEST_FIRST, Attempt, AttemptState
+from server.lab.models.attempts import LATEST_FIRST, Attempt, AttemptState, builds_at_work
 from server.lab.models.hosts import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.rounds import RoundMark
@@ -33,4 +33,5 @@ __all__ = [
     "SessionState",
     "Trial",
     "TrialState",
+    "builds_at_work",
 ]

@@ -3,7 +3,8 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Count, F, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 
 from server.builds.models import Build
 from server.core.states import Stateful, state_check
@@ -144,3 +145,12 @@ class Attempt(Stateful):
 
     def __str__(self) -> str:
         return self.key
+
+
+def builds_at_work() -> Coalesce:
+    """How many attempts a builder has under way, of a query of builders.
+
+    For each its own look into the index of what is under way: a join would read every attempt there ever was.
+    """
+    active = Attempt.objects.filter(builder=OuterRef("pk"), state__in=Attempt.ACTIVE).order_by().values("builder")
+    return Coalesce(Subquery(active.values(count=Count("pk"))), 0)

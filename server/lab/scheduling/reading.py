@@ -3,10 +3,10 @@
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Count, Q
+from django.db.models import Q
 
 from server.core import clock
-from server.lab.models import Attempt, Builder, Machine, PowerCycle, PowerCycleState
+from server.lab.models import Attempt, Builder, Machine, PowerCycle, PowerCycleState, builds_at_work
 from server.lab.scheduling.backoff import delayed_cycles
 from server.lab.scheduling.builders import LOCAL_BUILDER, is_local_site
 from server.lab.scheduling.fairness import weight_of
@@ -78,7 +78,6 @@ def _builders() -> dict[int, BuilderFacts]:
     """The builders that this site's dispatcher reaches: this host itself, or the nodes of its controller."""
     here = Q(name=LOCAL_BUILDER)
     own = Builder.objects.filter(here if is_local_site() else ~here)
-    active = Count("attempts", filter=Q(attempts__state__in=Attempt.ACTIVE))
     return {
         builder.pk: BuilderFacts(
             id=builder.pk,
@@ -93,5 +92,5 @@ def _builders() -> dict[int, BuilderFacts]:
             arches=frozenset(builder.arches),
             toolchains=frozenset(builder.toolchains),
         )
-        for builder in own.annotate(active=active)
+        for builder in own.annotate(active=builds_at_work())
     }
