@@ -14,6 +14,7 @@ from tests.builders import (
     build_revision,
     build_series,
     build_session,
+    build_tree,
 )
 from tests.dashboard.conftest import Reader
 from tests.lab_scenarios import busy_lab, busy_machine, sick_machine
@@ -109,6 +110,16 @@ def test_list_of_machines_has_state_and_health_side_by_side(reader: Reader) -> N
     assert row.index("offline") < row.index("quarantined")
     assert "not connected" in row
     assert "did not come back" in row
+
+
+def test_warm_tree_is_told_by_its_last_build_alone(reader: Reader) -> None:
+    builder, tree = build_builder("b1"), build_tree("linux-mm")
+    builds = [build_build(build_revision(tree)) for _ in range(3)]
+    for build, state in zip(builds, ("done", "done", "lost"), strict=True):
+        build_attempt(build, state=state, builder=builder)
+    warm = words(section(reader.read("/builders/b1/"), "warm"))
+    assert warm.count("linux-mm</a>") == 1
+    assert f"build {builds[1].pk}</a>" in warm
 
 
 def test_builder_shows_what_it_builds_and_what_it_built(reader: Reader) -> None:

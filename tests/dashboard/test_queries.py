@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from server.core import clock
-from server.lab.models import Builder
+from server.lab.models import Builder, JenkinsRun
 from server.sources.models import Branch, Epoch, HeadMove, Message, Series, Tag, Thread, Tree, WantedRevision
 from tests.builders import (
     build_attempt,
@@ -184,6 +184,27 @@ def test_queue_needs_the_same_queries_for_one_of_each_and_for_many(queries: Call
     for number in range(1, 5):
         waiting(number)
     assert queries("/queue/") == before <= 24
+
+
+_LONG = re.compile(r'"(?:log|log_tail|first_error|console)"(?:,| FROM| AS)')
+
+
+def test_pages_of_builders_read_no_log_and_of_attempts_only_for_staff(client: Client, admin_client: Client) -> None:
+    builder = build_builder()
+    session = build_session()
+    for work, state in ((build_build(), "done"), (build_build(state="running"), "running"), (session, "running")):
+        host = {} if work is session else {"builder": builder}
+        attempt = build_attempt(work, state=state, log=f"log of {state}", **host)
+        JenkinsRun.objects.create(attempt=attempt, job="a-job", console=f"console of {state}")
+    machine = f"/machines/{session.machine.name}/"
+    for path in ("/builders/", "/builders/builder-1/", machine, f"/sessions/{session.pk}/"):
+        with CaptureQueriesContext(connection) as captured:
+            assert "of running" not in client.get(path).content.decode()
+        assert [query["sql"] for query in captured if _LONG.search(query["sql"])] == [], path
+        if path != "/builders/":
+            page = admin_client.get(path).content.decode()
+            assert "log of running" in page, path
+            assert "console of running" in page, path
 
 
 # Whole documents of a boot: conditions may have a megabyte each.

@@ -144,6 +144,17 @@ def test_lists_show_their_epochs_and_last_mail(reader: Reader) -> None:
     assert "[PATCH] first" not in lists
 
 
+def test_series_that_wait_are_all_counted_and_those_that_are_over_for_some_days(reader: Reader) -> None:
+    long_ago = clock.now() - timedelta(days=8)
+    for state in (Series.State.HELD, Series.State.REFUSED):
+        for _ in range(2):
+            build_series(state=state)
+        build_series(state=state, state_since=long_ago)
+    text = " ".join(reader.read("/status/").split())
+    assert 'waiting for approval</a> <span class="figure">3</span>' in text
+    assert 'cannot be applied, in 7 days</a> <span class="figure">2</span>' in text
+
+
 def test_held_series_wait_with_their_reason_but_not_those_still_checked(reader: Reader) -> None:
     build_series(subject="mm: Rework", state=Series.State.HELD, reason="bob@example.org is not proved")
     build_series(subject="mm: Fresh", state=Series.State.HELD, checked_at=None)

@@ -8,6 +8,7 @@ from django.db.models import Q
 from server.lab.models import Attempt, JenkinsRun
 
 _PARTS = ("builder", "machine", "power_cycle__machine", "jenkins_run")
+_OF_STAFF = ("log", "jenkins_run__console")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class JenkinsView:
 class AttemptRow:
     """`where` names the builder, or the machine that is measured or switched off and on.
 
-    `told_by` is the host as its agent named it.
+    `told_by` is the host as its agent named it. `log`, and the console of `jenkins`, are empty but for staff.
     """
 
     id: int

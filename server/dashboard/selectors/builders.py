@@ -3,19 +3,32 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Count, F, Q, Window
-from django.db.models.functions import RowNumber
+from django.db.models import Q
 
 from server.builds.models import Build
 from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
 from server.dashboard.selectors.host_actions import Actions, actions_of
 from server.dashboard.selectors.hosts import Audit, HostStatus, NodeRow, audit_of, host_status, node_of
-from server.lab.models import Attempt, Builder
+from server.lab.models import LATEST_FIRST, Attempt, Builder, builds_at_work
 
 _LATEST = 25
 _TREES = 10
-_NAMES = ("build__revision__tree", "build__config")
-_LONG = ("log", "build__log_tail", "build__first_error", "build__config__fragment")
+# Among so many of its last builds: what it built longer ago has given its room to others.
+_LOOKED_AT = 500
+_BUILT_COLUMNS = (
+    "key",
+    "state",
+    "state_since",
+    "reason",
+    "build__state",
+    "build__reason",
+    "build__seconds",
+    "build__arch",
+    "build__config__name",
+    "build__revision__sha",
+    "build__revision__subject",
+    "build__revision__tree__name",
+)
 _MADE = (Build.State.BUILT, Build.State.EXPIRED)
 
 
@@ -71,11 +84,9 @@ class BuilderPage:
 
 
 def builder_rows() -> tuple[BuilderRow, ...]:
-    """One query, by name: what is grouped has no order of its own."""
-    active = Count("attempts", filter=Q(attempts__state__in=Attempt.ACTIVE))
-    return tuple(
-        _row(builder, builder.building) for builder in Builder.objects.annotate(building=active).order_by("name")
-    )
+    """One query, by name."""
+    rows = Builder.objects.annotate(building=builds_at_work()).order_by("name")
+    return tuple(_row(builder, builder.building) for builder in rows)
 
 
 def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
@@ -105,12 +116,9 @@ def _row(builder: Builder, building: int) -> BuilderRow:
     )
 
 
-def _ended(builder: Builder) -> Q:
-    return Q(builder=builder, build__isnull=False) & ~Q(state__in=Attempt.ACTIVE)
-
-
 def _built(builder: Builder) -> tuple[BuiltRow, ...]:
-    rows = Attempt.objects.filter(_ended(builder)).select_related(*_NAMES).defer(*_LONG)
+    rows = Attempt.objects.filter(builder=builder, build__isnull=False).exclude(state__in=Attempt.ACTIVE)
+    rows = rows.select_related("build__revision__tree", "build__config").only(*_BUILT_COLUMNS)
     return tuple(
         BuiltRow(
             build=build.pk,
@@ -125,19 +133,18 @@ def _built(builder: Builder) -> tuple[BuiltRow, ...]:
             seconds=build.seconds if row.state == Attempt.State.DONE else None,
             at=row.state_since,
         )
-        for row in rows.order_by("-id")[:_LATEST]
+        for row in rows.order_by(LATEST_FIRST)[:_LATEST]
         if (build := row.build) is not None
     )
 
 
 def _warm(builder: Builder) -> tuple[WarmRow, ...]:
-    """The last build of each tree and configuration, the latest first."""
-    kind = ["build__revision__tree_id", "build__config_id", "build__arch"]
-    place = Window(RowNumber(), partition_by=kind, order_by=F("id").desc())
-    done = Attempt.objects.filter(_ended(builder), state=Attempt.State.DONE, build__state__in=_MADE)
-    rows = done.annotate(place=place).filter(place=1).select_related(*_NAMES).defer(*_LONG)
-    return tuple(
-        WarmRow(build.revision.tree.name, build.config.name, build.arch, build.pk, row.state_since)
-        for row in rows.order_by("-id")[:_TREES]
-        if (build := row.build) is not None
-    )
+    """The last build of each tree and configuration among its latest attempts, the latest first."""
+    kind = ("build__revision__tree__name", "build__config__name", "build__arch")
+    latest = Attempt.objects.filter(builder=builder, build__isnull=False).order_by(LATEST_FIRST)
+    columns = latest.values_list(*kind, "build_id", "state_since", "state", "build__state")
+    found: dict[tuple[str, str, str], WarmRow] = {}
+    for tree, config, arch, build, at, state, build_state in columns[:_LOOKED_AT]:
+        if state == Attempt.State.DONE and build_state in _MADE and len(found) < _TREES:
+            found.setdefault((tree, config, arch), WarmRow(tree, config, arch, build, at))
+    return tuple(found.values())

@@ -23,6 +23,8 @@ _SHOWN = 30
 # Reasons are counted over so many mails, which takes a moment; the most frequent ones are shown.
 _COUNTED = 2000
 _REASONS = 10
+_LATELY = timedelta(days=7)
+_WAITING = (Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY)
 _REWRITTEN_STAYS = timedelta(days=14)
 
 
@@ -164,9 +166,18 @@ def _rewritten() -> tuple[moves.MoveRow, ...]:
 
 
 def _counts() -> tuple[tuple[str, str, int], ...]:
-    """(state, its label, how many) for every state of a series."""
-    found = dict(Series.objects.order_by().values_list("state").annotate(Count("id")))
-    return tuple((state, label, found.get(state, 0)) for state, label in Series.State.choices)
+    """(state, its label, how many): all that are in a state that waits, and those that came to another one lately.
+
+    Each by an index of its own: those that are over are counted over some days, since they only become more.
+    """
+    lately = Series.objects.exclude(state__in=_WAITING).filter(state_since__gte=clock.now() - _LATELY)
+    waiting = Series.objects.filter(state__in=_WAITING)
+    parts = (part.order_by().values_list("state").annotate(Count("id")) for part in (waiting, lately))
+    found = Counter(dict(next(parts).union(*parts, all=True)))
+    return tuple(
+        (state, label if state in _WAITING else f"{label}, in {_LATELY.days} days", found[state])
+        for state, label in Series.State.choices
+    )
 
 
 def _held(series: Iterable[Series]) -> tuple[HeldRow, ...]:
