@@ -186,7 +186,7 @@ def test_queue_needs_the_same_queries_for_one_of_each_and_for_many(queries: Call
     assert queries("/queue/") == before <= 24
 
 
-_LONG = re.compile(r'"(?:log|log_tail|first_error|console)"(?:,| FROM| AS)')
+_LOGS = re.compile(r'"(?:log|log_tail|first_error|console)"(?:,| FROM| AS)')
 
 
 def test_pages_of_builders_read_no_log_and_of_attempts_only_for_staff(client: Client, admin_client: Client) -> None:
@@ -200,7 +200,7 @@ def test_pages_of_builders_read_no_log_and_of_attempts_only_for_staff(client: Cl
     for path in ("/builders/", "/builders/builder-1/", machine, f"/sessions/{session.pk}/"):
         with CaptureQueriesContext(connection) as captured:
             assert "of running" not in client.get(path).content.decode()
-        assert [query["sql"] for query in captured if _LONG.search(query["sql"])] == [], path
+        assert [query["sql"] for query in captured if _LOGS.search(query["sql"])] == [], path
         if path != "/builders/":
             page = admin_client.get(path).content.decode()
             assert "log of running" in page, path
