@@ -146,6 +146,7 @@ def _heads(fleet: FleetState, core_types: list[CoreType], length: int) -> None:
                 subject=f"mm: Change {place}",
                 author="Ada Author <ada@example.org>",
                 committed_at=now,
+                foreign=False,
             )
             for place in range(length)
         ),

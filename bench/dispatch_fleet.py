@@ -65,7 +65,9 @@ def _series(trees: list[Tree], number: int, at: datetime, first: int = 0) -> lis
         for one in range(number):
             sha = f"{2 * (first + one) + offset + 1:040x}"
             tree = trees[one % len(trees)]
-            yield Revision(sha=sha, tree_sha=sha, tree=tree, subject="", author="", committed_at=at)
+            yield Revision(
+                sha=sha, tree_sha=sha, tree=tree, subject="", author="", committed_at=at, foreign=bool(offset)
+            )
 
     bases = Revision.objects.bulk_create(revisions(0), batch_size=1000)
     heads = Revision.objects.bulk_create(revisions(1), batch_size=1000)

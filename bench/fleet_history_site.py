@@ -18,7 +18,7 @@ def make_site(truth: Truth, levels: Levels) -> tuple[Branch, list[Revision], lis
     # What the rules that a site begins with ask for is not measured here.
     MeasureRule.objects.all().delete()
     tree = Tree.objects.create(name="fleet", url="file:///nowhere.git", branch_patterns=[BRANCH])
-    revisions = record_revisions(tree=tree, shas=_commits(tree, truth))
+    revisions = record_revisions(tree=tree, shas=_commits(tree, truth), foreign=False)
     branch = Branch.objects.create(tree=tree, name=BRANCH, head=revisions[0], head_at=revisions[0].committed_at)
     _benchmarks(truth.benchmarks, levels)
     return branch, revisions, _machines(truth, levels)

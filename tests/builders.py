@@ -45,6 +45,7 @@ def build_revision(tree: Tree | None = None, parent: Revision | None = None, **f
     fields.setdefault("subject", f"mm: Change {n}")
     fields.setdefault("author", "Ada Author <ada@example.org>")
     fields.setdefault("committed_at", EPOCH + timedelta(minutes=n))
+    fields.setdefault("foreign", False)
     return Revision.objects.create(tree=tree or build_tree(), parent=parent, **fields)
 
 
@@ -88,7 +89,7 @@ def build_series(
         fields.setdefault("checked_at", EPOCH)
     if state == Series.State.APPLIED and "base" not in fields:
         fields["base"] = build_revision(mailing_list.tree)
-        fields["head"] = build_revision(mailing_list.tree, fields["base"])
+        fields["head"] = build_revision(mailing_list.tree, fields["base"], foreign=True)
     series = Series.objects.create(mailing_list=mailing_list, state=state, **fields).record_creation()
     for index in range(1, series.total + 1):
         message = build_message(mailing_list, in_reply_to=cover.message_id)

@@ -131,6 +131,7 @@ def _revision(tree: Tree, sha: str, tree_sha: str, subject: str) -> Revision:
         subject=subject,
         author="Tidemark <e2e@localhost>",
         committed_at=timezone.now(),
+        foreign=False,
     )
 
 

@@ -1,5 +1,6 @@
 """The one bare repository that holds all watched trees and all applied series, and the names of its refs."""
 
+from collections.abc import Collection
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,6 +13,8 @@ SERIES_REFS = "refs/tidemark/series"
 _BASE_REFS = "refs/tidemark/bases"
 OLD_REFS = "refs/tidemark/old"
 _REVERT_REFS = "refs/tidemark/reverts"
+# What watched trees published, then and now: what one of these holds is nobody's patch.
+PUBLISHED_REFS = ("refs/tidemark/trees", "refs/tidemark/tags", OLD_REFS)
 # Commits asked of one git log: their ids fit into its command line.
 _AT_ONCE = 1000
 # A subject is a line; one that fills pages is somebody's joke.
@@ -78,7 +81,10 @@ def series_ref(series_id: int, index: int) -> str:
 
 
 def base_ref(series_id: int) -> str:
-    """What holds the base of a series, code of a watched branch, should that branch be forced away from it."""
+    """What keeps the base of a series, code of a watched branch, should that branch be forced away from it.
+
+    It only keeps it: below this name nothing is trusted, since who posts a series says what its base is.
+    """
     return f"{_BASE_REFS}/{series_id}"
 
 
@@ -87,21 +93,39 @@ def revert_ref(sha: str, *, foreign: bool) -> str:
     return f"{SERIES_REFS}/reverts/{sha}" if foreign else f"{_REVERT_REFS}/{sha}"
 
 
-def record_revisions(*, tree: Tree, shas: list[str]) -> list[Revision]:
-    """Rows for commits of the mirror, given oldest first; those that exist are returned as they are."""
+def record_revisions(*, tree: Tree, shas: list[str], foreign: bool | None = None) -> list[Revision]:
+    """Rows for commits of the mirror, given oldest first; those that exist are returned as they are.
+
+    `foreign` says whether they hold code of mails that no watched tree published. Who fetched or made them knows it;
+    else git is asked. What a watched tree publishes is foreign no longer.
+    """
     known = Revision.objects.in_bulk(shas, field_name="sha")
+    if foreign is False and (adopted := [row for row in known.values() if row.foreign]):
+        for row in adopted:
+            row.foreign = False
+        Revision.objects.bulk_update(adopted, ["foreign"])
     missing = list(dict.fromkeys(sha for sha in shas if sha not in known))
     for start in range(0, len(missing), _AT_ONCE):
-        known |= _new_revisions(tree, missing[start : start + _AT_ONCE])
+        some = missing[start : start + _AT_ONCE]
+        unpublished = _unpublished(some) if foreign is None else set(some if foreign else ())
+        known |= _new_revisions(tree, some, unpublished)
     return [known[sha] for sha in shas]
 
 
-def _new_revisions(tree: Tree, shas: list[str]) -> dict[str, Revision]:
+def _unpublished(shas: list[str]) -> set[str]:
+    """Those of `shas` that no branch, tag or former head of a watched tree holds."""
+    published = (f"--glob={refs}/*" for refs in PUBLISHED_REFS)
+    walked = mirror().output("rev-list", *shas, "--not", *published)
+    return set(walked.decode().split()).intersection(shas)
+
+
+def _new_revisions(tree: Tree, shas: list[str], foreign: Collection[str]) -> dict[str, Revision]:
     commits = {commit.sha: commit for commit in mirror().commits("--no-walk=unsorted", *shas)}
     if lost := [sha for sha in shas if sha not in commits]:
         raise GitError("git-failed", f"git log: nothing about commit {lost[0]}")
     # Another process may record the same commits: the first one wins, both read what it wrote.
-    Revision.objects.bulk_create([_row(tree, commits[sha]) for sha in shas], ignore_conflicts=True)
+    made = [_row(tree, commits[sha], foreign=sha in foreign) for sha in shas]
+    Revision.objects.bulk_create(made, ignore_conflicts=True)
     rows = Revision.objects.in_bulk(shas, field_name="sha")
     parents = {sha: commits[sha].parents[0] for sha in shas if commits[sha].parents}
     known = Revision.objects.in_bulk(list(parents.values()), field_name="sha")
@@ -112,7 +136,7 @@ def _new_revisions(tree: Tree, shas: list[str]) -> dict[str, Revision]:
     return rows
 
 
-def _row(tree: Tree, commit: Commit) -> Revision:
+def _row(tree: Tree, commit: Commit, *, foreign: bool) -> Revision:
     return Revision(
         sha=commit.sha,
         tree=tree,
@@ -120,38 +144,48 @@ def _row(tree: Tree, commit: Commit) -> Revision:
         subject=commit.subject.replace("\0", "")[:_LONGEST_SUBJECT],
         author=commit.author.replace("\0", "")[:_LONGEST_AUTHOR],
         committed_at=commit.committed_at,
+        foreign=foreign,
     )
 
 
 def ref_of(revision: Revision) -> str:
-    """A ref that reaches this revision: of a series that made it or was applied to it, else of its tree.
+    """A ref that reaches this revision. Builders trust what it names unless it lies below SERIES_REFS.
 
-    A branch may be forced away from the base of a series, or never have held it: the ref of the series stays.
+    So whose code it is decides on its kind, and not which rows name the revision today.
     """
+    if revision.foreign:
+        return _foreign_ref(revision)
+    branch = revision.tree.branches.filter(head=revision, deleted_at=None).order_by("pk").first()
+    return tree_ref(revision.tree, branch.name) if branch else _holding_ref(revision)
+
+
+def _foreign_ref(revision: Revision) -> str:
+    """Of the series that made it, was applied to it, or of which a patch was taken back."""
     patch = revision.patches.order_by("pk").first()
     if patch is not None:
         return series_ref(patch.series_id, patch.index)
-    series = revision.series_on_it.order_by("pk").first()
-    if series is not None:
-        # With prerequisites below the series, its base is code of their authors.
-        foreign = series_ref(series.pk, 0)
-        return foreign if series.prerequisites and mirror().resolve(foreign) == revision.sha else base_ref(series.pk)
-    branch = revision.tree.branches.filter(head=revision, deleted_at=None).order_by("pk").first()
-    return tree_ref(revision.tree, branch.name) if branch else _holding_ref(revision)
+    return _first_ref(f"--points-at={revision.sha}", f"{SERIES_REFS}/") or _unheld(revision)
 
 
 def _holding_ref(revision: Revision) -> str:
     """Its own ref where it takes another commit back; a branch, tag or old commit that holds it.
 
-    A commit that none holds gets a name that builders take for a stranger's: whose code it is nobody knows any more.
+    Its own tree first: others hold most of its commits as well, and each that is asked costs a walk.
     """
-    own = [revert_ref(revision.sha, foreign=foreign) for foreign in (True, False)]
-    found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", *own).stdout
-    if found:
-        return found.decode().strip()
     contains = f"--contains={revision.sha}"
-    for where in (tree_refs(revision.tree), tag_refs(revision.tree), OLD_REFS):
-        found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", contains, where).stdout
-        if found:
-            return found.decode().strip()
+    own = revert_ref(revision.sha, foreign=False)
+    asked = [("", own), *((contains, refs) for refs in (tree_refs(revision.tree), tag_refs(revision.tree)))]
+    asked += [(contains, f"{refs}/") for refs in reversed(PUBLISHED_REFS)]
+    found = (_first_ref(option, refs) for option, refs in asked)
+    return next(filter(None, found), "") or _unheld(revision)
+
+
+def _first_ref(option: str, refs: str) -> str:
+    options = [option] if option else []
+    found = mirror().run("for-each-ref", "--count=1", "--format=%(refname)", *options, refs).stdout
+    return found.decode().strip()
+
+
+def _unheld(revision: Revision) -> str:
+    """A name that builders take for a stranger's: whose code it is nobody knows any more."""
     return f"{SERIES_REFS}/unheld/{revision.sha}"

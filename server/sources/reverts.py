@@ -26,7 +26,14 @@ def revert_commit(*, head: Revision, culprit: Revision) -> Revision | None:
     """
     with scratch_folder(f"revert-{head.sha[:20]}-{culprit.sha[:20]}") as scratch:
         made = _make(scratch, head, culprit)
-    return None if made is None else record_revisions(tree=head.tree, shas=[made])[0]
+    if made is None:
+        return None
+    return record_revisions(tree=head.tree, shas=[made], foreign=_is_foreign(head, culprit))[0]
+
+
+def _is_foreign(head: Revision, culprit: Revision) -> bool:
+    """What holds code of a series stays code of its author, whom builders do not trust."""
+    return head.foreign or culprit.foreign
 
 
 def _make(scratch: Path, head: Revision, culprit: Revision) -> str | None:
@@ -41,10 +48,8 @@ def _make(scratch: Path, head: Revision, culprit: Revision) -> str | None:
     pack = repository.output("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=asked)
     clean = clean_repository(scratch / "clean", pack)
     commits = tuple(linear_commits(clean, head.sha, made))
-    # What holds code of a series stays code of its author, whom builders do not trust.
-    foreign = head.patches.exists() or culprit.patches.exists()
     kept = Applied(base=head.sha, commits=commits, prerequisites=(), repository=clean)
-    keep_commits(applied=kept, refs={revert_ref(made, foreign=foreign): made})
+    keep_commits(applied=kept, refs={revert_ref(made, foreign=_is_foreign(head, culprit)): made})
     return made
 
 

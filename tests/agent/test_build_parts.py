@@ -203,6 +203,11 @@ def test_deleting_a_copy_opens_nothing_that_it_links_to(tmp_path: Path) -> None:
 
 def test_only_refs_of_watched_trees_leave_traces() -> None:
     assert is_published("refs/tidemark/trees/stable/linux-6.1.y")
-    assert is_published("refs/tidemark/bases/3")
-    foreign = ("refs/tidemark/series/3/2", "refs/tidemark/series/reverts/abc", "refs/heads/main", "refs/tidemark/new/1")
+    foreign = (
+        "refs/tidemark/bases/3",
+        "refs/tidemark/series/3/2",
+        "refs/tidemark/series/reverts/abc",
+        "refs/heads/main",
+        "refs/tidemark/new/1",
+    )
     assert [ref for ref in foreign if is_published(ref)] == []

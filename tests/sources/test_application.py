@@ -14,7 +14,7 @@ from server.core.locks import advisory_lock
 from server.sources.applying import steps as application_steps
 from server.sources.applying.application import apply_series
 from server.sources.applying.check import linear_commits
-from server.sources.mirror import base_ref, mirror, ref_of, series_ref
+from server.sources.mirror import base_ref, mirror, ref_of, series_ref, tree_ref
 from server.sources.models import MailingList, Patch, Revision, Series, Tree
 from server.sources.trees.fetching import fetch_tree
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
@@ -47,9 +47,9 @@ def test_series_becomes_commits_on_the_head_and_wakes_builds(
     assert (first.subject, first.author) == ("mm: Clear the page", "Ada Author <ada@example.org>")
     assert [first.tree_sha, second.tree_sha] == full_am(upstream, head, mails[1:])
     refs = [base_ref(series.pk), series_ref(series.pk, 1), series_ref(series.pk, 2)]
-    for ref, revision in zip(refs, [series.base, first, second], strict=True):
-        assert ref_of(revision) == ref
-        assert mirror().resolve(ref_of(revision)) == revision.sha
+    assert [mirror().resolve(ref) for ref in refs] == [head, first.sha, second.sha]
+    trusted = tree_ref(series.base.tree, "master")
+    assert [ref_of(revision) for revision in (series.base, first, second)] == [trusted, *refs[1:]]
 
 
 def test_applying_again_makes_the_same_commits(ready: MailingList, upstream: Upstream, state_dir: Path) -> None:

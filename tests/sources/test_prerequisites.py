@@ -68,6 +68,7 @@ def test_prerequisite_lies_below_and_the_series_is_measured_alone(
     # Its base is code of the author of the prerequisite, and called so for the builders.
     assert mirror().resolve(series_ref(series.pk, 0)) == base_of(series)
     Patch.objects.filter(series=below).update(revision=None)
+    mirror().output("update-ref", "-d", series_ref(below.pk, 1))
     assert series.base is not None
     assert ref_of(series.base) == series_ref(series.pk, 0)
 

@@ -19,7 +19,8 @@ from tidemark_agent.process import capture
 from tidemark_agent.removal import remove_tree
 
 # Where the service keeps what watched trees published, and what it made of nothing else (server/sources/mirror.py).
-_PUBLISHED_REFS = tuple(f"refs/tidemark/{kind}/" for kind in ("trees", "tags", "old", "bases", "reverts"))
+# Not what series name as their base: that may be another one.
+_PUBLISHED_REFS = tuple(f"refs/tidemark/{kind}/" for kind in ("trees", "tags", "old", "reverts"))
 _COPY_SECONDS = 600.0
 _COPIES = "obj-series"
 _KEPT = "obj"

@@ -36,8 +36,8 @@ class _Boots:
 def moved_cells(session: Session) -> Moved | None:
     """Which cells of the session's base kernel lie beyond their minimum effect of where they were the last time.
 
-    None when this code was never measured on the machine before. Another version of a benchmark is another program
-    and is not compared.
+    None when this code was never measured on the machine before, or is somebody's patches. Another version of a
+    benchmark is another program and is not compared.
     """
     builds = _builds_of_same_code(session.base_build)
     before = _last_time(session, builds)
@@ -56,12 +56,13 @@ def moved_cells(session: Session) -> Moved | None:
 
 
 def _builds_of_same_code(build: Build) -> set[int]:
-    """Whoever made a patch may let its kernel pass for another: a build of patches is known by itself alone."""
+    """None for a build of patches: its author may let it pass for another, or be slow from some day on."""
     same = Build.objects.filter(kernel_hash=build.kernel_hash).exclude(kernel_hash="")
     trees = dict(same.values_list("pk", "tree_sha"))
     patched = trees_of_patches({build.tree_sha, *trees.values()})
-    others = set() if build.tree_sha in patched else {pk for pk, tree in trees.items() if tree not in patched}
-    return {build.pk, *others}
+    if build.tree_sha in patched:
+        return set()
+    return {build.pk, *(pk for pk, tree in trees.items() if tree not in patched)}
 
 
 def _last_time(session: Session, builds: Iterable[int]) -> Session | None:

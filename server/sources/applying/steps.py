@@ -91,8 +91,9 @@ class _Attempt:
     def _record(
         self, base: Base, outcome: Applied, patches: Sequence[Patch], mails: Sequence[ScreenedMail], needs: Needs
     ) -> None:
-        # The code of prerequisites is as foreign as that of the series: builders know it by the name of its ref.
-        below = series_ref(self.series.pk, 0) if outcome.prerequisites else base_ref(self.series.pk)
+        # Prerequisites and patches of other series are as foreign as this one: builders know it by the name of the ref.
+        foreign = bool(outcome.prerequisites) or record_revisions(tree=base.tree, shas=[base.sha])[0].foreign
+        below = series_ref(self.series.pk, 0) if foreign else base_ref(self.series.pk)
         refs = {below: outcome.base}
         for patch, sha in zip(patches, outcome.commits, strict=True):
             refs[series_ref(self.series.pk, patch.index)] = sha
@@ -125,15 +126,16 @@ def _still_needed(base: Base, needs: Needs, needed: Sequence[ScreenedMail]) -> l
 
 @transaction.atomic
 def _record_rows(series: Series, base: Base, outcome: Applied, patches: Sequence[Patch], paths: Sequence[str]) -> None:
-    below = [base.sha, *outcome.prerequisites]
-    made = record_revisions(tree=base.tree, shas=[*below, *outcome.commits])
-    for patch, revision in zip(patches, made[len(below) :], strict=True):
+    below = record_revisions(tree=base.tree, shas=[base.sha])
+    below += record_revisions(tree=base.tree, shas=list(outcome.prerequisites), foreign=True)
+    made = record_revisions(tree=base.tree, shas=list(outcome.commits), foreign=True)
+    for patch, revision in zip(patches, made, strict=True):
         patch.revision = revision
     Patch.objects.bulk_update(patches, ["revision", "patch_id"])
     advanced = series.advance(
         Series.State.APPLIED,
         f"applied to {outcome.base[:12]}: {base.how}",
-        base=made[len(below) - 1],
+        base=below[-1],
         head=made[-1],
         base_how=base.how,
         base_certain=base.certain,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from server.core.errors import DomainError
 from server.core.git import GitError
 from server.sources.bases.places import Place
-from server.sources.mirror import OLD_REFS, mirror, tag_ref, tree_ref
+from server.sources.mirror import OLD_REFS, PUBLISHED_REFS, mirror, tag_ref, tree_ref
 from server.sources.models import Branch, HeadMove, Patch, Series, Tag, Tree
 
-_WATCHED = ("refs/tidemark/trees/", "refs/tidemark/tags/", f"{OLD_REFS}/")
 _SECONDS = 60.0
 # git itself writes no fewer digits.
 _ID = re.compile(r"[0-9a-f]{7,40}")
@@ -55,7 +54,7 @@ def _refs_holding(sha: str) -> set[str]:
 
     DomainError `base-not-searched`, temporary: before its first upkeep a mirror has no commit-graph, and is slow.
     """
-    asked = ("for-each-ref", f"--contains={sha}", "--format=%(refname)", *_WATCHED)
+    asked = ("for-each-ref", f"--contains={sha}", "--format=%(refname)", *PUBLISHED_REFS)
     try:
         return set(mirror().output(*asked, timeout=_SECONDS).decode().split())
     except GitError as error:

@@ -86,6 +86,12 @@ class Revision(models.Model):
     subject = models.TextField()
     author = models.CharField(max_length=300)
     committed_at = models.DateTimeField()
+    # Whoever forgets to say it has a commit that nobody trusts.
+    foreign = models.BooleanField(
+        default=True,
+        db_default=True,
+        help_text="Holds code of mails that no watched tree published, whatever its tree and its refs are called.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -23,7 +23,7 @@ def record_steps(*, tree: Tree, steps: Iterable[Step], gone: Iterable[str], tags
     # Tags first: a release is wanted as such, and does not count as one of the day's heads.
     _record_tags(tree, tags)
     rows = {row.name: row for row in tree.branches.select_for_update(of=("self",)).select_related("head")}
-    moved = [(step, record_revisions(tree=tree, shas=list(step.shas))[-1]) for step in steps]
+    moved = [(step, record_revisions(tree=tree, shas=list(step.shas), foreign=False)[-1]) for step in steps]
     decisions = policy.decide(tree, [_new_head(tree, step, head) for step, head in moved])
     for step, head in moved:
         branch = rows.get(step.name) or Branch.objects.create(tree=tree, name=step.name)
@@ -34,7 +34,7 @@ def record_steps(*, tree: Tree, steps: Iterable[Step], gone: Iterable[str], tags
 
 
 def _new_head(tree: Tree, step: Step, head: Revision) -> policy.NewHead:
-    merges = record_revisions(tree=tree, shas=[sha for sha, _ in step.merges])
+    merges = record_revisions(tree=tree, shas=[sha for sha, _ in step.merges], foreign=False)
     return policy.NewHead(
         step.name, head, tuple((row, person) for row, (_, person) in zip(merges, step.merges, strict=True))
     )
@@ -63,7 +63,7 @@ def _record_tags(tree: Tree, tags: Mapping[str, str]) -> None:
     if not tags:
         return
     known = list(tree.tags.select_related("revision").order_by("-revision__committed_at")[:1])
-    revisions = dict(zip(tags, record_revisions(tree=tree, shas=list(tags.values())), strict=True))
+    revisions = dict(zip(tags, record_revisions(tree=tree, shas=list(tags.values()), foreign=False), strict=True))
     rows = [Tag(tree=tree, name=name, revision=revision) for name, revision in revisions.items()]
     Tag.objects.bulk_create(rows, ignore_conflicts=True)
     policy.want_tags(tree, rows, known=known)

@@ -8,6 +8,7 @@ from server.builds.models import Build
 from server.detection.bisecting.kernels import kernels_of
 from server.detection.models import Bisection, BisectionStep, Finding
 from server.lab.models import Boot, Session, Trial
+from server.sources.models import Revision
 from tests.detection.bisecting.world import World, judged, make_world, zen3
 
 pytestmark = pytest.mark.django_db
@@ -151,6 +152,8 @@ def test_what_a_series_says_of_its_own_kernels_is_not_believed_of_a_branch(tmp_p
     _finding, bisection = searched(world, {"p4": 1.7})
     one, other = (Build.objects.get(revision__sha=world.shas[index]) for index in (3, 4))
     Build.objects.filter(pk=other.pk).update(kernel_hash=one.kernel_hash)
+    # The branch of this world holds them, for speed; no watched tree does.
+    Revision.objects.filter(sha__in=world.shas[1:]).update(foreign=True)
     assert kernels_of(bisection).same(3, 4)
     bisection.finding.series = None
     assert not kernels_of(bisection).same(3, 4)

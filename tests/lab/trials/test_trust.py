@@ -42,7 +42,7 @@ def test_kernels_that_the_service_chose_itself_are_believed_on_both_sides() -> N
 
 def test_part_of_a_series_cannot_quarantine_a_builder() -> None:
     series = build_series()
-    prefix, reverted = build_revision(), build_revision()
+    prefix, reverted = build_revision(foreign=True), build_revision(foreign=True)
     patch = series.patches.earliest("index")
     patch.revision = prefix
     patch.save()
