@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import structlog
 
@@ -10,16 +11,42 @@ from server.builds.blame import blame, blame_of_series
 from server.builds.models import Build, BuildState
 from server.builds.services import recipe_of, retire_build, want_build
 from server.core.errors import DomainError
+from server.core.git import GitError
 from server.lab.models import Machine, Trial
 from server.lab.trials.choosing import Place
-from server.sources.models import Patch, Revision
+from server.sources.mirror import mirror
+from server.sources.models import Revision
 
 log = structlog.get_logger(__name__)
-# What surrounds vmlinux in the image, and what is run while both are made.
-_MAKES_THE_IMAGE = re.compile(
-    r"^arch/[^/]+/(boot|tools)/|^(scripts|usr|certs)/|^tools/(objtool|build|lib|scripts|include|bpf/resolve_btfids)/"
-    r"|^(?!Documentation/|samples/|tools/)(.*/)?(Makefile|Kbuild|Kconfig)[^/]*$"
+# Nothing of these is read while a kernel is built.
+_NO_PART_OF_THE_BUILD = re.compile(
+    r"^Documentation/.*\.(rst|txt|yaml|svg|dot)$|^LICENSES/|^tools/(testing|perf|mm)/|^(MAINTAINERS|CREDITS|README|COPYING)$"
 )
+# Compiled into vmlinux, and not run before it boots.
+_KERNEL_CODE = re.compile(
+    r"^(arch|block|crypto|drivers|fs|include|init|io_uring|ipc|kernel|lib|mm|net|security|sound|virt)/.*\.(c|h|S|rs)$"
+)
+# Folders whose code is run by the build, or becomes part of what surrounds vmlinux in the image.
+_BESIDE_VMLINUX = re.compile(
+    r"(^|/)(boot|tools|libstub|purgatory|vdso[^/]*)/|^arch/[^/]+/lib/|^lib/(decompress[^/]*$|(xz|zstd|lz4|zlib_inflate)/)"
+    r"|\.lds\.S$"
+)
+_SHARED_HEADER = re.compile(r"^(arch/[^/]+/)?include/")
+# Whoever takes a file from elsewhere for such code names it in an #include.
+_PROGRAMS = (
+    *("arch/*/boot/*", "arch/*/tools/*", "drivers/firmware/efi/libstub/*", "scripts/*", "usr/*", "certs/*"),
+    *("tools/objtool/*", "tools/lib/*", "tools/bpf/resolve_btfids/*"),
+)
+_MAKES_PROGRAMS = r"hostprogs|host-progs|hostlibs|userprogs|hostcc|HOSTCC"
+_PLAIN_MODES = frozenset({"000000", "100644", "100755"})
+# More is a sweep through the whole tree, which is not worth looking at file by file.
+_MOST_FILES = 2000
+_GIT_SECONDS = 60.0
+# In the order of the compiler: a quote in a comment begins no string, and a comment in a string is none.
+_COMMENT = re.compile(rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL)
+_SPLICE = re.compile(rb"\\[ \t\v\f]*\r?\n")
+# Raw strings and trigraphs, in which comments cannot be told from text.
+_ODD = re.compile(rb"""R"|\?\?/""")
 _FINAL = frozenset({BuildState.BUILT, BuildState.FAILED})
 UNDER_WAY = frozenset({BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING})
 
@@ -38,8 +65,12 @@ class Pair:
 
     def is_same_code(self, *, hash_tells: bool) -> bool:
         """Whether both hold the same code and data, so that whatever differs is not the kernel."""
-        same_kernel = hash_tells and self.base.kernel_hash != "" and self.base.kernel_hash == self.patched.kernel_hash
+        same_kernel = hash_tells and self.has_one_hash
         return self.base.state == BuildState.BUILT and (self.base.pk == self.patched.pk or same_kernel)
+
+    @property
+    def has_one_hash(self) -> bool:
+        return self.base.kernel_hash != "" and self.base.kernel_hash == self.patched.kernel_hash
 
 
 @dataclass(frozen=True)
@@ -103,13 +134,86 @@ def _want(trial: Trial, place: Place) -> tuple[Build, Build] | str:
 def does_hash_tell(trial: Trial) -> bool:
     """Whether two kernels of the trial with one hash boot as one.
 
-    The hash is of vmlinux. What boots is an image made from it, by files that a series may change as well: where it
-    does, the kernels are measured like any others.
+    The hash is of vmlinux. What boots is an image made from it, by programs and scripts of the same tree that could put
+    anything beside it. So mails are believed where all that they change is compiled into vmlinux and runs in no build,
+    or is no part of a build; in doubt the kernels are measured like any others.
     """
-    if trial.series_id is None:
+    below = trial.base if trial.series is None else trial.series.base
+    # Whose code lies below the series could do so as well.
+    if below is None or below.foreign:
+        return False
+    if not trial.patched.foreign:
         return True
-    patches = Patch.objects.filter(series=trial.series_id)
-    return not any(_MAKES_THE_IMAGE.search(path) for paths in patches.values_list("paths", flat=True) for path in paths)
+    try:
+        return _is_compiled_in(trial.base.sha, trial.patched.sha)
+    except GitError as error:
+        log.warning("hash_not_believed", trace=trial.trace, trial=trial.pk, reason=error.message)
+        return False
+
+
+def _is_compiled_in(base: str, patched: str) -> bool:
+    """Whether the two differ in nothing but code of vmlinux and what no build reads."""
+    raw = mirror().output("diff-tree", "-r", "-z", "--no-renames", base, patched, timeout=_GIT_SECONDS)
+    fields = raw.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    modes = {mode for about in fields[0::2] for mode in about.removeprefix(":").split()[:2]}
+    paths = [path for path in fields[1::2] if not _NO_PART_OF_THE_BUILD.match(path)]
+    if modes - _PLAIN_MODES or len(paths) > _MOST_FILES:
+        return False
+    if any(_BESIDE_VMLINUX.search(path) or not _KERNEL_CODE.match(path) for path in paths):
+        return False
+    if not paths:
+        return True
+    shared = [path for path in paths if _SHARED_HEADER.match(path)]
+    own = {path.rpartition("/")[2] for path in paths if path not in shared}
+    return (
+        not _lies_beside_programs(base, paths)
+        and own.isdisjoint(_names_programs_include(base))
+        and _differ_in_comments(base, patched, shared)
+    )
+
+
+def _lies_beside_programs(commit: str, paths: Iterable[str]) -> bool:
+    """Whether a folder of these, or one above it, makes programs that run on the builder: those are C files, too."""
+    folders = {str(folder) for path in paths for folder in PurePosixPath(path).parents} - {"."}
+    made_by = [f"{folder}/{name}" for folder in sorted(folders) for name in ("Makefile", "Kbuild")]
+    return _grep("-l", _MAKES_PROGRAMS, commit, made_by, "--literal-pathspecs") != ""
+
+
+def _names_programs_include(commit: str) -> set[str]:
+    """Names, without folders, of the files that programs of the build and the image's own code take in."""
+    lines = _grep("-h", r"^[[:space:]]*#[[:space:]]*include", commit, _PROGRAMS)
+    return set(re.findall(r"([^/\"<>\s]+)[\">]", lines))
+
+
+def _grep(option: str, pattern: str, commit: str, paths: Iterable[str], *before: str) -> str:
+    done = mirror().run(*before, "grep", "-I", "-E", option, "-e", pattern, commit, "--", *paths, timeout=_GIT_SECONDS)
+    # It ends with 1 when it finds nothing.
+    if done.code not in (0, 1):
+        raise GitError("git-failed", f"git grep: {done.stderr.strip()}", stderr=done.stderr)
+    return done.stdout.decode(errors="replace")
+
+
+def _differ_in_comments(base: str, patched: str, headers: Iterable[str]) -> bool:
+    """Whether these say the same in both commits but for comments.
+
+    Programs of the build and the code that unpacks the image read such headers as well, through others, and a line
+    that vmlinux has no use for may be for them.
+    """
+    with mirror().objects() as objects:
+        for path in headers:
+            # A line break in its name would ask for another object.
+            found = [None if "\n" in path else objects.read(f"{commit}:{path}") for commit in (base, patched)]
+            if None in found or len({_without_comments(file[1]) for file in found if file}) > 1:
+                return False
+    return True
+
+
+def _without_comments(text: bytes) -> bytes:
+    text = _SPLICE.sub(b"", text)
+    if not _ODD.search(text):
+        text = _COMMENT.sub(lambda found: found[1] or b" ", text)
+    lines = (b" ".join(line.split()) for line in text.splitlines())
+    return b"\n".join(line for line in lines if line)
 
 
 def retire_unequal(pairs: Iterable[Pair]) -> bool:

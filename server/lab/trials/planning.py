@@ -45,7 +45,7 @@ def plan_trial(*, trial_id: int) -> list[Session]:
     A machine whose kernels cannot be built gets a session that failed with the reason, so that nothing is missing
     without being said. A trial that nothing can be measured of fails with the reason. Safe to repeat.
     """
-    trial = Trial.objects.select_related("base__tree", "patched", "series").filter(pk=trial_id).first()
+    trial = Trial.objects.select_related("base__tree", "patched", "series__base").filter(pk=trial_id).first()
     if trial is None or trial.state != TrialState.WANTED:
         return [] if trial is None else list(trial.sessions.order_by("pk"))
     pairs = _kernels_of(trial)
@@ -83,7 +83,7 @@ def _plan(trial: Trial, pairs: tuple[Pair, ...]) -> list[Session]:
         if not trial.advance(TrialState.MEASURING, _where(pairs)):
             # Another process planned it, or it was canceled meanwhile.
             return []
-        hash_tells = does_hash_tell(trial)
+        hash_tells = any(pair.has_one_hash for pair in pairs) and does_hash_tell(trial)
         sessions = [_plan_session(trial, pair, hash_tells=hash_tells) for pair in pairs]
         ended = next((session for session in sessions if session.state in Session.FINAL), None)
         if ended is not None:

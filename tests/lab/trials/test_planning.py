@@ -7,7 +7,7 @@ from pytest_django.fixtures import Settings
 from server.builds.models import Build, BuildState
 from server.lab.models import Machine, Session, SessionState, Trial, TrialState
 from server.lab.trials.planning import SAME_CODE, plan_trial, trials_to_plan
-from server.sources.models import Patch, Tree
+from server.sources.models import Tree
 from tests.builders import build_config, build_machine, build_series, build_tree, build_trial
 from tests.lab.trials.conftest import Sent
 
@@ -71,28 +71,13 @@ def test_same_code_is_not_measured_but_as_noise(purpose: str, state: str, boots:
     assert (("detection.look", (trial.pk,)) in wakes) == (boots == 0)
 
 
-@pytest.mark.parametrize(
-    ("path", "boots"),
-    [
-        ("mm/memory.c", 0),
-        ("Documentation/Makefile", 0),
-        ("tools/testing/selftests/mm/Makefile", 0),
-        ("Makefile", 8),
-        ("mm/Makefile", 8),
-        ("mm/Kconfig.debug", 8),
-        ("arch/x86/boot/compressed/kaslr.c", 8),
-        ("scripts/mod/modpost.c", 8),
-        ("tools/objtool/check.c", 8),
-    ],
-)
-def test_series_that_changes_how_the_image_is_made_is_measured_whatever_its_vmlinux_is(path: str, boots: int) -> None:
+def test_hash_of_mails_is_not_believed_where_git_has_not_their_commits() -> None:
     build_machine()
     trial = build_trial(purpose="series", series=build_series())
-    Patch.objects.filter(series=trial.series, index=2).update(paths=[path])
     plan_trial(trial_id=trial.pk)
     make_all(kernel_hash="5" * 64)
     (session,) = plan_trial(trial_id=trial.pk)
-    assert session.boots.count() == boots
+    assert session.boots.count() == 8
 
 
 def test_revision_that_does_not_build_fails_its_sessions_with_the_reason(wakes: Sent) -> None:
