@@ -13,9 +13,12 @@ _SKEWED_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
+    """`details` are for staff: they may name the controller's address and files of this host."""
+
     what: str
     since: datetime | None
     advice: str
+    details: str = ""
 
 
 def alarms_of(controller: JenkinsController | None, now: datetime) -> tuple[Alarm, ...]:
@@ -28,9 +31,9 @@ def alarms_of(controller: JenkinsController | None, now: datetime) -> tuple[Alar
         advice = "Only a person can mend this; nothing but one request a minute is sent until then."
         found.append(Alarm(controller.alarm, controller.alarm_since, advice))
     if controller.unreachable_since:
-        what = f"The Jenkins controller does not answer: {controller.trouble or 'no reason is known'}"
+        what = "The Jenkins controller does not answer."
         advice = "Nothing new is handed out; what runs goes on by itself. Look whether Jenkins runs."
-        found.append(Alarm(what, controller.unreachable_since, advice))
+        found.append(Alarm(what, controller.unreachable_since, advice, controller.trouble))
     if controller.round_at is None or now - controller.round_at > _SILENT:
         advice = "Rounds are made by the worker of the queue lab, woken by beat: look whether both run."
         found.append(Alarm("No round of the dispatcher was finished lately.", controller.round_at, advice))
