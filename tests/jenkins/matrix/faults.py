@@ -116,6 +116,21 @@ def _started_twice(lab: Lab, cells: Sequence[Cell]) -> None:
             raise AssertionError(f"{key} was claimed twice")
 
 
+def _aborted_in_page(lab: Lab, cells: Sequence[Cell]) -> None:
+    """A person presses stop beside whatever is being built: Jenkins ends its programs, children first."""
+    for cell in cells:
+        attempt = cell.attempt()
+        if attempt is not None and any(build.building for build in lab.jenkins.builds_of(attempt.key)):
+            lab.jenkins.stop_build(attempt.key)
+
+
+def _jobs_deleted(lab: Lab, cells: Sequence[Cell]) -> None:
+    """With all that ran and waited in them; jenkins_apply makes them anew a while later."""
+    lab.delete_jobs([cell.host for cell in cells])
+    time.sleep(_CUT_SECONDS)
+    lab.define_jobs()
+
+
 def _nothing(_lab: Lab, _cells: Sequence[Cell]) -> None:
     """The fault is there from the beginning."""
 
@@ -130,5 +145,7 @@ FAULTS = (
     Fault("service cut off", _service_cut_off),
     Fault("agents cut off", _agents_cut_off),
     Fault("started twice", _started_twice),
+    Fault("aborted in the page", _aborted_in_page),
+    Fault("jobs deleted", _jobs_deleted),
     Fault("two dispatchers", _nothing, beside=True),
 )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,9 @@ from django.db import connection
 
 from server.core.models import ApiToken
 from server.core.tokens import issue_token
-from server.lab.dispatch.jenkins.definitions import JobDefinition, wanted
+from server.lab.dispatch.base import Kind
+from server.lab.dispatch.jenkins import jobs
+from server.lab.dispatch.jenkins.definitions import JobDefinition, job_name, wanted
 from server.lab.models import Builder
 from server.lab.models import Machine as MachineRow
 from tests.builders import build_builder, build_machine, build_toolchain
@@ -100,7 +102,7 @@ class Lab:
         return build_builder(name, toolchains=[build_toolchain(f"gcc-{name}").name])
 
     def define_jobs(self) -> None:
-        """The jobs that our hosts need, from the product's own templates."""
+        """The jobs that our hosts need and that are not there, from the product's own templates, as jenkins_apply."""
         for job in wanted().jobs.values():
             if job.name not in self._defined:
                 self._define(job)
@@ -109,6 +111,12 @@ class Lab:
         self._defined.add(job.name)
         with self.jenkins.controller.lock:
             self.jenkins.controller.jobs[job.name] = make(self.jenkins.controller, job.name, job.xml)
+        jobs.forget(job.name)
+
+    def delete_jobs(self, hosts: Sequence[str]) -> None:
+        for name in {job_name(kind, host) for kind in (Kind.SESSION, Kind.BUILD) for host in hosts} & self._defined:
+            self.jenkins.delete_job(name)
+            self._defined.remove(name)
 
     def retire_hosts(self) -> None:
         """What earlier cells used is out of the lab."""

@@ -2,11 +2,17 @@
 
 import hashlib
 import os
+import signal
+import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from tidemark_agent.errors import RefusedError
+from tidemark_agent.errors import KernelError, RefusedError, StoppedError
+from tidemark_agent.process import heed_stop
 
 from tests.jenkins.matrix.speaker import Speaker
 
@@ -44,8 +50,45 @@ def install(speaker: Speaker, key: str) -> int:
 
 
 def build(speaker: Speaker, key: str) -> int:
+    """As an agent that is told to end, or whose compiler is: the one is no result, the other by itself would be."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     if speaker.claim(key, **place()) is None:
         return 0
+    unstopped = speaker.alive
+    try:
+        with compiling(stop) as alive:
+            speaker.alive = alive
+            return upload(speaker, key)
+    except StoppedError:
+        speaker.alive = unstopped
+        speaker.end(key, "stopped", "stopped by Jenkins or an operator")
+    except KernelError as error:
+        speaker.alive = unstopped
+        speaker.post(f"attempts/{key}/build", outcome="failed", seconds=1.0, reason=str(error), artifacts=[])
+    return 0
+
+
+@contextmanager
+def compiling(stop: threading.Event) -> Iterator[Callable[[], None]]:
+    """A compiler that runs as long as it is let; what is given says by an exception that it ended, and whose doing."""
+    compiler = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL)
+
+    def alive() -> None:
+        if compiler.poll() is not None:
+            heed_stop(stop)
+            raise KernelError(f"make: *** [main.o] {signal.strsignal(-compiler.returncode)}")
+        if stop.is_set():
+            raise StoppedError("told to end")
+
+    try:
+        yield alive
+    finally:
+        compiler.kill()
+        compiler.wait()
+
+
+def upload(speaker: Speaker, key: str) -> int:
     if not speaker.hold("running", key):
         speaker.end(key, "failed", "stopped")
         return 0
