@@ -62,6 +62,18 @@ class Report:
             step.seconds = time.monotonic() - started
             self._print(step)
 
+    def verdict(self) -> str:
+        """All of it in one line: what was not tried is said as plainly as what failed."""
+        failed = [step.name for step in self.steps if step.ran and not step.ok]
+        skipped = [f"{step.name} ({step.said})" for step in self.steps if not step.ran]
+        untried = f"{len(skipped)} of {len(self.steps)} steps not run: {'; '.join(skipped)}"
+        if not self.ok:
+            told = f"FAILED: {'; '.join(failed) or 'no step ran'}"
+            return f"{told}; {untried}" if skipped else told
+        return (
+            f"incomplete: what ran is ok, but {untried}" if skipped else f"complete: all {len(self.steps)} steps are ok"
+        )
+
     def table(self) -> str:
         width = max((len(step.name) for step in self.steps), default=0)
         lines = [f"{'step':{width}}  result   seconds"]

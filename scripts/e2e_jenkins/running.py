@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from urllib.request import ProxyHandler, build_opener
+
+from django.conf import settings
 
 from scripts.e2e_jenkins.agents import Agents
 from scripts.e2e_jenkins.cleaning import HousekeepingClient
@@ -32,6 +35,8 @@ from server.lab.rounds import run_round
 from server.lab.scheduling import queue_in_order
 
 _PAUSE_SECONDS = 0.2
+# Rounds in which something has its chance to go wrong.
+ROUNDS = 5
 
 
 @dataclass
@@ -87,6 +92,16 @@ class Run:
                 raise StepError(f"{what}: not within {patience or self.patience:g} s; {attempts_now()}")
             time.sleep(_PAUSE_SECONDS)
 
+    def idle(self) -> None:
+        left = iter(range(ROUNDS))
+        self.until("some rounds are over", lambda: next(left, None) is None)
+
+    def page(self, path: str) -> str:
+        """What the service shows people there."""
+        opener = build_opener(ProxyHandler({}))
+        with opener.open(f"{settings.SITE_URL}{path}", timeout=self.patience) as answer:
+            return str(answer.read().decode("utf-8"))
+
     def connect(self, node: str) -> None:
         """Start the node's Jenkins agent and wait until the controller knows it."""
         self.agents.start(node, self.admin.node_secret(node))
@@ -136,8 +151,12 @@ class Run:
 
     def begin_session(self, made: Session) -> Attempt:
         """Its attempt, once a boot of it is under way."""
-        self.until("a boot is under way", lambda: _boots(made))
+        self.until("a boot is under way", lambda: self.is_booting(made))
         return newest(made)
+
+    def is_booting(self, made: Session) -> bool:
+        running = state_of(made) == AttemptState.RUNNING
+        return running and made.boots.filter(state=BootState.RUNNING, started_by=newest(made).key).exists()
 
     def expect_unharmed(self, made: Session) -> None:
         """Nothing that happened to its processes is a verdict on its kernels or a mark against its machine."""
@@ -162,11 +181,6 @@ class Run:
 
 def _compiles(wish: Build) -> bool:
     return state_of(wish) == AttemptState.RUNNING and newest(wish).progress == "compiling"
-
-
-def _boots(made: Session) -> bool:
-    running = state_of(made) == AttemptState.RUNNING
-    return running and made.boots.filter(state=BootState.RUNNING, started_by=newest(made).key).exists()
 
 
 def is_final(work: Build | Session) -> bool:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from scripts.e2e_jenkins.report import NotRun
-from scripts.e2e_jenkins.running import Run, expect, is_final, newest, run_of, state_of
+from scripts.e2e_jenkins.running import Run, expect, is_final, newest, run_of, state_of, story
+from scripts.e2e_jenkins.tree import Toy
 from server.builds.models import Build, BuildState
 from server.lab.attempts import cancel_attempt
 from server.lab.dispatch.jenkins.answers import JobFacts
@@ -14,16 +15,21 @@ from server.lab.models import AttemptState, Builder, Machine, Session, SessionSt
 from server.results.models import Measurement
 
 StepOf = tuple[str, Callable[[Run], str]]
-# Trees by the seconds that their builds take: at once, until they are stopped, longer than a lease, and longer than the
-# controller is away.
-QUICK, STOPPED, KILLED, ABORTED, UNWATCHED, TERMED, SLAIN, DISABLED, EDITED, AWAY = range(10)
+# Each step that builds has a tree of its own: what was built once is not built again. The last is a branch's head.
+QUICK, STOPPED, KILLED, ABORTED, UNWATCHED, TERMED, SLAIN, DISABLED, EDITED, AWAY, CUT, REFUSED, FALSE = range(13)
 # Compiling a kernel on two old cores, and booting it four times.
 _KERNEL_SECONDS = 3600.0
 
 
-def build_seconds(lease_seconds: float, restart_seconds: float) -> list[float]:
-    """How long each tree's build takes: those that are disturbed outlive the disturbance."""
-    return [0, 600, *[lease_seconds] * 3, *[restart_seconds] * 2, 0, 0, 0]
+def toys(lease_seconds: float, restart_seconds: float, many_files: int) -> dict[int, Toy]:
+    """What each tree is: the builds that are disturbed outlive the disturbance."""
+    made = dict.fromkeys(range(FALSE + 1), Toy())
+    made[STOPPED] = Toy(seconds=600)
+    made |= dict.fromkeys((KILLED, UNWATCHED), Toy(seconds=lease_seconds))
+    made[ABORTED] = Toy(seconds=2 * lease_seconds)
+    made |= dict.fromkeys((TERMED, SLAIN), Toy(seconds=restart_seconds))
+    made[CUT], made[FALSE] = Toy(files=many_files), Toy(fails_once=True)
+    return made
 
 
 def first_steps(dispatcher: JenkinsClient) -> tuple[StepOf, ...]:
@@ -146,13 +152,20 @@ def hold_machine(run: Run) -> str:
     run.until("the node is held for it", lambda: _is_marked(run, node, made))
     run.until("the job has ended", lambda: run_of(newest(made)).result == "SUCCESS")
     reason = run.admin.node(node).reason
+    # The machine is on its own by now: its Jenkins agent may come and go.
+    run.agents.kill(node)
+    run.connect(node)
+    run.idle()
+    run.expect_unharmed(made)
+    expect(_is_marked(run, node, made), f"it was let go when its Jenkins agent died: {story(made)}")
+    expect(made.attempts.count() == 1, f"it was tried again: {story(made)}")
     expect(cancel_attempt(newest(made), "canceled by the run"), "it could not be canceled")
     over = {AttemptState.CANCELED, AttemptState.LOST}
     run.until("it is over", lambda: newest(made).state in over, patience=run.patience + 120)
     expect(run.admin.node(node).temporarily_offline, "let go before the machine said that it is back")
     run.site.say_hello(node)
     run.until("the node is let go", lambda: not run.admin.node(node).temporarily_offline)
-    return f"marked {reason!r}, let go when the machine said hello"
+    return f"marked {reason!r}, kept when its Jenkins agent died, let go when the machine said hello"
 
 
 def _is_marked(run: Run, node: str, made: Session) -> bool:

@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -11,14 +12,14 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from scripts.build_agent import build_agent
-from scripts.e2e_jenkins.tree import add_real, make_tree
+from scripts.e2e_jenkins.tree import Toy, add_real, make_tree
 from server.builds.models import Build, KernelConfig, Toolchain
 from server.builds.services import want_build
 from server.core.models import ApiToken
 from server.core.states import new_trace
 from server.core.tokens import issue_token
 from server.lab.models import Builder, Host, Machine, Microarchitecture
-from server.sources.models import Revision, Tree
+from server.sources.models import Branch, Revision, Tree
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "agents" / "benchmarks"
 _SHIM = """\
@@ -48,6 +49,10 @@ class Site:
     def state_of(self, node: str) -> Path:
         return self.folder / "state" / node
 
+    def token_of(self, node: str) -> Path:
+        """The file with which the node's own agent proves to the service who it is."""
+        return self.folder / f"{node}.token"
+
     def say_hello(self, node: str) -> None:
         """What the machine's own unit does when it is back in its safe kernel, and has given the canceled key up."""
         (self.state_of(node) / "lab" / "installed").unlink(missing_ok=True)
@@ -75,9 +80,9 @@ class RealKernel:
     lines: str
 
 
-def make_site(prefix: str, folder: Path, url: str, seconds: list[float], kernel: RealKernel | None = None) -> Site:
-    """One builder, one machine, and as many revisions as there are numbers of seconds."""
-    revisions = _revisions(folder, seconds)
+def make_site(prefix: str, folder: Path, url: str, toys: Sequence[Toy], kernel: RealKernel | None = None) -> Site:
+    """One builder, one machine, and a revision for each toy."""
+    revisions = _revisions(folder, toys)
     config = KernelConfig.objects.create(
         name=f"{prefix}config", arch="x86_64", base="allnoconfig", fragment="CONFIG_SMP=y\n"
     )
@@ -109,10 +114,13 @@ def make_site(prefix: str, folder: Path, url: str, seconds: list[float], kernel:
     return Site(builder, machine, shim, folder, revisions, config, toolchain, real)
 
 
-def _revisions(folder: Path, seconds: list[float]) -> list[Revision]:
+def _revisions(folder: Path, toys: Sequence[Toy]) -> list[Revision]:
     tree = Tree.objects.create(name="e2e", url=str(folder / "tree"))
-    made = make_tree(folder / "tree", seconds)
-    return [_revision(tree, *each, f"e2e: Tree {number}") for number, each in enumerate(made)]
+    made = make_tree(folder / "tree", toys)
+    revisions = [_revision(tree, *each, f"e2e: Tree {number}") for number, each in enumerate(made)]
+    # A watched head: builders keep what its build leaves.
+    Branch.objects.create(tree=tree, name="main", head=revisions[-1])
+    return revisions
 
 
 def _real(prefix: str, folder: Path, kernel: RealKernel) -> tuple[Revision, KernelConfig]:
@@ -136,7 +144,7 @@ def _revision(tree: Tree, sha: str, tree_sha: str, subject: str) -> Revision:
 
 
 def _host(folder: Path, node: str, url: str, scope: ApiToken.Scope) -> None:
-    """Token and configuration of one node's agent."""
+    """Token and configuration of one node's agent; see Site.token_of."""
     token = folder / f"{node}.token"
     token.touch(mode=0o600)
     token.write_text(issue_token(name=f"{scope} {node}", scope=scope, subject=node), encoding="ascii")

@@ -10,7 +10,7 @@ from scripts.e2e_jenkins.disturbances import DISTURBANCES
 from scripts.e2e_jenkins.forms import Forms
 from scripts.e2e_jenkins.report import Report, StepError
 from scripts.e2e_jenkins.running import Run
-from scripts.e2e_jenkins.scenario import LAST_STEPS, build_seconds, first_steps
+from scripts.e2e_jenkins.scenario import LAST_STEPS, first_steps, toys
 from scripts.e2e_jenkins.site import RealKernel, make_site
 from server.lab.dispatch.choosing import dispatcher
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
@@ -31,6 +31,8 @@ class Wishes:
     patience: float
     # How long the build runs under which the controller restarts.
     restart_seconds: float
+    # More than git writes until a stop has gone through the controller.
+    many_files: int
     restart_command: str = ""
     kill_command: str = ""
     kernel: RealKernel | None = None
@@ -39,8 +41,8 @@ class Wishes:
 
 def play_whole(wishes: Wishes, agents: Agents, forms: Forms, report: Report) -> None:
     """Make the site, play all steps, and remove what is left on the controller, also after an exception."""
-    seconds = build_seconds(wishes.lease_seconds, wishes.restart_seconds)
-    site = make_site(wishes.prefix, wishes.folder, wishes.service_url, seconds, wishes.kernel)
+    trees = list(toys(wishes.lease_seconds, wishes.restart_seconds, wishes.many_files).values())
+    site = make_site(wishes.prefix, wishes.folder, wishes.service_url, trees, wishes.kernel)
     there = wire_from_settings()
     wire = Wire(there.url, wishes.admin, wishes.admin_token_file, there.ca_file, there.seconds)
     admin = HousekeepingClient(wire, prefix=wishes.prefix, observe=forms.check)

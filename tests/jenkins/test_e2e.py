@@ -1,5 +1,8 @@
 """`make e2e-jenkins`, played against the test server: the steps that an operator runs against a real controller."""
 
+import secrets
+import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +13,22 @@ import pytest
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from scripts.e2e_jenkins import agents
+from scripts.e2e_jenkins.agents import own_folder
 from scripts.e2e_jenkins.forms import HOUSEKEEPING, RECORDED, Forms, StrayRequestError
+from scripts.e2e_jenkins.report import Report, Step
 from server.lab.dispatch.jenkins import alarms
+from server.lab.scheduling import backoff
 from tests.jenkins.recordings.files import ABSENT, FOLDER, exchanges, scenarios
 from tests.jenkins.server import JenkinsServer
 
-PREFIX = "e2e-test-"
+# Of its own: what bears it anywhere on this host was left by this test.
+PREFIX = f"e2e-{secrets.token_hex(3)}-"
 LEASE_SECONDS = 2
 # Long enough for rounds to meet each stage of the start.
 _DOWN_SECONDS = 1.5
 _NEEDS_A_KERNEL = "a session on the other boots a kernel and measures"
-# One of them not run: there is no kernel that boots.
-_STEPS = 19
+_STEPS = 25
 
 
 class ServerAgents:
@@ -48,34 +55,36 @@ class ServerAgents:
 def test_the_whole_way_ends_well_and_leaves_nothing_behind(
     live_server: LiveServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from scripts.e2e_jenkins.report import Report
     from scripts.e2e_jenkins.whole import Wishes, play_whole
 
     monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta(seconds=1))
     monkeypatch.setattr(alarms, "_PROBE_EVERY", timedelta(seconds=1))
-    with JenkinsServer() as server, _restarting(server, tmp_path):
-        _point_at(server, settings, tmp_path, live_server.url)
+    monkeypatch.setattr(backoff, "LONGEST_WAIT_SECONDS", 1.0)
+    report = Report()
+    with JenkinsServer() as server, own_folder(PREFIX, report) as folder, _restarting(server, tmp_path):
+        _point_at(server, settings, folder, live_server.url)
         admin = tmp_path / "admin"
         admin.write_text(server.token_of("admin"))
         wishes = Wishes(
             prefix=PREFIX,
             service_url=live_server.url,
-            folder=tmp_path,
+            folder=folder,
             admin="admin",
             admin_token_file=admin,
             lease_seconds=LEASE_SECONDS,
             patience=60,
             restart_seconds=3,
+            many_files=8000,
             restart_command=f"touch {tmp_path / 'end'}",
             kill_command=f"touch {tmp_path / 'kill'}",
         )
-        forms, report = Forms(), Report()
-        play_whole(wishes, ServerAgents(server), forms, report)
-        assert report.ok, report.table()
-        assert [step.name for step in report.steps if not step.ran] == [_NEEDS_A_KERNEL]
-        assert len(report.steps) == _STEPS
+        play_whole(wishes, ServerAgents(server), Forms(), report)
         assert server.controller.jobs == {}
         assert [name for name in server.controller.nodes if name.startswith(PREFIX)] == []
+    assert report.ok, report.table()
+    assert not folder.exists()
+    assert [step.name for step in report.steps if not step.ran] == [_NEEDS_A_KERNEL]
+    assert len(report.steps) == _STEPS
 
 
 def _point_at(server: JenkinsServer, settings: Settings, folder: Path, url: str) -> None:
@@ -114,6 +123,39 @@ def _restarting(server: JenkinsServer, folder: Path) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def test_the_last_line_says_what_was_not_tried() -> None:
+    report = Report(quiet=True, steps=[Step("a build", ok=True)])
+    assert report.verdict() == "complete: all 1 steps are ok"
+    report.steps.append(Step("the controller is killed", ran=False, said="JENKINS_KILL_CMD names no command"))
+    assert report.ok
+    untried = "1 of 2 steps not run: the controller is killed (JENKINS_KILL_CMD names no command)"
+    assert report.verdict() == f"incomplete: what ran is ok, but {untried}"
+    report.steps.append(Step("a session", said="it stands still"))
+    assert not report.ok
+    assert report.verdict().startswith("FAILED: a session; 1 of 3 steps not run: ")
+
+
+def test_what_a_run_leaves_on_the_host_fails_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents, "_STATE", tmp_path / "lib")
+    monkeypatch.setattr(agents, "_WRITABLE", (tmp_path,))
+    monkeypatch.setattr(agents, "_END_SECONDS", 0)
+    (tmp_path / "lib" / "tidemark-agent").mkdir(parents=True)
+    report = Report(quiet=True)
+    with own_folder("e2e-0-", report) as folder:
+        (folder / "state").mkdir()
+        sleeper = subprocess.Popen(["sh", "-c", "sleep 60; true", f"{folder}/agent"])
+        (tmp_path / "lib" / "tidemark-agent" / "session-1-1.lock").touch()
+        (tmp_path / "lib" / "jenkins-agent" / "e2e-0-b").mkdir(parents=True)
+    assert sleeper.wait() == -signal.SIGKILL
+    (step,) = report.steps
+    assert not step.ok
+    assert not folder.exists()
+    left = step.said.removeprefix("left behind: ").split("; ")
+    places = [str(tmp_path / "lib" / "jenkins-agent"), str(tmp_path / "lib" / "jenkins-agent" / "e2e-0-b")]
+    assert left[-2:] == places
+    assert left[0].startswith(f"process {sleeper.pid} sh -c")
 
 
 @pytest.mark.parametrize(

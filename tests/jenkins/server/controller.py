@@ -116,7 +116,7 @@ class Controller:
         job.next_number += 1
         job.builds.insert(0, build)
         self._running.append(build)
-        workspace = self.folder / "agents" / node.name / "workspace" / job.name
+        workspace = node.workspace_of(job.name)
         workspace.mkdir(parents=True, exist_ok=True)
         scripts = [self._script(text) for text in job.scripts]
         if scripts:
@@ -184,7 +184,7 @@ class Controller:
         build.end(result, self.now(), lost=lost)
 
     def _archive(self, build: Build) -> None:
-        workspace = self.folder / "agents" / build.node.name / "workspace" / build.job.name
+        workspace = build.node.workspace_of(build.job.name)
         for pattern in build.job.artifacts:
             # "out/**" means all files below; pathlib's ** means folders only.
             for path in workspace.glob(f"{pattern}/*" if pattern.endswith("**") else pattern):
@@ -202,13 +202,14 @@ class Controller:
                 build.program.terminate()
 
     def delete_job(self, job: Job, user: str) -> None:
-        """Its builds are stopped, and nothing is left of them."""
+        """Its builds are stopped, and nothing is left of them, nor on the disk."""
         for build in [each for each in self.running() if each.job is job]:
             self.stop(build, user)
             self._end(build, "ABORTED")
         for item in self.queue.of_job(job):
             del self.queue.waiting[item.id]
         del self.jobs[job.name]
+        shutil.rmtree(self.folder / "jobs" / job.name, ignore_errors=True)
 
     # --- nodes and the controller's own end ---------------------------------------------------
 

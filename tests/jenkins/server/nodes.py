@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from xml.sax.saxutils import escape
 
@@ -99,6 +100,10 @@ class Node(Exported):
 
     def running(self) -> "list[Build]":
         return self.controller.running_on(self)
+
+    def workspace_of(self, job: str) -> Path:
+        """Where the agent works, as the node's definition says: a real one writes there, whatever that is."""
+        return Path(self.remote_fs) / "workspace" / job
 
     def has_room(self) -> bool:
         return not self.offline and len(self.running()) < self.executors
