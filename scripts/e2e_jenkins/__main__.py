@@ -37,10 +37,8 @@ def main() -> int:
     if program := missing_program(options.agent_command):
         print(f"no {program} in PATH: the nodes' agents need it (or name a command: JENKINS_AGENT_CMD)")
         return 2
-    # Whoever ends the run wants nothing of it to stay on the controller.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupted = _interruptions()
     prefix, report = f"e2e-{secrets.token_hex(3)}-", Report()
-    whole = True
     try:
         with servers() as environment, own_folder(prefix, report) as place, listening() as server:
             url = f"http://127.0.0.1:{server.server_port}"
@@ -48,10 +46,25 @@ def main() -> int:
             os.environ.update(_settings(options, prefix, url, place))
             with scratch_database(), answering(server):
                 _run(options, prefix, url, place, report)
-    except KeyboardInterrupt:
-        whole = False
-    print(f"\n{report.table()}\n\n{report.verdict() if whole else 'interrupted'}")
-    return 0 if whole and report.ok else 1
+    except (KeyboardInterrupt, Exception):
+        # A query that was broken off may complain louder than the signal that did it.
+        if not interrupted:
+            raise
+    print(f"\n{report.table()}\n\n{'interrupted' if interrupted else report.verdict()}")
+    return 0 if report.ok and not interrupted else 1
+
+
+def _interruptions() -> list[int]:
+    """Signals that ended the run, from now on: whoever ends it wants nothing of it to stay on the controller."""
+    heard: list[int] = []
+
+    def hear(number: int, _frame: object) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, hear)
+    return heard
 
 
 def _options() -> argparse.Namespace:

@@ -120,18 +120,21 @@ def own_folder(prefix: str, report: Report) -> Iterator[Path]:
     not there before, are the run's doing.
     """
     before = _default_places()
-    with tempfile.TemporaryDirectory(prefix=f"tidemark-{prefix}", ignore_cleanup_errors=True) as name:
-        try:
-            yield Path(name)
-        finally:
-            living = _ended_at_last(name)
-    with report.step("nothing is left on this host") as step:
-        left = [f"process {each}" for each in living]
-        left += [str(path) for path in sorted(_default_places() - before)]
-        left += [str(path) for root in (*_WRITABLE, Path.home()) for path in _named(root, prefix)]
-        if left:
-            raise StepError(f"left behind: {'; '.join(left)}")
-        step.said = f"{name} is gone, and nothing lies elsewhere"
+    living: list[str] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"tidemark-{prefix}", ignore_cleanup_errors=True) as name:
+            try:
+                yield Path(name)
+            finally:
+                living += _ended_at_last(name)
+    finally:
+        with report.step("nothing is left on this host") as step:
+            left = [f"process {each}" for each in living]
+            left += [str(path) for path in sorted(_default_places() - before)]
+            left += [str(path) for root in (*_WRITABLE, Path.home()) for path in _named(root, prefix)]
+            if left:
+                raise StepError(f"left behind: {'; '.join(left)}")
+            step.said = f"{name} is gone, and nothing lies elsewhere"
 
 
 def _default_places() -> set[Path]:

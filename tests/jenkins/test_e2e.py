@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -126,15 +126,17 @@ def _restarting(server: JenkinsServer, folder: Path) -> Iterator[None]:
 
 
 def test_the_last_line_says_what_was_not_tried() -> None:
-    report = Report(quiet=True, steps=[Step("a build", ok=True)])
-    assert report.verdict() == "complete: all 1 steps are ok"
-    report.steps.append(Step("the controller is killed", ran=False, said="JENKINS_KILL_CMD names no command"))
-    assert report.ok
-    untried = "1 of 2 steps not run: the controller is killed (JENKINS_KILL_CMD names no command)"
-    assert report.verdict() == f"incomplete: what ran is ok, but {untried}"
-    report.steps.append(Step("a session", said="it stands still"))
-    assert not report.ok
-    assert report.verdict().startswith("FAILED: a session; 1 of 3 steps not run: ")
+    done = Step("a build", ok=True)
+    untried = Step("the controller is killed", ran=False, said="JENKINS_KILL_CMD names no command")
+    assert Report(steps=[done]).verdict() == "complete: all 1 steps are ok"
+    incomplete = Report(steps=[done, untried])
+    assert incomplete.ok
+    told = "1 of 2 steps not run: the controller is killed (JENKINS_KILL_CMD names no command)"
+    assert incomplete.verdict() == f"incomplete: what ran is ok, but {told}"
+    failed = Report(steps=[done, untried, Step("a session", said="it stands still")])
+    assert not failed.ok
+    assert failed.verdict().startswith("FAILED: a session; 1 of 3 steps not run: ")
+    assert Report().verdict() == "FAILED: no step ran"
 
 
 def test_what_a_run_leaves_on_the_host_fails_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,11 +145,12 @@ def test_what_a_run_leaves_on_the_host_fails_it(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(agents, "_END_SECONDS", 0)
     (tmp_path / "lib" / "tidemark-agent").mkdir(parents=True)
     report = Report(quiet=True)
-    with own_folder("e2e-0-", report) as folder:
+    with suppress(KeyboardInterrupt), own_folder("e2e-0-", report) as folder:
         (folder / "state").mkdir()
         sleeper = subprocess.Popen(["sh", "-c", "sleep 60; true", f"{folder}/agent"])
         (tmp_path / "lib" / "tidemark-agent" / "session-1-1.lock").touch()
         (tmp_path / "lib" / "jenkins-agent" / "e2e-0-b").mkdir(parents=True)
+        raise KeyboardInterrupt
     assert sleeper.wait() == -signal.SIGKILL
     (step,) = report.steps
     assert not step.ok
