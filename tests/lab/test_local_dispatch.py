@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -15,7 +16,7 @@ from server.core.models import ApiToken
 from server.core.processes import bound_memory
 from server.core.tokens import find_token
 from server.lab.dispatch.base import DispatchError, Observed, Work
-from server.lab.dispatch.local import LocalDispatcher, stop_agents
+from server.lab.dispatch.local import LocalDispatcher, forget_old_logs, stop_agents
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +35,23 @@ time.sleep(60)
 
 
 @pytest.fixture
-def port(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalDispatcher]:
+def patience() -> Iterator[None]:
+    """A test that waits for somebody fails instead of standing still, at its end, too."""
+
+    def end(*_: object) -> None:
+        raise AssertionError("it waits")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, 120, 5)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def port(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: None
+) -> Iterator[LocalDispatcher]:
     agent = tmp_path / "agent.py"
     agent.write_text(STAND_IN)
     settings.LOCAL_AGENT = str(agent)
@@ -118,8 +135,56 @@ def test_agent_is_not_bound_by_the_memory_of_the_worker_that_starts_it(port: Loc
     assert str(4096 << 20) not in line
 
 
-def test_lock_that_is_a_pipe_keeps_no_worker(port: LocalDispatcher, state_dir: Path) -> None:
-    lock = state_dir / "agents" / "vm-haswell" / "session-1-1.lock"
-    lock.parent.mkdir(parents=True)
-    os.mkfifo(lock)
+@pytest.mark.parametrize("where", ["together", "apart"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_what_is_no_plain_file_in_the_place_of_a_lock_holds_no_round_up(
+    port: LocalDispatcher, settings: Settings, state_dir: Path, kind: str, where: str
+) -> None:
+    settings.LOCAL_AGENTS = where
+    agents = state_dir / "agents"
+    for lock in (agents / "vm-haswell" / "session-1-1.lock", agents / "serve.lock"):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "pipe":
+            os.mkfifo(lock)
+        elif kind == "link":
+            lock.symlink_to("/dev/zero")
+        else:
+            lock.mkdir()
     assert seen(port, WORK) is Observed.ENDED
+    assert port.cancel(WORK)
+    assert stop_agents() == 0
+
+
+def test_pipe_in_the_place_of_a_log_starts_no_agent_and_waits_for_nobody(
+    port: LocalDispatcher, state_dir: Path
+) -> None:
+    folder = state_dir / "agents" / "vm-haswell"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "session-1-1.log")
+    with pytest.raises(DispatchError, match="cannot start"):
+        port.submit(WORK)
+
+
+def test_folder_in_the_place_of_an_order_is_told_and_breaks_no_round(
+    port: LocalDispatcher, settings: Settings, state_dir: Path
+) -> None:
+    settings.LOCAL_AGENTS = "apart"
+    (state_dir / "agents" / "orders" / "session-1-1.start").mkdir(parents=True)
+    with pytest.raises(DispatchError, match="cannot stop"):
+        port.cancel(WORK)
+
+
+def test_old_logs_are_forgotten_and_no_link_of_a_folder_is_followed(state_dir: Path, tmp_path: Path) -> None:
+    agents, other = state_dir / "agents", tmp_path / "other"
+    for folder in (agents / "vm-haswell", agents / "odd", other):
+        folder.mkdir(parents=True)
+    logs = [folder / name for folder in (agents / "vm-haswell", other) for name in ("new.log", "old.log", "old.lock")]
+    for log in logs:
+        log.touch()
+    (agents / "odd" / "sub.log").mkdir()
+    (agents / "vm-link").symlink_to(other)
+    for old in (*logs, agents / "odd" / "sub.log"):
+        if old.stem != "new":
+            os.utime(old, (0, 0))
+    assert forget_old_logs() == 2
+    assert [log for log in logs if not log.exists()] == logs[1:3]

@@ -9,11 +9,11 @@ killed between starting the agent and noting its pid loses nothing.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ import structlog
 from django.conf import settings
 
 from server.core.errors import DomainError
-from server.core.files import forget_files
+from server.core.files import folder_below, forget_files, open_below
 from server.core.models import ApiToken
 from server.core.processes import unbound
 from server.core.tokens import find_token, is_due, issue_token
@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 # An agent needs these and nothing of the service's own environment: no database address, no secret key.
 _LONGEST_PID = 20
+# What stands in the place of a lock or an order and is no plain file is none: agents run strangers' code beside it.
+_NO_FILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL, errno.EACCES})
 _CHECK_SECONDS = 60
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "TIDEMARK_CCACHE_DIR", "TIDEMARK_STACK")
 
@@ -61,7 +63,8 @@ class LocalDispatcher:
             command = [*unbound(), "setsid", "--fork", sys.executable, str(agent), "run", work.key]
             command += ["--server", settings.AGENT_URL, "--token-file", str(_token_file(work))]
             command += ["--state-dir", str(state_dir)]
-            with (state_dir / f"{work.key}.log").open("ab") as output:
+            output_file = open_below(_agents(), state_dir / f"{work.key}.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            with os.fdopen(output_file, "ab") as output:
                 subprocess.run(
                     command,
                     env=environment,
@@ -85,15 +88,18 @@ class LocalDispatcher:
         )
 
     def cancel(self, work: Work) -> bool:
-        if _is_apart():
-            _order(work, "start").unlink(missing_ok=True)
-        pid = _holder(_lock_file(work))
-        if pid is None:
-            return True
-        if _is_apart():
-            _write_order(_order(work, "stop"), "")
-        else:
-            _kill(pid, signal.SIGKILL)
+        try:
+            if _is_apart():
+                _take_back(_order(work, "start"))
+            pid = _holder(_lock_file(work))
+            if pid is None:
+                return True
+            if _is_apart():
+                _write_order(_order(work, "stop"), "")
+            else:
+                _kill(pid, signal.SIGKILL)
+        except OSError as error:
+            raise DispatchError("agent-stop", f"cannot stop the agent: {error}", permanent=False) from error
         return False
 
     def hold(self, hosts: Mapping[str, str]) -> frozenset[str]:
@@ -103,9 +109,9 @@ class LocalDispatcher:
     @staticmethod
     def _observed(work: Work) -> Observed:
         lock = _lock_file(work)
-        if not lock.exists():
+        if not os.path.lexists(lock):
             return Observed.ABSENT
-        if _is_apart() and _order(work, "start").exists():
+        if _is_apart() and os.path.lexists(_order(work, "start")):
             return Observed.WAITING
         return Observed.ALIVE if _holder(lock) is not None else Observed.ENDED
 
@@ -160,7 +166,8 @@ def forget_old_logs() -> int:
 def _mark(lock: Path) -> bool:
     """Make the lock's file; False if it is there: the key was submitted before, even if its agent holds nothing yet."""
     try:
-        os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        with folder_below(_agents(), lock.parent) as folder:
+            os.close(os.open(lock.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder))
     except FileExistsError:
         return False
     return True
@@ -169,18 +176,17 @@ def _mark(lock: Path) -> bool:
 def _holder(lock: Path) -> int | None:
     """The pid of the agent that holds `lock`, or None if nobody does."""
     try:
-        # Whoever writes there runs strangers' code: no link of his is followed, no pipe of his waited for.
-        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return None
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                content = file.read(_LONGEST_PID).strip()
-                return int(content) if content.isdigit() else 0
-    except FileNotFoundError:
-        return None
+        descriptor = open_below(_agents(), lock)
+    except OSError as error:
+        if error.errno in _NO_FILE:
+            return None
+        raise DispatchError("lock-unreadable", f"cannot read a lock: {error}", permanent=False) from error
+    with os.fdopen(descriptor, encoding="ascii", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            content = file.read(_LONGEST_PID).strip()
+            return int(content) if content.isdigit() else 0
     return None
 
 
@@ -210,10 +216,17 @@ def _write_order(path: Path, text: str) -> None:
     """Whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
+    _take_back(temporary)
+    with folder_below(_agents(), path.parent) as folder:
+        descriptor = os.open(temporary.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary.name, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _take_back(order: Path) -> None:
+    with contextlib.suppress(FileNotFoundError), folder_below(_agents(), order.parent) as folder:
+        os.unlink(order.name, dir_fd=folder)
 
 
 def _kill(pid: int, number: signal.Signals) -> None:
