@@ -85,6 +85,17 @@ def test_parts_within_parts_without_end_are_refused_with_the_reason() -> None:
     assert found.reason == "parts within parts, more than 12 deep"
 
 
+def test_parts_without_end_are_refused_with_the_reason() -> None:
+    assert with_parts(*[b"\n%d\n" % number for number in range(1000)]).kind != "unusable"
+    found = with_parts(*[b"\n%d\n" % number for number in range(1001)])
+    assert (found.kind, found.message_id) == ("unusable", "m@x")
+    assert found.reason == "more than 1000 parts"
+    # Those of parts within parts count together.
+    inner = b"".join(b"--c\n\n%d\n" % number for number in range(600))
+    nested = b"Content-Type: multipart/mixed; boundary=c\n\n" + inner
+    assert with_parts(nested, nested).reason == "more than 1000 parts"
+
+
 @pytest.mark.parametrize(
     ("value", "name", "address"),
     [

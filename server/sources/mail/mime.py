@@ -8,12 +8,15 @@ import binascii
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 from server.sources.mail.encoded_words import base64_bytes, decoded_words, text_of
 from server.sources.mail.headers import Headers, UnreadableMailError, split_headers
 from server.sources.mail.words import plain
 
 _DEEPEST = 12
+# Each part costs as much as some kilobytes of text; a mail of four megabytes has room for hundreds of thousands.
+_MOST_PARTS = 1000
 _PLAIN = "text/plain"
 _PATCH_TYPES = frozenset({"text/x-patch", "text/x-diff", "application/x-patch", "application/x-diff"})
 _PATCH_NAMES = (".patch", ".diff")
@@ -34,9 +37,9 @@ class _Type:
 
 
 def text_parts(headers: Headers, body: bytes) -> list[TextPart]:
-    """The parts of text of a mail, decoded; raises UnreadableMailError for one that is nested without end."""
+    """The parts of text of a mail, decoded; raises UnreadableMailError for one that has them without end."""
     parts: dict[TextPart, None] = {}
-    for part_headers, content in _leaves(headers, body, 0):
+    for part_headers, content in _leaves(headers, body, 0, count()):
         kind = _typed(part_headers.first("content-type"), _PLAIN)
         name = _file_name(kind, part_headers)
         patch = kind.name in _PATCH_TYPES or name.endswith(_PATCH_NAMES)
@@ -46,7 +49,7 @@ def text_parts(headers: Headers, body: bytes) -> list[TextPart]:
     return list(parts)
 
 
-def _leaves(headers: Headers, body: bytes, depth: int) -> Iterator[tuple[Headers, bytes]]:
+def _leaves(headers: Headers, body: bytes, depth: int, counted: Iterator[int]) -> Iterator[tuple[Headers, bytes]]:
     kind = _typed(headers.first("content-type"), _PLAIN)
     boundary = kind.parameters.get("boundary", "") if kind.name.startswith("multipart/") else ""
     if not boundary:
@@ -55,8 +58,10 @@ def _leaves(headers: Headers, body: bytes, depth: int) -> Iterator[tuple[Headers
     if depth >= _DEEPEST:
         raise UnreadableMailError(f"parts within parts, more than {_DEEPEST} deep")
     for part in _split(body, boundary.encode("utf-8", "replace")):
+        if next(counted) >= _MOST_PARTS:
+            raise UnreadableMailError(f"more than {_MOST_PARTS} parts")
         inner, start = split_headers(part)
-        yield from _leaves(inner, part[start:], depth + 1)
+        yield from _leaves(inner, part[start:], depth + 1, counted)
 
 
 def _split(body: bytes, boundary: bytes) -> Iterator[bytes]:
