@@ -30,3 +30,11 @@ class CellPages(Pages):
 
     page_size = 500
     ordering = "id"
+
+
+class PatchPages(Pages):
+    """Patches of one series in their order; each may bring some kilobytes of trailers and paths."""
+
+    page_size = 100
+    max_page_size = 200
+    ordering = "index"

@@ -50,6 +50,7 @@ _LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list
 _LISTS += ["head_move_list", "wanted_revision_list", "tag_list", "build_list", "session_list", "attempt_list"]
 _LISTS += ["power_cycle_list", "builder_list", "queue", "timeline_list", "machine_question_list"]
 _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", "session_samples", "session_cells"]
+_DETAILS += ["series_patches"]
 _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
 _READING += ["machine_noise", "timeline_detail"]

@@ -1,6 +1,7 @@
 """What strangers and scripts read."""
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -93,6 +94,35 @@ def test_series_list_leaves_addresses_of_people_out(client: Client) -> None:
 def test_series_can_be_narrowed(client: Client, query: dict[str, str], found: bool) -> None:
     judged_series()
     assert bool(read(client, "api-series-list", **query)["results"]) is found
+
+
+def test_long_series_tells_its_first_patches_and_pages_have_all(client: Client) -> None:
+    series = build_series(total=205)
+    told = client.get(f"/api/v1/series/{series.pk}/").json()
+    assert told["total"] == 205
+    assert [patch["index"] for patch in told["patches"]] == list(range(1, 201))
+    found: list[dict[str, object]] = []
+    address = f"/api/v1/series/{series.pk}/patches/"
+    sizes = []
+    while address:
+        page = client.get(address).json()
+        found += page["patches"]
+        sizes.append(len(page["patches"]))
+        address = page["next"]
+    assert sizes == [100, 100, 5]
+    assert [patch["index"] for patch in found] == list(range(1, 206))
+    assert found[:200] == told["patches"]
+    assert page["previous"]
+    assert client.get(page["previous"]).json()["patches"][-1]["index"] == 200
+
+
+def test_patches_of_a_series_in_very_large_pages_or_from_a_made_up_place(client: Client) -> None:
+    series = build_series(total=2)
+    address = f"/api/v1/series/{series.pk}/patches/"
+    assert len(client.get(f"{address}?page_size=1000000").json()["patches"]) == 2
+    cursor = b64encode(b"p=" + b"9" * 30).decode()
+    assert client.get(address, {"cursor": cursor}).json()["patches"] == []
+    assert client.get("/api/v1/series/999999/patches/").status_code == 404
 
 
 def test_series_is_found_by_its_first_mail_and_by_each_of_its_patches(client: Client) -> None:

@@ -99,8 +99,11 @@ def test_very_long_series_shows_its_first_patches_and_counts_the_others(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.dashboard.selectors.patches.MOST_PATCHES", 3)
-    text = " ".join(reader.read(page_of(build_series(total=5))).split())
-    assert "5 of 5 are here; the first 3 are shown" in text
+    series = build_series(total=5)
+    text = " ".join(reader.read(page_of(series)).split())
+    assert (
+        f'5 of 5 are here; the first 3 are shown, all are in the <a href="/api/v1/series/{series.pk}/patches/">' in text
+    )
     assert ">3/5<" in text
     assert ">4/5<" not in text
 

@@ -10,11 +10,11 @@ from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.pagination import ShortPages
+from server.api.pagination import PatchPages, ShortPages
 from server.api.v1.filters import SeriesFilter
-from server.api.v1.reading import PublicMixin, describe, with_seen_virtual, with_seen_virtual_findings
+from server.api.v1.reading import PublicMixin, describe, page_of, with_seen_virtual, with_seen_virtual_findings
 from server.api.v1.serializers.cases import SeriesCaseOut
-from server.api.v1.serializers.posting import MOST_PATHS
+from server.api.v1.serializers.posting import MOST_PATCHES, MOST_PATHS, SeriesPatchesOut
 from server.api.v1.serializers.sources import HistoryOut, SeriesDetailOut, SeriesOut
 from server.detection.models import Finding
 from server.detection.published import published_case
@@ -33,6 +33,13 @@ def _context(series: Sequence[Series], *, with_report: bool = False) -> dict[str
         "progress": {progress.series_id: progress for progress in series_progress_many(series)},
         "findings": {finding.series_id: finding for finding in findings},
     }
+
+
+def _patches() -> QuerySet[Patch]:
+    """As PatchOut shows them, in their order."""
+    unread = ("paths", "message__raw", "message__references", "message__trailers")
+    patches = Patch.objects.select_related("message", "revision").defer(*unread)
+    return patches.annotate(first_paths=F(f"paths__0_{MOST_PATHS}")).order_by("index")
 
 
 class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
@@ -58,15 +65,9 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
 
     def get_queryset(self) -> QuerySet[Series]:
         sessions = with_seen_virtual(Session.objects.select_related("machine__uarch")).order_by("id")
-        patches = (
-            Patch.objects.select_related("message", "revision")
-            .defer("paths", "message__raw", "message__references", "message__trailers")
-            .annotate(first_paths=F(f"paths__0_{MOST_PATHS}"))
-            .order_by("index")
-        )
         return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(
             Prefetch("sessions", sessions),
-            Prefetch("patches", patches),
+            Prefetch("patches", _patches()[:MOST_PATCHES], to_attr="first_patches"),
             Prefetch("supersedes", Series.objects.order_by("-version", "-minor", "-id")),
         )
 
@@ -74,6 +75,17 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
     def get(self, _request: Request, pk: int) -> Response:
         series = get_object_or_404(self.get_queryset(), pk=pk)
         return Response(SeriesDetailOut(series, context=_context([series], with_report=True)).data)
+
+
+class SeriesPatchesView(PublicMixin, generics.GenericAPIView[Series]):
+    serializer_class = SeriesPatchesOut
+    pagination_class = PatchPages
+
+    @describe("series_patches", SeriesPatchesOut)
+    def get(self, request: Request, pk: int) -> Response:
+        series = get_object_or_404(Series.objects.only("pk"), pk=pk)
+        rows, links = page_of(self, request, _patches().filter(series=series))
+        return Response(SeriesPatchesOut({"series": series.pk, **links, "patches": rows}).data)
 
 
 class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):

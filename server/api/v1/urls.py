@@ -15,6 +15,7 @@ urlpatterns = [
     path("agent/", include("server.api.v1.agent_urls")),
     path("series/", series.SeriesListView.as_view(), name="api-series-list"),
     path("series/<int:pk>/", series.SeriesView.as_view(), name="api-series-detail"),
+    path("series/<int:pk>/patches/", series.SeriesPatchesView.as_view(), name="api-series-patches"),
     path("series/<int:pk>/history/", series.SeriesHistoryView.as_view(), name="api-series-history"),
     path(
         "series/<int:pk>/cases/<slug:benchmark>/<slug:case>/", series.SeriesCaseView.as_view(), name="api-series-case"

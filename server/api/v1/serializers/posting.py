@@ -17,6 +17,8 @@ class DiffstatOut(serializers.Serializer[Any]):
 
 # Of one patch; those that touch more say so by `diffstat.files`.
 MOST_PATHS = 100
+# In the answer about a series; `patches/` below it has pages of all.
+MOST_PATCHES = 200
 
 
 class PatchOut(serializers.ModelSerializer[Patch]):
@@ -44,6 +46,15 @@ class PatchOut(serializers.ModelSerializer[Patch]):
             "patch_id",
             "commit",
         ]
+
+
+class SeriesPatchesOut(serializers.Serializer[Any]):
+    """Patches of a series in their order."""
+
+    series = serializers.IntegerField()
+    next = serializers.URLField(allow_null=True, help_text="The next page of `patches`.")
+    previous = serializers.URLField(allow_null=True)
+    patches = PatchOut(many=True)
 
 
 class SenderOut(serializers.Serializer[Any]):

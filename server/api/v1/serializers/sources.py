@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from server.api.v1.serializers.common import AuthorOut, RevisionOut, SessionBriefOut
 from server.api.v1.serializers.findings import FindingOut
-from server.api.v1.serializers.posting import PatchOut, SenderOut, TransitionOut, VersionOut
+from server.api.v1.serializers.posting import MOST_PATCHES, PatchOut, SenderOut, TransitionOut, VersionOut
 from server.core.models import Transition
 from server.reports.models import Report
 from server.reports.progress import ProgressState
@@ -117,7 +117,12 @@ class SeriesDetailOut(SeriesOut):
     author = AuthorOut(source="*")
     base = RevisionOut(allow_null=True)
     head = RevisionOut(allow_null=True)
-    patches = PatchOut(many=True)
+    # Read with `first_patches`.
+    patches = PatchOut(
+        source="first_patches",
+        many=True,
+        help_text=f"The first {MOST_PATCHES}; `total` says how many were announced, `series/ID/patches/` has all.",
+    )
     sessions = SessionBriefOut(many=True)
     senders = serializers.SerializerMethodField()
     supersedes = VersionOut(many=True)
