@@ -130,15 +130,24 @@ def digest(name: str) -> str:
 
 
 def client_network(request: HttpRequest) -> str:
-    """Whose address a request comes from: an IPv4 address, or the /64 that one IPv6 host may choose from.
+    """Whose address a request comes from: an IPv4 address, or the /64 that one IPv6 host may choose from."""
+    return network_behind(request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", ""))
+
+
+def network_behind(nearest: str, forwarded: str) -> str:
+    """The same for a connection of the address `nearest`, which says that it asks for others.
 
     What a proxy says counts only if the proxy is the site's own (settings.TRUSTED_PROXIES): X-Forwarded-For is read
     from its end, where the nearest proxy wrote, up to the first address that is none of ours.
     """
-    found = _address(request.META.get("REMOTE_ADDR", ""))
-    said = [_address(part.strip()) for part in request.headers.get("X-Forwarded-For", "").split(",") if part.strip()]
-    while said and _is_ours(found) and said[-1] is not None:
-        found = said.pop()
+    found = _address(nearest)
+    while forwarded and _is_ours(found):
+        forwarded, _, last = forwarded.rpartition(",")
+        if last.strip():
+            said = _address(last.strip())
+            if said is None:
+                break
+            found = said
     return _network(found)
 
 

@@ -13,10 +13,11 @@ from django.db import OperationalError, close_old_connections
 from server.api.problems import status_of
 from server.builds.storage import MAX_BYTES, check_may_collect, check_space
 from server.core.errors import DomainError
+from server.core.tries import network_behind
 from server.lab.host_tokens import check_may_store, find_host_token
 from server.web import limits
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
-from server.web.threads import BusyError, Request, Scope, Send, Threads, Wsgi, answer
+from server.web.threads import BusyError, Request, Scope, Send, Threads, TornError, Wsgi, answer
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +61,9 @@ class Application:
             log.warning("too_busy", path=scope["path"])
             await _refuse(send, 503, "busy", "Too many requests wait already.")
             await discard(receive)
+        except TornError:
+            # The server closes the connection: the client sees that something is missing.
+            log.warning("answer_torn", path=scope["path"])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, length = scope["path"], announced(scope["headers"])
@@ -73,7 +77,7 @@ class Application:
         """A body for agents' addresses: nothing of it is read before the token is known, and of a file nothing that
         could not be stored.
         """
-        token = await self._agents.run(partial(_token, scope))
+        token = await self._agents.run(partial(_token, scope), client=_client(scope))
         if token is None:
             # Django says what is wrong with the token; it needs nothing of the body for that.
             await self._hand_over(self._agents, scope, io.BytesIO(), receive, send)
@@ -100,7 +104,12 @@ class Application:
 
     async def _hand_over(self, threads: Threads, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
         with body:
-            await answer(self._wsgi, threads, Request(scope, body), receive, send)
+            await answer(self._wsgi, threads, Request(scope, body, _client(scope)), receive, send)
+
+
+def _client(scope: Scope) -> str:
+    said = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")
+    return network_behind((scope.get("client") or ("",))[0], said.decode("latin-1"))
 
 
 def _token(scope: Scope) -> int | None:

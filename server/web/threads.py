@@ -1,9 +1,12 @@
 """Whole requests in threads: the event loop reads and writes, Django answers, and neither waits for a client."""
 
 import asyncio
+import contextlib
 import os
 import re
 import sys
+import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -28,43 +31,133 @@ _STEP = 512 * 1024
 
 
 class BusyError(Exception):
-    """Too many requests wait for these threads."""
+    """Too many requests wait for these threads, or the process ends."""
+
+
+class TornError(Exception):
+    """An answer ends in its middle, for want of a thread."""
 
 
 class Threads:
-    """Some threads, and a queue in front of them that has an end."""
+    """Some threads, and a queue in front of them that has an end.
+
+    Each client has half of the threads at most, clients take turns, and of a full queue the longest part gives way:
+    one that asks without pause keeps himself waiting, and nobody else. All but the work is the event loop's.
+    """
 
     def __init__(self, name: str, count: int, most_waiting: int = MOST_WAITING) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._most = count + most_waiting
-        self._taken = 0
+        self._count, self._share = count, max(2, count // 2)
+        self._most = most_waiting
+        self._working: Counter[str] = Counter()
+        # Whoever is first here has the next turn. With a free thread, all of them have their share already.
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
 
-    async def run(self, work: Callable[[], _T], *, late: Callable[[_T], object] = lambda _: None) -> _T:
+    async def run(self, work: Callable[[], _T], *, client: str, late: Callable[[_T], object] = lambda _: None) -> _T:
         """What `work` gives. Where the one who asked is gone by then, `late` gets it instead, on the same threads."""
-        if self._taken >= self._most:
-            raise BusyError
-        self._taken += 1
+        await self._turn(client)
         loop = asyncio.get_running_loop()
-        job = self._pool.submit(work)
-        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self._give_back))
-        # Only what has not begun can be called off.
-        patience = loop.call_later(WAITING_SECONDS, job.cancel)
         try:
-            return await asyncio.shield(asyncio.wrap_future(job))
+            job = self._pool.submit(work)
+        except RuntimeError:
+            self._give_back(client)
+            raise BusyError from None
+        job.add_done_callback(lambda _: _tell(loop, partial(self._give_back, client)))
+        try:
+            return await _result(job)
         except asyncio.CancelledError:
-            if job.cancelled():
-                raise BusyError from None
             job.add_done_callback(partial(self._too_late, late))
+            raise
+
+    async def finish(self, work: Callable[[], object]) -> None:
+        """Do what ends something: it is short, has to be done, and waits for nobody's turn."""
+        try:
+            job = self._pool.submit(work)
+        except RuntimeError:
+            work()
+        else:
+            await _result(job)
+
+    async def _turn(self, client: str) -> None:
+        """Take a thread of this client's share."""
+        if self._working.total() < self._count and self._working[client] < self._share:
+            self._working[client] += 1
+            return
+        self._make_room(client)
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(client, {})[turn] = None
+        patience = loop.call_later(WAITING_SECONDS, _refuse, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            # It may have got its thread at the same moment.
+            if not turn.cancelled() and turn.exception() is None:
+                self._give_back(client)
             raise
         finally:
             patience.cancel()
+            self._leave(client, turn)
 
-    def _give_back(self) -> None:
-        self._taken -= 1
+    def _make_room(self, client: str) -> None:
+        if sum(map(len, self._waiting.values())) < self._most:
+            return
+        longest = max(self._waiting, key=lambda known: len(self._waiting[known]), default=client)
+        if len(self._waiting.get(longest, ())) <= len(self._waiting.get(client, ())) + 1:
+            raise BusyError
+        last = next(reversed(self._waiting[longest]))
+        _refuse(last)
+        self._leave(longest, last)
+
+    def _leave(self, client: str, turn: asyncio.Future[None]) -> None:
+        queue = self._waiting.get(client, {})
+        queue.pop(turn, None)
+        if not queue:
+            self._waiting.pop(client, None)
+
+    def _give_back(self, client: str) -> None:
+        self._working[client] -= 1
+        self._working += Counter()
+        while self._working.total() < self._count:
+            following = next((known for known in self._waiting if self._working[known] < self._share), None)
+            if following is None:
+                return
+            queue = self._waiting.pop(following)
+            turn = next(iter(queue))
+            del queue[turn]
+            if queue:
+                self._waiting[following] = queue
+            if not turn.done():
+                self._working[following] += 1
+                turn.set_result(None)
 
     def _too_late(self, late: Callable[[_T], object], job: Future[_T]) -> None:
-        if job.exception() is None:
+        if job.exception() is not None:
+            return
+        try:
             self._pool.submit(late, job.result())
+        except RuntimeError:
+            late(job.result())
+
+
+def _refuse(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_exception(BusyError())
+
+
+async def _result(job: Future[_T]) -> _T:
+    """Like asyncio.wrap_future, but whoever stops waiting does not call the work off, and the loop may have ended."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    job.add_done_callback(lambda _: _tell(loop, lambda: done.done() or done.set_result(None)))
+    await done
+    return job.result()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
+    # A loop that is closed has nobody who waits: the process ends.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(what)
 
 
 @dataclass
@@ -76,6 +169,8 @@ class _Answer:
     piece: bytes = b""
     source: Any = None
     rest: Iterator[bytes] | None = None
+    # A client that leaves ends the answer while a thread may still read of it.
+    _reading: threading.RLock = field(default_factory=threading.RLock)
 
     def start(self, status: str, headers: list[tuple[str, str]], _: Any = None) -> Callable[[bytes], None]:
         self.status = int(status.split(" ", 1)[0])
@@ -84,31 +179,32 @@ class _Answer:
 
     def step(self) -> "_Answer":
         """Read the next piece; at the end close the answer, which gives its connection to the database back."""
-        assert self.rest is not None
-        read: list[bytes] = []
-        size = 0
-        try:
-            for chunk in self.rest:
-                read.append(chunk)
-                size += len(chunk)
-                if size >= _STEP:
-                    break
-            else:
+        with self._reading:
+            try:
+                self.piece = b"".join(self._chunks())
+            except BaseException:
                 self.close()
-        except BaseException:
-            self.close()
-            raise
-        finally:
-            # The next step may be another thread's: none keeps a connection in between.
-            close_old_connections()
-        self.piece = b"".join(read)
+                raise
+            finally:
+                # The next step may be another thread's: none keeps a connection in between.
+                close_old_connections()
         return self
 
+    def _chunks(self) -> Iterator[bytes]:
+        size = 0
+        for chunk in self.rest or ():
+            yield chunk
+            size += len(chunk)
+            if size >= _STEP:
+                return
+        self.close()
+
     def close(self) -> None:
-        self.rest = None
-        source, self.source = self.source, None
-        if hasattr(source, "close"):
-            source.close()
+        with self._reading:
+            self.rest = None
+            source, self.source = self.source, None
+            if hasattr(source, "close"):
+                source.close()
 
 
 class _File:
@@ -124,29 +220,37 @@ class _File:
 
 @dataclass(frozen=True)
 class Request:
-    """A request whose body is whole."""
+    """A request whose body is whole, and whose it is: the network its address stands for."""
 
     scope: Scope
     body: IO[bytes]
+    client: str
 
 
 async def answer(wsgi: Wsgi, threads: Threads, request: Request, receive: Receive, send: Send) -> None:
-    """Let Django answer on one of `threads`, and send what it says."""
-    given = await threads.run(partial(_begin, wsgi, request), late=_Answer.close)
-    await send({"type": "http.response.start", "status": given.status, "headers": given.headers})
-    if given.rest is None:
+    """Let Django answer on one of `threads`, and send what it says; BusyError before anything is sent, or TornError."""
+    given = await threads.run(partial(_begin, wsgi, request), client=request.client, late=_Answer.close)
+    try:
+        await send({"type": "http.response.start", "status": given.status, "headers": given.headers})
+        if given.rest is not None:
+            await _send_pieces(given, threads, request.client, receive, send)
         await send({"type": "http.response.body", "body": given.piece})
-        return
+    except BusyError:
+        raise TornError from None
+    finally:
+        if given.rest is not None:
+            await threads.finish(given.close)
+
+
+async def _send_pieces(given: _Answer, threads: Threads, client: str, receive: Receive, send: Send) -> None:
+    """All but the last, as long as somebody is there who takes them."""
     left = asyncio.ensure_future(_left(receive))
     try:
         while given.rest is not None and not left.done():
             await send({"type": "http.response.body", "body": given.piece, "more_body": True})
-            given = await threads.run(given.step, late=_Answer.close)
-        await send({"type": "http.response.body", "body": given.piece})
+            await threads.run(given.step, client=client, late=_Answer.close)
     finally:
         left.cancel()
-        if given.rest is not None:
-            await threads.run(given.close)
 
 
 async def _left(receive: Receive) -> None:

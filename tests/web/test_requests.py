@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import socket
-from collections.abc import Callable, MutableMapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from server.core.models import ApiToken
 from server.core.tokens import issue_token
 from server.lab.models import Session
 from server.web.application import Application
+from server.web.threads import BusyError, Threads
 from tests.builders import build_attempt, build_build, build_builder, build_machine, build_session
 from tests.web.conftest import STANDSTILL, Web
 
@@ -200,3 +203,209 @@ def until(condition: Callable[[], bool]) -> None:
             pass
         signal.sigtimedwait([], 0.1)
     raise AssertionError("it never came to that")
+
+
+class Slow:
+    """Work that begins, and ends when it may."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.may_end = threading.Event()
+
+    def work(self, name: str) -> str:
+        self.begun.append(name)
+        self.may_end.wait(STANDSTILL)
+        return name
+
+    async def until_begun(self, *names: str) -> None:
+        for _ in range(2000):
+            if sorted(self.begun) == sorted(names):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(self.begun)
+
+
+@pytest.fixture
+def slow() -> Iterator[Slow]:
+    slow = Slow()
+    yield slow
+    slow.may_end.set()
+
+
+def test_one_client_has_half_of_the_threads_at_most(slow: Slow) -> None:
+    async def flood() -> list[str]:
+        threads = Threads("t", 4)
+        many = [asyncio.ensure_future(threads.run(partial(slow.work, "many"), client="a")) for _ in range(24)]
+        await slow.until_begun("many", "many")
+        assert await threads.run(lambda: "other", client="b") == "other"
+        slow.may_end.set()
+        return await asyncio.gather(*many)
+
+    assert asyncio.run(flood()) == ["many"] * 24
+
+
+def test_clients_take_turns(slow: Slow) -> None:
+    async def ask() -> None:
+        threads = Threads("t", 1)
+        asked = [("a", "a1"), ("a", "a2"), ("a", "a3"), ("a", "a4"), ("b", "b1"), ("b", "b2"), ("c", "c1")]
+        all_of = [asyncio.ensure_future(threads.run(partial(slow.work, name), client=who)) for who, name in asked]
+        await slow.until_begun("a1")
+        slow.may_end.set()
+        await asyncio.gather(*all_of)
+
+    asyncio.run(ask())
+    assert slow.begun == ["a1", "a2", "b1", "c1", "a3", "b2", "a4"]
+
+
+def test_of_a_full_queue_the_last_of_the_longest_part_gives_way(slow: Slow) -> None:
+    async def fill() -> list[str | BaseException]:
+        threads = Threads("t", 1, most_waiting=3)
+        asked = [asyncio.ensure_future(threads.run(partial(slow.work, "a"), client="a")) for _ in range(5)]
+        await slow.until_begun("a")
+        asked.append(asyncio.ensure_future(threads.run(partial(slow.work, "b"), client="b")))
+        await asyncio.sleep(0)
+        slow.may_end.set()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    told = asyncio.run(fill())
+    assert [one if isinstance(one, str) else type(one) for one in told] == ["a", "a", "a", BusyError, BusyError, "b"]
+
+
+def test_one_that_leaves_the_queue_leaves_his_turn_to_the_next(slow: Slow) -> None:
+    async def leave() -> str:
+        threads = Threads("t", 1)
+        first = asyncio.ensure_future(threads.run(partial(slow.work, "first"), client="a"))
+        leaver = asyncio.ensure_future(threads.run(partial(slow.work, "leaver"), client="b"))
+        next_one = asyncio.ensure_future(threads.run(partial(slow.work, "next"), client="c"))
+        await slow.until_begun("first")
+        leaver.cancel()
+        slow.may_end.set()
+        await first
+        return await next_one
+
+    assert asyncio.run(leave()) == "next"
+    assert slow.begun == ["first", "next"]
+
+
+def scope_of(address: str, path: str = "/") -> dict[str, Any]:
+    """A request as it comes from a proxy on this host that names whom it serves."""
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+    scope |= {"query_string": b"", "http_version": "1.1", "client": ("127.0.0.1", 1)}
+    return {**scope, "headers": [(b"x-forwarded-for", address.encode())]}
+
+
+async def ask(application: Application, scope: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the application sends to a client that stays."""
+    parts = [{"type": "http.request", "body": b"", "more_body": False}]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if not parts:
+            await asyncio.Event().wait()
+        return parts.pop()
+
+    async def send(said: MutableMapping[str, Any]) -> None:
+        sent.append(dict(said))
+
+    await application(scope, receive, send)
+    return sent
+
+
+@pytest.fixture
+def uploads(settings: Settings, tmp_path: Path) -> None:
+    settings.UPLOAD_DIR = tmp_path / "uploads"
+
+
+@pytest.mark.usefixtures("uploads")
+def test_flood_of_one_address_behind_the_proxy_leaves_threads_for_others(slow: Slow) -> None:
+    def wsgi(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/slow":
+            slow.work("slow")
+        start("200 OK", [])
+        return [b"here"]
+
+    async def flood() -> list[dict[str, Any]]:
+        application = Application(wsgi)
+        network = (f"2001:db8::{number:x}" for number in range(1, 25))
+        many = [asyncio.ensure_future(ask(application, scope_of(one, "/slow"))) for one in network]
+        await slow.until_begun(*["slow"] * 4)
+        told = await ask(application, scope_of("2001:db8:0:1::1"))
+        assert len(slow.begun) == 4
+        slow.may_end.set()
+        await asyncio.gather(*many)
+        return told
+
+    assert [said.get("status", said.get("body")) for said in asyncio.run(flood())] == [200, b"here"]
+
+
+class Steps:
+    """An answer of several pieces."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then, self.closed = then, False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(3):
+            yield bytes(600_000)
+            self._then()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def close_pools(application: Application) -> None:
+    """As at the end of the process."""
+    for threads in vars(application).values():
+        if isinstance(threads, Threads):
+            threads._pool.shutdown(wait=False)
+
+
+@pytest.mark.usefixtures("uploads")
+def test_request_at_the_end_of_the_process_is_told_to_come_again() -> None:
+    application = Application(lambda *_: [])
+    close_pools(application)
+    start, body = asyncio.run(ask(application, scope_of("192.0.2.1")))
+    assert (start["status"], dict(start["headers"])[b"retry-after"]) == (503, b"5")
+    assert json.loads(body["body"])["code"] == "busy"
+
+
+@pytest.mark.usefixtures("uploads")
+def test_answer_that_gets_no_thread_for_its_next_piece_is_closed_and_left_unfinished() -> None:
+    steps = Steps(lambda: None)
+
+    def wsgi(_: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        start("200 OK", [])
+        close_pools(application)
+        return steps
+
+    application = Application(wsgi)
+    sent = asyncio.run(ask(application, scope_of("192.0.2.1")))
+    assert [said["type"] for said in sent] == ["http.response.start", "http.response.body"]
+    assert sent[-1]["more_body"]
+    assert steps.closed
+
+
+@pytest.mark.usefixtures("uploads")
+def test_work_that_outlives_the_loop_ends_quietly_and_closes_its_answer(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps = Steps(lambda: None)
+
+    def wsgi(_: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        slow.work("late")
+        start("200 OK", [])
+        return steps
+
+    application = Application(wsgi)
+
+    async def leave() -> None:
+        asked = asyncio.ensure_future(ask(application, scope_of("192.0.2.1")))
+        await slow.until_begun("late")
+        asked.cancel()
+
+    asyncio.run(leave())
+    close_pools(application)
+    slow.may_end.set()
+    application._pages._pool.shutdown(wait=True)
+    assert steps.closed
+    assert not caplog.records
