@@ -2,16 +2,19 @@
 
 import contextlib
 import fcntl
+import math
 import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tidemark_agent.errors import StoppedError
+from tidemark_agent.errors import InfrastructureError, StoppedError
 
 _POLL_SECONDS = 0.5
 _PROBE_SECONDS = 0.05
+# Every host has these for all of its users: a full disk cannot keep them from being made, nor a user from being locked.
+_HOST, _QUEUE = Path("/run"), Path("/dev/shm")  # noqa: S108 (nothing is written there)
 
 
 def try_lock(path: Path, *, patience: float = 0.0) -> int | None:
@@ -49,9 +52,9 @@ def is_locked(path: Path) -> bool:
     return False
 
 
-def _is_ours(descriptor: int) -> bool:
+def _is_ours(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
@@ -64,6 +67,37 @@ def held_lock(path: Path, *, stop: threading.Event) -> Iterator[None]:
         if stop.wait(_POLL_SECONDS):
             raise StoppedError(f"stopped while waiting for {path.name}")
     try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def beside_others(*, stop: threading.Event) -> Iterator[None]:
+    """Share this host with all agents on it, as soon as none of them has it, or waits for it, alone."""
+    with contextlib.ExitStack() as held:
+        with _flock(_QUEUE, fcntl.LOCK_SH, stop, math.inf):
+            held.enter_context(_flock(_HOST, fcntl.LOCK_SH, stop, math.inf))
+        yield
+
+
+@contextlib.contextmanager
+def alone_on_host(*, stop: threading.Event, patience: float) -> Iterator[None]:
+    """Wait until nobody shares this host, and let nobody in; raises InfrastructureError after `patience` (seconds)."""
+    deadline = time.monotonic() + patience
+    with _flock(_QUEUE, fcntl.LOCK_EX, stop, deadline), _flock(_HOST, fcntl.LOCK_EX, stop, deadline):
+        yield
+
+
+@contextlib.contextmanager
+def _flock(path: Path, how: int, stop: threading.Event, deadline: float) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while not _is_ours(descriptor, how):
+            if time.monotonic() >= deadline:
+                raise InfrastructureError("other builds did not leave this host to one that must be alone on it")
+            if stop.wait(_POLL_SECONDS):
+                raise StoppedError("stopped while waiting for other builds of this host")
         yield
     finally:
         os.close(descriptor)

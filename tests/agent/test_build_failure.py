@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.build import maker
-from tidemark_agent.build.failure import LONGEST_EXCERPT, Ending, failure_of_file, find_failure
+from tidemark_agent.build.failure import LONGEST_EXCERPT, Ending, failure_of_file, find_failure, says_short
 
 from tests.agent.small_tree import MAKEFILE, small_build
 
@@ -82,12 +81,10 @@ def test_warnings_are_no_errors(line: str) -> None:
         ("collect2: fatal error: ld terminated with signal 9 [Killed]", Ending.KILLED),
         ("clang-14: error: unable to execute command: Killed", Ending.KILLED),
         ("scripts/link-vmlinux.sh: line 65: 812 done: Killed", Ending.KILLED),
-        ("cc1: error: out of memory allocating 4096 bytes", Ending.NO_MEMORY),
-        ("ld: final link failed: memory exhausted", Ending.NO_MEMORY),
         ("mm/a.c:1:2: error: expected ';'", Ending.ERROR),
     ],
 )  # fmt: skip
-def test_crash_of_the_compiler_and_want_of_memory_are_told_apart(log: str, ending: Ending) -> None:
+def test_crash_of_the_compiler_and_its_being_killed_are_told_apart(log: str, ending: Ending) -> None:
     failure = find_failure(log.splitlines())
     assert failure.ending is ending
     assert failure.line
@@ -130,16 +127,10 @@ def test_compiler_crash_is_called_so_and_is_the_kernels_failure(tmp_path: Path) 
     assert outcome.reason == "the compiler crashed: mm/a.c:9:1: internal compiler error: in expand"
 
 
-@pytest.mark.parametrize(("kills", "outcome"), [([3, 3], "failed"), ([3, 4], "infrastructure")])
-def test_want_of_memory_is_the_builders_fault_only_where_the_host_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: list[int], outcome: str
-) -> None:
-    # Three steps of the configuration, and the one that fails, before and after.
-    counted = iter([kills[0]] * 4 + [kills[1]])
-    monkeypatch.setattr(maker, "_oom_kills", lambda: next(counted))
-    found = small_build(tmp_path, failing_tree("cc1: error: out of memory allocating 4096 bytes"))
-    assert found.outcome == outcome
-    assert "out of memory" in found.reason
+@pytest.mark.parametrize("excerpt", [' 4190 |  pr_err("No space left on device");', '      |  "out of memory"'])
+def test_source_that_the_compiler_shows_says_nothing_of_the_host(excerpt: str) -> None:
+    assert not says_short(f"mm/a.c:4190:9: error: 'pgae' undeclared\n{excerpt}\n")
+    assert says_short(f"{excerpt}\ngcc: error: No space left on device\n")
 
 
 def test_error_of_an_earlier_step_is_not_that_of_the_one_that_failed(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ import errno
 import fcntl
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from tidemark_agent.locks import try_lock
+from tidemark_agent.errors import InfrastructureError, StoppedError
+from tidemark_agent.locks import alone_on_host, beside_others, try_lock
 
 from server.lab.dispatch.local import _holder
 
@@ -46,3 +48,48 @@ def test_full_disk_takes_only_the_name_of_the_holder(tmp_path: Path, monkeypatch
     descriptor = try_lock(path)
     assert descriptor is not None
     os.close(descriptor)
+
+
+def test_one_that_must_be_alone_waits_for_others_and_goes_before_those_that_come_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_HOST", "_QUEUE"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(f"tidemark_agent.locks.{name}", tmp_path / name)
+    monkeypatch.setattr("tidemark_agent.locks._POLL_SECONDS", 0.02)
+    stop, stopped, order = threading.Event(), threading.Event(), []
+    stopped.set()
+
+    def be_alone() -> None:
+        with alone_on_host(stop=stop, patience=60):
+            order.append("alone")
+
+    def come_late() -> None:
+        with beside_others(stop=stop):
+            order.append("late")
+
+    with beside_others(stop=stop):
+        with beside_others(stop=stop), pytest.raises(InfrastructureError), alone_on_host(stop=stop, patience=0.1):
+            pass
+        alone, late = threading.Thread(target=be_alone), threading.Thread(target=come_late)
+        alone.start()
+        while is_open(tmp_path / "_QUEUE"):
+            time.sleep(0.01)
+        late.start()
+        with pytest.raises(StoppedError), beside_others(stop=stopped):
+            pass
+        order.append("first")
+    alone.join()
+    late.join()
+    assert order == ["first", "alone", "late"]
+
+
+def is_open(folder: Path) -> bool:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -139,6 +139,19 @@ def test_command_that_is_killed_by_the_limit_around_the_agent_is_not_blamed_for_
     group.remove()
 
 
+def test_refusals_of_all_groups_around_the_agent_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up_cgroups(tmp_path, monkeypatch)
+    assert cgroup.refused_around() == 0
+    (tmp_path / "unit/agent/pids.events").write_text("max 3\n")
+    (tmp_path / "unit/memory.events").write_text("low 0\nmax 100\noom 40\noom_kill 0\n")
+    assert cgroup.refused_around() == 43
+    (tmp_path / "unit/memory.events.local").write_text("max 9\noom 5\n")
+    assert cgroup.refused_around() == 8, "a group below it that came to its own limit took nothing from others"
+    (tmp_path / "pids").mkdir()
+    (tmp_path / "pids/pids.events").write_text("max 1\n")
+    assert cgroup.refused_around() == 9
+
+
 def test_limit_of_the_older_cgroups_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made_up_cgroups(tmp_path, monkeypatch)
     (tmp_path / "memory").mkdir(mode=0o500)

@@ -56,12 +56,16 @@ _KILLED: Final = re.compile(
     r"|\bError 137\s*$",
     re.MULTILINE,
 )
-_NO_MEMORY: Final = re.compile(
-    r"virtual memory exhausted|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc"
+# What programs say that lack disk, memory, processes or open files, which all on a host share. "make: gcc: Resource
+# temporarily unavailable" stands before an Error 127; dash says of a full disk what others say of a broken one; a full
+# disk below a mapped file is a SIGBUS.
+_SHORT: Final = re.compile(
+    r"No space left on device|[Dd]isk quota exceeded|I/O error|Input/output error|Bus error"
+    r"|virtual memory exhausted|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc"
+    r"|[Cc]an(?:no|')t fork|Resource temporarily unavailable|Too many open files in system"
 )
-
-
-_NO_FORK: Final = re.compile(r"[Cc]annot fork|fork: (?:retry: )?Resource temporarily")
+# A compiler's excerpt of the source may have such words as well.
+_SOURCE: Final = re.compile(r"[ \d]*\|")
 _ENDED: Final = re.compile(r"\b(?:Terminated|Interrupt|Hangup)(?: signal terminated program \S+)?\s*$", re.MULTILINE)
 
 
@@ -71,7 +75,6 @@ class Ending(Enum):
     ERROR = "error"
     COMPILER_CRASH = "compiler crash"
     KILLED = "killed"
-    NO_MEMORY = "no memory"
 
 
 @dataclass(frozen=True)
@@ -139,13 +142,9 @@ def says_killed(log: str) -> bool:
     return _KILLED.search(log) is not None
 
 
-def says_no_processes(log: str) -> bool:
-    """Whether a program of the step could not start another one."""
-    return _NO_FORK.search(log) is not None
-
-
-def says_disk_full(log: str) -> bool:
-    return "No space left on device" in log or "Disk quota exceeded" in log
+def says_short(log: str) -> bool:
+    """Whether a program of the step lacked something that others on this host can take."""
+    return any(_SHORT.search(line) and not _SOURCE.match(line) for line in log.splitlines())
 
 
 def _lines(path: Path, start: int) -> Iterator[str]:
@@ -167,12 +166,7 @@ def _relative(line: str, prefixes: tuple[str, ...]) -> str:
 
 def _failure(line: str, around: list[str]) -> Failure:
     text = "\n".join(around)
-    if _KILLED.search(text):
-        ending = Ending.KILLED
-    elif _NO_MEMORY.search(text):
-        ending = Ending.NO_MEMORY
-    else:
-        ending = Ending.COMPILER_CRASH if _CRASHED.search(text) else Ending.ERROR
+    ending = Ending.KILLED if _KILLED.search(text) else Ending.COMPILER_CRASH if _CRASHED.search(text) else Ending.ERROR
     return Failure(line.strip()[:_LONGEST_REASON], _fitting(around, around.index(line)), ending)
 
 

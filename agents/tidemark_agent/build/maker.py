@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from tidemark_agent.assignment import BuildJob
 from tidemark_agent.build.failure import (
@@ -16,16 +17,16 @@ from tidemark_agent.build.failure import (
     failure_of_file,
     log_since,
     read_log,
-    says_disk_full,
     says_ended,
     says_killed,
-    says_no_processes,
+    says_short,
 )
-from tidemark_agent.build.objects import remove_newer
+from tidemark_agent.build.objects import put_file, remove_newer, take_file
 from tidemark_agent.build.toolchain import Toolchain
-from tidemark_agent.disk import is_nearly_full
 from tidemark_agent.errors import InfrastructureError, KernelError, KilledError
+from tidemark_agent.guarding.cgroup import refused_around
 from tidemark_agent.limits import MIB, Limits, require_memory_group
+from tidemark_agent.locks import alone_on_host, beside_others
 from tidemark_agent.process import Finished, capture, clean_environment, heed_stop, run
 from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
 
@@ -46,10 +47,14 @@ _FAILED_INSIDE = 99
 _BY_SIGNAL = 128
 _LARGEST_FILE = 4 * 1024**3
 _INSIDE = Path("/build")
-_COUNTERS = Path("/proc/vmstat")
 _TIMES = Path("/proc/stat")
 # Of all processors. Below this a build that was too slow was too slow by itself.
 _MUCH = 0.25
+# A build of many steps may not take many times its time, nor the host from others for ever.
+_MOST_TRIES_AGAIN = 4
+_PATIENCE_SECONDS = 3600.0
+_CONFIG = ".config"
+_LARGEST_CONFIG = 16 * MIB
 
 
 class StepError(KernelError):
@@ -65,12 +70,16 @@ class EndedError(KernelError):
 
 
 class _DoubtfulError(Exception):
-    """A step failed in a way in which others on this host may have made it fail; once more will show it."""
+    """A step failed in a way in which others may have made it fail; once more will show it."""
 
 
-@dataclass(frozen=True)
+class _ShortError(_DoubtfulError):
+    """A step lacked what all on this host share; once more, alone, will show whether others took it."""
+
+
+@dataclass
 class Maker:
-    """Makes targets of one checkout into one object directory."""
+    """Makes targets of one checkout into one object directory. What is waited for others moves the `deadline`."""
 
     job: BuildJob
     toolchain: Toolchain
@@ -81,6 +90,7 @@ class Maker:
     build_log: Path
     deadline: float
     stop: threading.Event
+    tries_again: int = 0
 
     def compiler_version(self) -> str:
         """The first line of the compiler's --version; also proves that the programs and the sandbox work at all."""
@@ -128,26 +138,50 @@ class Maker:
         """Run one step of the build; its failure is the kernel's fault unless the host's is known.
 
         A step of which something was told to end by a signal is run once more: whoever stops a build ends its programs
-        before the agent hears of it. So is one that met a full disk: whoever filled it may be gone by now. If the same
-        happens again, the kernel does it to itself. One of which something was killed is run once more, too, but never
-        becomes a verdict: systemd-oomd, earlyoom and the kernel leave no word with us of whom they killed and why. What
-        the build's own limits end is told apart before.
+        before the agent hears of it. If the same happens again, the kernel does it to itself. One that lacked disk,
+        memory or processes is run once more while no other build of this host runs: others may have taken them for an
+        instant. Lacks it them again, it is no verdict, nor is one of which something was killed twice: systemd-oomd,
+        earlyoom and the kernel leave no word with us of whom they killed and why. What the build's own limits end is
+        told apart before.
         """
-        began = time.time_ns()
+        asked, given, began = time.monotonic(), self.deadline, time.time_ns()
+        config = self._kept_config()
         try:
-            self._step(words, is_again=False)
+            with beside_others(stop=self.stop):
+                self.deadline = given + time.monotonic() - asked
+                self._step(words, is_again=False)
         except _DoubtfulError as doubt:
+            self.tries_again += 1
+            if self.tries_again > _MOST_TRIES_AGAIN:
+                raise InfrastructureError(f"{doubt}, as did {_MOST_TRIES_AGAIN} before it") from doubt
             self.note(f"tidemark: {doubt}; the step is run once more")
-            try:
-                # What met the full disk may be there by half, and newer than its source.
-                remove_newer(self.objects, began)
-            except OSError as error:
-                raise InfrastructureError(f"the step cannot be run once more: {error}") from error
-            self._step(words, is_again=True)
+            self._undo(began, config)
+            alone = alone_on_host(stop=self.stop, patience=_PATIENCE_SECONDS)
+            with alone if isinstance(doubt, _ShortError) else beside_others(stop=self.stop):
+                self.deadline = given + time.monotonic() - asked
+                self._step(words, is_again=True)
+
+    def _kept_config(self) -> Path | None:
+        """A copy of .config, or None: steps of the configuration write it anew out of the old one."""
+        copy = self.build_log.with_name("config-before")
+        try:
+            take_file(self.objects, _CONFIG, copy, largest=_LARGEST_CONFIG)
+        except KernelError:
+            return None
+        return copy
+
+    def _undo(self, began: int, config: Path | None) -> None:
+        """Remove what a step has written since `began`: there by half, it would be newer than its source."""
+        try:
+            remove_newer(self.objects, began)
+            if config and not (self.objects / _CONFIG).exists():
+                put_file(self.objects, _CONFIG, config.read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            raise InfrastructureError(f"the step cannot be run once more: {error}") from error
 
     def _step(self, words: Sequence[str], *, is_again: bool) -> None:
         self.note(f"$ {shlex.join(words)}")
-        began, oom_kills, others = self.build_log.stat().st_size, _oom_kills(), Others()
+        began, refused, others = self.build_log.stat().st_size, refused_around(), Others()
         done = run(
             self._wrapped(words),
             output=self.build_log,
@@ -173,38 +207,35 @@ class Maker:
             raise EndedError(reason)
         if done.over:
             raise InfrastructureError(done.over) if done.over_is_ours else EndedError(done.over)
-        if done.code == 0:
-            return
-        heed_stop(self.stop)
         log = log_since(self.build_log, began)
+        if done.code != 0:
+            heed_stop(self.stop)
+            self._judge(done, log, began, is_short=says_short(log) or refused_around() > refused, is_again=is_again)
+        elif not is_again and self.tries_again < _MOST_TRIES_AGAIN and says_short(log):
+            # A script that goes on may have left something by half.
+            raise _ShortError("this step lacked disk, memory or processes, and went on")
+
+    def _judge(self, done: Finished, log: str, began: int, *, is_short: bool, is_again: bool) -> NoReturn:
+        """Raise what the end of a step means whose log, from byte `began` on, is `log`."""
         if not is_again:
-            _require_no_doubt(done, log)
+            _require_no_doubt(done, log, is_short=is_short)
         self._require_own_end(done.code, log)
         failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
-        self._blame_host(failure, oom_kills=_oom_kills() - oom_kills)
-        raise StepError(self._reason(failure) or f"exit {done.code}", failure.excerpt)
+        reason = self._reason(failure) or f"exit {done.code}"
+        if failure.ending is Ending.KILLED:
+            raise KilledError(f"a program of the build was killed twice, not for its own limits: {failure.line}")
+        if is_short:
+            raise InfrastructureError(f"disk, memory or processes were lacking, alone on the host as well: {reason}")
+        raise StepError(reason, failure.excerpt)
 
     def _require_own_end(self, code: int, log: str) -> None:
         """Raise unless the command failed by itself: what starts it and watches it can be killed or fail as well."""
         if code != _FAILED_INSIDE if self.job.sandbox else code >= _BY_SIGNAL or code < 0:
             raise KilledError(f"the step did not end by itself ({code}): {log.strip().rpartition(chr(10))[2][:300]}")
-        if says_no_processes(log):
-            raise KilledError("the builder had no processes left for this step")
-
-    def _blame_host(self, failure: Failure, *, oom_kills: int) -> None:
-        """Raise InfrastructureError where the host is at fault. The log's text alone does not count: a patch has it."""
-        if says_disk_full(read_log(self.build_log)) and is_nearly_full(self.objects):
-            raise InfrastructureError("no disk space left for the build")
-        if failure.ending is Ending.KILLED:
-            raise KilledError(f"a program of the build was killed twice, not for its own limits: {failure.line}")
-        if failure.ending is Ending.NO_MEMORY and oom_kills > 0:
-            raise InfrastructureError(f"the builder ran out of memory: {failure.line}")
 
     def _reason(self, failure: Failure) -> str:
         if failure.ending is Ending.COMPILER_CRASH:
             return f"the compiler crashed: {failure.line}"
-        if failure.ending is Ending.NO_MEMORY:
-            return f"a program of the build got no memory: {failure.line}"
         return failure.line or read_log(self.build_log).strip().rpartition("\n")[2][:500]
 
     @property
@@ -272,14 +303,14 @@ class Maker:
         return room.wrap(["sh", "-c", _INSIDE_THE_ROOM, "sh", str(self.job.limits.processes), *words])
 
 
-def _require_no_doubt(done: Finished, log: str) -> None:
+def _require_no_doubt(done: Finished, log: str, *, is_short: bool) -> None:
     """Raise _DoubtfulError where somebody else may have made the step fail."""
+    if is_short:
+        raise _ShortError("this step lacked disk, memory or processes")
     if done.was_told_to_end or says_ended(log):
         raise _DoubtfulError("a program of this step was told to end from outside")
     if says_killed(log):
         raise _DoubtfulError("a program of this step was killed")
-    if says_disk_full(log):
-        raise _DoubtfulError("this step met a full disk")
 
 
 class Others:
@@ -300,12 +331,3 @@ def _busy_seconds() -> float:
     # "cpu", user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice.
     taken = [int(word) for word in words[1:9]]
     return (sum(taken) - sum(taken[3:5])) / os.sysconf("SC_CLK_TCK")
-
-
-def _oom_kills() -> int:
-    """How many processes this host has killed for want of memory since it came up; 0 where it does not say."""
-    try:
-        lines = _COUNTERS.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

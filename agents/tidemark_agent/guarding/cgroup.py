@@ -142,18 +142,30 @@ def enclosing_limit() -> int:
 
 def _enclosing() -> tuple[int, str]:
     """The lowest limit around the agent, and the directory of the group that has it; 0 without any."""
-    found = []
-    parent = _path_of("self")
-    while True:
-        place = f"{_MOUNT}{parent}"
-        found.append((_number(_read(f"{place}/memory.max")), place))
-        if not parent:
-            break
-        parent = parent.rpartition("/")[0]
+    found = [(_number(_read(f"{place}/memory.max")), place) for place in _places()]
     old = _old_place("memory")
     lines = [line.split() for line in _read(f"{old}/memory.stat").splitlines()]
     found += [(_number(words[1]), old) for words in lines if words[0] == "hierarchical_memory_limit"]
     return min((one for one in found if one[0]), default=(0, ""))
+
+
+def refused_around() -> int:
+    """How often the agent's own groups and those above them refused a process or killed for want of memory, so far.
+
+    As far as they can be read. Where the kernel tells a group's own limit from those below it, only the own counts.
+    """
+    counted = (("pids.events", "max"), ("memory.events", "oom"), ("memory.oom_control", "oom_kill"))
+    return sum(
+        _counted(_read(f"{place}/{file}.local") or _read(f"{place}/{file}"), name)
+        for place in {*_places(), _old_place("memory"), _old_place("pids")}
+        for file, name in counted
+    )
+
+
+def _places() -> list[str]:
+    """The directories of the agent's own group and of all above it, in cgroup v2."""
+    parents = _path_of("self").split("/")
+    return [_MOUNT + "/".join(parents[:count]) for count in range(len(parents), 0, -1)]
 
 
 def _open_memory(path: str) -> int | None:
@@ -232,10 +244,13 @@ def _count(events: int | None, name: str) -> int:
     if events is None:
         return 0
     try:
-        lines = os.pread(events, 4096, 0).decode("ascii").splitlines()
+        return _counted(os.pread(events, 4096, 0).decode("ascii"), name)
     except OSError:
         return 0
-    found = [line.split()[1] for line in lines if line.startswith(f"{name} ")]
+
+
+def _counted(text: str, name: str) -> int:
+    found = [line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")]
     return int(found[0]) if found else 0
 
 
