@@ -149,7 +149,12 @@ async def _result(job: Future[_T]) -> _T:
     """Like asyncio.wrap_future, but whoever stops waiting does not call the work off, and the loop may have ended."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
-    job.add_done_callback(lambda _: _tell(loop, lambda: done.done() or done.set_result(None)))
+
+    def end() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    job.add_done_callback(lambda _: _tell(loop, end))
     await done
     return job.result()
 
