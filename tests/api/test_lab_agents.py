@@ -118,7 +118,7 @@ def test_notes_without_end_are_counted_from_some_number_on(session: Session) -> 
 
 @pytest.mark.parametrize("name", ["facts", "conditions"])
 def test_document_of_very_many_parts_is_refused(session: Session, name: str) -> None:
-    parts = {"parts": [[[]] * 100] * 2500}
+    parts: dict[str, object] = {"parts": [[[]] * 100] * 2500}
     assert "items of JSON" in str(post(session, "boots/0", 400, outcome="panic", **{name: parts}))
 
 
