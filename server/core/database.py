@@ -4,12 +4,16 @@ import time
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
+import structlog
 from django.core.exceptions import ImproperlyConfigured
 from psycopg.abc import PQGen
 
+log = structlog.get_logger(__name__)
+
 _T = TypeVar("_T")
 _INTERVAL = 0.1
-_LOOKS = 5
+_LOOKS = 20
+_TRIES = 4
 # A server that is well ends a statement by itself at its limit; one that says nothing for so long after it is not.
 GRACE_SECONDS = 3.0
 
@@ -65,13 +69,13 @@ def options(seconds: float, *, pooled: bool) -> dict[str, Any]:
     return found
 
 
-def connect_apart() -> psycopg.Connection[Any]:
+def connect_apart(**given: Any) -> psycopg.Connection[Any]:
     """A connection beside the one that Django's models use, for what must not mix with it. The caller closes it."""
     # Not when the settings are read, which this module takes part in.
     from django.db import connection  # noqa: PLC0415
 
     kind: type[Connection] = connection.settings_dict["OPTIONS"]["pool"]["connection_class"]
-    return kind.connect(**connection.get_connection_params())
+    return kind.connect(**{**connection.get_connection_params(), **given})
 
 
 def refuse_unknown_pooler() -> None:
@@ -81,29 +85,34 @@ def refuse_unknown_pooler() -> None:
     """
     from django.conf import settings  # noqa: PLC0415
 
-    if settings.DATABASE_POOLED:
-        return
-    try:
-        pooled = _changes_servers()
-    except psycopg.OperationalError:
-        # It does not answer, or not enough of it: whoever needs it will say so.
-        return
-    if pooled:
+    if not settings.DATABASE_POOLED and _is_pooled():
         raise ImproperlyConfigured(
             "the database is reached through a pooler in transaction mode: set TIDEMARK_DATABASE_POOLED=1 "
             "(docs/operations/pooler.md)"
         )
 
 
+def _is_pooled() -> bool:
+    for number in range(_TRIES):
+        # A pooler on a busy host answers its first client late.
+        time.sleep(number)
+        try:
+            return _changes_servers()
+        except psycopg.OperationalError as error:
+            log.warning("database_not_asked", error=str(error), tries_left=_TRIES - number - 1)
+    # Whoever needs the database will say that it does not answer.
+    return False
+
+
 def _changes_servers() -> bool:
-    with connect_apart() as one:
+    with connect_apart(connect_timeout=10) as one:
         one.autocommit = True
         first = _server(one)
         if first == one.info.backend_pid:
             return False
         # Somebody stands in between. If he hands servers on, a transaction of another session takes this one's, or this
         # one gets another. He may free a server a moment after he answered, so he is asked more than once.
-        with connect_apart() as other:
+        with connect_apart(connect_timeout=10) as other:
             for _ in range(_LOOKS):
                 if _server(one) != first:
                     return True

@@ -179,13 +179,10 @@ def test_process_that_has_grown_too_large_is_followed_by_another(start_web: Call
     assert web.process.poll() is None
 
 
-def test_request_that_takes_too_much_memory_fails_alone(start_web: Callable[..., Web], headers: dict[str, str]) -> None:
-    web = start_web(TIDEMARK_WEB_MEMORY_MB="512")
-    # As lists, some twenty times as large as on the wire.
-    body = b"[" + b"[]," * 10_000_000 + b"[]]"
-    kind = {"Content-Type": "application/json", **headers}
-    answer = httpx2.post(f"{web.address}/api/v1/agent/hello", content=body, headers=kind, timeout=60)
-    assert answer.status_code == 500
+def test_request_that_takes_too_much_memory_fails_alone(start_web: Callable[..., Web]) -> None:
+    web = start_web("tests.web.hungry:application", TIDEMARK_WEB_MEMORY_MB="512")
+    assert web.get("/eat/?megabytes=10").status_code == 200
+    assert web.get("/eat/?megabytes=600", 60).status_code == 500
     assert web.get("/").status_code == 200
 
 
