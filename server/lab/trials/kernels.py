@@ -30,12 +30,14 @@ _KERNEL_CODE = re.compile(
 _BESIDE_VMLINUX = re.compile(
     r"(^|/)(boot|tools|libstub|purgatory|vdso[^/]*)/|^arch/[^/]+/lib/|^lib/(decompress[^/]*$|(xz|zstd|lz4|zlib_inflate)/)"
     r"|\.lds\.S$"
+    # Compiled to text, out of which headers are made that the image's own code reads as well.
+    r"|(^|/)(bounds|[^/]*offsets[^/]*)\.c$"
 )
 _SHARED_HEADER = re.compile(r"^(arch/[^/]+/)?include/")
 # Whoever takes a file from elsewhere for such code names it in an #include.
 _PROGRAMS = (
     *("arch/*/boot/*", "arch/*/tools/*", "drivers/firmware/efi/libstub/*", "scripts/*", "usr/*", "certs/*"),
-    *("tools/objtool/*", "tools/lib/*", "tools/bpf/resolve_btfids/*"),
+    *("tools/objtool/*", "tools/lib/*", "tools/bpf/resolve_btfids/*", "*/bounds.c", "*offsets*.c"),
 )
 _MAKES_PROGRAMS = r"hostprogs|host-progs|hostlibs|userprogs|hostcc|HOSTCC"
 _PLAIN_MODES = frozenset({"000000", "100644", "100755"})
@@ -45,8 +47,8 @@ _GIT_SECONDS = 60.0
 # In the order of the compiler: a quote in a comment begins no string, and a comment in a string is none.
 _COMMENT = re.compile(rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL)
 _SPLICE = re.compile(rb"\\[ \t\v\f]*\r?\n")
-# Raw strings and trigraphs, in which comments cannot be told from text.
-_ODD = re.compile(rb"""R"|\?\?/""")
+# Raw strings and trigraphs, in which comments cannot be told from text, and ends of lines that git does not know.
+_ODD = re.compile(rb"""R"|\?\?/|\r(?!\n)""")
 _FINAL = frozenset({BuildState.BUILT, BuildState.FAILED})
 UNDER_WAY = frozenset({BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING})
 

@@ -23,6 +23,7 @@ TREE = {
     "arch/x86/coco/shared.c": "\n",
     "arch/x86/boot/compressed/sev.c": '#include "../../coco/shared.c"\n#include <linux/mm.h>\n',
     "scripts/selinux/genheaders.c": '#include "classmap.h"\n',
+    "kernel/sched/rq-offsets.c": '#include "sched.h"\n',
 }
 
 
@@ -78,6 +79,10 @@ def test_hash_tells_of_code_that_is_compiled_in(upstream: Upstream, path: str) -
         "arch/x86/kernel/cpu/mkcapflags.sh",
         "arch/x86/kernel/vmlinux.lds.S",
         "arch/x86/lib/inat.c",
+        "arch/x86/kernel/asm-offsets.c",
+        "arch/arm64/kernel/asm-offsets_64.c",
+        "kernel/bounds.c",
+        "kernel/sched/sched.h",
         "arch/x86/coco/shared.c",
         "drivers/tty/vt/conmakehash.c",
         "drivers/tty/vt/vt.c",
@@ -108,6 +113,7 @@ def test_hash_does_not_tell_of_what_a_build_runs_or_puts_beside_vmlinux(upstream
         (HEADER.replace("no comment", "a comment"), False),
         (HEADER.replace("void", "int"), False),
         (HEADER + "// here \\\nint more;\n", True),
+        (HEADER + "// here \rint more;\n", False),
         (HEADER + "/* here */ int more;\n", False),
         (HEADER + "#define ODD '\"' // \"\nint more;\n", False),
     ],
