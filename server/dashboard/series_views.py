@@ -21,6 +21,8 @@ _CONFLICT = 409
 
 class ApprovalForm(forms.Form):
     reason = forms.CharField(max_length=500, strip=True, error_messages={"required": "Say why it may run."})
+    # What the page showed whose form this is.
+    seen = forms.CharField(max_length=64, error_messages={"required": "Approve it on its page."})
 
 
 @require_safe
@@ -41,9 +43,11 @@ def _approve(request: HttpRequest, series_id: int) -> HttpResponse:
     row = get_object_or_404(Series, pk=series_id)
     form = ApprovalForm(request.POST)
     if not form.is_valid():
-        return _series(request, series_id, problem=" ".join(map(str, form.errors["reason"])), status=400)
+        said = [str(problem) for problems in form.errors.values() for problem in problems]
+        return _series(request, series_id, problem=" ".join(said), status=400)
     try:
-        approve_series(series=row, reason=f"approved by {request.user}: {form.cleaned_data['reason']}")
+        reason = f"approved by {request.user}: {form.cleaned_data['reason']}"
+        approve_series(series=row, reason=reason, seen=form.cleaned_data["seen"])
     except DomainError as error:
         return _series(request, series_id, problem=error.message, status=_CONFLICT)
     return redirect("series", series_id=series_id)

@@ -6,6 +6,7 @@ from django.test import Client
 
 from server.core.models import Transition
 from server.sources.models import Patch, Series
+from server.sources.series.services import posting_mark
 from tests.builders import build_message, build_series
 from tests.dashboard.conftest import Reader
 
@@ -30,6 +31,11 @@ def approver(person: User) -> User:
 
 def page_of(series: Series) -> str:
     return f"/series/{series.pk}/"
+
+
+def form(series: Series, reason: str) -> dict[str, str]:
+    """As the page sends it."""
+    return {"reason": reason, "seen": posting_mark(series)}
 
 
 def state_of(series: Series) -> str:
@@ -59,7 +65,7 @@ def test_who_approves_is_told_which_patches_anybody_may_have_written(reader: Rea
 
 
 def test_stranger_who_posts_is_sent_to_the_login(client: Client, held: Series) -> None:
-    response = client.post(f"{page_of(held)}approve/", {"reason": "let me"})
+    response = client.post(f"{page_of(held)}approve/", form(held, "let me"))
     assert response.status_code == 302
     assert response["Location"].startswith("/admin/login/?next=/series/")
     assert state_of(held) == Series.State.HELD
@@ -68,14 +74,14 @@ def test_stranger_who_posts_is_sent_to_the_login(client: Client, held: Series) -
 def test_person_without_the_right_is_refused(client: Client, held: Series, person: User) -> None:
     client.force_login(person)
     assert 'name="reason"' not in client.get(page_of(held)).content.decode()
-    assert client.post(f"{page_of(held)}approve/", {"reason": "let me"}).status_code == 403
+    assert client.post(f"{page_of(held)}approve/", form(held, "let me")).status_code == 403
     assert state_of(held) == Series.State.HELD
 
 
 def test_approval_lets_it_run_and_stays_in_its_history(client: Client, held: Series, approver: User) -> None:
     client.force_login(approver)
     assert 'name="reason"' in client.get(page_of(held)).content.decode()
-    response = client.post(f"{page_of(held)}approve/", {"reason": "read it, harmless"}, follow=True)
+    response = client.post(f"{page_of(held)}approve/", form(held, "read it, harmless"), follow=True)
     assert response.redirect_chain == [(page_of(held), 302)]
     assert state_of(held) == Series.State.READY
     last = Transition.objects.filter(subject="series", subject_id=held.pk).latest("id")
@@ -88,7 +94,7 @@ def test_approval_without_a_proper_reason_changes_nothing(
     client: Client, held: Series, approver: User, reason: str
 ) -> None:
     client.force_login(approver)
-    response = client.post(f"{page_of(held)}approve/", {"reason": reason})
+    response = client.post(f"{page_of(held)}approve/", form(held, reason))
     assert response.status_code == 400
     assert b'role="alert"' in response.content
     assert state_of(held) == Series.State.HELD
@@ -97,14 +103,14 @@ def test_approval_without_a_proper_reason_changes_nothing(
 def test_form_of_another_site_is_refused(held: Series, approver: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(approver)
-    assert client.post(f"{page_of(held)}approve/", {"reason": "forged"}).status_code == 403
+    assert client.post(f"{page_of(held)}approve/", form(held, "forged")).status_code == 403
     assert state_of(held) == Series.State.HELD
 
 
 def test_second_approval_says_that_it_is_not_held(client: Client, held: Series, approver: User) -> None:
     client.force_login(approver)
-    client.post(f"{page_of(held)}approve/", {"reason": "fine"})
-    response = client.post(f"{page_of(held)}approve/", {"reason": "fine"})
+    client.post(f"{page_of(held)}approve/", form(held, "fine"))
+    response = client.post(f"{page_of(held)}approve/", form(held, "fine"))
     assert response.status_code == 409
     assert "not held" in response.content.decode()
 
@@ -120,3 +126,26 @@ def test_refused_series_can_be_tried_again(client: Client, approver: User) -> No
 def test_series_that_waits_for_nobody_has_no_approval(reader: Reader) -> None:
     assert 'id="approval"' not in reader.read(page_of(build_series()))
     assert 'id="approval"' not in reader.read(page_of(build_series(state=Series.State.INCOMPLETE)))
+
+
+def test_approval_is_of_the_mails_that_were_read(client: Client, held: Series, approver: User) -> None:
+    """An author may send another patch for the same place while somebody reads the first one."""
+    client.force_login(approver)
+    page = client.get(page_of(held)).content.decode()
+    read = form(held, "harmless")
+    assert f'value="{read["seen"]}"' in page
+    held.patches.update(message=build_message(subject="[PATCH] mm: Something else"))
+    response = client.post(f"{page_of(held)}approve/", read)
+    assert response.status_code == 409
+    assert "not the ones that you have read" in response.content.decode()
+    assert client.post(f"{page_of(held)}approve/", {"reason": "unseen"}).status_code == 400
+    assert state_of(held) == Series.State.HELD
+
+
+def test_who_approves_is_told_whose_series_it_would_end(reader: Reader, held: Series) -> None:
+    other = build_series(state=Series.State.READY, change_id="one-id", author_address="ada@example.org")
+    Series.objects.filter(pk=held.pk).update(change_id="one-id", version=2, author_address="eve@example.net")
+    text = reader.read(page_of(held))
+    box = " ".join(text.split('id="approval"')[1].split("</section>")[0].split())
+    assert f'It would replace <a href="/series/{other.pk}/">' in box
+    assert "another author: that one is then measured no more" in box

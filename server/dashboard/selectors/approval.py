@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from server.dashboard.selectors.people import people_with
 from server.sources.models import Series
-from server.sources.series.services import may_be_approved
+from server.sources.series.services import may_be_approved, posting_mark
+from server.sources.series.superseding import replaced_of_others
 from server.sources.trust.proved_senders import unproved_mails
 
 PERMISSION = "sources.change_series"
@@ -16,7 +17,8 @@ class Approval:
     """`people` counts those who may; `again` tells that the series was refused and would be tried once more.
 
     `replaced` tells that a version stands in its place which nobody proved. `unproved` names mails that anybody may
-    have written in their sender's name, the first of them; `more` counts the others.
+    have written in their sender's name, the first of them; `more` counts the others. `ends` are series of other authors
+    that this one would replace, `seen` is what an approval is of.
     """
 
     people: int
@@ -24,6 +26,8 @@ class Approval:
     replaced: bool
     unproved: tuple[str, ...]
     more: int
+    ends: tuple[Series, ...]
+    seen: str
 
 
 def approval_of(series: Series, patches: int) -> Approval | None:
@@ -38,4 +42,6 @@ def approval_of(series: Series, patches: int) -> Approval | None:
         replaced=state == Series.State.SUPERSEDED,
         unproved=tuple(unproved[:_MOST_NAMED]),
         more=len(unproved[_MOST_NAMED:]),
+        ends=tuple(replaced_of_others(series)),
+        seen=posting_mark(series),
     )

@@ -1,5 +1,7 @@
 """Series for those who ask: finding one, letting a held one run, and waking up what a lost message left."""
 
+import hashlib
+
 from django.db import transaction
 from django.db.models import Count, F, Max, Q
 
@@ -22,12 +24,13 @@ _THREADS_AT_ONCE = 500
 
 
 @transaction.atomic
-def approve_series(*, series: Series, reason: str) -> None:
+def approve_series(*, series: Series, reason: str, seen: str | None = None) -> None:
     """A person lets a held series run, a refused one try again, or one run that something unproved has replaced.
 
-    `reason` names who and why.
+    `reason` names who and why; `seen` is the `posting_mark` of what he has read, None where he takes what is there.
 
-    DomainError where it is in another state, is not whole, or has mails that the archive deleted.
+    DomainError where it is in another state, is not whole, holds other mails than he has read, or some that the archive
+    deleted.
     """
     # A version that becomes complete at this moment must see this one, or be seen by it.
     lock_mail()
@@ -35,6 +38,8 @@ def approve_series(*, series: Series, reason: str) -> None:
         raise _not_held(series)
     if series.patches.count() < series.total:
         raise DomainError("not-held", f"series {series.pk} is not whole")
+    if seen is not None and seen != posting_mark(series):
+        raise DomainError("posting-changed", "its mails are not the ones that you have read: others came in between")
     if gone := deleted_mails(series):
         raise DomainError("mail-deleted", f"series {series.pk} cannot run: the archive deleted <{gone[0]}>")
     if not series.advance(State.READY, reason, failures=0, approved_at=clock.now()):
@@ -43,6 +48,12 @@ def approve_series(*, series: Series, reason: str) -> None:
     supersede(series)
     if series.state == State.READY:
         enqueue("sources.apply_series", series.pk)
+
+
+def posting_mark(series: Series) -> str:
+    """What a series holds just now, its letter and its patches: another text as soon as one of them is another mail."""
+    patches = series.patches.order_by("index").values_list("index", "message_id", "message__blob")
+    return hashlib.sha256(repr([series.cover_id, *patches]).encode()).hexdigest()[:32]
 
 
 def may_be_approved(series: Series) -> bool:

@@ -35,6 +35,12 @@ def supersede(series: Series) -> None:
     _link(series)
 
 
+def replaced_of_others(series: Series) -> list[Series]:
+    """Series of other authors that end when a person lets this one run, the nearest first; no more than a few."""
+    found = [older for older in _older(series) if older.state in _LIVING and not _same_author(series, older)]
+    return [older for older in found if _is_next(series, older)]
+
+
 def _link(older: Series) -> None:
     if older.state == State.INCOMPLETE and not _has_name(older):
         return
