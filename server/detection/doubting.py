@@ -31,9 +31,11 @@ def doubts_about(sessions: Sequence[Session]) -> dict[int, Doubt]:
 
 
 def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
-    """Sessions whose two kernels are byte for byte the same image."""
+    """Sessions whose two kernels are byte for byte the same image, with the same modules beside it."""
     builds = {build for session in sessions for build in (session.base_build_id, session.patched_build_id)}
-    images = dict(Artifact.objects.filter(build__in=builds, kind=Artifact.Kind.IMAGE).values_list("build_id", "sha256"))
+    found = Artifact.objects.filter(build__in=builds, kind=Artifact.Kind.IMAGE)
+    # A patch of a module leaves the image as it is.
+    images = {build: tuple(same) for build, *same in found.values_list("build_id", "sha256", "build__kernel_hash")}
     return {
         session.pk
         for session in sessions

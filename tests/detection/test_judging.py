@@ -7,7 +7,7 @@ from django.db import connection
 from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
-from server.builds.models import Artifact
+from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.detection.doubting import SAME_IMAGE
@@ -353,6 +353,17 @@ def test_same_image_is_named_and_its_differences_are_no_verdict() -> None:
     assert (finding.identical, finding.kind) == (True, "inconclusive")
     assert Comparison.objects.get().reason == SAME_IMAGE
     assert finding.headline.startswith("Both kernels are the same image. ")
+
+
+def test_kernels_that_differ_in_modules_alone_are_not_the_same() -> None:
+    series = build_series()
+    session = measured_session(series, physical("h1", "haswell"), {"copy": SLOWER})
+    builds = [session.base_build, session.patched_build]
+    Artifact.objects.filter(build__in=builds).update(sha256="a" * 64)
+    for build, kernel_hash in zip(builds, ("b" * 64, "c" * 64), strict=True):
+        Build.objects.filter(pk=build.pk).update(kernel_hash=kernel_hash)
+    assert judged(series.pk).kind == Finding.Kind.REGRESSED
+    assert Comparison.objects.get().reason == ""
 
 
 def test_one_session_with_other_images_is_not_identical() -> None:
