@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from itertools import islice
 from typing import Any
+
+from server.dashboard.facts import named
 
 _LONGEST = 300
 # Settings of a machine; those that single cases ask for are in the stored conditions.
 _MOST_ROWS = 100
+# Of one boot; an agent knows some dozens.
+_MOST_COMPARED = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +28,14 @@ class SettingRow:
 
 def readable_settings(settings: object) -> tuple[SettingRow, ...]:
     """`settings` as the conditions of a boot hold them."""
-    return tuple(_rows(settings))[:_MOST_ROWS]
+    return tuple(islice(_rows(settings), _MOST_ROWS))
 
 
 def differing_settings(of_boots: Sequence[object]) -> tuple[str, ...]:
     """Names of the settings that not all of these boots had alike."""
-    boots = [{row.name: astuple(row)[3:5] for row in _rows(settings)} for settings in of_boots]
+    boots = [{row.name: astuple(row)[3:5] for row in islice(_rows(settings), _MOST_COMPARED)} for settings in of_boots]
     names = sorted({name for boot in boots for name in boot})
-    return tuple(name for name in names if any(boot.get(name) != boots[0].get(name) for boot in boots))
+    return named([name for name in names if any(boot.get(name) != boots[0].get(name) for boot in boots)])
 
 
 def _rows(settings: object) -> Iterator[SettingRow]:

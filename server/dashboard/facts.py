@@ -7,8 +7,11 @@ from server.dashboard.hardware import lines, size
 from server.lab.facts import OF_ONE_BOOT
 
 _LONGEST = 4000
-# Lines that a fact may have on a page; the rest is in the API.
+# Lines that a fact may have on a page, and facts; the rest is in the API.
 _MOST_LINES = 100
+_MOST_FACTS = 200
+# Names of facts that boots disagree in, and their length.
+_MOST_NAMED, _LONGEST_NAME = 40, 60
 _TITLES = {
     "uarch": "microarchitecture",
     "arch": "architecture",
@@ -69,20 +72,28 @@ def readable_facts(facts: object) -> tuple[Fact, ...]:
         return ()
     known = [name for name in _TITLES if name in facts]
     others = sorted(str(name) for name in facts if name not in _TITLES and name not in _UNSHOWN)
-    return tuple(_fact(name, facts.get(name)) for name in [*known, *others] if facts.get(name) not in ([], {}))
+    shown = [name for name in [*known, *others] if facts.get(name) not in ([], {})][:_MOST_FACTS]
+    return tuple(_fact(name, facts.get(name)) for name in shown)
 
 
 def differing_facts(every: Sequence[object]) -> tuple[str, ...]:
     """Titles of the facts in which the boots of one session disagree, but for what is each boot's own."""
     seen = [dict(facts) for facts in every if isinstance(facts, Mapping) and facts]
     names = sorted({str(name) for facts in seen for name in facts} - OF_ONE_BOOT - _UNSHOWN)
-    return tuple(
-        _TITLES.get(name, name) for name in names if any(facts.get(name) != seen[0].get(name) for facts in seen)
-    )
+    differing = [name for name in names[:_MOST_FACTS] if any(facts.get(name) != seen[0].get(name) for facts in seen)]
+    return named([_TITLES.get(name, name) for name in differing], beyond=len(names[_MOST_FACTS:]))
+
+
+def named(names: Sequence[str], *, beyond: int = 0) -> tuple[str, ...]:
+    """The first of these names, each cut, and how many more there are; `beyond` were not looked at."""
+    more = len(names[_MOST_NAMED:])
+    told = [f"{more} more"] if more else []
+    told += [f"perhaps some of {beyond} others"] if beyond else []
+    return (*(name[:_LONGEST_NAME] for name in names[:_MOST_NAMED]), *told)
 
 
 def _fact(name: str, value: object) -> Fact:
-    title = _TITLES.get(name, name)
+    title = _TITLES.get(name, name[:_LONGEST_NAME])
     written = tuple(_cut(line) for line in lines(name, value)[:_MOST_LINES])
     if written:
         return Fact(title, "", lines=written)

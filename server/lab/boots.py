@@ -82,7 +82,8 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
     if outcome == "infrastructure":
         if boot.state != BootState.RUNNING or boot.started_by != key:
             return None
-        won = boot.advance(BootState.PLANNED, f"infrastructure: {reason}", retries=boot.retries + 1)
+        # One boot may be told so many times: its history keeps the beginning of each.
+        won = boot.advance(BootState.PLANNED, f"infrastructure: {reason[:500]}", retries=boot.retries + 1)
         return boot if won else None
     won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,

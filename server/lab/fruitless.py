@@ -1,10 +1,14 @@
 """How often work was tried for nothing."""
 
+from django.db.models import QuerySet
+
 from server.builds.models import Build
-from server.lab.models import AttemptState, BootState, PowerCycle, Session
+from server.lab.models import Attempt, AttemptState, BootState, PowerCycle, Session
 
 # Attempts that ended without any progress before the work is given up.
 MAX_FRUITLESS_ATTEMPTS = 8
+# More than people and restarts stop of one piece of work: what is beyond, its agent ends by itself again and again.
+_MOST_STOPPED = 50
 
 
 def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
@@ -13,14 +17,19 @@ def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
     Those that the controller was never asked to begin do not count: a job that is missing over a weekend, or a token
     that is refused, says nothing about the work. Nor do those of builds and sessions that no agent has claimed: what
     never began is its host's trouble, or ours. A machine's check is about the machine. Nor does any that was
-    stopped, by a person or because its controller went down: however often, that says nothing about the work.
+    stopped, by a person or because its controller went down, up to some number that nobody reaches so.
     """
-    begun = item.attempts.exclude(jenkins_run__posts=0, agent="").exclude(state=AttemptState.CANCELED)
+    asked = item.attempts.exclude(jenkins_run__posts=0, agent="")
+    if isinstance(item, Build):
+        asked = asked.filter(trace=item.trace)
+    stopped = max(asked.filter(state=AttemptState.CANCELED).count() - _MOST_STOPPED, 0)
+    return stopped + _ended_in_vain(item, asked.exclude(state=AttemptState.CANCELED))
+
+
+def _ended_in_vain(item: Build | Session | PowerCycle, begun: "QuerySet[Attempt]") -> int:
     if isinstance(item, Build) or (isinstance(item, Session) and item.purpose != Session.Purpose.HEALTH):
         begun = begun.exclude(jenkins_run__isnull=False, agent="", arrived_at=None)
-    if isinstance(item, Build):
-        return begun.filter(trace=item.trace).count()
-    if isinstance(item, PowerCycle):
+    if not isinstance(item, Session):
         return begun.count()
     ended = item.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).order_by("-state_since")
     last = ended.values_list("state_since", flat=True).first()

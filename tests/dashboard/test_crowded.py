@@ -5,8 +5,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from server.core.models import Transition
 from server.lab.models import Session
-from tests.builders import build_session
+from tests.builders import build_session, tell_boots
 from tests.crowded import CELLS, crowd, crowd_comparisons, crowd_noise, finding_of
 
 pytestmark = pytest.mark.django_db
@@ -75,3 +76,23 @@ def test_boot_with_thousands_of_notes_shows_some(client: Client) -> None:
     notes = [{**told, "reason": f"{number} " + "x" * 1000} for number in range(2000)]
     session.boots.update(notes=notes)
     assert "1980 more" in read(client, f"/sessions/{session.pk}/")
+
+
+def test_facts_and_settings_without_end_are_named_up_to_some(client: Client) -> None:
+    session = build_session(state=Session.State.DONE, boots_per_side=2)
+    for boot in session.boots.all():
+        facts = {f"fact-{boot.position}-{number}": "x" for number in range(5000)}
+        settings = [{"name": f"setting-{boot.position}-{number}", "after": "y"} for number in range(5000)]
+        tell_boots([boot], facts=facts, conditions={"settings": settings})
+    text = read(client, f"/sessions/{session.pk}/")
+    assert "perhaps some of" in text
+    assert len(text) < MB // 4
+
+
+def test_history_without_end_shows_its_last_steps(client: Client) -> None:
+    session = build_session(state=Session.State.DONE)
+    step = {"trace": "", "subject": "session", "subject_id": session.pk, "before": "a", "after": "b"}
+    Transition.objects.bulk_create(Transition(reason=f"{number} " + "x" * 4000, **step) for number in range(2500))
+    text = read(client, f"/sessions/{session.pk}/")
+    assert "but for the first" in text
+    assert "2499 xxx" in text

@@ -93,6 +93,12 @@ def test_work_is_never_given_up_for_stops_however_often_somebody_stops_it(kind: 
     assert fruitless_attempts(work) == 0
 
 
+def test_agent_that_stops_without_end_is_counted_at_last() -> None:
+    session = build_session(machine=build_machine(boot_driver="qemu"))
+    stopped = [build_attempt(session, agent=AGENT, state=AttemptState.CANCELED) for _ in range(53)]
+    assert fruitless_attempts(session) == len(stopped) - 50
+
+
 @pytest.mark.parametrize("outcome", ["panic", "no-boot", "timeout", "wrong-kernel"])
 @pytest.mark.parametrize("how", ["canceling", "canceled", "lost", "ended as stopped"])
 def test_failed_boot_of_a_stopped_attempt_says_nothing_against_kernel_or_machine(how: str, outcome: str) -> None:

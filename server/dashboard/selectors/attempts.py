@@ -9,6 +9,8 @@ from server.lab.models import Attempt, JenkinsRun
 
 _PARTS = ("builder", "machine", "power_cycle__machine", "jenkins_run")
 _OF_STAFF = ("log", "jenkins_run__console")
+# Of one piece of work; its history tells of those before.
+_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,10 @@ class AttemptRow:
 
 
 def attempt_rows(where: Q, *, logs: bool) -> tuple[AttemptRow, ...]:
-    """One query, oldest first. `logs` are for people of the lab; nobody else's page reads them."""
-    query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("id")
-    query = query if logs else query.defer("log", "jenkins_run__console")
-    return tuple(_row(row, logs=logs) for row in query)
+    """The last ones, oldest first; one query. `logs` are for people of the lab; nobody else's page reads them."""
+    query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("-id")
+    query = query if logs else query.defer(*_OF_STAFF)
+    return tuple(_row(row, logs=logs) for row in reversed(query[:_MOST]))
 
 
 def _row(row: Attempt, *, logs: bool) -> AttemptRow:
