@@ -11,17 +11,18 @@ import pytest
 from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.locks import alone_on_host, beside_others, try_lock
 
-from server.lab.dispatch.local import _holder
+from server.lab.dispatch import local
 
 
-def test_dispatcher_reads_from_the_lock_whom_to_stop(tmp_path: Path) -> None:
+def test_dispatcher_reads_from_the_lock_whom_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_agents", lambda: tmp_path)
     path = tmp_path / "build-1-1.lock"
     path.write_text("99999999999999999999")
     descriptor = try_lock(path)
     assert descriptor is not None
-    assert _holder(path) == os.getpid()
+    assert local._holder(path) == os.getpid()
     os.close(descriptor)
-    assert _holder(path) is None
+    assert local._holder(path) is None
 
 
 def test_glance_at_the_lock_does_not_send_a_starting_agent_away(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tidemark_agent.process import capture
 from tidemark_agent.sandbox import Sandbox
 
 from scripts.build_agent import AGENTS
-from server.lab.dispatch.local import _holder
+from server.lab.dispatch import local
 from tests.agent.fake_server import TOKEN, Lab, running_server
 
 # A tree that has just what the agent asks of a kernel: three targets, the merge script, an image with a build id.
@@ -267,10 +267,11 @@ def test_terminated_agent_says_so_and_takes_its_children_along(tmp_path: Path) -
     assert hanging_children(tmp_path) == []
 
 
-def test_second_agent_with_the_same_key_does_nothing(tmp_path: Path) -> None:
+def test_second_agent_with_the_same_key_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_agents", lambda: tmp_path)
     lab = Lab()
     with running_server(lab) as server, start_hanging_build(tmp_path, lab, server) as agent:
-        assert _holder(tmp_path / "state/build-1-1.lock") == agent.pid
+        assert local._holder(tmp_path / "state/build-1-1.lock") == agent.pid
         calls = [path for _, path in lab.calls if path.endswith("claim")]
         command = agent_command("build-1-1", server, tmp_path / "state")
         second = subprocess.run(command, cwd=AGENTS, capture_output=True, text=True, check=False, timeout=60)

@@ -78,9 +78,9 @@ def test_conditions_that_are_too_large_are_refused(session: Session) -> None:
 
 def test_result_that_is_larger_than_any_machines_is_refused_whole(session: Session) -> None:
     names = {"benchmark": "b", "version": "1", "case": "c", "metric": "m", "warmup": 0}
-    many = [{**names, "values": [1] * 100_000}] * 11
+    many = [{**names, "values": [1] * 90_000}] * 6
     answer = post(session, "boots/0", 400, outcome="measured", measurements=many)
-    assert answer["errors"] == {"measurements": ["more than 1000000 values"]}
+    assert answer["errors"] == {"measurements": ["more than 500000 values"]}
     post(session, "boots/0", 400, outcome="panic", notes=[{"reason": "x" * 1024}] * 5000)
     post(session, "boots/0", 400, outcome="panic", facts={"flags": ["x" * 1024] * 3000})
     assert Boot.objects.get(session=session, position=0).state == BootState.PLANNED
@@ -118,7 +118,7 @@ def test_notes_without_end_are_counted_from_some_number_on(session: Session) -> 
 
 @pytest.mark.parametrize("name", ["facts", "conditions"])
 def test_document_of_very_many_parts_is_refused(session: Session, name: str) -> None:
-    parts: dict[str, object] = {"parts": [[[]] * 100] * 2500}
+    parts: dict[str, object] = {"parts": [1] * 250_000}
     assert "items of JSON" in str(post(session, "boots/0", 400, outcome="panic", **{name: parts}))
 
 

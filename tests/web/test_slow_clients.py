@@ -16,7 +16,7 @@ from tests.web.conftest import STANDSTILL, Web
 
 # More than a process has threads of any kind.
 CLIENTS = 40
-_BODY = "Content-Type: application/json\r\nContent-Length: 30000000\r\n"
+_BODY = "Content-Type: application/json\r\nContent-Length: 15000000\r\n"
 _WRONG = f"tm_{'0' * 12}_{'x' * 40}"
 
 

@@ -45,7 +45,8 @@ class Valve:
         self._open.wait()
         server = socket.socket(socket.AF_UNIX)
         self._sockets += [client, server]
-        with client, server, selectors.DefaultSelector() as both, suppress(OSError):
+        # At the end of the valve both may be closed at any moment, for which a selector has an error of its own.
+        with client, server, selectors.DefaultSelector() as both, suppress(OSError, ValueError):
             server.connect(str(self._target))
             both.register(client, selectors.EVENT_READ, server)
             both.register(server, selectors.EVENT_READ, client)

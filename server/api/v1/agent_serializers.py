@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
@@ -157,6 +158,7 @@ class BuildResultIn(AgentIn):
         return BuildResult(artifacts=files, **data)
 
 
+@extend_schema_field({"type": "array", "items": {"type": "number"}, "maxItems": 100_000})
 class NumbersField(serializers.Field[Any, Any, Any, Any]):
     """A list of numbers, looked at in one go: a boot has a hundred thousand."""
 
