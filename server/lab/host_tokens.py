@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q, QuerySet, Sum
 
 from server.builds.models import Artifact
 from server.builds.storage import MAX_BYTES
@@ -27,6 +27,8 @@ _BYTES_OF_ATTEMPT = 2 * MAX_BYTES
 # that was away itself there are some at once.
 _LATE = timedelta(days=7)
 _MOST_ATTEMPTS = 16
+# Attempts that ended without a build leave files that nobody needs: so much of them is taken in so long a time.
+_MOST_IN_VAIN, _IN_VAIN = _MOST_ATTEMPTS * _BYTES_OF_ATTEMPT, timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,15 @@ def _accounts(token: ApiToken) -> list[int]:
     rows = list(newest.values_list("pk", "stored_bytes"))
     if not rows:
         raise DomainError("not-awaited", f"builder {token.subject} has claimed no build whose files are awaited")
-    if all(stored >= _BYTES_OF_ATTEMPT for _, stored in rows):
+    if all(stored >= _BYTES_OF_ATTEMPT for _, stored in rows) or _stored_in_vain(claimed) >= _MOST_IN_VAIN:
         raise _used_up(token)
     return [pk for pk, _ in rows]
+
+
+def _stored_in_vain(attempts: QuerySet[Attempt]) -> int:
+    """Bytes of attempts of the last day that brought no build: somebody may begin one and stop it for ever."""
+    ended = attempts.exclude(state__in=(AttemptState.DONE, *_AT_WORK)).filter(state_since__gte=clock.now() - _IN_VAIN)
+    return int(ended.aggregate(bytes=Sum("stored_bytes", default=0))["bytes"])
 
 
 def _used_up(token: ApiToken) -> DomainError:

@@ -78,3 +78,20 @@ def test_of_a_builder_with_very_many_attempts_the_newest_count(agent: Agent, mon
     for _ in range(4):
         claimed(AttemptState.LOST)
     assert [agent.put(bytes([number]) * 10) for number in range(3)] == [201, 201, 409]
+
+
+def test_builder_that_stops_one_build_after_the_other_fills_no_disk(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_tokens, "_BYTES_OF_ATTEMPT", 10)
+    monkeypatch.setattr(host_tokens, "_MOST_IN_VAIN", 30)
+    codes = []
+    for number in range(5):
+        attempt = claimed()
+        codes.append(agent.put(bytes([number]) * 10))
+        Attempt.objects.filter(pk=attempt.pk).update(state=AttemptState.CANCELED, state_since=clock.now())
+    assert codes == [201, 201, 201, 409, 409]
+    Attempt.objects.update(state_since=clock.now() - timedelta(days=2))
+    claimed()
+    assert agent.put(b"another day") == 409
+    assert agent.put(b"other day") == 201
