@@ -119,7 +119,7 @@ def test_refused_series_can_be_tried_again(client: Client, approver: User) -> No
     refused = build_series(state=Series.State.REFUSED, reason="patch 2 does not apply")
     client.force_login(approver)
     assert "Try it again" in client.get(page_of(refused)).content.decode()
-    client.post(f"{page_of(refused)}approve/", {"reason": "the base was fetched"})
+    client.post(f"{page_of(refused)}approve/", form(refused, "the base was fetched"))
     assert state_of(refused) == Series.State.READY
 
 

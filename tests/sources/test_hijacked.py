@@ -180,6 +180,25 @@ def test_what_git_would_change_and_nobody_was_shown_is_refused(fetched: object, 
 
 
 @pytest.mark.django_db(transaction=True)
+def test_forged_cover_letter_is_not_put_before_proved_patches_that_wait(sent_tasks: Sent) -> None:
+    """Who approves patches that are all proved does not ask where a change-id and a base come from."""
+    public, names = build_list(), Names("example.org")
+    for index in (1, 2):
+        store_message(mailing_list=public, raw=sign(part(index)))
+    group_stale()
+    series = Series.objects.get()
+    check_series(series=series, lookup=names)
+    series.refresh_from_db()
+    assert (series.state, series.patches.filter(message__authentic=True).count()) == (State.HELD, 2)
+    forged = part(0).replace(b"What this is for.", b"change-id: 20261101-of-somebody-else")
+    cover = store_message(mailing_list=public, raw=forged)
+    group_stale()
+    assert sent_tasks[-1] == ("sources.prove_mail", (cover.pk,))
+    series.refresh_from_db()
+    assert (series.cover, series.change_id) == (None, "")
+
+
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("signed", [False, True])
 def test_late_cover_letter_renames_a_series_that_runs_only_when_it_is_proved(sent_tasks: Sent, *, signed: bool) -> None:
     TrustedSender.objects.create(address="ada@example.org")

@@ -9,7 +9,7 @@ from server.reports.history import Step
 _MINOR = frozenset({"boot", "attempt"})
 # A page draws the last of them.
 _MOST = 2000
-_LONGEST_REASON = 600
+_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True)

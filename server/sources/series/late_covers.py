@@ -52,7 +52,8 @@ def _add_late_cover(
     """Give the cover letter of `version` to the settled series that has its patches; returns the mails that it used.
 
     Only the author's own is taken: reports answer to it, and people read its words as theirs. Where the patches have
-    been checked already, its sender must be proved first: by its name another series could be made to replace this one.
+    been checked already, or one of them is proved, its sender must be proved first: by its name another series could be
+    made to replace this one, and who approves proved patches looks for no forged letter.
     """
     assert version.cover is not None
     cover = rows.messages[version.cover.key]
@@ -65,7 +66,8 @@ def _add_late_cover(
     row = row or next((r for r in closed if r.series.version == 1 and patches == r.mails), None)
     if row is None or row.series.cover_id or row.series.author_address.lower() != cover.sender_address.lower():
         return set()
-    if row.series.state not in _BELIEVED and not _is_proved(cover):
+    doubted = row.series.state not in _BELIEVED or any(rows.messages[key].authentic for key in patches)
+    if doubted and not _is_proved(cover):
         rows.unproved.add(cover.pk)
         return set()
     series, told, marks = row.series, facts[cover.pk], parse_subject(cover.subject)
