@@ -43,9 +43,24 @@ def pooler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
                 assert process.poll() is None
                 assert time.monotonic() < until
                 time.sleep(0.05)
-            yield f"postgres://{user}@/{given['dbname']}?host={folder}&port=6432"
+            address = f"postgres://{user}@/{given['dbname']}?host={folder}&port=6432"
+            _wait_until_it_serves(address)
+            yield address
         finally:
             process.terminate()
+
+
+def _wait_until_it_serves(address: str) -> None:
+    """Its socket is there before it listens, and it may be refused by a server that is busy."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            with psycopg.connect(address, connect_timeout=20) as session:
+                session.execute("SELECT 1")
+                return
+        except psycopg.OperationalError:
+            assert time.monotonic() < until
+            time.sleep(0.5)
 
 
 def run(what: str, address: str, **settings: str) -> subprocess.CompletedProcess[str]:
