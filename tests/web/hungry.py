@@ -1,7 +1,8 @@
 """The web process with one address more, which takes as much memory as it is told: `gunicorn ... tests.web.hungry`."""
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import URLPattern, URLResolver, include, path
 
 from server.asgi import application
 
@@ -12,11 +13,5 @@ def eat(request: HttpRequest) -> HttpResponse:
     return HttpResponse(str(len(bytearray(int(request.GET["megabytes"]) << 20))))
 
 
-def _add() -> None:
-    # After the settings are read, which the address book needs.
-    from server.urls import urlpatterns
-
-    urlpatterns.insert(0, path("eat/", eat))
-
-
-_add()
+urlpatterns: list[URLPattern | URLResolver] = [path("eat/", eat), path("", include("server.urls"))]
+settings.ROOT_URLCONF = __name__
