@@ -77,8 +77,11 @@ def abort_checkout(run: Run) -> str:
     mark.touch()
     run.admin.stop(seen.job, seen.number or 0)
     began = time.monotonic()
-    free = lambda: not is_working(state, first.key) and not run.admin.node(node).busy_with  # noqa: E731
-    run.until("its agent has ended and the executor is free", free, patience=_GRACE_SECONDS)
+    run.until(
+        "its agent has ended and the executor is free",
+        lambda: not is_working(state, first.key) and not run.admin.node(node).busy_with,
+        patience=_GRACE_SECONDS,
+    )
     seconds = time.monotonic() - began
     # Git moves it when all files are there.
     head = (source / ".git" / "HEAD").read_text(encoding="ascii").strip()
