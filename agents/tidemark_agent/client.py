@@ -27,6 +27,8 @@ from tidemark_agent.transport import (
 
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
+# Its own generator: other threads may count on the state of the common one.
+_JITTER = random.SystemRandom()
 _JSON, _BYTES = "application/json", "application/octet-stream"
 
 
@@ -118,7 +120,7 @@ class Client:
                     if failures <= 0:
                         raise FailingError(f"{what}: {error}") from error
                 pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-                wait = random.uniform(pause / 2, pause)  # noqa: S311 (jitter, no secret)
+                wait = _JITTER.uniform(pause / 2, pause)
                 self._log.warning("server-unreachable", call=what, reason=str(error), again_in=round(wait, 1))
                 if time.monotonic() + wait > deadline or self._stop.wait(wait):
                     raise UnreachableError(f"{what}: {error}") from error

@@ -147,7 +147,11 @@ def test_what_a_run_leaves_on_the_host_fails_it(tmp_path: Path, monkeypatch: pyt
     report = Report(quiet=True)
     with suppress(KeyboardInterrupt), own_folder("e2e-0-", report) as folder:
         (folder / "state").mkdir()
-        sleeper = subprocess.Popen(["sh", "-c", "sleep 60; true", f"{folder}/agent"])
+        words = ["sh", "-c", "echo up; sleep 60; true", f"{folder}/agent"]
+        sleeper = subprocess.Popen(words, stdout=subprocess.PIPE)
+        # Before its first word it may still be on the way from fork to exec, and has no command line to be found by.
+        assert sleeper.stdout is not None
+        assert sleeper.stdout.readline() == b"up\n"
         (tmp_path / "lib" / "tidemark-agent" / "session-1-1.lock").touch()
         (tmp_path / "lib" / "jenkins-agent" / "e2e-0-b").mkdir(parents=True)
         raise KeyboardInterrupt

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 _SECONDS = 0.25
 # As the column; no host of the lab has a longer one.
 _LONGEST_NAME = 60
+# Its own generator: other threads may count on the state of the common one.
+_ORDER = random.SystemRandom()
 _SEEN_FIELDS = ("online", "connected", "temporarily_offline", "offline_reason", "busy_with", "seen_at")
 
 
@@ -85,7 +87,7 @@ def _bring_all(client: JenkinsClient, changes: list[JenkinsNode], hosts: Mapping
     fresh = {node.name: node for node in client.nodes()}
     ends_at = time.monotonic() + _SECONDS
     # Those that were refused are not the first ones in each round.
-    changes = random.sample(changes, len(changes))
+    changes = _ORDER.sample(changes, len(changes))
     refused: JenkinsError | None = None
     for number, row in enumerate(changes):
         if number and time.monotonic() > ends_at:
