@@ -12,7 +12,8 @@ from server.dashboard.selectors.timelines import branch_page, timeline_page
 @require_safe
 def branch(request: HttpRequest, name: str, branch_name: str) -> HttpResponse:
     machine = request.GET.get("machine", "")
-    page = branch_page(name, branch_name.replace("\0", ""), machine, virtual=settings.VIRTUAL_VERDICTS)
+    number = request.GET.get("timelines", "1")
+    page = branch_page(name, branch_name.replace("\0", ""), machine, number, virtual=settings.VIRTUAL_VERDICTS)
     if page is None:
         raise Http404(f"The tree {name} has no branch {branch_name}.")
     return render(request, "dashboard/branch.html", {"now": clock.now(), "page": page})

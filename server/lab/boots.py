@@ -166,7 +166,8 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str, meas
     """
     note_change(machine=machine, facts=facts, trace=trace)
     note_probe(machine, facts, trace=trace, measured=measured)
-    keep_facts_of_machine(machine, facts)
+    if facts:
+        keep_facts_of_machine(machine, facts)
     machine.last_seen_at = clock.now()
     machine.save(update_fields=["last_seen_at"])
     seen = facts.get("uarch")

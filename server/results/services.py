@@ -75,10 +75,11 @@ def record_boot(
         if report.outcome == "infrastructure":
             # Told again and again it is no news, either.
             news = news.filter(state=BootState.RUNNING, started_by=attempt.key)
-        if report.facts and news.exists():
-            is_measured = report.outcome == "measured"
+        is_measured = report.outcome == "measured"
+        # One that measured and tells no facts leaves it in doubt what it measured on.
+        if (report.facts or is_measured) and news.exists():
             note_machine(machine=session.machine, facts=report.facts, trace=session.trace, measured=is_measured)
-            if is_measured:
+            if report.facts and is_measured:
                 keep_core_types(machine=session.machine, facts=report.facts)
         rows, notes = _resolve(session, measured)
         if report.outcome == "measured" and not rows:

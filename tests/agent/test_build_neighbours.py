@@ -63,6 +63,9 @@ SHORT = [
     "make: gcc: Resource temporarily unavailable",
     "/bin/sh: 0: Cannot fork",
     "cc1: error: out of memory allocating 4096 bytes",
+    "perl: Out of memory!",
+    "MemoryError",
+    "xz: (stdin): not enough memory",
     "gcc: fatal error: cannot execute cc1: posix_spawn: Cannot allocate memory",
     "sh: main.c: Too many open files in system",
 ]

@@ -4,11 +4,12 @@ import math
 
 import pytest
 
+from server.dashboard.selectors import timelines
 from server.dashboard.sparks import HEIGHT, spark
 from server.detection.models import ChangePoint, MeasuredHead, Timeline, TimelinePoint
 from server.lab.models import Machine, Trial
 from server.sources.models import Branch
-from tests.builders import build_comparison, build_machine, build_revision, build_series, build_session
+from tests.builders import build_comparison, build_machine, build_metric, build_revision, build_series, build_session
 from tests.dashboard.conftest import Reader
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +50,21 @@ def test_branch_lists_its_timelines_with_where_they_changed(reader: Reader, time
     assert "1.250x" in text
     assert "suspect" in text
     assert "Timelines on z3 (zen3)" in text
+
+
+def test_many_timelines_come_page_by_page(reader: Reader, timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "_TIMELINES_PER_PAGE", 1)
+    other = Timeline.objects.get(pk=timeline.pk)
+    other.pk = None
+    other.metric = build_metric("zz-last")
+    other.save()
+    path = f"/trees/{timeline.branch.tree.name}/branches/master/"
+    first, last = reader.read(path), reader.read(f"{path}?machine=z3&timelines=2")
+    assert f'href="/timelines/{timeline.pk}/"' in first
+    assert f'href="/timelines/{other.pk}/"' not in first
+    assert 'href="?machine=z3&amp;timelines=2#timelines">next</a>' in first
+    assert f'href="/timelines/{other.pk}/"' in last
+    assert 'href="?machine=z3&amp;timelines=1#timelines">previous</a>' in last
 
 
 @pytest.mark.usefixtures("virtual_verdicts")

@@ -173,6 +173,14 @@ def test_patched_kernel_cannot_put_its_machine_out_of_service() -> None:
     assert (machine.health, machine.virtual) == (Machine.Health.GOOD, False)
 
 
+def test_machine_that_tells_no_facts_with_its_figures_is_no_evidence() -> None:
+    session, attempt = running_session()
+    record_boot(attempt=attempt, position=0, report=report(session, 0, facts={}), measured=[values(1.0, 2.0)])
+    machine = Machine.objects.get()
+    assert machine.virtual
+    assert set(machine.doubts) == {"vendor", "arch"}
+
+
 def test_machine_that_is_not_what_it_says_is_quarantined() -> None:
     session, attempt = running_session()
     facts = {"uarch": "zen3", "virtual": True, "core_types": [{"name": "all", "cpus": "0"}]}

@@ -61,7 +61,8 @@ _KILLED: Final = re.compile(
 # disk below a mapped file is a SIGBUS.
 _SHORT: Final = re.compile(
     r"No space left on device|[Dd]isk quota exceeded|I/O error|Input/output error|Bus error"
-    r"|virtual memory exhausted|out of memory|memory exhausted|Cannot allocate memory|std::bad_alloc"
+    r"|virtual memory exhausted|[Oo]ut of memory|memory exhausted|[Nn]ot enough memory|\bMemoryError\b"
+    r"|Cannot allocate memory|std::bad_alloc"
     r"|[Cc]an(?:no|')t fork|Resource temporarily unavailable|Too many open files in system"
 )
 # A compiler's excerpt of the source may have such words as well.

@@ -3,9 +3,17 @@
 from dataclasses import dataclass
 
 from server.dashboard.selectors.findings import FindingRow, finding_rows
+from server.dashboard.selectors.paging import Paged, paged
 from server.dashboard.selectors.verdicts import with_verdicts
 from server.dashboard.sparks import Spark, spark
-from server.detection.heads.selectors import PointView, TimelineView, branch_findings, points_of, timelines_of
+from server.detection.heads.selectors import (
+    PointView,
+    TimelineView,
+    branch_findings,
+    points_of,
+    timeline_views,
+    timelines_of,
+)
 from server.detection.models import ChangePoint, Timeline
 from server.lab.models import Machine
 from server.sources.models import Branch
@@ -13,6 +21,8 @@ from server.sources.models import Branch
 _MOST_FINDINGS = 50
 _MOST_POINTS = 500
 _LISTED = 60
+# A branch has one for each case and metric.
+_TIMELINES_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +34,7 @@ class BranchPage:
     virtual: bool
     machines: tuple[str, ...]
     findings: tuple[FindingRow, ...]
-    timelines: tuple[TimelineView, ...]
+    timelines: Paged[TimelineView]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +49,8 @@ class TimelinePage:
     points: tuple[PointView, ...]
 
 
-def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchPage | None:
-    """The branch with its timelines on one machine: the one that is named, or else the first."""
+def branch_page(tree: str, name: str, machine: str, number: str, *, virtual: bool) -> BranchPage | None:
+    """The branch with a page of its timelines on one machine: the one that is named, or else the first."""
     branch = Branch.objects.select_related("tree").filter(tree__name=tree, name=name).first()
     if branch is None:
         return None
@@ -51,6 +61,7 @@ def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchP
     found = branch_findings(branch).prefetch_related(with_verdicts()).select_related("branch__tree")
     if not virtual:
         found = found.filter(virtual=False)
+    timelines = timelines_of(branch, shown) if shown else Timeline.objects.none()
     return BranchPage(
         tree=tree,
         name=name,
@@ -59,7 +70,12 @@ def branch_page(tree: str, name: str, machine: str, *, virtual: bool) -> BranchP
         virtual=shown.virtual if shown else False,
         machines=tuple(one.name for one in machines),
         findings=finding_rows(list(found[:_MOST_FINDINGS])),
-        timelines=timelines_of(branch, shown) if shown else (),
+        timelines=paged(
+            timelines.only("pk"),
+            number,
+            lambda rows: timeline_views(branch, [row.pk for row in rows]),
+            _TIMELINES_PER_PAGE,
+        ),
     )
 
 
@@ -67,8 +83,7 @@ def timeline_page(timeline_id: int) -> TimelinePage | None:
     timeline = Timeline.objects.select_related("branch__tree", "machine").defer("watch").filter(pk=timeline_id).first()
     if timeline is None:
         return None
-    views = timelines_of(timeline.branch, timeline.machine)
-    view = next(one for one in views if one.id == timeline.pk)
+    (view,) = timeline_views(timeline.branch, [timeline.pk])
     points = points_of(timeline.pk, _MOST_POINTS)
     # What was taken back is listed with that word, and drawn as a change no more.
     steps = [one.place for one in view.change_points if one.state != ChangePoint.State.WITHDRAWN]

@@ -60,16 +60,21 @@ def branch_findings(branch: Branch) -> QuerySet[Finding]:
     return named.defer(*Finding.LONG).order_by("-id")
 
 
-def timelines_of(branch: Branch, machine: Machine | None = None) -> tuple[TimelineView, ...]:
-    """Timelines of a branch, those of one reference together. Three queries."""
-    newest = TimelinePoint.objects.filter(timeline=OuterRef("pk")).order_by("-place").values("ratio")[:1]
-    rows = Timeline.objects.filter(branch=branch).annotate(newest_ratio=Subquery(newest)).defer("watch")
+def timelines_of(branch: Branch, machine: Machine | None = None) -> QuerySet[Timeline]:
+    """Timelines of a branch, those of one reference together."""
+    rows = Timeline.objects.filter(branch=branch)
     if machine is not None:
         rows = rows.filter(machine=machine)
-    named = rows.select_related("machine__uarch", "case__benchmark", "metric", "core_type", "reference")
     order = ("-reference_id", "machine__name", "case__benchmark__name", "case__name", "metric__name", "core_type__name")
-    timelines = list(named.order_by(*order))
-    points = _change_points(branch, timelines)
+    return rows.order_by(*order, "pk")
+
+
+def timeline_views(branch: Branch, ids: Iterable[int]) -> tuple[TimelineView, ...]:
+    """What pages show of these timelines of the branch, in the order of all. Three queries."""
+    newest = TimelinePoint.objects.filter(timeline=OuterRef("pk")).order_by("-place").values("ratio")[:1]
+    rows = timelines_of(branch).filter(pk__in=ids).annotate(newest_ratio=Subquery(newest)).defer("watch")
+    named = list(rows.select_related("machine__uarch", "case__benchmark", "metric", "core_type", "reference"))
+    points = _change_points(branch, named)
     return tuple(
         TimelineView(
             id=one.pk,
@@ -86,7 +91,7 @@ def timelines_of(branch: Branch, machine: Machine | None = None) -> tuple[Timeli
             last_ratio=one.newest_ratio,
             change_points=tuple(points[one.pk]),
         )
-        for one in timelines
+        for one in named
     )
 
 

@@ -144,10 +144,10 @@ def does_hash_tell(trial: Trial) -> bool:
     # Whose code lies below the series could do so as well.
     if below is None or below.foreign:
         return False
-    if not trial.patched.foreign:
-        return True
     try:
-        return _is_compiled_in(trial.base.sha, trial.patched.sha)
+        # Within a series the kernel that is compared with has mails' code in it as well.
+        mails = [revision.sha for revision in (trial.base, trial.patched) if revision.foreign]
+        return all(_is_compiled_in(below.sha, sha) for sha in mails)
     except GitError as error:
         log.warning("hash_not_believed", trace=trial.trace, trial=trial.pk, reason=error.message)
         return False

@@ -11,7 +11,7 @@ from server.detection.heads import observing
 from server.detection.heads.answering import answer
 from server.detection.heads.observing import observe_due
 from server.detection.heads.recomputing import differences
-from server.detection.heads.selectors import points_of, timelines_of
+from server.detection.heads.selectors import points_of, timeline_views, timelines_of
 from server.detection.heads.tending import tend
 from server.detection.models import (
     ChangePoint,
@@ -108,7 +108,8 @@ def test_a_step_on_all_machines_becomes_one_finding_whatever_shows_it_later(hist
     assert finding.kind == Finding.Kind.REGRESSED
     assert "1.08x time of case-0 on haswell" in finding.headline
     assert finding.headline.endswith("to be confirmed by fresh boots.")
-    shown = [view for view in timelines_of(history.branch) if view.case == "case-0"]
+    ids = timelines_of(history.branch).values_list("pk", flat=True)
+    shown = [view for view in timeline_views(history.branch, ids) if view.case == "case-0"]
     assert [view.change_points[0].place for view in shown] == [114, 114, 114]
     assert not list(differences(history.branch))
 

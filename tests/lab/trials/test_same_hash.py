@@ -122,6 +122,19 @@ def test_headers_that_all_share_may_change_in_comments(upstream: Upstream, heade
     assert tells(upstream, {"include/linux/mm.h": header}) == told
 
 
+def test_hash_tells_of_a_step_within_a_series_only_where_all_below_it_is_compiled_in(upstream: Upstream) -> None:
+    base = upstream.git("rev-parse", "HEAD")
+    for first, told in (({"mm/internal.h": "int first;\n"}, True), ({"scripts/link.sh": "true\n"}, False)):
+        shas = [base, upstream.commit(first), upstream.commit({"mm/memory.c": "int second;\n"})]
+        mirror().output("fetch", "-q", str(upstream.path), "HEAD")
+        upstream.git("reset", "-q", "--hard", base)
+        tree = build_tree()
+        (below,) = record_revisions(tree=tree, shas=shas[:1], foreign=False)
+        step = record_revisions(tree=tree, shas=shas[1:], foreign=True)
+        series = build_series(base=below, head=step[1])
+        assert does_hash_tell(build_trial(*step, purpose="patch", series=series)) == told
+
+
 def test_link_is_no_code(upstream: Upstream) -> None:
     (upstream.path / "mm/link.c").symlink_to("../scripts/selinux/genheaders.c")
     assert not tells(upstream, {})
