@@ -258,3 +258,15 @@ def test_nul_bytes_in_a_console_do_not_break_anything() -> None:
     assert boot.facts is not None
     assert (boot.notes[0]["reason"], boot.facts.document["model_name"]) == ("?", "CPU")
     assert boot.conditions.console_tail == "ab"
+
+
+def test_body_for_no_attempt_is_not_read() -> None:
+    """Reading it is what costs: whoever has a token may send megabytes of JSON."""
+    agent = Agent(ApiToken.Scope.MACHINE, "z3-a")
+    response = agent.client.post(
+        "/api/v1/agent/attempts/session-99-1/boots/0",
+        b"{no json",
+        "application/json",
+        headers={"Authorization": agent.auth},
+    )
+    assert (response.status_code, response.json()["code"]) == (404, "not-found")

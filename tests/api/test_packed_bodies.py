@@ -161,5 +161,5 @@ def test_body_is_taken_whole_whatever_the_answer_for_its_sender_would_not_hear_i
     found, sent = arrive(path.replace("artifacts/", "artifacts/0")[:-1], content, **builder_word)
     assert (found, sent.is_taken()) == (413, True)
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
-    found, sent = arrive(CLAIM, json.dumps({"agent": "x" * 1_000_000}).encode(), "POST", **builder_word)
+    found, sent = arrive("/api/v1/agent/hello", json.dumps({"agent": "x" * 1_000_000}).encode(), "POST", **builder_word)
     assert (found, sent.is_taken()) == (413, True)

@@ -53,19 +53,25 @@ class AgentView(APIView):
         discard_rest(request, _MOST_DISCARDED if request.auth else _MOST_OF_STRANGERS)
         return super().finalize_response(request, response, *args, **kwargs)
 
-    def attempt(self, request: Request, key: str) -> Attempt:
+
+class AttemptView(AgentView):
+    """Of one attempt of the caller's, which is found before a body is read: one for no attempt costs nothing."""
+
+    attempt: Attempt
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
         assert isinstance(request.auth, ApiToken)
-        attempt = find_attempt(key=key, token=request.auth)
-        structlog.contextvars.bind_contextvars(trace=attempt.trace, key=key)
-        return attempt
+        self.attempt = find_attempt(key=kwargs["key"], token=request.auth)
+        structlog.contextvars.bind_contextvars(trace=self.attempt.trace, key=self.attempt.key)
 
 
-class ClaimView(AgentView):
+class ClaimView(AttemptView):
     @extend_schema(request=forms.ClaimIn, responses={200: OpenApiTypes.OBJECT})
-    def post(self, request: Request, key: str) -> Response:
+    def post(self, request: Request, **_path: Any) -> Response:
         form = forms.ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
-        attempt = self.attempt(request, key)
+        attempt = self.attempt
         claim_attempt(attempt, **form.place())
         session = attempt.session
         if session is None:
@@ -75,12 +81,12 @@ class ClaimView(AgentView):
         return Response(order)
 
 
-class ArriveView(AgentView):
+class ArriveView(AttemptView):
     @extend_schema(request=forms.ClaimIn, responses={200: forms.ReadyOut})
-    def post(self, request: Request, key: str) -> Response:
+    def post(self, request: Request, **_path: Any) -> Response:
         form = forms.ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
-        return Response({"ready": arrive(self.attempt(request, key), **form.place())})
+        return Response({"ready": arrive(self.attempt, **form.place())})
 
 
 class HelloView(AgentView):
@@ -106,20 +112,20 @@ class TokenView(AgentView):
         return Response({"token": new.secret, "expires_at": new.expires_at})
 
 
-class HeartbeatView(AgentView):
+class HeartbeatView(AttemptView):
     @extend_schema(request=forms.HeartbeatIn, responses={200: forms.ContinueOut})
-    def post(self, request: Request, key: str) -> Response:
+    def post(self, request: Request, **_path: Any) -> Response:
         form = forms.HeartbeatIn(data=request.data)
         form.is_valid(raise_exception=True)
-        return Response({"continue": renew_lease(attempt=self.attempt(request, key), **form.validated_data)})
+        return Response({"continue": renew_lease(attempt=self.attempt, **form.validated_data)})
 
 
-class BuildResultView(AgentView):
+class BuildResultView(AttemptView):
     @extend_schema(request=forms.BuildResultIn, responses={200: OpenApiTypes.OBJECT})
     def post(self, request: Request, key: str) -> Response:
         form = forms.BuildResultIn(data=request.data)
         form.is_valid(raise_exception=True)
-        attempt, result = self.attempt(request, key), form.result()
+        attempt, result = self.attempt, form.result()
         if attempt.build is None:
             raise DomainError("not-found", f"{key} is not a build")
         if not attempt.agent:
@@ -129,34 +135,33 @@ class BuildResultView(AgentView):
         return Response({"stored": stored})
 
 
-class BootStartView(AgentView):
+class BootStartView(AttemptView):
     @extend_schema(request=forms.AgentIn, responses={200: forms.ContinueOut})
-    def post(self, request: Request, key: str, position: int) -> Response:
+    def post(self, request: Request, position: int, **_path: Any) -> Response:
         form = forms.AgentIn(data=request.data)
         form.is_valid(raise_exception=True)
-        attempt = self.attempt(request, key)
-        return Response({"continue": start_boot(attempt=attempt, position=position, **form.validated_data)})
+        return Response({"continue": start_boot(attempt=self.attempt, position=position, **form.validated_data)})
 
 
-class BootResultView(AgentView):
+class BootResultView(AttemptView):
     @extend_schema(request=forms.BootResultIn, responses={200: OpenApiTypes.OBJECT})
     def post(self, request: Request, key: str, position: int) -> Response:
         form = forms.BootResultIn(data=request.data)
         form.is_valid(raise_exception=True)
-        attempt = self.attempt(request, key)
+        attempt = self.attempt
         if attempt.session is None:
             raise DomainError("not-found", f"{key} is not a session")
         stored, go_on = record_boot(attempt=attempt, position=position, report=form.report(), measured=form.measured())
         return Response({"stored": stored, "continue": go_on})
 
 
-class EndView(AgentView):
+class EndView(AttemptView):
     @extend_schema(request=forms.EndIn, responses={200: OpenApiTypes.OBJECT})
-    def post(self, request: Request, key: str) -> Response:
+    def post(self, request: Request, **_path: Any) -> Response:
         form = forms.EndIn(data=request.data)
         form.is_valid(raise_exception=True)
         with transaction.atomic():
-            end_attempt(attempt=self.attempt(request, key), **form.validated_data)
+            end_attempt(attempt=self.attempt, **form.validated_data)
             enqueue("lab.dispatch")
         return Response({})
 
