@@ -10,7 +10,7 @@ from server.core.models import Transition
 from server.detection.models import Finding
 from server.lab.models import Session
 from server.reports.models import Report
-from server.sources.models import MailingList, Series
+from server.sources.models import MailingList, Patch, Series
 from tests.builders import build_machine, build_revision, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.scenarios import broken_build, erms_regression, half_measured
@@ -211,6 +211,24 @@ def test_newer_and_older_version_are_linked(reader: Reader) -> None:
     older = build_series(subject="mm: Older", superseded_by=newer)
     assert f'<a href="/series/{newer.pk}/">v2 mm: Newer</a>' in reader.read(page_of(older))
     assert f'<a href="/series/{older.pk}/">v1 mm: Older</a>' in reader.read(page_of(newer))
+
+
+def test_endless_versions_and_paths_do_not_make_an_endless_page(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.dashboard.selectors.versions._MOST_OLDER", 2)
+    newer = build_series(version=9, subject="mm: Newer")
+    for version in range(1, 6):
+        build_series(version=version, subject=f"mm: Older {version}", superseded_by=newer)
+    Patch.objects.filter(series=newer).update(paths=["mm/" + 5000 * "x"], trailers=["Link: " + 5000 * "y"])
+    text = reader.read(page_of(newer))
+    assert "mm: Older 5" in text
+    assert "mm: Older 4" in text
+    assert "mm: Older 3" not in text
+    assert "And 3 older versions." in text
+    assert f"mm/{200 * 'x'}" in text
+    assert 300 * "x" not in text
+    assert 300 * "y" not in text
 
 
 @pytest.mark.usefixtures("virtual_verdicts")

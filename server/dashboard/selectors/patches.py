@@ -1,5 +1,6 @@
 """The patches of a series as rows of a table, with what each changes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import Count, F, Sum
@@ -11,6 +12,8 @@ from server.sources.models import Message, Patch, Series
 MOST_PATCHES = 200
 _MOST_PATHS = 40
 MOST_TRAILERS = 60
+# Of a path or a trailer; both may be as long as the mail.
+_LONGEST_LINE = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,12 @@ def _row(patch: Patch, inbox: str) -> PatchRow:
         files=patch.files,
         insertions=patch.insertions,
         deletions=patch.deletions,
-        paths=tuple(vars(patch)["first_paths"] or ()),
+        paths=shown_lines(vars(patch)["first_paths"] or (), _MOST_PATHS),
         unlisted=max((vars(patch)["count_of_paths"] or 0) - _MOST_PATHS, 0),
-        trailers=tuple(patch.trailers[:MOST_TRAILERS]),
+        trailers=shown_lines(patch.trailers, MOST_TRAILERS),
     )
+
+
+def shown_lines(lines: Sequence[str], most: int) -> tuple[str, ...]:
+    """The first lines, each cut where it is longer than anybody reads."""
+    return tuple(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …" for line in lines[:most])

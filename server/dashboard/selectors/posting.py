@@ -6,9 +6,9 @@ from datetime import datetime
 from server.dashboard.selectors.approval import Approval, approval_of
 from server.dashboard.selectors.measured import Measured, measured_of
 from server.dashboard.selectors.moves import Commit, commit
-from server.dashboard.selectors.patches import MOST_TRAILERS, Patches, patches_of
+from server.dashboard.selectors.patches import MOST_TRAILERS, Patches, patches_of, shown_lines
 from server.dashboard.selectors.unused import Unused, unused_mails
-from server.dashboard.selectors.versions import OtherVersion, newer_and_older
+from server.dashboard.selectors.versions import OlderVersions, OtherVersion, newer_and_older
 from server.sources.mail.needs import is_unknown
 from server.sources.models import Series
 from server.sources.trust.proved_senders import SenderRow, sender_rows
@@ -36,7 +36,7 @@ class Posting:
     head: Commit | None
     measured: Measured
     newer: OtherVersion | None
-    older: tuple[OtherVersion, ...]
+    older: OlderVersions
     patches: Patches
     trailers: tuple[str, ...]
     senders: tuple[SenderRow, ...]
@@ -63,7 +63,7 @@ def posting_of(series: Series) -> Posting:
         newer=newer,
         older=older,
         patches=patches,
-        trailers=tuple(series.trailers[:MOST_TRAILERS]),
+        trailers=shown_lines(series.trailers, MOST_TRAILERS),
         senders=sender_rows(series),
         unused=unused_mails(series),
         approval=approval_of(series, patches.count),

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from server.sources.models import Series
 
+# Whoever posts again and again makes as many as there are mails.
+_MOST_OLDER = 20
+
 
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
@@ -12,6 +15,14 @@ class OtherVersion:
     subject: str
     state: str
     state_label: str
+
+
+@dataclass(frozen=True, slots=True)
+class OlderVersions:
+    """The newest of those that a version replaced; `unlisted` counts the others."""
+
+    rows: tuple[OtherVersion, ...]
+    unlisted: int
 
 
 def version_of(series: Series) -> OtherVersion:
@@ -25,8 +36,10 @@ def label_of(series: Series) -> str:
     return Series.State(series.state).label
 
 
-def newer_and_older(series: Series) -> tuple[OtherVersion | None, tuple[OtherVersion, ...]]:
-    """What replaced `series`, and what it replaced; one query, with `superseded_by` read already."""
+def newer_and_older(series: Series) -> tuple[OtherVersion | None, OlderVersions]:
+    """What replaced `series`, and what it replaced; two queries, with `superseded_by` read already."""
     newer = series.superseded_by
     older = Series.objects.filter(superseded_by=series).order_by("-version", "-minor", "-id")
-    return version_of(newer) if newer else None, tuple(version_of(row) for row in older)
+    rows = tuple(version_of(row) for row in older.defer("trailers", "prerequisites")[:_MOST_OLDER])
+    unlisted = older.count() - len(rows) if len(rows) == _MOST_OLDER else 0
+    return version_of(newer) if newer else None, OlderVersions(rows, unlisted)
