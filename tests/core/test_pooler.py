@@ -125,6 +125,7 @@ def test_lock_that_its_server_ended_is_told(caplog: pytest.LogCaptureFixture) ->
     with psycopg.connect(**connection.get_connection_params()) as other, advisory_lock("ended") as free:
         assert free
         other.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND pid <> pg_backend_pid()"
+            "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database "
+            "WHERE locktype = 'advisory' AND datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert "lock_lost" in caplog.text

@@ -151,7 +151,8 @@ def test_what_a_run_leaves_on_the_host_fails_it(tmp_path: Path, monkeypatch: pyt
         sleeper = subprocess.Popen(words, stdout=subprocess.PIPE)
         # Before its first word it may still be on the way from fork to exec, and has no command line to be found by.
         assert sleeper.stdout is not None
-        assert sleeper.stdout.readline() == b"up\n"
+        with sleeper.stdout as said:
+            assert said.readline() == b"up\n"
         (tmp_path / "lib" / "tidemark-agent" / "session-1-1.lock").touch()
         (tmp_path / "lib" / "jenkins-agent" / "e2e-0-b").mkdir(parents=True)
         raise KeyboardInterrupt
