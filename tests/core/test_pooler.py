@@ -98,7 +98,7 @@ def test_nobody_starts_behind_a_pooler_that_the_settings_do_not_name(pooler: str
     # Who asked before has left no trace by which the next one is let pass.
     for _ in range(4):
         refused = run("start", pooler)
-        assert "TIDEMARK_DATABASE_POOLED=1" in refused.stderr, refused.stdout
+        assert "TIDEMARK_DATABASE_POOLED=1" in refused.stderr, f"{refused.stdout}{refused.stderr}"
     assert told(run("start", pooler, TIDEMARK_DATABASE_POOLED="1")) == {"started": True}
 
 
