@@ -103,7 +103,8 @@ class Hosts:
         seconds = BOOT_SECONDS + CASE_SECONDS * len(cases)
         begun = clock.now() + timedelta(seconds=number * seconds)
         until, boot_id = begun + timedelta(seconds=seconds), f"{session.pk}-{boot.position}"
-        facts = {"uarch": session.machine.uarch.name}
+        uarch = session.machine.uarch
+        facts = {"uarch": uarch.name, "vendor": "simulated", "arch": uarch.arch}
         return Booted(boot, boot_id, build.build_id, begun, until, facts, self._told(values, cases))
 
     def _told(self, values: Array, cases: Sequence[int]) -> list[Values]:

@@ -1,12 +1,16 @@
 """What one run works with, and the service's rounds while something is waited for."""
 
+import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.db import SessionStore
 
 from scripts.e2e_jenkins.agents import Agents
 from scripts.e2e_jenkins.cleaning import HousekeepingClient
@@ -97,10 +101,12 @@ class Run:
         self.until("some rounds are over", lambda: next(left, None) is None)
 
     def page(self, path: str) -> str:
-        """What the service shows people there."""
+        """What the service shows its staff there: logs and consoles are for nobody else."""
         opener = build_opener(ProxyHandler({}))
-        with opener.open(f"{settings.SITE_URL}{path}", timeout=self.patience) as answer:
-            return str(answer.read().decode("utf-8"))
+        with _staff_cookie() as cookie:
+            request = Request(f"{settings.SITE_URL}{path}", headers={"Cookie": cookie})  # noqa: S310 (ours)
+            with opener.open(request, timeout=self.patience) as answer:
+                return str(answer.read().decode("utf-8"))
 
     def connect(self, node: str) -> None:
         """Start the node's Jenkins agent and wait until the controller knows it."""
@@ -210,6 +216,22 @@ def run_of(attempt: Attempt) -> JenkinsRun:
 def story(work: Build | Session) -> str:
     """Its attempts, in words."""
     return "; ".join(f"{row.key} {row.state}: {row.reason}" for row in work.attempts.order_by("id"))
+
+
+@contextmanager
+def _staff_cookie() -> Iterator[str]:
+    """Of a member of staff who is there for one request, and has no password."""
+    user = User.objects.create_user(f"e2e-{secrets.token_hex(8)}", is_staff=True)
+    session = SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.save()
+    try:
+        yield f"{settings.SESSION_COOKIE_NAME}={session.session_key}"
+    finally:
+        session.delete()
+        user.delete()
 
 
 def attempts_now() -> str:
