@@ -2,6 +2,7 @@
 
 import io
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +15,9 @@ from demo.world import ROOT, World
 from scripts.stack import Stack, StackError, stack_up
 
 _Answer = TypeVar("_Answer")
+# How long a database that was killed may take to come back.
+_TRIES = 30
+_PAUSE_SECONDS = 2.0
 
 
 def start_service(world: World, local: Path) -> Stack:
@@ -38,17 +42,28 @@ def join_service(stack: Stack) -> None:
 
 
 def register_site(world: World, branch: str) -> None:
-    """Tell the service its tree, list, machines and benchmarks, by the commands an operator uses."""
+    """Tell the service its tree, list, machines and benchmarks, by the commands an operator uses.
+
+    They can be run again: a database that goes away meanwhile is waited for.
+    """
     from django.core.management import call_command  # noqa: PLC0415
     from django.core.management.base import CommandError  # noqa: PLC0415
+
+    def load() -> bool:
+        call_command("load_site", str(site), stdout=io.StringIO())
+        call_command("load_benchmarks", str(ROOT / "agents" / "benchmarks"), stdout=io.StringIO())
+        return True
 
     branches = list(dict.fromkeys((BRANCH, branch)))
     site = write_site(world.folder, repository=world.linux, branches=branches, list_url=world.archive.url)
     try:
-        call_command("load_site", str(site), stdout=io.StringIO())
-        call_command("load_benchmarks", str(ROOT / "agents" / "benchmarks"), stdout=io.StringIO())
+        for _ in range(_TRIES):
+            if ask(load):
+                return
+            time.sleep(_PAUSE_SECONDS)
     except CommandError as error:
         raise DemoError(f"the site was refused: {error}") from error
+    raise DemoError("the database did not answer when the site was registered")
 
 
 def tree_head(world: World, branch: str) -> str:
