@@ -13,8 +13,8 @@ log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 _INTERVAL = 0.1
 _LOOKS = 20
-# With a pause that grows by a second: as long together as a pooler refuses after a server has refused it.
-_TRIES = 6
+# With a pause that grows by a second: 28 s together. A pooler refuses for 15 s after a server has refused it.
+_TRIES = 8
 # A server that is well ends a statement by itself at its limit; one that says nothing for so long after it is not.
 GRACE_SECONDS = 3.0
 
