@@ -213,6 +213,20 @@ def test_duplicate_triggers_and_steps_of_stopping_are_shown(reader: Reader) -> N
         assert fact in running
 
 
+def test_console_of_work_that_failed_before_the_agent_came_stands_on_its_hosts_page_for_staff(
+    reader: Reader, admin_client: Client
+) -> None:
+    builder, machine = build_builder("b-1"), build_machine("bench-1")
+    works = ((build_build(), {"builder": builder}), (build_session(machine=machine), {}))
+    for work, host in works:
+        attempt = build_attempt(work, state=Attempt.State.LOST, **host)
+        JenkinsRun.objects.create(attempt=attempt, job="job", console=f"authentication-failed on {attempt.key}")
+    for path, (work, _) in zip(("/builders/b-1/", "/machines/bench-1/"), works, strict=True):
+        told = f"authentication-failed on {work.attempts.get().key}"
+        assert told in Reader(admin_client).read(path)
+        assert told not in reader.read(path)
+
+
 def test_pages_of_hosts_change_nothing(client: Client) -> None:
     machine = busy_machine()
     before = Transition.objects.count()

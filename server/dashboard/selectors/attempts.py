@@ -6,11 +6,14 @@ from datetime import datetime
 from django.db.models import Q
 
 from server.lab.models import Attempt, JenkinsRun
+from server.lab.models.attempts import LATEST_FIRST
 
 _PARTS = ("builder", "machine", "power_cycle__machine", "jenkins_run")
 _OF_STAFF = ("log", "jenkins_run__console")
 # Of one piece of work; its history tells of those before.
 _MOST = 100
+# Of one host: more of them fail alike.
+_LATEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,15 @@ def attempt_rows(where: Q, *, logs: bool) -> tuple[AttemptRow, ...]:
     query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("-id")
     query = query if logs else query.defer(*_OF_STAFF)
     return tuple(_row(row, logs=logs) for row in reversed(query[:_MOST]))
+
+
+def unclaimed_rows(host: Q) -> tuple[AttemptRow, ...]:
+    """Of the latest attempts on a host those that failed before its agent came, with the words of their consoles.
+
+    For people of the lab: the host is to be mended, whatever the work was. Two queries.
+    """
+    latest = Attempt.objects.filter(host).order_by(LATEST_FIRST).values_list("pk", flat=True)[:_LATEST]
+    return attempt_rows(Q(pk__in=list(latest), jenkins_run__console__gt=""), logs=True)
 
 
 def _row(row: Attempt, *, logs: bool) -> AttemptRow:

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db.models import Q
 
 from server.builds.models import Build
-from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
+from server.dashboard.selectors.attempts import AttemptRow, attempt_rows, unclaimed_rows
 from server.dashboard.selectors.host_actions import Actions, actions_of
 from server.dashboard.selectors.hosts import Audit, HostStatus, NodeRow, audit_of, host_status, node_of
 from server.lab.models import LATEST_FIRST, Attempt, Builder, builds_at_work
@@ -79,6 +79,7 @@ class BuilderPage:
     audit: Audit
     node: NodeRow | None
     active: tuple[AttemptRow, ...]
+    unclaimed: tuple[AttemptRow, ...]
     warm: tuple[WarmRow, ...]
     built: tuple[BuiltRow, ...]
 
@@ -100,6 +101,7 @@ def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
         audit=audit_of(builder),
         node=node_of(builder),
         active=active,
+        unclaimed=unclaimed_rows(Q(builder=builder)) if logs else (),
         warm=_warm(builder),
         built=_built(builder),
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.db.models import Q
 
 from server.dashboard.facts import Fact, readable_facts
-from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
+from server.dashboard.selectors.attempts import AttemptRow, attempt_rows, unclaimed_rows
 from server.dashboard.selectors.host_actions import Actions, actions_of
 from server.dashboard.selectors.hosts import (
     Audit,
@@ -66,6 +66,7 @@ class MachinePage:
     node: NodeRow | None
     power_cycles: tuple[PowerCycleRow, ...]
     active: tuple[AttemptRow, ...]
+    unclaimed: tuple[AttemptRow, ...]
     waiting: Queue
     sessions: tuple[SessionRow, ...]
     noise: MachineNoise
@@ -95,6 +96,7 @@ def machine_page(name: str, *, logs: bool) -> MachinePage | None:
         node=node_of(machine),
         power_cycles=power_cycles_of(machine),
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
+        unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
         waiting=waiting,
         sessions=session_rows(Q(machine=machine), limit=_LATEST),
         noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),
