@@ -217,12 +217,12 @@ def test_console_of_work_that_failed_before_the_agent_came_stands_on_its_hosts_p
     reader: Reader, admin_client: Client
 ) -> None:
     builder, machine = build_builder("b-1"), build_machine("bench-1")
-    works = ((build_build(), {"builder": builder}), (build_session(machine=machine), {}))
-    for work, host in works:
-        attempt = build_attempt(work, state=Attempt.State.LOST, **host)
-        JenkinsRun.objects.create(attempt=attempt, job="job", console=f"authentication-failed on {attempt.key}")
-    for path, (work, _) in zip(("/builders/b-1/", "/machines/bench-1/"), works, strict=True):
-        told = f"authentication-failed on {work.attempts.get().key}"
+    lost = Attempt.State.LOST
+    built = build_attempt(build_build(), state=lost, builder=builder)
+    measured = build_attempt(build_session(machine=machine), state=lost)
+    for path, attempt in (("/builders/b-1/", built), ("/machines/bench-1/", measured)):
+        told = f"authentication-failed on {attempt.key}"
+        JenkinsRun.objects.create(attempt=attempt, job="job", console=told)
         assert told in Reader(admin_client).read(path)
         assert told not in reader.read(path)
 

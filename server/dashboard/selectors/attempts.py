@@ -5,8 +5,7 @@ from datetime import datetime
 
 from django.db.models import Q
 
-from server.lab.models import Attempt, JenkinsRun
-from server.lab.models.attempts import LATEST_FIRST
+from server.lab.models import LATEST_FIRST, Attempt, JenkinsRun
 
 _PARTS = ("builder", "machine", "power_cycle__machine", "jenkins_run")
 _OF_STAFF = ("log", "jenkins_run__console")
