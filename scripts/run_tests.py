@@ -21,6 +21,8 @@ from scripts.stack import StackError, stack_down, stack_up
 LOCAL = ROOT / ".local" / "test"
 _NOTHING_COLLECTED = 5
 _INTERRUPTED = 2
+# Of a whole run the terminal tells what failed and where; what failing tests logged, often megabytes, is in the report.
+_LOGS_APART = ("--show-capture=no", "-o", "junit_logging=all", "-o", "junit_log_passing_tests=false")
 _OPTIONS = ("--fast", "--coverage", "--gates-only")
 
 
@@ -54,6 +56,8 @@ def main(arguments: list[str]) -> int:
     if not gates_ok:
         print("A gate FAILED; see above.")
     print(_total(phases, codes))
+    if not chosen and not _all_passed(codes):
+        print(f"What the failing tests logged: {', '.join(str(_report(phase).relative_to(ROOT)) for phase in phases)}")
     return 0 if gates_ok and _all_passed(codes) else 1
 
 
@@ -74,6 +78,7 @@ def _own_servers() -> Iterator[str]:
 
 def _run(phase: Phase, env_file: str, chosen: list[str], *, coverage: bool) -> int:
     command = [sys.executable, "-m", "pytest", *phase.arguments, f"--junitxml={_report(phase)}"]
+    command += [] if chosen else _LOGS_APART
     if coverage:
         first = phase is PHASES[0]
         command += ["--cov", "--cov-report=" if first else "--cov-report=term:skip-covered"]
