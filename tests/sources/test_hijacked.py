@@ -1,5 +1,6 @@
 """Mails by strangers that try to get into somebody's series, or to be taken for somebody else's."""
 
+import base64
 import io
 import os
 import sys
@@ -14,6 +15,7 @@ from server.core import clock
 from server.sources.applying.application import apply_series
 from server.sources.mail.threads import REROLL_QUIET
 from server.sources.messages.storing import store_message
+from server.sources.mirror import mirror
 from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
 from server.sources.series.as_json import series_json
 from server.sources.series.grouping import group_stale
@@ -21,7 +23,8 @@ from server.sources.series.services import approve_series, sweep_series
 from server.sources.trust.authentication import servers_for
 from server.sources.trust.checking import check_series, prove_loose
 from tests.builders import build_list
-from tests.sources.posting import DIFF, deliver, mail
+from tests.sources.applying import applied
+from tests.sources.posting import DIFF, deliver, lines, mail
 from tests.sources.signing import Names, sign
 
 State = Series.State
@@ -166,7 +169,7 @@ def test_version_that_only_the_cover_letter_names_is_known_in_any_order(
     assert (series.version, series.root_message_id, series.state) == (4, "0@x", State.READY)
 
 
-def test_what_git_would_change_and_nobody_was_shown_is_refused(fetched: object, linux_mm: MailingList) -> None:
+def test_what_git_would_change_and_nobody_was_shown_is_left_out(fetched: object, linux_mm: MailingList) -> None:
     kind = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n'
     deliver(linux_mm, mail("[PATCH] README: Say more", TWO_PARTS, headers=kind))
     series = Series.objects.get()
@@ -175,8 +178,75 @@ def test_what_git_would_change_and_nobody_was_shown_is_refused(fetched: object, 
         approve_series(series=series, reason="by a person who saw README only")
     apply_series(series=series)
     series.refresh_from_db()
-    assert series.state == State.REFUSED
-    assert series.reason == "patch 1/1 touches mm/memory.c as git reads it, but not as the mail was checked"
+    assert series.state == State.APPLIED, series.reason
+    assert changed_by(series) == ["README"]
+
+
+FILE = "diff --git a/mm/memory.c b/mm/memory.c\n--- a/mm/memory.c\n+++ b/mm/memory.c\n"
+SHOWN = f"Do this.\n---\n{FILE}@@ -1,2 +1,2 @@\n-line 1\n+line one\n line 2\n"
+HIDDEN = f"{FILE}@@ -30,2 +30,3 @@\n line 30\n+evil\n line 31\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "coding", "content"),
+    [
+        ("application/pkcs7-signature", "base64", base64.encodebytes(HIDDEN.encode()).decode()),
+        ("application/pgp-signature", "7bit", HIDDEN),
+        ("application/octet-stream", "quoted-printable", HIDDEN.replace("+", "=2B")),
+        ("text/html", "7bit", f"<!--\n{HIDDEN}-->\n"),
+        ("image/png", "base64", base64.b64encode(b"From: Linus <torvalds@example.org>\n").decode()),
+    ],
+)
+@pytest.mark.parametrize("first", [False, True])
+def test_part_that_no_page_shows_is_not_applied(
+    fetched: object, linux_mm: MailingList, kind: str, coding: str, content: str, *, first: bool
+) -> None:
+    text = f"Content-Type: text/plain\n\n{SHOWN}"
+    hidden = f"Content-Type: {kind}\nContent-Transfer-Encoding: {coding}\n\n{content}"
+    parts = [hidden, text] if first else [text, hidden]
+    body = "".join(f"--b\n{part}\n" for part in parts) + "--b--\n"
+    headers = 'MIME-Version: 1.0\nContent-Type: multipart/signed; boundary="b"\n'
+    series = applied(linux_mm, [mail("[PATCH] mm: Say one", body, headers=headers)])
+    assert series.state == State.APPLIED, series.reason
+    assert content_of(series, "mm/memory.c") == lines(line1="line one")
+    [patch] = series.patches.all()
+    assert patch.revision is not None
+    assert patch.revision.author == "Ada Author <ada@example.org>"
+    assert (patch.insertions, patch.deletions) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        # A mark of addition that a reader of flowed text sees behind a blank, as context.
+        (
+            "text/plain; format=flowed",
+            DIFF.replace("@@ -1 +1 @@", "@@ -1 +1,2 @@").replace("+A large", " +evil\n+A large"),
+        ),
+        # Letters of another alphabet for what git takes as it stands.
+        ("text/plain; charset=utf-7", DIFF.replace("+A large tree.", "+-A large tree.+AC0-")),
+    ],
+)
+def test_text_that_git_reads_otherwise_is_not_applied_as_git_reads_it(
+    fetched: object, linux_mm: MailingList, kind: str, body: str
+) -> None:
+    headers = f"MIME-Version: 1.0\nContent-Type: {kind}\n"
+    series = applied(linux_mm, [mail("[PATCH] README: Grow", body, headers=headers)])
+    if series.state == State.APPLIED:
+        assert content_of(series, "README") == "A large tree.-\n"
+    else:
+        assert series.state == State.REFUSED
+
+
+def changed_by(series: Series) -> list[str]:
+    assert series.base is not None
+    assert series.head is not None
+    return mirror().output("diff", "--name-only", series.base.sha, series.head.sha).decode().split()
+
+
+def content_of(series: Series, path: str) -> str:
+    assert series.head is not None
+    return mirror().output("show", f"{series.head.sha}:{path}").decode()
 
 
 @pytest.mark.django_db(transaction=True)

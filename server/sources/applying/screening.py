@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from server.core.errors import DomainError
+from server.sources.applying.screening_alike import changes_more, reads_alike
 from server.sources.applying.screening_git import Reading, read_mails
-from server.sources.applying.screening_mails import mail_anew, mail_as_sent
+from server.sources.applying.screening_mails import as_checked, mail_anew, mail_as_sent
 from server.sources.applying.screening_paths import objection, shown
 from server.sources.mail.diffs import Diff, read_diff
+from server.sources.mail.parser import ParsedMail
 from server.sources.models import Patch
 
 MAX_BYTES = 2 * 1024 * 1024
@@ -57,7 +59,8 @@ def screen_patches(
 ) -> list[ScreenedMail]:
     """Check patches in the empty `folder`; PatchRefusedError names patch and path.
 
-    A mail in which git finds no usable diff is tried again as our own parser reads it. git may take `seconds` for all,
+    A mail in which git finds no usable diff, or another text than our own parser, is tried again as that reads it: what
+    nobody was shown is not applied. git may take `seconds` for all,
     GitError `git-timeout` when it does not come to the end. `foreign` patches are those of
     other series, whose names are said as well.
     """
@@ -67,14 +70,19 @@ def screen_patches(
         raise _refused(f"the series is larger than {MAX_SERIES_BYTES // 2**20} MB")
     end = time.monotonic() + seconds
     readings = read_mails(mails, folder=folder / "as-sent", seconds=seconds)
-    unread = {n: mail_anew(patches[n].message) for n, reading in readings.items() if not _is_usable(reading)}
+    checked = [as_checked(patch.message) for patch in patches]
+    unread = {
+        n: mail_anew(patches[n].message, checked[n])
+        for n, reading in readings.items()
+        if not (_is_usable(reading) and checked[n].whole and reads_alike(reading, checked[n]))
+    }
     anew = read_mails(unread, folder=folder / "anew", seconds=end - time.monotonic())
     for n, reading in anew.items():
         if _is_usable(reading):
             mails[n], readings[n] = unread[n], reading
     screened = [_screened(mails[n], readings[n], label) for n, label in enumerate(labels)]
-    for patch, mail in zip(patches, screened, strict=True):
-        _refuse_unseen(patch, mail)
+    for n, mail in enumerate(screened):
+        _refuse_unseen(patches[n], mail, readings[n], checked[n])
     if sum(len(m.paths) for m in screened) > MAX_FILES:
         raise _refused(f"the series touches more than {MAX_FILES} files")
     if sum(len(_COPY.findall(readings[n].diff)) for n in mails) > MAX_COPIES:
@@ -112,14 +120,14 @@ def _screened(content: bytes, reading: Reading, label: str) -> ScreenedMail:
     return ScreenedMail(content, paths, read_diff(text), text, label)
 
 
-def _refuse_unseen(patch: Patch, mail: ScreenedMail) -> None:
+def _refuse_unseen(patch: Patch, mail: ScreenedMail, reading: Reading, checked: ParsedMail) -> None:
     """What git would change and our own parser did not see was shown to nobody, and its maintainers were not asked."""
-    if not patch.paths:
-        return
-    seen = set(patch.paths)
+    seen = set(patch.paths or checked.diff.paths)
     for path in sorted(mail.paths):
         if path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") not in seen:
             raise _refused(f"{mail.label} touches {shown(path)} as git reads it, but not as the mail was checked")
+    if not reads_alike(reading, checked) or changes_more(reading, checked):
+        raise _refused(f"{mail.label} holds other changes as git reads it than as the mail was checked")
 
 
 def _refuse_odd(diff: bytes, label: str) -> None:

@@ -30,8 +30,12 @@ _MOST_WORDS = 500
 
 @dataclass(frozen=True)
 class Reading:
-    """`counts` are git's lines ADDED TAB REMOVED TAB PATH, of new and old names; `error` is empty if all went well."""
+    """What git takes for the commit's message, after its headers, and for the diff.
 
+    `counts` are git's lines ADDED TAB REMOVED TAB PATH, of new and old names; `error` is empty if all went well.
+    """
+
+    message: bytes
     diff: bytes
     counts: tuple[bytes, ...]
     error: str
@@ -70,7 +74,7 @@ def _reading(folder: Path, number: int) -> Reading:
         # git am would take the time of day, and each try would make other commits.
         error = "its text begins with a line Date: without a date"
     counts = [line for kind in ("new", "old") for line in part(kind).split(b"\0") if line]
-    return Reading(part("diff"), tuple(counts), error)
+    return Reading(part("message"), part("diff"), tuple(counts), error)
 
 
 def read_strange(path: Path) -> bytes:

@@ -36,17 +36,22 @@ class _Type:
     parameters: dict[str, str]
 
 
-def text_parts(headers: Headers, body: bytes) -> list[TextPart]:
-    """The parts of text of a mail, decoded; raises UnreadableMailError for one that has them without end."""
+def text_parts(headers: Headers, body: bytes) -> tuple[list[TextPart], bool]:
+    """The parts of text of a mail, decoded, and whether it has no others.
+
+    Raises UnreadableMailError for one that has them without end.
+    """
     parts: dict[TextPart, None] = {}
+    found = 0
     for part_headers, content in _leaves(headers, body, 0, count()):
+        found += 1
         kind = _typed(part_headers.first("content-type"), _PLAIN)
         name = _file_name(kind, part_headers)
         patch = kind.name in _PATCH_TYPES or name.endswith(_PATCH_NAMES)
         if patch or kind.name == _PLAIN:
             # A patch that is in the text and attached, too, is one patch.
             parts[TextPart(_decoded(part_headers, kind, content), patch)] = None
-    return list(parts)
+    return list(parts), found == len(parts)
 
 
 def _leaves(headers: Headers, body: bytes, depth: int, counted: Iterator[int]) -> Iterator[tuple[Headers, bytes]]:

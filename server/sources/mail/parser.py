@@ -28,6 +28,7 @@ class ParsedMail:
     `sender` is the From header, `author` the in-body From of a patch where there is one. `recipients` are the addresses
     of To and Cc, `list_ids` those of List-Id, all lower case. `prerequisites` are "patch-id:HEX", "change-id:ID" and
     "message-id:ID". `trailers` are those of the commit message for a patch, of what the sender wrote for other mails.
+    `whole` tells that `body` holds all parts.
     """
 
     message_id: str
@@ -43,6 +44,7 @@ class ParsedMail:
     in_reply_to: str = ""
     references: tuple[str, ...] = ()
     body: str = ""
+    whole: bool = True
     automatic: bool = False
     base_commit: str = ""
     change_id: str = ""
@@ -109,7 +111,7 @@ def _with_headers(nothing: ParsedMail, headers: Headers, received_at: datetime) 
 
 
 def _with_text(known: ParsedMail, headers: Headers, content: bytes) -> ParsedMail:
-    parts = text_parts(headers, content)
+    parts, whole = text_parts(headers, content)
     body = "\n".join(part.text for part in parts)
     diff = read_diff(body)
     sender = (known.sender_name, known.sender_address)
@@ -130,6 +132,7 @@ def _with_text(known: ParsedMail, headers: Headers, content: bytes) -> ParsedMai
         author_name=author[0],
         author_address=author[1],
         body=body,
+        whole=whole,
         base_commit=needs.base_commit,
         change_id=needs.change_id,
         prerequisites=needs.prerequisites,
