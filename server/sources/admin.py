@@ -5,9 +5,10 @@ from typing import Any
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 
 from server.core.addresses import without_credentials
-from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin, each
+from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
 from server.sources import admin_policy
 from server.sources.models import (
     Branch,
@@ -24,7 +25,6 @@ from server.sources.models import (
     Tree,
     WantedRevision,
 )
-from server.sources.series.services import approve_series
 from server.sources.trust.checking import check_again
 
 __all__ = ["admin_policy"]
@@ -159,15 +159,14 @@ class SeriesAdmin(ReadOnlyAdmin):
     list_select_related = ["mailing_list"]
     search_fields = ["subject", "author_address", "root_message_id", "change_id", "=trace"]
     inlines = [PatchInline]
-    actions = ["approve", "check_senders"]
+    # No action that approves: it would be of whatever a series holds by then. Its page asks for what was read.
+    actions = ["check_senders"]
+
+    def view_on_site(self, series: Series) -> str:
+        return reverse("series", args=[series.pk])
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("sources.change_series")
-
-    @admin.action(description="Approve: a held series may run", permissions=["approve"])
-    def approve(self, request: HttpRequest, queryset: QuerySet[Series]) -> None:
-        reason = f"approved by {request.user}"
-        each(self, request, queryset, lambda series: approve_series(series=series, reason=reason))
 
     @admin.action(description="Check the senders of held series again", permissions=["approve"])
     def check_senders(self, request: HttpRequest, queryset: QuerySet[Series]) -> None:

@@ -1,13 +1,15 @@
+import io
 import itertools
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from server.core.errors import DomainError
 from server.core.models import Transition
 from server.sources.messages.storing import forget_message
 from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
 from server.sources.series.services import approve_series, sweep_series
-from tests.builders import build_list, build_series
+from tests.builders import build_list, build_message, build_series
 from tests.sources.posting import DIFF, Upstream, deliver, mail, two_patches
 
 Sent = list[tuple[str, tuple[int | str, ...]]]
@@ -49,22 +51,85 @@ def test_complete_series_of_a_trusted_sender_wakes_its_applying(
     assert list(steps) == [("", "incomplete"), ("incomplete", "held"), ("held", "ready")]
 
 
+def said_by(*words: str) -> str:
+    out = io.StringIO()
+    call_command("approve_series", *words, stdout=out)
+    return out.getvalue()
+
+
+def mark_for(name: str) -> str:
+    """What the command says of this series, as it is for its next call."""
+    return said_by(name).rpartition("--seen ")[2].split()[0]
+
+
 def test_stranger_waits_for_a_person(linux_mm: MailingList, mails: list[bytes]) -> None:
     TrustedSender.objects.all().delete()
     deliver(linux_mm, *mails)
     series = Series.objects.get()
     assert series.state == Series.State.HELD
     assert "ada@example.org is not a trusted sender" in series.reason
+    mark = mark_for(f"<{series.root_message_id}>")
     with pytest.raises(CommandError, match="say why"):
-        call_command("approve_series", series.root_message_id, "--reason", " ")
-    call_command("approve_series", f"<{series.root_message_id}>", "--reason", "known author")
+        call_command("approve_series", series.root_message_id, "--seen", mark, "--reason", " ")
+    with pytest.raises(CommandError, match="nothing is approved yet"):
+        call_command("approve_series", series.root_message_id, "--reason", "known author")
+    series.refresh_from_db()
+    assert series.state == Series.State.HELD
+    call_command("approve_series", f"<{series.root_message_id}>", "--seen", mark, "--reason", "known author")
     series.refresh_from_db()
     assert series.state == Series.State.READY
     assert series.reason.endswith("on the command line: known author")
     with pytest.raises(CommandError, match="not held"):
-        call_command("approve_series", series.root_message_id, "--reason", "again")
-    with pytest.raises(CommandError, match="no series holds"):
-        call_command("approve_series", "nothing@example.org", "--reason", "known author")
+        call_command("approve_series", str(series.pk), "--seen", mark, "--reason", "again")
+    with pytest.raises(CommandError, match=r"no series holds <nothing@example\.org>"):
+        call_command("approve_series", "nothing@example.org")
+    for number in (series.pk + 1, 10**30):
+        with pytest.raises(CommandError, match="series"):
+            call_command("approve_series", str(number))
+
+
+def test_series_is_not_approved_by_a_message_id_that_a_stranger_has_used(linux_mm: MailingList) -> None:
+    TrustedSender.objects.all().delete()
+    deliver(linux_mm, mail("[PATCH] mm: Do it", DIFF, message_id="one@x"))
+    hers = Series.objects.get()
+    mallory = "Mallory \x1b[2J <m@evil.org>"
+    deliver(linux_mm, mail("[PATCH v2] mm: Do it", DIFF + "\n", message_id="one@x", sender=mallory))
+    his = Series.objects.get(author_address="m@evil.org")
+    out = io.StringIO()
+    for more in ([], ["--reason", "hers is harmless"], ["--seen", mark_for(str(hers.pk)), "--reason", "harmless"]):
+        with pytest.raises(CommandError, match="2 series hold one@x: name one of them by its number"):
+            call_command("approve_series", "one@x", *more, stdout=out)
+    assert f"series {his.pk}: v2 mm: Do it, of Mallory [U+001B][2J <m@evil.org>, waiting for approval" in out.getvalue()
+    assert f"series {hers.pk}: mm: Do it, of Ada Author <ada@example.org>, waiting for approval" in out.getvalue()
+    call_command("approve_series", str(hers.pk), "--seen", mark_for(str(hers.pk)), "--reason", "harmless")
+    assert set(Series.objects.values_list("pk", "state")) == {(hers.pk, "ready"), (his.pk, "held")}
+
+
+def test_what_is_approved_is_what_the_command_has_named(linux_mm: MailingList) -> None:
+    TrustedSender.objects.all().delete()
+    deliver(linux_mm, mail("[PATCH 1/1] mm: Do it", DIFF, message_id="1@x"))
+    series = Series.objects.get()
+    mark = mark_for("1@x")
+    extra = build_message(
+        mailing_list=linux_mm, message_id="2@x", subject="[PATCH 2/1] mm: More", sender_address="eve@evil.org"
+    )
+    Patch.objects.create(series=series, index=2, message=extra, subject="mm: More")
+    with pytest.raises(CommandError, match="others came in between"):
+        call_command("approve_series", "1@x", "--seen", mark, "--reason", "harmless")
+    told = said_by("1@x")
+    assert "patch 1/1 +1 -1 mm: Do it: <1@x>" in told
+    assert "patch 2/1 (beyond the 1 that are announced)" in told
+    assert f"<2@x> (message {extra.pk}) from eve@evil.org" in told
+
+
+@pytest.mark.django_db
+def test_patch_beyond_the_last_one_makes_no_series_whole() -> None:
+    series = build_series(state=Series.State.HELD, total=2)
+    series.patches.all().delete()
+    for index in (1, 3):
+        Patch.objects.create(series=series, index=index, message=build_message(), subject=f"mm: Step {index}")
+    with pytest.raises(DomainError, match="is not whole"):
+        approve_series(series=series, reason="counted two")
 
 
 @pytest.mark.django_db

@@ -21,6 +21,8 @@ from server.sources.trust.checking import series_to_check
 State = Series.State
 # A sweep must be over before the next one but two.
 _THREADS_AT_ONCE = 500
+# More than numbers of rows have; PostgreSQL refuses larger ones.
+_MOST_DIGITS = 18
 
 
 @transaction.atomic
@@ -36,7 +38,8 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None) -> N
     lock_mail()
     if not may_be_approved(series):
         raise _not_held(series)
-    if series.patches.count() < series.total:
+    # A patch beyond the announced ones stands for none of them.
+    if series.patches.filter(index__lte=series.total).count() < series.total:
         raise DomainError("not-held", f"series {series.pk} is not whole")
     if seen is not None and seen != posting_mark(series):
         raise DomainError("posting-changed", "its mails are not the ones that you have read: others came in between")
@@ -67,13 +70,21 @@ def _not_held(series: Series) -> DomainError:
     return DomainError("not-held", f"series {series.pk} is {State(series.state).label}, not held")
 
 
-def find_series(message_id: str) -> Series:
-    """The newest series that holds the mail `message_id` (with or without its angle brackets)."""
-    message_id = message_id.strip().strip("<>")
-    series = holding(message_id).order_by("-pk").first()
-    if series is None:
-        raise DomainError("unknown-series", f"no series holds <{message_id}>")
-    return series
+def find_series(name: str) -> list[Series]:
+    """The series of that number, or all that hold the mail of that Message-ID, the newest first; never none.
+
+    Several do where versions share a mail, and where somebody has used the Message-ID of another's.
+    """
+    name = name.strip()
+    if name.isdecimal() and len(name) < _MOST_DIGITS:
+        found = list(Series.objects.filter(pk=int(name)))
+        if not found:
+            raise DomainError("unknown-series", f"there is no series {int(name)}")
+        return found
+    found = list(holding(name).order_by("-pk"))
+    if not found:
+        raise DomainError("unknown-series", f"no series holds <{name.strip('<>')}>")
+    return found
 
 
 def sweep_series() -> None:
