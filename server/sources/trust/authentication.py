@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable
 
-from server.sources.trust.proofs import Proof, ReadMail, domain_of_sender, speaks_for
+from server.sources.trust.dkim_proof import check_vouched
+from server.sources.trust.proofs import Proof, ReadMail, UnprovableError, domain_of_sender, speaks_for
 
 _HEADER = "authentication-results"
 _UNSAFE = re.compile(r"[^\w.@+/-]")
@@ -24,6 +25,7 @@ def servers_for(mailing_list: str, named: Iterable[str]) -> frozenset[str]:
 def prove_by_results(mail: ReadMail, *, sender: str, servers: frozenset[str]) -> Proof:
     """Whether one of `servers` (lower case) says that a signature of the domain of `sender` held when the mail came.
 
+    The server says that it held, not what it covers: that is asked of the signature itself, as long as it is there.
     Only the topmost header of theirs counts: those below may have come with the mail. They must remove, as RFC 8601
     asks, those that claim to be their own.
     """
@@ -36,22 +38,40 @@ def prove_by_results(mail: ReadMail, *, sender: str, servers: frozenset[str]) ->
             continue
         name = (server.split() or [""])[0].lower()
         if name in servers:
-            return _judged(name, results, domain)
+            return _judged(mail, name, results, domain)
     return Proof(proved=False, how="")
 
 
-def _judged(server: str, results: list[str], domain: str) -> Proof:
+def _judged(mail: ReadMail, server: str, results: list[str], domain: str) -> Proof:
     said = []
     for result in results:
         words = [word.partition("=") for word in _AROUND_SIGN.sub(r"\1", result).split()]
         if not words or not _METHOD.fullmatch(words[0][0]):
             continue
         verdict = words[0][2].lower()
-        signer = _signer({name.lower(): value for name, _sign, value in words[1:]})
+        properties = {name.lower(): value for name, _sign, value in words[1:]}
+        signer = _signer(properties)
+        doubt = ""
         if verdict == "pass" and speaks_for(signer, domain):
-            return Proof(proved=True, how=f"signed by {signer} (DKIM), {server} says")
-        said.append(f"dkim={verdict} of {signer or 'an unnamed domain'}")
+            doubt = _doubt(mail, properties, domain)
+            if not doubt:
+                return Proof(proved=True, how=f"signed by {signer} (DKIM), {server} says")
+        said.append(f"dkim={verdict} of {signer or 'an unnamed domain'}{doubt}")
     return Proof(proved=False, how=f"{server} says {', '.join(said[:5]) or 'nothing of DKIM'}")
+
+
+def _doubt(mail: ReadMail, properties: dict[str, str], domain: str) -> str:
+    try:
+        check_vouched(
+            mail,
+            sender_domain=domain,
+            signer=properties.get("header.d", "").lower(),
+            selector=properties.get("header.s", "").lower(),
+            beginning=properties.get("header.b", ""),
+        )
+    except UnprovableError as error:
+        return f" ({error})"
+    return ""
 
 
 def _signer(properties: dict[str, str]) -> str:

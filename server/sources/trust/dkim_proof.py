@@ -29,6 +29,9 @@ _PLAIN_TYPE = re.compile(
     r"text/plain\s*(;\s*charset\s*=\s*\"?(utf-8|us-ascii|ascii|iso-8859-1|iso-8859-15)\"?)?\s*;?", re.IGNORECASE
 )
 _PLAIN_ENCODING = re.compile(r"7bit|8bit|binary", re.IGNORECASE)
+_ALGORITHMS = frozenset({b"rsa-sha256"})
+# Mail servers know one more that holds.
+_ALGORITHMS_OF_SERVERS = _ALGORITHMS | {b"ed25519-sha256"}
 # It would write what strangers sent into the log.
 _SILENT = logging.getLogger("tidemark.dkim")
 _SILENT.setLevel(logging.CRITICAL + 1)
@@ -83,10 +86,7 @@ def prove_by_dkim(raw: bytes, *, sender: str, received_at: datetime, lookup: Loo
 
 def _signatures(mail: ReadMail, domain: str) -> list[_Signature]:
     """Those that may speak for `domain`. UnprovableError, with the reason, if there is none."""
-    if len(mail.headers) > _MOST_HEADERS:
-        raise UnprovableError("it has too many headers")
-    if twice := next((name for name in _SINGLE if len(mail.values(name)) > 1), ""):
-        raise UnprovableError(f"it has several {twice.title()} headers")
+    _check_single(mail)
     found = [value for name, value in mail.headers if name == "dkim-signature"]
     if not found:
         raise UnprovableError("not signed (DKIM)")
@@ -96,6 +96,41 @@ def _signatures(mail: ReadMail, domain: str) -> list[_Signature]:
         others = ", ".join(sorted({s.domain for s in readable if s is not None}))
         raise UnprovableError(f"signed by {others} only, not by {domain}" if others else "its signature is malformed")
     return aligned[:_MOST_SIGNATURES]
+
+
+def check_vouched(mail: ReadMail, *, sender_domain: str, signer: str, selector: str, beginning: str) -> None:
+    """UnprovableError if the signature of `signer` that a server says held leaves open what others may not change.
+
+    `selector` and the `beginning` of the signature tell which one of several it was, as far as the server says. A mail
+    in which it does not stand any more has the server's word alone.
+    """
+    _check_single(mail)
+    values = [value for name, value in mail.headers if name == "dkim-signature"]
+    if len(values) > 10 * _MOST_SIGNATURES:
+        raise UnprovableError("it has too many signatures")
+    found = []
+    for signature in map(_read, range(len(values)), values):
+        if signature is None:
+            # The server may have read it all the same.
+            raise UnprovableError("one of its signatures is malformed")
+        if speaks_for(signature.domain, sender_domain) and signer in {"", signature.domain}:
+            found.append(signature)
+    meant = [
+        signature
+        for signature in found
+        if selector in {"", signature.tags[b"s"].decode("ascii").lower()}
+        and b"".join(signature.tags[b"b"].split()).startswith(beginning.encode())
+    ]
+    # Where it is not told which one held, each must be good for it.
+    for signature in meant or found:
+        _check_cover(mail, signature, _ALGORITHMS_OF_SERVERS)
+
+
+def _check_single(mail: ReadMail) -> None:
+    if len(mail.headers) > _MOST_HEADERS:
+        raise UnprovableError("it has too many headers")
+    if twice := next((name for name in _SINGLE if len(mail.values(name)) > 1), ""):
+        raise UnprovableError(f"it has several {twice.title()} headers")
 
 
 def _read(number: int, value: bytes) -> _Signature | None:
@@ -113,7 +148,7 @@ def _read(number: int, value: bytes) -> _Signature | None:
 
 
 def _verify(mail: ReadMail, raw: bytes, signature: _Signature, *, received_at: datetime, lookup: Lookup) -> None:
-    _check_cover(mail, signature)
+    _check_cover(mail, signature, _ALGORITHMS)
     _check_times(signature, received_at)
     tags = {tag: value for tag, value in signature.tags.items() if tag not in {b"t", b"x"}}
     message = dkim.DKIM(raw, logger=_SILENT)
@@ -140,11 +175,11 @@ def _verify(mail: ReadMail, raw: bytes, signature: _Signature, *, received_at: d
         raise UnprovableError(f"signed headers were changed, or the key is another ({_MAIL_AS_SENT})")
 
 
-def _check_cover(mail: ReadMail, signature: _Signature) -> None:
+def _check_cover(mail: ReadMail, signature: _Signature, algorithms: frozenset[bytes]) -> None:
     """What must not be changed by others is signed, or leaves no choice."""
     if b"l" in signature.tags:
         raise UnprovableError("it covers only a part of the text")
-    if signature.tags[b"a"].lower() != b"rsa-sha256":
+    if signature.tags[b"a"].lower() not in algorithms:
         raise UnprovableError("its algorithm is too weak or not known")
     signed = signature.signed
     if b"from" not in signed:
