@@ -5,6 +5,11 @@ from dataclasses import dataclass, field
 
 # Longer brackets are text, not marks.
 _LONGEST_MARK = 200
+# So many marks and signs of an answer are read, of the beginning of a subject; what follows is text. A subject may have
+# 8 KB, each mail's is read several times, and each of its words would stand on every list of series.
+_MOST_MARKS = 20
+_MARKS_END = 500
+_MOST_TAGS = 10
 # How mailers of several languages begin an answer or a forwarded mail.
 _REPLY = re.compile(
     r"\s*(?:re|aw|sv|vs|antw|fwd?|wg|tr|rv|ref|enc|odp|ynt|答复|回复|转发)"
@@ -47,7 +52,9 @@ def parse_subject(subject: str) -> Marks:
     words = _Words()
     bare = _BARE_REPLY.match(subject)
     reply, at = bool(bare), bare.end() if bare else 0
-    while True:
+    for _ in range(_MOST_MARKS):
+        if at > _MARKS_END:
+            break
         if found := _REPLY.match(subject, at):
             reply, at = True, found.end()
         elif end := _end_of_mark(subject, at):
@@ -113,7 +120,7 @@ class _Words:
             self.patch = True
         elif bare in _RESENT:
             self.resend = True
-        elif bare != "rfc":
+        elif bare != "rfc" and len(self.tags) < _MOST_TAGS:
             self.tags.append(word)
         self.rfc |= bare.startswith("rfc")
 

@@ -56,7 +56,10 @@ class Followups:
         for answer in answers:
             mail = next((p for p in _upwards(answer, parents) if p in posted), None)
             if mail is not None:
-                self._by_mail.setdefault(mail, {}).update(dict.fromkeys(answer.trailers))
+                known = self._by_mail.setdefault(mail, {})
+                # Those of a cover letter are gone through for each patch, and no patch gets more.
+                if len(known) < _MOST:
+                    known.update(dict.fromkeys(answer.trailers))
 
     def to(self, message_id: str) -> list[str]:
         """The trailers that answers to this mail brought, each once."""

@@ -6,8 +6,12 @@ particular, others for its place are proved as well, and one that is takes it. A
 takes the place of another: what a person looks at before he approves is changed by its author alone.
 """
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
 
 import structlog
 
@@ -38,36 +42,78 @@ class Claim:
 
 
 def claims_in(rows: ThreadRows) -> list[Claim]:
-    """Mails that may take the places of unproved patches: of each place those that came first, proved ones in front."""
+    """Mails that may take the places of unproved patches: of each place those that came first, proved ones in front.
+
+    Takes time in proportion to the mails of the thread, and to those that say the same place of one series.
+    """
     found: list[Claim] = []
+    loose: dict[Hashable, list[Message]] | None = None
     for row in rows.series:
-        if row.series.state == Series.State.HELD:
-            for index, patch in sorted(row.patches.items()):
-                mail = rows.messages.get(patch.message_id)
-                if mail and mail.authentic is False and mail.kind == Message.Kind.PATCH:
-                    found += [Claim(row, index, rival) for rival in _rivals(rows, row, mail)[:_MOST_ASKED]]
+        if row.series.state != Series.State.HELD:
+            continue
+        nobodys = [(index, mail) for index, mail in _mails_of(rows, row) if mail.authentic is False]
+        if not nobodys:
+            continue
+        loose = _loose_by_place(rows) if loose is None else loose
+        around = Around.of(rows, row)
+        for index, mail in nobodys:
+            own = rows.posting(mail)
+            alike = (m for m in loose.get(_place(own), ()) if around.takes(rows.posting(m), own))
+            found += [Claim(row, index, rival) for rival in islice(alike, _MOST_ASKED)]
     return found
 
 
-def _rivals(rows: ThreadRows, row: SeriesRow, taken: Message) -> list[Message]:
-    own = rows.posting(taken)
-    others = [rows.posting(rows.messages[pk]) for pk in row.mails if pk in rows.messages and pk != taken.pk]
-    loose = (m for pk, m in rows.messages.items() if pk not in rows.settled and m.kind == Message.Kind.PATCH)
-    rivals = [m for m in loose if (is_proved(m) or m.authentic is None) and _is_alike(rows.posting(m), own, others)]
-    return sorted(rivals, key=lambda m: (not is_proved(m), rows.posting(m).arrival))
+def _mails_of(rows: ThreadRows, row: SeriesRow) -> Iterator[tuple[int, Message]]:
+    for index, patch in sorted(row.patches.items()):
+        mail = rows.messages.get(patch.message_id)
+        if mail and mail.kind == Message.Kind.PATCH:
+            yield index, mail
 
 
-def _is_alike(one: Posting, own: Posting, others: list[Posting]) -> bool:
-    """Whether `one` stands where `own` does: the same mark of the same sender, at the same place of the thread."""
-    if (one.sender, one.number, one.total, one.index) != (own.sender, own.number, own.total, own.index):
-        return False
-    if one.message_id == own.message_id:
-        return True
-    if not one.ancestors:
-        near = any(abs(one.sent_at - other.sent_at) <= SENT_TOGETHER for other in [own, *others])
-        return near and not own.ancestors
-    # What answers the patch itself is a new posting of it, and becomes a version of its own.
-    return one.ancestors[0] in {*own.ancestors[:1], *(other.message_id for other in others)}
+def _place(posting: Posting) -> Hashable:
+    """Who says which place of what: of two patches for one place it is the same."""
+    return posting.sender, posting.number, posting.total, posting.index
+
+
+def _loose_by_place(rows: ThreadRows) -> dict[Hashable, list[Message]]:
+    """The patches of no series that are proved or may be, by what they say, in the order in which they are asked."""
+    found: dict[Hashable, list[Message]] = {}
+    for pk, mail in rows.messages.items():
+        if pk not in rows.settled and mail.kind == Message.Kind.PATCH and (is_proved(mail) or mail.authentic is None):
+            found.setdefault(_place(rows.posting(mail)), []).append(mail)
+    for mails in found.values():
+        mails.sort(key=lambda m: (not is_proved(m), rows.posting(m).arrival))
+    return found
+
+
+@dataclass(frozen=True)
+class Around:
+    """The mails of a series, for the question whether another one stands where one of them does.
+
+    `ids` has how many of them have each Message-ID, which may be the same for two; `times` in their order.
+    """
+
+    ids: Counter[str]
+    times: list[datetime]
+
+    @classmethod
+    def of(cls, rows: ThreadRows, row: SeriesRow) -> "Around":
+        there = [rows.posting(rows.messages[pk]) for pk in row.mails if pk in rows.messages]
+        return cls(Counter(posting.message_id for posting in there), sorted(posting.sent_at for posting in there))
+
+    def takes(self, one: Posting, own: Posting) -> bool:
+        """Whether `one`, with the mark and sender of `own`, which is of the series, is at its place of the thread."""
+        if one.message_id == own.message_id:
+            return True
+        if not one.ancestors:
+            return not own.ancestors and self._is_near(one.sent_at)
+        # What answers the patch itself is a new posting of it, and becomes a version of its own.
+        above = one.ancestors[0]
+        return above in own.ancestors[:1] or self.ids[above] > (above == own.message_id)
+
+    def _is_near(self, sent_at: datetime) -> bool:
+        at = bisect_left(self.times, sent_at - SENT_TOGETHER)
+        return at < len(self.times) and self.times[at] <= sent_at + SENT_TOGETHER
 
 
 def is_proved(mail: Message) -> bool:

@@ -56,7 +56,8 @@ class ThreadRows:
     """`messages` are all mails that may be part of a series, by key; `copies` are those that stand for another one.
 
     `unproved` are cover letters that came when their series had been checked, and whose senders are not proved. `roots`
-    are all series by the mail that each begins with, those that are written in this round among them.
+    are all series by the mail that each begins with, those that are written in this round among them. `made` are the
+    postings of all `messages`, each made once: whoever looks for the place of one mail asks for many others.
     """
 
     messages: dict[int, Message]
@@ -67,6 +68,7 @@ class ThreadRows:
     settled: set[int] = field(default_factory=set)
     unproved: set[int] = field(default_factory=set)
     roots: dict[int, SeriesRow] = field(default_factory=dict)
+    made: dict[int, Posting] = field(default_factory=dict)
 
     @classmethod
     def read(cls, thread: int) -> "ThreadRows":
@@ -75,10 +77,11 @@ class ThreadRows:
         settled = {pk for row in series if not row.open for pk in row.mails}
         copies = _copies(messages.values(), settled)
         parents = _parents(thread)
-        found = versions_of((_posting(m) for m in messages.values() if m.pk not in copies), parents)
+        made = {pk: _posting(m) for pk, m in messages.items()}
+        found = versions_of((posting for pk, posting in made.items() if pk not in copies), parents)
         posted = frozenset(m.message_id for m in messages.values() if _kind(m) in POSTED)
         followups = Followups(answers_in(thread), parents, posted)
-        rows = cls(messages, series, copies, found, followups, settled)
+        rows = cls(messages, series, copies, found, followups, settled, made=made)
         for row in series:
             rows.note_root(row)
         return rows
@@ -100,7 +103,7 @@ class ThreadRows:
         return min(older, key=lambda row: (row.series.number, row.series.submitted_at, row.series.pk), default=None)
 
     def posting(self, message: Message) -> Posting:
-        return _posting(message)
+        return self.made[message.pk]
 
     def settle(self, mail: int, *, instead_of: int) -> None:
         """The place of a settled mail has another one from now on."""
