@@ -18,6 +18,7 @@ log = structlog.get_logger(__name__)
 
 # Work for some seconds; what is left goes on with the next wake-up, and other tasks get their turn.
 THREADS_AT_ONCE = 200
+_GROUP_SECONDS = 120.0
 # A silent name server, or others' turn: asked again after one minute, then after two, and so on for half an hour.
 _FIRST_PAUSE = 60
 _PROOFS_TRIED = 5
@@ -50,7 +51,7 @@ def read_list(list_id: int) -> None:
 
 @shared_task(name="sources.group_threads")
 def group_threads() -> None:
-    if grouping.group_stale(limit=THREADS_AT_ONCE) == THREADS_AT_ONCE:
+    if grouping.group_stale(limit=THREADS_AT_ONCE, seconds=_GROUP_SECONDS) == THREADS_AT_ONCE:
         enqueue("sources.group_threads")
 
 

@@ -5,14 +5,23 @@ from contextlib import contextmanager
 
 import psycopg
 import structlog
-from django.db import connection
+from django.db import OperationalError, connection
 
 from server.core.database import connect_apart
+from server.core.errors import DomainError
 
 log = structlog.get_logger(__name__)
 
+# The code of the DomainError where somebody waited for a lock for as long as he might.
+BUSY = "busy"
 _TRY = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _WAIT = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+# The limit is for the lock alone: rows of other statements are waited for as before.
+_WAIT_SOME = """
+WITH before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS told)
+SELECT set_config('lock_timeout', %s, true), pg_advisory_xact_lock(hashtextextended(%s, 0)),
+    set_config('lock_timeout', before.told, true) FROM before
+"""
 # A site may set limits for forgotten transactions; this one ends with its block. Not every PostgreSQL has both.
 _UNLIMITED = """
 SELECT set_config(name, '0', true) FROM pg_settings
@@ -39,7 +48,19 @@ def advisory_lock(name: str) -> Iterator[bool]:
             log.exception("lock_lost", lock=name)
 
 
-def wait_for_lock(name: str) -> None:
-    """Wait for lock `name` and hold it to the end of the running transaction: for short steps that must not mix."""
+def wait_for_lock(name: str, *, seconds: float | None = None) -> None:
+    """Wait for lock `name` and hold it to the end of the running transaction: for short steps that must not mix.
+
+    With `seconds` no longer than these: DomainError then, and the transaction can only be rolled back.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(_WAIT, [name])
+        if seconds is None:
+            cursor.execute(_WAIT, [name])
+            return
+        try:
+            cursor.execute(_WAIT_SOME, [f"{seconds * 1000:.0f}ms", name])
+        except OperationalError as error:
+            if not isinstance(error.__cause__, psycopg.errors.LockNotAvailable):
+                raise
+            said = f"others have been at work there ({name}) for {seconds:g} seconds: try again later"
+            raise DomainError(BUSY, said, permanent=False) from error

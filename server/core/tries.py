@@ -112,6 +112,30 @@ def counted(key: str, *, alone: bool = False) -> Iterator[bool]:
     Begun.objects.filter(Q(pk=row.pk) | Q(pk__in=earlier)).delete()
 
 
+def note_failure(key: str) -> int:
+    """Something began by itself, outside of a task of its own, and came to no end; returns how often of late.
+
+    With the last of MOST_BEGUN it is given up as a task is.
+    """
+    now = clock.now()
+    Begun.objects.create(key=key[:_LONGEST_KEY])
+    rows = Begun.objects.filter(key=key[:_LONGEST_KEY], at__gte=now - GIVEN_UP)
+    if (times := rows.count()) >= MOST_BEGUN and rows.filter(given_up=False).update(given_up=True):
+        log.error("task_given_up", task=key, times=times)
+    return times
+
+
+def failures(prefix: str) -> dict[str, tuple[int, datetime]]:
+    """What begins with `prefix` and came to no end of late, by its key: how often, and when for the last time."""
+    rows = Begun.objects.filter(key__startswith=prefix, at__gte=clock.now() - GIVEN_UP).order_by().values_list("key")
+    return {key: (times, last) for key, times, last in rows.annotate(Count("pk"), Max("at"))}
+
+
+def forget_failures(key: str) -> None:
+    """It came to an end."""
+    Begun.objects.filter(key=key[:_LONGEST_KEY]).delete()
+
+
 def given_up() -> list[GivenUp]:
     """The tasks that are given up now, the latest first."""
     rows = Begun.objects.filter(given_up=True, at__gte=clock.now() - GIVEN_UP).values_list("key")

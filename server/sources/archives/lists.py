@@ -12,7 +12,7 @@ from django.db import transaction
 from server.core import clock
 from server.core.addresses import without_credentials
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
+from server.core.locks import BUSY, advisory_lock
 from server.sources.archives.copies import EpochCopy, Step, archive_folder
 from server.sources.archives.epochs import EpochPlace, find_epochs
 from server.sources.archives.reading import EpochReader, MovedError, Tally, wanted_from
@@ -75,7 +75,8 @@ def read_list(
         try:
             reading.run()
         except (DomainError, OSError) as error:
-            reading.errors.append(str(error))
+            # Whoever waits for other processes does not fail: the next round goes on.
+            (reading.complaints if _is_busy(error) else reading.errors).append(str(error))
         if not (reading.more and stop()):
             # At the end, and not before: a series that looks whole keeps its patches, so whole threads should be seen.
             reading.grouped = _grouped(end + _GROUP_SECONDS)
@@ -86,11 +87,15 @@ def read_list(
         return reading.result()
 
 
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, DomainError) and error.code == BUSY
+
+
 def _grouped(end: float) -> int:
     """How many threads were grouped until none was left, or it was time to end."""
     done = 0
     while time.monotonic() < end:
-        some = group_stale(limit=_THREADS_AT_ONCE)
+        some = group_stale(limit=_THREADS_AT_ONCE, seconds=end - time.monotonic())
         done += some
         if some < _THREADS_AT_ONCE:
             break

@@ -19,6 +19,9 @@ from server.sources.models import Message, Thread, ThreadMember
 # Under this lock threads are joined and series are made of them. It is held to the end of a transaction of
 # milliseconds; with one lock for all of it no two readers can wait for each other.
 MAIL_LOCK = "sources.mail"
+# Whoever gets it no sooner comes again later, instead of taking all processes of the workers with him. A web process
+# gives statements 15 seconds.
+_PATIENCE_SECONDS = 10.0
 POSTED = (Message.Kind.PATCH, Message.Kind.COVER)
 # Small threads are told apart by counting them once.
 _FIRST_COUNT = 100
@@ -34,8 +37,11 @@ class Names:
 
 
 def lock_mail() -> None:
-    """Wait until no other process joins threads or changes series, and keep it so until this transaction ends."""
-    wait_for_lock(MAIL_LOCK)
+    """Wait until no other process joins threads or changes series, and keep it so until this transaction ends.
+
+    DomainError, not a permanent one, where that takes too long.
+    """
+    wait_for_lock(MAIL_LOCK, seconds=_PATIENCE_SECONDS)
 
 
 def names_of(message: Message) -> Names:

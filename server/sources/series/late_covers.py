@@ -25,6 +25,7 @@ def add_late_covers(rows: ThreadRows, facts: Mapping[int, MailFacts], closed: Se
     """Give the `closed` series their cover letters that came by now; returns the mails that were used."""
     used: set[int] = set()
     for version in rows.versions:
+        rows.check_time()
         late = version.cover and version.cover.key not in rows.settled
         if late and rows.settled & {posting.key for posting in version.own}:
             used |= _add_late_cover(rows, facts, version, closed)

@@ -49,6 +49,7 @@ def claims_in(rows: ThreadRows) -> list[Claim]:
     found: list[Claim] = []
     loose: dict[Hashable, list[Message]] | None = None
     for row in rows.series:
+        rows.check_time()
         if row.series.state != Series.State.HELD:
             continue
         nobodys = [(index, mail) for index, mail in _mails_of(rows, row) if mail.authentic is False]
@@ -57,6 +58,7 @@ def claims_in(rows: ThreadRows) -> list[Claim]:
         loose = _loose_by_place(rows) if loose is None else loose
         around = Around.of(rows, row)
         for index, mail in nobodys:
+            rows.check_time()
             own = rows.posting(mail)
             alike = (m for m in loose.get(_place(own), ()) if around.takes(rows.posting(m), own))
             found += [Claim(row, index, rival) for rival in islice(alike, _MOST_ASKED)]

@@ -1,5 +1,7 @@
 """What the database has of one thread: its postings, and the series that were made of them before."""
 
+import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -51,6 +53,10 @@ class SeriesRow:
         return found | {self.series.cover_id} if self.series.cover_id else found
 
 
+class SlowThreadError(Exception):
+    """A thread took longer than any may."""
+
+
 @dataclass
 class ThreadRows:
     """`messages` are all mails that may be part of a series, by key; `copies` are those that stand for another one.
@@ -58,6 +64,7 @@ class ThreadRows:
     `unproved` are cover letters that came when their series had been checked, and whose senders are not proved. `roots`
     are all series by the mail that each begins with, those that are written in this round among them. `made` are the
     postings of all `messages`, each made once: whoever looks for the place of one mail asks for many others.
+    `end`, of time.monotonic(): nothing goes on with the thread after it.
     """
 
     messages: dict[int, Message]
@@ -69,9 +76,10 @@ class ThreadRows:
     unproved: set[int] = field(default_factory=set)
     roots: dict[int, SeriesRow] = field(default_factory=dict)
     made: dict[int, Posting] = field(default_factory=dict)
+    end: float = math.inf
 
     @classmethod
-    def read(cls, thread: int) -> "ThreadRows":
+    def read(cls, thread: int, *, end: float = math.inf) -> "ThreadRows":
         messages = {m.pk: m for m in _postings(thread)}
         series = _series(thread)
         settled = {pk for row in series if not row.open for pk in row.mails}
@@ -81,7 +89,7 @@ class ThreadRows:
         found = versions_of((posting for pk, posting in made.items() if pk not in copies), parents)
         posted = frozenset(m.message_id for m in messages.values() if _kind(m) in POSTED)
         followups = Followups(answers_in(thread), parents, posted)
-        rows = cls(messages, series, copies, found, followups, settled, made=made)
+        rows = cls(messages, series, copies, found, followups, settled, made=made, end=end)
         for row in series:
             rows.note_root(row)
         return rows
@@ -101,6 +109,11 @@ class ThreadRows:
         replaced = {posting.key for posting in version.replaced}
         older = [row for row in self.series if replaced <= row.mails and version.root.key not in row.mails]
         return min(older, key=lambda row: (row.series.number, row.series.submitted_at, row.series.pk), default=None)
+
+    def check_time(self) -> None:
+        """Asked wherever something is done for each mail or series: others wait for the lock."""
+        if time.monotonic() > self.end:
+            raise SlowThreadError
 
     def posting(self, message: Message) -> Posting:
         return self.made[message.pk]

@@ -23,6 +23,7 @@ State = Series.State
 _THREADS_AT_ONCE = 500
 # More than numbers of rows have; PostgreSQL refuses larger ones.
 _MOST_DIGITS = 18
+_GROUP_SECONDS = 120.0
 
 
 @transaction.atomic
@@ -91,7 +92,7 @@ def sweep_series() -> None:
     """Go on where a process was killed or a message was lost: threads, senders not checked, series not applied."""
     adopt_messages()
     _wake_quiet()
-    group_stale(limit=_THREADS_AT_ONCE)
+    group_stale(limit=_THREADS_AT_ONCE, seconds=_GROUP_SECONDS)
     for pk in series_to_check():
         enqueue("sources.check_series", pk)
     for pk in series_to_apply():

@@ -42,6 +42,7 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
     homeless: set[int] = set()
     # The older ones stand first: a partial re-roll takes over what is stored of them.
     for version, row in matched:
+        rows.check_time()
         if not _write(rows, facts, version, row):
             homeless |= {p.key for p in version.postings}
     used = rows.settled | late | {p.key for v, _ in matched for p in v.postings} - homeless
@@ -154,6 +155,7 @@ def _update_trailers(rows: ThreadRows, row: SeriesRow) -> None:
     """Answers bring trailers to every series, whatever became of it."""
     changed = []
     for patch in row.patches.values():
+        rows.check_time()
         message = rows.messages.get(patch.message_id)
         cover = _cover_of(rows, row.series, patch.message_id)
         found = rows.followups.of_patch(message, cover) if message else patch.trailers
