@@ -5,6 +5,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from server.core.models import Transition
+from server.sources.mail.subjects import Marks, parse_subject
 from server.sources.models import Patch, Series
 from server.sources.series.services import posting_mark
 from tests.builders import build_message, build_series
@@ -62,6 +63,29 @@ def test_who_approves_is_told_which_patches_anybody_may_have_written(reader: Rea
     assert "<li>2/2 mm: Step 2</li>" in box
     assert "mm: Step 1" not in box
     assert patches.count("not proved") == 1
+
+
+def test_of_many_patches_that_anybody_may_have_written_some_are_read_and_named(
+    reader: Reader, held: Series, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held.patches.all().delete()
+    for index in range(1, 31):
+        mail = build_message(subject="[PATCH]" + "[]" * 3900, authentic=index == 7 or None)
+        Patch.objects.create(series=held, index=index, message=mail, subject=f"mm: Step {index} {'x' * 8000}")
+    Series.objects.filter(pk=held.pk).update(total=30, cover=build_message(subject="[PATCH 0/30] mm: All"))
+    read: list[str] = []
+
+    def parses(subject: str) -> Marks:
+        read.append(subject)
+        return parse_subject(subject)
+
+    monkeypatch.setattr("server.sources.trust.proved_senders.parse_subject", parses)
+    text = reader.read(page_of(held))
+    box = text.split('id="approval"')[1].split("</section>")[0]
+    assert [f"<li>{n}/30 mm: " in box for n in (0, 1, 6, 7, 8, 20, 21)] == [True, True, True, False, True, True, False]
+    assert "and 10 more" in box
+    assert read == ["[PATCH 0/30] mm: All"]
+    assert len(text) < 100_000
 
 
 def test_stranger_who_posts_is_sent_to_the_login(client: Client, held: Series) -> None:

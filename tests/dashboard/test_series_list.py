@@ -44,5 +44,16 @@ def test_version_is_part_of_the_title_from_the_second_on(reader: Reader) -> None
     assert ">v3 mm: One<" in reader.read("/series/")
 
 
+def test_words_of_strangers_without_end_make_no_long_list(reader: Reader) -> None:
+    for _ in range(PER_PAGE):
+        words = [f"word{n}" for n in range(3000)]
+        build_series(subject="s" * 8000, author_name="a" * 4000, tags=["w" * 200, *words], rfc=True)
+    text = reader.read("/series/")
+    row = text.split("<tbody>")[1].split("</tr>")[0]
+    assert [row.count(f">{word}<") for word in ("RFC", "word7", "word8")] == [1, 1, 0]
+    assert len(text) < PER_PAGE * 3000
+    assert len(reader.read("/")) < PER_PAGE * 3000
+
+
 def _subjects(text: str) -> set[str]:
     return {name for name in ("mm: One", "mm: Two", "arch: Three") if name in text}

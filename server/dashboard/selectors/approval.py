@@ -35,13 +35,13 @@ def approval_of(series: Series, patches: int) -> Approval | None:
     if not may_be_approved(series) or patches != series.total:
         return None
     state = Series.State(series.state)
-    unproved = unproved_mails(series)
+    unproved = unproved_mails(series, _MOST_NAMED)
     return Approval(
         people=people_with(PERMISSION),
         again=state == Series.State.REFUSED,
         replaced=state == Series.State.SUPERSEDED,
-        unproved=tuple(unproved[:_MOST_NAMED]),
-        more=len(unproved[_MOST_NAMED:]),
+        unproved=unproved.shown,
+        more=unproved.more,
         ends=tuple(replaced_of_others(series)),
         seen=posting_mark(series),
     )

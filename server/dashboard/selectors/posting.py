@@ -13,6 +13,10 @@ from server.sources.mail.needs import is_unknown
 from server.sources.models import Series
 from server.sources.trust.proved_senders import SenderRow, sender_rows
 
+# What people write there are a few short words.
+_MOST_MARKS = 10
+_LONGEST_MARK = 60
+
 
 @dataclass(frozen=True, slots=True)
 class Base:
@@ -71,5 +75,6 @@ def posting_of(series: Series) -> Posting:
 
 
 def marks_of(series: Series) -> tuple[str, ...]:
-    """The words of the [PATCH ...] mark that are no number."""
-    return (*(["RFC"] if series.rfc else []), *(["RESEND"] if series.resend else []), *series.tags)
+    """The words of the [PATCH ...] mark that are no number; those stored by older versions may be thousands."""
+    words = (*(["RFC"] if series.rfc else []), *(["RESEND"] if series.resend else []), *series.tags)
+    return tuple(word[:_LONGEST_MARK] for word in words[:_MOST_MARKS])

@@ -8,6 +8,7 @@ from server.sources.mail.subjects import parse_subject
 from server.sources.models import Message, Series
 
 _MOST = 50
+_LONGEST_TITLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,22 @@ def sender_rows(series: Series) -> tuple[SenderRow, ...]:
     return tuple(_sender(mails) for mails in list(grouped.values())[:_MOST])
 
 
-def unproved_mails(series: Series) -> list[str]:
-    """The cover letter and patches, by place and subject, whose senders are not proved, or not checked yet."""
-    letter = Message.objects.filter(pk=series.cover_id or 0).exclude(authentic=True)
+@dataclass(frozen=True, slots=True)
+class Unproved:
+    """`shown` are the first mails by place and subject, `more` counts the others."""
+
+    shown: tuple[str, ...]
+    more: int
+
+
+def unproved_mails(series: Series, most: int) -> Unproved:
+    """The cover letter and patches whose senders are not proved, or not checked yet. Three queries."""
+    letter = Message.objects.filter(pk=series.cover_id or 0).exclude(authentic=True).values_list("subject", flat=True)
+    letters = [(0, parse_subject(subject).title) for subject in letter]
     patches = series.patches.exclude(message__authentic=True).order_by("index")
-    rows = [(0, subject) for subject in letter.values_list("subject", flat=True)]
-    rows += patches.values_list("index", "message__subject")
-    return [f"{index}/{series.total} {parse_subject(subject).title}" for index, subject in rows]
+    found = [*letters, *patches.values_list("index", "subject")[:most]][:most]
+    more = len(letters) + patches.count() - len(found)
+    return Unproved(tuple(f"{index}/{series.total} {title[:_LONGEST_TITLE]}" for index, title in found), more)
 
 
 def _sender(mails: list[tuple[str, str, bool | None, str]]) -> SenderRow:
