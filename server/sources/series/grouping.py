@@ -26,8 +26,8 @@ from server.sources.series.writing import write_versions
 log = structlog.get_logger(__name__)
 
 
-# All mails wait while one thread is grouped. The largest ones of real lists take a few seconds.
-_THREAD_SECONDS = 20.0
+# All mails wait while one thread is grouped. One that holds hundreds of series takes some seconds, once.
+_THREAD_SECONDS = 60.0
 # One that failed is tried again after this time, and after all others.
 _PAUSE = timedelta(minutes=5)
 _KEY = "sources.group_thread "
