@@ -120,7 +120,7 @@ def root_message(series: Series) -> Message | None:
     """
     first = series.patches.filter(index=1).values("message")
     own = Message.objects.filter(Q(pk=series.cover_id) | Q(patches__series=series)).distinct()
-    root = own.filter(message_id=series.root_message_id).first() or own.filter(pk__in=first).first()
+    root = own.filter(message_id=series.first_message_id).first() or own.filter(pk__in=first).first()
     return None if root is None or root.kind == Message.Kind.DELETED else root
 
 

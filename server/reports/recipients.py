@@ -38,14 +38,14 @@ def envelope(series: Series) -> Envelope:
     ) or [""]
     if not author:
         raise DomainError("incomplete-report", "nobody to write to: neither author nor list has a usable address")
-    if not _MESSAGE_ID.fullmatch(series.root_message_id):
+    if not _MESSAGE_ID.fullmatch(series.first_message_id):
         raise DomainError("incomplete-report", "the message id of the series cannot be answered")
     before = [name for name in (root.references if root else []) if _MESSAGE_ID.fullmatch(name)]
-    references = list(dict.fromkeys([*before[-_MOST_REFERENCES:], series.root_message_id]))
+    references = list(dict.fromkeys([*before[-_MOST_REFERENCES:], series.first_message_id]))
     return Envelope(
         to=(author,),
         cc=tuple(others[: settings.MAIL_MAX_RECIPIENTS - 1]),
-        in_reply_to=series.root_message_id,
+        in_reply_to=series.first_message_id,
         references=tuple(references),
     )
 

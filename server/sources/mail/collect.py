@@ -20,9 +20,9 @@ class Collected:
 def series_in(mails: Iterable[ParsedMail]) -> Iterator[Collected]:
     """All versions of all series in `mails`, in the order in which they were sent within each thread.
 
-    Copies of one mail, from several lists, count once: their Message-ID and subject are the same.
+    Copies of one mail, from several lists, count once: Message-ID, subject and sender are the same.
     """
-    known = list({(m.message_id, m.subject): m for m in mails}.values())
+    known = list({(m.message_id, m.subject, m.sender_address.lower()): m for m in mails}.values())
     parents = {m.message_id: m.in_reply_to for m in known}
     for thread in _threads(known):
         postings = [_posting(number, known[number]) for number in thread]

@@ -35,16 +35,17 @@ def with_unmarked_covers(groups: list[Group], naked: Iterable[Posting]) -> list[
     It is a mail that a patch answers directly, by the same sender: one marked as the cover letter of a version that has
     no patches, or one that nothing marks. It belongs to the first group that has such a patch.
     """
-    alone = {g.places[0].message_id: g for g in reversed(groups) if g.places.keys() == {0}}
-    unmarked = {p.message_id: p for p in naked}
+    # Somebody else's mail with the same Message-ID must not hide the author's.
+    alone = {_name(g.places[0]): g for g in reversed(groups) if g.places.keys() == {0}}
+    unmarked = {_name(p): p for p in naked}
     gone: set[int] = set()
     for group in groups:
         if 0 in group.places:
             continue
         for patch in [group.places[i] for i in sorted(group.places)]:
-            parent = next(iter(patch.ancestors), "")
+            parent = (next(iter(patch.ancestors), ""), patch.sender)
             cover = alone[parent].places[0] if parent in alone else unmarked.get(parent)
-            if cover is None or cover.sender != patch.sender or not _fits(cover, patch):
+            if cover is None or not _fits(cover, patch):
                 continue
             group.places[0] = cover
             unmarked.pop(parent, None)
@@ -52,6 +53,10 @@ def with_unmarked_covers(groups: list[Group], naked: Iterable[Posting]) -> list[
                 gone.add(id(alone.pop(parent)))
             break
     return [g for g in groups if id(g) not in gone]
+
+
+def _name(cover: Posting) -> tuple[str, str]:
+    return cover.message_id, cover.sender
 
 
 def _fits(cover: Posting, patch: Posting) -> bool:

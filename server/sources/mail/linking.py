@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from server.sources.mail.postings import Posting
+from server.sources.mail.rerolls import First
 
 SENT_TOGETHER = timedelta(minutes=10)
 # Groups that a posting is tried with before it begins one of its own; people repost a series a few times at most.
@@ -79,20 +80,32 @@ def link(postings: list[Posting], threads: dict[str, str]) -> Groups:
     groups = Groups(postings)
     direct = list(_direct(postings))
     for child, parent in direct:
-        if child.sender == parent.sender:
+        if child.hand == parent.hand:
             groups.join(child, parent)
     _shelve(groups, ((_bucket(p, p.ancestors[0]), p) for p in postings if p.ancestors))
     # A cover letter in the thread of an older version is an ancestor of its patches, or it is not theirs.
     _shelve(groups, ((_bucket(p, threads[p.message_id]), p) for p in postings if p.index > 0))
     _join_by_time(groups, postings)
     # Somebody else's patch counts only where the poster's own is missing.
+    closed = _closed(groups, postings)
     for child, parent in direct:
-        groups.join(child, parent)
+        # Others fill places that were announced; they neither add to what is whole nor complete a partial re-roll.
+        announced = max(child.index, parent.index) <= child.total
+        touched = {id(groups.of[child.key]), id(groups.of[parent.key])}
+        if child.hand == parent.hand or (announced and not touched & closed):
+            groups.join(child, parent)
     return groups
 
 
+def _closed(groups: Groups, postings: list[Posting]) -> set[int]:
+    """Groups that are partial re-rolls, by id: what they leave out is there already."""
+    first = First(postings)
+    groups_of_patches = (group for group in groups.all() if 0 not in group.places)
+    return {id(g) for g in groups_of_patches if all(first.answered(patch) for patch in g.places.values())}
+
+
 def _bucket(posting: Posting, place: str) -> Hashable:
-    return posting.sender, posting.number, posting.total, place
+    return posting.hand, posting.number, posting.total, place
 
 
 def _shelve(groups: Groups, keyed: Iterable[tuple[Hashable, Posting]]) -> None:
@@ -102,13 +115,19 @@ def _shelve(groups: Groups, keyed: Iterable[tuple[Hashable, Posting]]) -> None:
 
 
 def _direct(postings: list[Posting]) -> Iterator[tuple[Posting, Posting]]:
-    """Each patch with the nearest ancestor of the same version that has another place in it."""
-    known = {(p.message_id, p.number, p.total): p for p in reversed(postings)}
+    """Each patch with the nearest ancestor of the same version that has another place in it.
+
+    Of several mails with one Message-ID it is the one by the same hand: anyone can give his mail another's.
+    """
+    known: dict[Hashable, Posting] = {}
+    for p in reversed(postings):
+        known[p.message_id, p.number, p.total] = known[p.message_id, p.number, p.total, p.hand] = p
     for posting in postings:
         if posting.index == 0:
             continue
         for ancestor in posting.ancestors:
-            parent = known.get((ancestor, posting.number, posting.total))
+            name = (ancestor, posting.number, posting.total)
+            parent = known.get((*name, posting.hand)) or known.get(name)
             if parent and parent.index != posting.index:
                 yield posting, parent
                 break

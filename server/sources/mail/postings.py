@@ -15,7 +15,8 @@ class Posting:
     """A patch (index 1 and up) or cover letter (index 0). `ancestors` are Message-IDs, nearest first.
 
     `marked`: its subject says that it is a patch. `naked`: a mail that nothing marks as a cover letter; it counts only
-    where patches make it one. `received_at`: when its archive took it, if that is known.
+    where patches make it one. `received_at`: when its archive took it, if that is known. `doubted`: others of its
+    sender are proved, and it is not: it may be anybody's.
     """
 
     key: int
@@ -31,6 +32,12 @@ class Posting:
     naked: bool = False
     minor: int = 0
     received_at: datetime | None = None
+    doubted: bool = False
+
+    @property
+    def hand(self) -> tuple[str, bool]:
+        """Who made it, for all that is known: only mails of one hand join without naming each other."""
+        return self.sender, self.doubted
 
     @property
     def arrival(self) -> tuple[datetime, datetime, int, str, int]:
@@ -112,6 +119,7 @@ def posting_of(
     marks: Marks,
     naked: bool = False,
     received_at: datetime | None = None,
+    doubted: bool = False,
 ) -> Posting:
     """What a mail says, as grouping needs it. `sender` is an address, `key` any number that is the mail's own."""
     numbered = marks.index is not None and bool(marks.total) and not naked
@@ -130,4 +138,5 @@ def posting_of(
         marked=marks.patch,
         naked=naked,
         received_at=received_at,
+        doubted=doubted,
     )

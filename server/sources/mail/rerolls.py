@@ -1,5 +1,6 @@
 """Partial re-rolls: a new version of a few patches, in answer to the old ones, that leaves the others as they are."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from server.sources.mail.postings import Posting, Version
@@ -7,6 +8,25 @@ from server.sources.mail.postings import Posting, Version
 # Of each mail of a thread so many copies are made at most: who answers one patch of a thousand a thousand times would
 # else make a million.
 _COPIES = 20
+
+
+class First:
+    """Of the mails with one Message-ID the one that came first, and the first of each sender: others can copy it."""
+
+    def __init__(self, postings: Iterable[Posting]) -> None:
+        self._of: dict[str | tuple[str, str], Posting] = {}
+        for posting in sorted(postings, key=lambda p: p.arrival):
+            self._of.setdefault(posting.message_id, posting)
+            self._of.setdefault((posting.message_id, posting.sender), posting)
+
+    def answered(self, patch: Posting) -> Posting | None:
+        """The patch that `patch` replaces, if it answers one of its own number most nearly."""
+        known = (self._of.get((a, patch.sender)) or self._of.get(a) for a in patch.ancestors)
+        nearest = next((p for p in known if p), None)
+        if not nearest or nearest.number > patch.number:
+            return None
+        same = (nearest.index, nearest.total, nearest.sender) == (patch.index, patch.total, patch.sender)
+        return nearest if same else None
 
 
 def with_carried_patches(versions: list[Version]) -> tuple[Version, ...]:
@@ -19,14 +39,12 @@ def with_carried_patches(versions: list[Version]) -> tuple[Version, ...]:
     So `[PATCH v2 3/5]` in answer to v1 3/5 is one, and a second `[PATCH 3/5]` in answer to the first: a new posting of
     the same version number. A patch that answers another number is none: the rest of its version may be missing.
     """
-    first_of: dict[str, Posting] = {}
-    for posting in sorted((p for v in versions for p in v.postings), key=lambda p: p.arrival):
-        first_of.setdefault(posting.message_id, posting)
+    first = First(p for v in versions for p in v.postings)
     holder: dict[int, int] = {p.key: number for number, v in enumerate(versions) for p in v.postings}
     found = list(versions)
     left = _COPIES * len(holder)
     for number, version in enumerate(versions):
-        old = _rerolled(version, first_of, holder)
+        old = _rerolled(version, first, holder)
         # Only what was sent before: so no version can be built on itself.
         if old is not None and old < number and left >= len(found[old].patches):
             found[number] = _filled(version, found[old])
@@ -34,21 +52,13 @@ def with_carried_patches(versions: list[Version]) -> tuple[Version, ...]:
     return tuple(found)
 
 
-def _rerolled(version: Version, first_of: dict[str, Posting], holder: dict[int, int]) -> int | None:
+def _rerolled(version: Version, first: First, holder: dict[int, int]) -> int | None:
     """The number of the version that `version` is a partial re-roll of."""
     if version.complete or version.cover:
         return None
-    answered = [_answered(patch, first_of) for patch in version.patches]
+    answered = [first.answered(patch) for patch in version.patches]
     older = {holder[p.key] for p in answered if p}
     return older.pop() if all(answered) and len(older) == 1 else None
-
-
-def _answered(patch: Posting, first_of: dict[str, Posting]) -> Posting | None:
-    nearest = next((p for a in patch.ancestors if (p := first_of.get(a))), None)
-    if not nearest or nearest.number > patch.number:
-        return None
-    same = (nearest.index, nearest.total, nearest.sender) == (patch.index, patch.total, patch.sender)
-    return nearest if same else None
 
 
 def _filled(version: Version, old: Version) -> Version:

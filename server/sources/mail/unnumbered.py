@@ -5,7 +5,7 @@ from dataclasses import replace
 from server.sources.mail.linking import SENT_TOGETHER, Group
 from server.sources.mail.postings import Posting
 
-_Batch = tuple[str, str, tuple[int, int]]
+_Batch = tuple[str, tuple[str, bool], tuple[int, int]]
 
 
 def with_unnumbered_patches(groups: list[Group], threads: dict[str, str]) -> list[Group]:
@@ -19,7 +19,7 @@ def with_unnumbered_patches(groups: list[Group], threads: dict[str, str]) -> lis
     series: dict[_Batch, list[Group]] = {}
     for group in groups:
         first = next(iter(group.places.values()))
-        batch = (threads[first.message_id], first.sender, first.number)
+        batch = (threads[first.message_id], first.hand, first.number)
         if first.numbered:
             series.setdefault(batch, []).append(group)
         elif first.marked:

@@ -34,7 +34,15 @@ class Series(Stateful):
                 SeriesState.SUPERSEDED,
             }
         ),
-        SeriesState.HELD: frozenset({SeriesState.READY, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
+        # Back, where a mail is left out that turned out to be nobody's in particular.
+        SeriesState.HELD: frozenset(
+            {
+                SeriesState.INCOMPLETE,
+                SeriesState.READY,
+                SeriesState.REFUSED,
+                SeriesState.SUPERSEDED,
+            }
+        ),
         SeriesState.READY: frozenset({SeriesState.APPLIED, SeriesState.REFUSED, SeriesState.SUPERSEDED}),
         SeriesState.APPLIED: frozenset({SeriesState.SUPERSEDED}),
         SeriesState.REFUSED: frozenset({SeriesState.READY, SeriesState.SUPERSEDED}),
@@ -123,6 +131,11 @@ class Series(Stateful):
     @property
     def number(self) -> tuple[int, int]:
         return self.version, self.minor
+
+    @property
+    def first_message_id(self) -> str:
+        """The Message-ID of its first mail. The stored one says more where another series had the same one already."""
+        return self.root_message_id.partition(" ")[0]
 
     @property
     def numeral(self) -> str:

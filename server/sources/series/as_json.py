@@ -66,7 +66,7 @@ def _document(series: Series, steps: list[Transition], branches: dict[int, str])
     patches = list(series.patches.all())
     newer = series.superseded_by
     return {
-        "message_id": series.root_message_id,
+        "message_id": series.first_message_id,
         "subject": series.subject,
         "version": series.version,
         "minor": series.minor,
@@ -80,8 +80,8 @@ def _document(series: Series, steps: list[Transition], branches: dict[int, str])
         "base_commit": series.base_commit or None,
         "change_id": series.change_id or None,
         "prerequisites": list(series.prerequisites),
-        "supersedes": [older.root_message_id for older in series.supersedes.all()],
-        "superseded_by": newer.root_message_id if newer else None,
+        "supersedes": [older.first_message_id for older in series.supersedes.all()],
+        "superseded_by": newer.first_message_id if newer else None,
         "state": series.state,
         "reason": series.reason,
         "trailers": list(series.trailers),

@@ -6,8 +6,11 @@ from typing import Any
 from server.sources.mail.subjects import parse_subject
 from server.sources.mail.threads import Version
 from server.sources.messages.facts import MailFacts, announced
-from server.sources.models import Series
+from server.sources.models import Message, Series
 from server.sources.series.rows import ThreadRows
+
+# With a blank and the id of a blob it still fits.
+_LONGEST_NAMED = 450
 
 
 def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version) -> dict[str, Any]:
@@ -43,6 +46,18 @@ def inherited(fields: Mapping[str, Any], older: Series) -> dict[str, Any]:
     """
     words = {name: fields[name] or getattr(older, name) for name in ("base_commit", "change_id", "prerequisites")}
     return {"subject": older.subject, "cover_id": older.cover_id, **words}
+
+
+def with_free_root(fields: Mapping[str, Any], root: Message, series: Series | None) -> dict[str, Any]:
+    """`fields`; where another series begins with the Message-ID of `root` already, with a name of its own.
+
+    Anybody can send a mail with the Message-ID of another one: neither series may keep the other out. No Message-ID
+    has a blank (`Series.first_message_id`).
+    """
+    named = dict(fields)
+    if is_taken(named, series):
+        named["root_message_id"] = f"{root.message_id[:_LONGEST_NAMED]} {root.blob}"
+    return named
 
 
 def is_taken(fields: Mapping[str, Any], series: Series | None) -> bool:

@@ -9,7 +9,7 @@ from server.sources.mail.subjects import parse_subject
 from server.sources.mail.threads import Version
 from server.sources.messages.facts import MailFacts
 from server.sources.models import MailingList, Message, Series
-from server.sources.series.fields import inherited, is_taken
+from server.sources.series.fields import inherited, is_taken, with_free_root
 from server.sources.series.rows import SeriesRow, ThreadRows
 from server.sources.series.superseding import supersede
 
@@ -83,6 +83,7 @@ def _add_late_cover(
         # The archive may have taken it first, and only its reader was late.
         "received_at": min(series.received_at, cover.received_at),
     }
+    fields = with_free_root(fields, cover, series)
     if is_taken(fields, series):
         return set()
     if series.state in _BELIEVED:

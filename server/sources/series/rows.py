@@ -11,6 +11,7 @@ from server.sources.mail.subjects import parse_subject
 from server.sources.mail.threads import Posting, Version, posting_of, versions_of
 from server.sources.messages.joining import POSTED, may_be_cover
 from server.sources.models import Message, Patch, Series
+from server.sources.series.doubts import doubted_mails, is_whole_without_doubted
 from server.sources.series.followups import Followups, answers_in
 
 State = Series.State
@@ -36,21 +37,28 @@ _COLUMNS = (
 
 @dataclass
 class SeriesRow:
-    """A series with its patches by index. `open`: mails may still be added and moved."""
+    """A series with its patches by index. `open`: mails may still be added and moved.
+
+    `released`: it is held with mails that are nobody's in particular, and whole without them.
+    """
 
     series: Series
     patches: dict[int, Patch]
+    released: bool = False
 
     @property
     def open(self) -> bool:
-        incomplete = self.series.state == State.INCOMPLETE
+        incomplete = self.series.state == State.INCOMPLETE or self.released
         # One that was replaced before it was whole is still filled, so that the order of arrival does not matter.
         return incomplete or (self.series.state == State.SUPERSEDED and len(self.patches) < self.series.total)
 
     @property
+    def posted(self) -> set[int]:
+        return {patch.message_id for patch in self.patches.values()}
+
+    @property
     def mails(self) -> set[int]:
-        found = {patch.message_id for patch in self.patches.values()}
-        return found | {self.series.cover_id} if self.series.cover_id else found
+        return self.posted | {self.series.cover_id} if self.series.cover_id else self.posted
 
 
 class SlowThreadError(Exception):
@@ -85,8 +93,14 @@ class ThreadRows:
         settled = {pk for row in series if not row.open for pk in row.mails}
         copies = _copies(messages.values(), settled)
         parents = _parents(thread)
-        made = {pk: _posting(m) for pk, m in messages.items()}
+        held = [row for row in series if row.series.state == State.HELD]
+        doubted = doubted_mails(messages, (row.mails for row in held))
+        made = {pk: _posting(m, doubted=pk in doubted) for pk, m in messages.items()}
         found = versions_of((posting for pk, posting in made.items() if pk not in copies), parents)
+        for row in held if doubted else ():
+            others = {pk for other in series if other is not row and not other.open for pk in other.mails}
+            row.released = is_whole_without_doubted(messages, row.mails, row.posted, others, found)
+        settled = {pk for row in series if not row.open for pk in row.mails}
         posted = frozenset(m.message_id for m in messages.values() if _kind(m) in POSTED)
         followups = Followups(answers_in(thread), parents, posted)
         rows = cls(messages, series, copies, found, followups, settled, made=made, end=end)
@@ -97,7 +111,7 @@ class ThreadRows:
     def note_root(self, row: SeriesRow) -> None:
         mails = (self.messages[pk] for pk in row.mails if pk in self.messages)
         for mail in mails:
-            if mail.message_id == row.series.root_message_id:
+            if mail.message_id == row.series.first_message_id:
                 self.roots[mail.pk] = row
 
     def rerolled(self, version: Version) -> SeriesRow | None:
@@ -148,8 +162,10 @@ def _postings(thread: int) -> list[Message]:
     posted = Q(kind__in=POSTED) | Q(kind=Message.Kind.DELETED, kind_before__in=POSTED)
     other = Q(kind=Message.Kind.OTHER) | Q(kind=Message.Kind.DELETED, kind_before=Message.Kind.OTHER)
     rooted = other & (Q(in_reply_to="", references=[]) | Q(subject__contains="[") & ~Q(subject__istartswith="re:"))
-    found = Message.objects.filter(posted | rooted, thread=thread).only(*_COLUMNS, "mailing_list__proof").order_by("pk")
-    found = found.select_related("mailing_list")
+    found = Message.objects.filter(posted | rooted, thread=thread).only(
+        *_COLUMNS, "mailing_list__proof", "mailing_list__address"
+    )
+    found = found.select_related("mailing_list").order_by("pk")
     return [m for m in found if _kind(m) in POSTED or may_be_cover(m)]
 
 
@@ -164,7 +180,7 @@ def _kind(message: Message) -> str:
     return message.kind_before if message.kind == Message.Kind.DELETED else message.kind
 
 
-def _posting(message: Message) -> Posting:
+def _posting(message: Message, *, doubted: bool = False) -> Posting:
     return posting_of(
         key=message.pk,
         message_id=message.message_id,
@@ -175,6 +191,7 @@ def _posting(message: Message) -> Posting:
         marks=parse_subject(message.subject),
         naked=_kind(message) not in POSTED,
         received_at=message.received_at,
+        doubted=doubted,
     )
 
 
@@ -189,15 +206,26 @@ def _series(thread: int) -> list[SeriesRow]:
 
 
 def _copies(messages: Iterable[Message], settled: set[int]) -> set[int]:
-    """Mails that came over several lists: all but the first of those with one Message-ID and subject.
+    """Mails that came over several lists: all but the first of those with one Message-ID, subject and sender.
 
     Footers of lists may differ. The Message-ID alone proves nothing: git gives the same one to an unchanged patch of
-    two versions that were made in one second.
+    two versions that were made in one second, and anybody can send somebody's under his own name. A list that puts its
+    own address into From makes copies of what came with the author's, but nothing is a copy of these.
     """
-    first: dict[tuple[str, str], Message] = {}
+    first: dict[tuple[str, str], dict[str, Message]] = {}
     copies: set[int] = set()
+
     # A settled series keeps the copy that it was made of.
-    for message in sorted(messages, key=lambda m: (m.pk not in settled, m.received_at, m.mailing_list_id, m.pk)):
-        if first.setdefault((message.message_id, message.subject), message) is not message:
+    def order(m: Message) -> tuple[bool, bool, object, int, int]:
+        return m.pk not in settled, _is_rewritten(m), m.received_at, m.mailing_list_id, m.pk
+
+    for message in sorted(messages, key=order):
+        senders = first.setdefault((message.message_id, message.subject), {})
+        is_other = message.pk not in settled and _is_rewritten(message) and senders
+        if is_other or senders.setdefault(message.sender_address.lower(), message) is not message:
             copies.add(message.pk)
     return copies
+
+
+def _is_rewritten(message: Message) -> bool:
+    return bool(message.sender_address) and message.sender_address.lower() == message.mailing_list.address.lower()

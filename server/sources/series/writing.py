@@ -11,7 +11,7 @@ from server.sources.mail.threads import Posting, Version
 from server.sources.messages.facts import MailFacts
 from server.sources.models import Message, Patch, Series
 from server.sources.series.explaining import explain_unused
-from server.sources.series.fields import is_taken, series_fields
+from server.sources.series.fields import is_taken, series_fields, with_free_root
 from server.sources.series.late_covers import add_late_covers
 from server.sources.series.retaking import check_anew, retake_places
 from server.sources.series.rows import SeriesRow, ThreadRows
@@ -21,6 +21,7 @@ from server.sources.series.superseding import supersede
 log = structlog.get_logger(__name__)
 
 State = Series.State
+LEFT_OUT = "a mail that is not proved is left out: all others of its sender are"
 _AT_A_TIME = 500
 _IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "minor", "change_id", "submitted_at", "rfc"})
 Matched = list[tuple[Version, SeriesRow | None]]
@@ -31,8 +32,12 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
 
     The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes.
     """
+    for released in [row.series for row in rows.series if row.released]:
+        released.advance(State.INCOMPLETE, LEFT_OUT, checked_at=None)
     retaken = _retake(rows, facts)
-    open_versions = [v for v in rows.versions if not rows.settled & {p.key for p in v.postings}]
+    open_versions = [
+        v for v in rows.versions if not (rows.settled & {p.key for p in v.postings} or _is_nothing(rows, v))
+    ]
     matched = _match(open_versions, [row for row in rows.series if row.open])
     _drop_unmatched(rows, matched)
     for changed in retaken:
@@ -53,6 +58,12 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
     explain_unused(rows, used, homeless)
 
 
+def _is_nothing(rows: ThreadRows, version: Version) -> bool:
+    """Whether it is only what was forged, and left out, of a version of somebody's."""
+    doubted = all(p.doubted and rows.messages[p.key].authentic is False for p in version.postings)
+    return doubted and not version.complete
+
+
 def _retake(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> list[SeriesRow]:
     """Let proved mails take the places of those that are not; returns the series that changed."""
     changed = retake_places(rows, facts)
@@ -71,13 +82,14 @@ def _match(versions: list[Version], open_rows: list[SeriesRow]) -> Matched:
     for pk, mails in members.items():
         for mail in mails:
             owner.setdefault(mail, []).append(pk)
-    found: Matched = []
-    for version in versions:
+    found: dict[int, SeriesRow | None] = {}
+    # What may be anybody's does not get the series of those who proved theirs.
+    for version in sorted(versions, key=lambda v: v.root.doubted):
         keys = {p.key for p in version.postings}
         near = {pk for key in keys for pk in owner.get(key, []) if pk in left}
         ranked = sorted(near, key=lambda pk: (left[pk].series.number != version.number, -len(members[pk] & keys), pk))
-        found.append((version, left.pop(ranked[0]) if ranked else None))
-    return found
+        found[version.root.key] = left.pop(ranked[0]) if ranked else None
+    return [(version, found[version.root.key]) for version in versions]
 
 
 def _drop_unmatched(rows: ThreadRows, matched: Matched) -> None:
@@ -93,8 +105,9 @@ def _drop_unmatched(rows: ThreadRows, matched: Matched) -> None:
 
 def _write(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, row: SeriesRow | None) -> bool:
     """Make or update one series; False if another one begins with the same Message-ID already."""
-    fields = series_fields(rows, facts, version)
-    if is_taken(fields, row.series if row else None):
+    stored = row.series if row else None
+    fields = with_free_root(series_fields(rows, facts, version), rows.messages[version.root.key], stored)
+    if is_taken(fields, stored):
         if row and row.series.state == State.INCOMPLETE:
             row.series.delete()
         return False
@@ -176,7 +189,7 @@ def _cover_of(rows: ThreadRows, series: Series, patch: int = 0) -> Message | Non
     Who answered the letter of an older version did not know the patches of a partial re-roll: those carried over only.
     """
     cover = rows.messages.get(series.cover_id or 0)
-    if cover is None or cover.message_id == series.root_message_id:
+    if cover is None or cover.message_id == series.first_message_id:
         return cover
     older = rows.roots.get(cover.pk)
     return cover if older and patch in older.mails else None

@@ -79,10 +79,15 @@ def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) ->
     _prove(mails, lookup, end=end)
     verdict = judge(series, mails)
     _settle(series, mails, verdict)
-    if nobodys := [mail for mail in mails if mail.authentic is False and mail.pk not in known]:
-        # Their places may be those of others, who can prove it.
+    nobodys = [mail for mail in mails if mail.authentic is False]
+    if any(mail.pk not in known or mail.sender_address.lower() in _proved_senders(mails) for mail in nobodys):
+        # Their places may be those of others, who can prove it, or the series is whole without them.
         _group_again(nobodys)
     log.info("series_checked", trace=series.trace, series=series.pk, trusted=verdict.trusted, reason=verdict.reason)
+
+
+def _proved_senders(mails: list[Message]) -> set[str]:
+    return {mail.sender_address.lower() for mail in mails if mail.authentic}
 
 
 def _mails_of(series: Series) -> list[Message]:

@@ -75,7 +75,7 @@ class SeriesCaseOut(serializers.Serializer[Any]):
     version = serializers.SerializerMethodField(help_text="Grows when something is left out or means another thing.")
     series = serializers.IntegerField(source="series.pk")
     subject = serializers.CharField(source="series.subject")
-    message_id = serializers.CharField(source="series.root_message_id")
+    message_id = serializers.CharField(source="series.first_message_id")
     base = RevisionOut(source="series.base", allow_null=True)
     patched = RevisionOut(source="series.head", allow_null=True)
     case = CaseOut()

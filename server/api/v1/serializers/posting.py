@@ -78,7 +78,7 @@ class TransitionOut(serializers.ModelSerializer[Transition]):
 
 
 class VersionOut(serializers.ModelSerializer[Series]):
-    message_id = serializers.CharField(source="root_message_id")
+    message_id = serializers.CharField(source="first_message_id")
 
     class Meta:
         model = Series

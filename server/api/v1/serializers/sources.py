@@ -64,7 +64,7 @@ class FullProgressOut(ProgressOut):
 
 class SeriesOut(serializers.ModelSerializer[Series]):
     # The context holds `progress` and `findings` by series id, each loaded for all series at once.
-    message_id = serializers.CharField(source="root_message_id")
+    message_id = serializers.CharField(source="first_message_id")
     list = serializers.CharField(source="mailing_list.name")
     progress = serializers.SerializerMethodField()
     finding = serializers.SerializerMethodField()
