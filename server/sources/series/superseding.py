@@ -4,15 +4,17 @@ Every version is linked to the next newer one that is all there, whatever order 
 tells their number, or when they were sent where only one of them is an RFC: the count begins anew then. The older one
 also goes to the state `superseded`, unless the newer one could be forged: whoever writes somebody's address on a mail
 must not stop measurements that run, nor versions that may still turn out to be proved. Another author's replaces it
-after a person's approval only.
+after a person's approval only, and so does one that anybody could have made of an older mail of the same author.
 """
 
 from functools import cmp_to_key
 
 from django.db.models import Count, F, Q, QuerySet
 
-from server.sources.mail.subjects import normalised
+from server.sources.mail.subjects import normalised, parse_subject
 from server.sources.models import Message, Patch, Series
+from server.sources.trust.proofs import SUBJECT_AND_DATE_OPEN as BOTH_OPEN
+from server.sources.trust.proofs import SUBJECT_OPEN
 
 State = Series.State
 _LIVING = (State.INCOMPLETE, State.HELD, State.READY, State.APPLIED, State.REFUSED)
@@ -48,7 +50,9 @@ def _link(older: Series) -> None:
     same_hand = [row for row in newer if _same_author(row, older)]
     # Somebody else's counts when a person let it run: anyone can copy a change-id, a trusted author, too.
     strong = [row for row in newer if row.state in _MAY_RUN and row.approved_at]
-    strong += [row for row in same_hand if row.state in _MAY_RUN or _is_proved(row)]
+    strong += [
+        row for row in same_hand if (row.state in _MAY_RUN or _is_proved(row)) and not _may_be_replayed(row, older)
+    ]
     linked = min([*strong, *same_hand], key=cmp_to_key(_compared), default=None)
     if linked is None or _leads_to(linked, older):
         return
@@ -160,12 +164,45 @@ def _is_whole(series: Series) -> bool:
 def is_replaced_for_good(series: Series) -> bool:
     """Whether a version replaced `series` that may run, or is proved: what anybody can write is none."""
     newer = series.superseded_by
-    return newer is not None and (newer.state in _MAY_RUN or _is_proved(newer))
+    if newer is None or not (newer.state in _MAY_RUN or _is_proved(newer)):
+        return False
+    # Who signs no subjects may not have made it: a person can tell.
+    return newer.approved_at is not None or not (_same_author(newer, series) and _unsigned_subjects(newer))
 
 
 def _is_proved(series: Series) -> bool:
     """Whether all its mails are proved to be their senders'."""
     return not _mails(series).exclude(authentic=True).exists()
+
+
+def _may_be_replayed(newer: Series, older: Series) -> bool:
+    """Whether the number of `newer` may be somebody else's word, though its author is proved.
+
+    Some signatures leave the subject out: then an old mail can be posted again as any version. What is signed of it
+    still tells: its date, where that is signed, and its Message-ID, by which it is known under its own subject.
+    """
+    found = _unsigned_subjects(newer)
+    if not found:
+        return False
+    if any(BOTH_OPEN in mail.authenticity for mail in found) or newer.submitted_at <= older.submitted_at:
+        return True
+    seen_by_a_person = older.approved_at is not None and older.approved_at > newer.received_at
+    return seen_by_a_person or any(_is_known_otherwise(mail) for mail in found)
+
+
+def _unsigned_subjects(series: Series) -> list[Message]:
+    signed = ~(Q(authenticity__contains=SUBJECT_OPEN) | Q(authenticity__contains=BOTH_OPEN))
+    return list(_mails(series).exclude(signed).distinct().defer("raw", "references"))
+
+
+def _is_known_otherwise(mail: Message) -> bool:
+    """Whether it came before with another title or version; lists may have put words of their own before these."""
+    mine = parse_subject(mail.subject)
+    others = Message.objects.filter(message_id=mail.message_id, sender_address__iexact=mail.sender_address)
+    earlier = others.filter(received_at__lte=mail.received_at).exclude(pk=mail.pk).values_list("subject", flat=True)
+    return any(
+        (t.title, t.version, t.minor) != (mine.title, mine.version, mine.minor) for t in map(parse_subject, earlier)
+    )
 
 
 def _is_unproved(series: Series) -> bool:

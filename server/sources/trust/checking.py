@@ -6,7 +6,7 @@ what is missing in the reason.
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import structlog
@@ -22,7 +22,7 @@ from server.sources.models import MailingList, Message, Series, Thread, TrustedS
 from server.sources.series.superseding import supersede
 from server.sources.trust.authentication import prove_by_results, servers_for
 from server.sources.trust.dkim_keys import Lookup, look_up_key, remembering
-from server.sources.trust.dkim_proof import prove_by_dkim
+from server.sources.trust.dkim_proof import open_in_any, prove_by_dkim
 from server.sources.trust.proofs import Proof, UnprovableError, read_mail
 from server.sources.trust.senders import Maintainers, trusted_addresses
 
@@ -165,11 +165,12 @@ def prove_mail(mail: Message, lookup: Lookup) -> Proof:
     noted = ""
     if servers := servers_for(mail.mailing_list.name, settings.AUTHSERV_IDS):
         try:
-            proof = prove_by_results(read_mail(raw), sender=sender, servers=servers)
+            read = read_mail(raw)
+            proof = prove_by_results(read, sender=sender, servers=servers)
         except UnprovableError as error:
             return Proof(proved=False, how=str(error))
         if proof.proved:
-            return proof
+            return replace(proof, how=proof.how + open_in_any(read, sender))
         noted = f"; {proof.how}" if proof.how else ""
     proof = prove_by_dkim(raw, sender=sender, received_at=mail.received_at, lookup=lookup)
     return proof if proof.proved else Proof(proved=proof.proved, how=proof.how + noted)

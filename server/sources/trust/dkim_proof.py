@@ -11,7 +11,15 @@ from dkim.crypto import UnparsableKeyError
 from dkim.util import InvalidTagValueList, parse_tag_value
 
 from server.sources.trust.dkim_keys import DnsTroubleError, Lookup
-from server.sources.trust.proofs import Proof, ReadMail, UnprovableError, domain_of_sender, read_mail, speaks_for
+from server.sources.trust.proofs import (
+    Proof,
+    ReadMail,
+    UnprovableError,
+    domain_of_sender,
+    left_open,
+    read_mail,
+    speaks_for,
+)
 
 # Mails carry one to three. Each costs a look-up and a hash of the whole mail.
 _MOST_SIGNATURES = 5
@@ -78,10 +86,20 @@ def prove_by_dkim(raw: bytes, *, sender: str, received_at: datetime, lookup: Loo
         except DnsTroubleError as error:
             trouble = str(error)
         else:
-            return Proof(proved=True, how=f"signed by {signature.domain} (DKIM)")
+            signed = [name.decode("ascii", "replace") for name in signature.signed]
+            return Proof(proved=True, how=f"signed by {signature.domain} (DKIM){left_open(signed)}")
     if trouble:
         return Proof(proved=None, how=trouble)
     return Proof(proved=False, how="; ".join(dict.fromkeys(failures)))
+
+
+def open_in_any(mail: ReadMail, sender: str) -> str:
+    """What the one of the signatures for `sender` that covers least leaves open; which of them held, others know."""
+    domain = sender.rpartition("@")[2].lower()
+    found = [value for name, value in mail.headers if name == "dkim-signature"]
+    readable = (_read(number, value) for number, value in enumerate(found[: 10 * _MOST_SIGNATURES]))
+    covers = [{n.decode("ascii", "replace") for n in s.signed} for s in readable if s and speaks_for(s.domain, domain)]
+    return left_open(set.intersection(*covers)) if covers else ""
 
 
 def _signatures(mail: ReadMail, domain: str) -> list[_Signature]:

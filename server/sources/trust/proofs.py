@@ -1,6 +1,7 @@
 """What proves that a mail is from the address in its From header, and the reading of headers that proofs rest on."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from email.errors import MessageError
 
@@ -15,6 +16,18 @@ _END_OF_HEADERS = re.compile(rb"\r?\n\r?\n")
 _AMBIGUOUS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\n[ \t]+\r?\n|\nFrom |(?:^|\n):")
 _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63}){1,10}")
+
+
+# Said at the end of what proved a mail. Anybody can post such a mail again as a version that its author never made.
+SUBJECT_OPEN = "; its subject is not signed"
+SUBJECT_AND_DATE_OPEN = "; neither its subject nor its date is signed"
+
+
+def left_open(signed: Collection[str]) -> str:
+    """What a signature of the headers `signed` (lower case) does not prove of the version, in words."""
+    if "subject" in signed:
+        return ""
+    return SUBJECT_OPEN if "date" in signed else SUBJECT_AND_DATE_OPEN
 
 
 @dataclass(frozen=True)
