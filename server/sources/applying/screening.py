@@ -60,9 +60,8 @@ def screen_patches(
     """Check patches in the empty `folder`; PatchRefusedError names patch and path.
 
     A mail in which git finds no usable diff, or another text than our own parser, is tried again as that reads it: what
-    nobody was shown is not applied. git may take `seconds` for all,
-    GitError `git-timeout` when it does not come to the end. `foreign` patches are those of
-    other series, whose names are said as well.
+    nobody was shown is not applied. git may take `seconds` for all, GitError `git-timeout` when it does not come to the
+    end. `foreign` patches are those of other series, whose names are said as well.
     """
     labels = [_label(patch, foreign=foreign) for patch in patches]
     mails = {n: _sized(patch, labels[n]) for n, patch in enumerate(patches)}
