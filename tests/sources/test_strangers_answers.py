@@ -151,6 +151,14 @@ def test_answer_to_a_partial_reroll_is_no_part_of_it(
     assert shown() == [("", State.SUPERSEDED, ["1@x", "2@x"]), ("v2", State.READY, ["1@x", "q@x"])]
 
 
+def test_letter_of_a_stranger_is_none_of_patches_that_are_whole(public: MailingList, rounds: Rounds) -> None:
+    """She answers a report with her patches; anybody can give his mail the Message-ID of that."""
+    one, two = ours("PATCH 1/2", "1@x", parent="report@y"), ours("PATCH 2/2", "2@x", parent="1@x")
+    store(public, theirs("PATCH 0/2", "report@y"), one, two)
+    rounds()
+    assert shown() == [("", State.READY, ["1@x", "2@x"])]
+
+
 def test_colleague_s_patch_still_fills_the_place_that_is_free(
     public: MailingList, rounds: Rounds, later: Rounds
 ) -> None:

@@ -87,21 +87,29 @@ def link(postings: list[Posting], threads: dict[str, str]) -> Groups:
     _shelve(groups, ((_bucket(p, threads[p.message_id]), p) for p in postings if p.index > 0))
     _join_by_time(groups, postings)
     # Somebody else's patch counts only where the poster's own is missing.
-    closed = _closed(groups, postings)
+    rerolls, bare = _closed(groups, postings)
     for child, parent in direct:
-        # Others fill places that were announced; they neither add to what is whole nor complete a partial re-roll.
+        # Others fill places that were announced; they neither add to what is whole nor complete a partial re-roll. A
+        # letter that may still be the author's own is left to the check of its sender.
         announced = max(child.index, parent.index) <= child.total
         touched = {id(groups.of[child.key]), id(groups.of[parent.key])}
-        if child.hand == parent.hand or (announced and not touched & closed):
+        closed = rerolls if child.sender == parent.sender else bare
+        if child.hand == parent.hand or (announced and touched.isdisjoint(closed)):
             groups.join(child, parent)
     return groups
 
 
-def _closed(groups: Groups, postings: list[Posting]) -> set[int]:
-    """Groups that are partial re-rolls, by id: what they leave out is there already."""
+def _closed(groups: Groups, postings: list[Posting]) -> tuple[set[int], set[int]]:
+    """Groups without a letter that need nobody else, by id: partial re-rolls, then these and what has all patches."""
     first = First(postings)
-    groups_of_patches = (group for group in groups.all() if 0 not in group.places)
-    return {id(g) for g in groups_of_patches if all(first.answered(patch) for patch in g.places.values())}
+    bare = [group for group in groups.all() if 0 not in group.places]
+    rerolls = {id(g) for g in bare if all(first.answered(patch) for patch in g.places.values())}
+    whole = {id(g) for g in bare if sum(p.index <= p.total for p in g.places.values()) == _total(g)}
+    return rerolls, rerolls | whole
+
+
+def _total(group: Group) -> int:
+    return next(iter(group.places.values())).total
 
 
 def _bucket(posting: Posting, place: str) -> Hashable:
