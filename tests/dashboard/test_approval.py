@@ -5,6 +5,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from server.core.models import Transition
+from server.dashboard.selectors import patches
 from server.sources.mail.subjects import Marks, parse_subject
 from server.sources.models import Patch, Series
 from server.sources.series.services import posting_mark
@@ -173,3 +174,22 @@ def test_who_approves_is_told_whose_series_it_would_end(reader: Reader, held: Se
     box = " ".join(text.split('id="approval"')[1].split("</section>")[0].split())
     assert f'It would replace <a href="/series/{other.pk}/">' in box
     assert "another author: that one is then measured no more" in box
+
+
+def test_mail_that_comes_while_the_page_is_made_is_not_approved_with_it(
+    admin_client: Client, held: Series, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark is taken before the mails are read: what came later may be shown, and has to be read again."""
+    before = posting_mark(held)
+
+    def late(series: Series) -> patches.Patches:
+        shown = patches.patches_of(series)
+        late_mail = build_message(subject="[PATCH 2/2] mm: Something else")
+        Patch.objects.filter(series=series).order_by("index").last().delete()  # type: ignore[union-attr]
+        Patch.objects.create(series=series, index=9, message=late_mail, subject="mm: Something else")
+        return shown
+
+    monkeypatch.setattr("server.dashboard.selectors.posting.patches_of", late)
+    text = Reader(admin_client).read(page_of(held))
+    assert f'value="{before}"' in text
+    assert posting_mark(held) != before

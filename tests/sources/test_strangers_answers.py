@@ -123,7 +123,7 @@ def test_series_with_a_patch_more_than_announced_can_be_approved(public: Mailing
     store(public, *pair(), ours("PATCH 3/2", "3@x", parent="0@x"))
     rounds()
     (series,) = Series.objects.all()
-    approval = approval_of(series, series.patches.count())
+    approval = approval_of(series)
     assert (series.state, approval is not None) == (State.HELD, True)
 
 

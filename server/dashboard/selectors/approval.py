@@ -30,10 +30,11 @@ class Approval:
     seen: str
 
 
-def approval_of(series: Series, patches: int) -> Approval | None:
-    """None where there is nothing to approve. `patches` is how many the series has."""
-    if not may_be_approved(series) or patches < series.total:
+def approval_of(series: Series) -> Approval | None:
+    """None where there is nothing to approve. Pages ask before they read the mails, so that they show all it is of."""
+    if not may_be_approved(series) or series.patches.count() < series.total:
         return None
+    seen = posting_mark(series)
     state = Series.State(series.state)
     unproved = unproved_mails(series, _MOST_NAMED)
     return Approval(
@@ -43,5 +44,5 @@ def approval_of(series: Series, patches: int) -> Approval | None:
         unproved=unproved.shown,
         more=unproved.more,
         ends=tuple(replaced_of_others(series)),
-        seen=posting_mark(series),
+        seen=seen,
     )

@@ -50,9 +50,9 @@ class Posting:
 
 def posting_of(series: Series) -> Posting:
     """`series` was read with its list, base, head and newer version."""
+    approval = approval_of(series)
     newer, older = newer_and_older(series)
     base = commit(series.base)
-    patches = patches_of(series)
     return Posting(
         received_at=series.received_at,
         checked_at=series.checked_at,
@@ -66,11 +66,11 @@ def posting_of(series: Series) -> Posting:
         measured=measured_of(series),
         newer=newer,
         older=older,
-        patches=patches,
+        patches=patches_of(series),
         trailers=shown_lines(series.trailers, MOST_TRAILERS),
         senders=sender_rows(series),
         unused=unused_mails(series),
-        approval=approval_of(series, patches.count),
+        approval=approval,
     )
 
 
