@@ -185,7 +185,7 @@ def test_mail_that_comes_while_the_page_is_made_is_not_approved_with_it(
     def late(series: Series) -> patches.Patches:
         shown = patches.patches_of(series)
         late_mail = build_message(subject="[PATCH 2/2] mm: Something else")
-        Patch.objects.filter(series=series).order_by("index").last().delete()  # type: ignore[union-attr]
+        series.patches.latest("index").delete()
         Patch.objects.create(series=series, index=9, message=late_mail, subject="mm: Something else")
         return shown
 

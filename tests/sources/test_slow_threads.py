@@ -1,12 +1,13 @@
 """A thread that takes too long, or fails in a way that nobody foresaw, stops no other one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
+import psycopg
 import pytest
 import time_machine
 from celery.exceptions import SoftTimeLimitExceeded
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -15,6 +16,7 @@ from server.core.models import Begun
 from server.core.tries import GIVEN_UP, given_up
 from server.sources.archives.lists import read_list
 from server.sources.messages import joining
+from server.sources.messages.facts import MailFacts
 from server.sources.messages.joining import MAIL_LOCK, lock_mail
 from server.sources.messages.storing import store_message
 from server.sources.models import MailingList, Message, Series, Thread
@@ -41,11 +43,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, fail: Callable[[ThreadRows], None],
     """Grouping the thread of one mail fails; returns, in time, the mails whose threads were begun."""
     begun: list[str] = []
 
-    def writes(rows: ThreadRows, facts: object) -> None:
+    def writes(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
         begun.extend(m.message_id for m in rows.messages.values())
         if name in begun[-1:]:
             fail(rows)
-        write_versions(rows, facts)  # type: ignore[arg-type]
+        write_versions(rows, facts)
 
     monkeypatch.setattr(WRITE, writes)
     return begun
@@ -160,3 +162,22 @@ def test_list_whose_mails_wait_for_others_has_not_failed(
     assert (linux_mm.failures, "sources.mail" in linux_mm.last_error) == (0, True)
     assert read_list(mailing_list=linux_mm).stored == 1
     assert (linux_mm.last_error, Series.objects.count()) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("cause", "noted"), [(psycopg.OperationalError("gone"), 0), (psycopg.errors.QueryCanceled(), 1)]
+)
+@pytest.mark.usefixtures("threads")
+def test_database_that_goes_away_is_no_failure_of_a_thread(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception, noted: int
+) -> None:
+    def fail(_rows: ThreadRows) -> None:
+        raise OperationalError("no answer") from cause
+
+    failing(monkeypatch, fail)
+    if noted:
+        group_stale()
+    else:
+        with pytest.raises(OperationalError):
+            group_stale()
+    assert Begun.objects.count() == noted

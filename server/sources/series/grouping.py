@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 
+import psycopg
 import structlog
-from django.db import DataError, IntegrityError, transaction
+from django.db import DataError, IntegrityError, OperationalError, transaction
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -92,6 +93,11 @@ def _group_or_explain(thread: int) -> bool:
     except OutOfBoundsError:
         _note_failure(thread, "its thread takes more time or memory than a worker has")
         raise
+    except OperationalError as error:
+        # A database that went away says nothing about the thread; one that ended a statement for its time does.
+        if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+            raise
+        _note_failure(thread, "a statement about its thread takes longer than any may")
     except Exception as error:
         log.exception("thread_not_grouped", thread=thread)
         _note_failure(thread, f"{type(error).__name__} in its thread")
