@@ -19,7 +19,8 @@ from server.core.tasks import enqueue
 from server.sources.mail.postings import Posting, Version
 from server.sources.mail.threads import SENT_TOGETHER
 from server.sources.messages.facts import MailFacts
-from server.sources.models import MailingList, Message, Patch, Series
+from server.sources.models import Message, Patch, Series
+from server.sources.series.doubts import is_proved
 from server.sources.series.fields import is_taken, series_fields
 from server.sources.series.rows import SeriesRow, ThreadRows
 from server.sources.series.settling import NOT_CHECKED
@@ -116,10 +117,6 @@ class Around:
     def _is_near(self, sent_at: datetime) -> bool:
         at = bisect_left(self.times, sent_at - SENT_TOGETHER)
         return at < len(self.times) and self.times[at] <= sent_at + SENT_TOGETHER
-
-
-def is_proved(mail: Message) -> bool:
-    return mail.mailing_list.proof == MailingList.Proof.ARCHIVE or mail.authentic is True
 
 
 def unread_claims(rows: ThreadRows) -> Iterator[int]:
