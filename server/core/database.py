@@ -106,14 +106,16 @@ def _is_pooled() -> bool:
 
 
 def _changes_servers() -> bool:
-    with connect_apart(connect_timeout=10) as one:
+    # A pooler refuses whoever brings limits of his own before it says what it is.
+    given: dict[str, Any] = {"connect_timeout": 10, "options": ""}
+    with connect_apart(**given) as one:
         one.autocommit = True
         first = _server(one)
         if first == one.info.backend_pid:
             return False
         # Somebody stands in between. If he hands servers on, a transaction of another session takes this one's, or this
         # one gets another. He may free a server a moment after he answered, so he is asked more than once.
-        with connect_apart(connect_timeout=10) as other:
+        with connect_apart(**given) as other:
             for _ in range(_LOOKS):
                 if _server(one) != first:
                     return True
