@@ -243,6 +243,15 @@ def test_forged_newer_version_does_not_hold_up_what_needs_the_true_one(
     assert trees_of(series) == full_am(upstream, "master", [*first, *second])[1:]
 
 
+def test_strangers_versions_that_never_ran_hold_up_nothing_however_many(db: None, tmp_path: Path) -> None:
+    mailing_list = build_list()
+    true = build_series(mailing_list, state=S.READY, total=1, change_id="20261101-first-abc")
+    for version in range(2, 62):
+        build_series(mailing_list, state=S.SUPERSEDED, total=1, change_id="20261101-first-abc", version=version)
+    needing = build_series(mailing_list, state=S.READY, total=1, prerequisites=["change-id:20261101-first-abc"])
+    assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {true}
+
+
 def test_series_that_name_each_others_patches_one_by_one_are_walked_once(
     db: None, tmp_path: Path, django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]]
 ) -> None:

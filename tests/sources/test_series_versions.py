@@ -163,6 +163,16 @@ def test_forged_version_is_linked_but_stops_nothing(linux_mm: MailingList) -> No
     assert states() == {"v1@x": State.SUPERSEDED, "v2@x": State.READY}
 
 
+def test_forged_versions_however_many_hide_no_true_one(linux_mm: MailingList) -> None:
+    deliver(linux_mm, patch(1))
+    unproved(linux_mm)
+    deliver(linux_mm, *(patch(version) for version in range(2, 15)))
+    MailingList.objects.filter(pk=linux_mm.pk).update(proof=MailingList.Proof.ARCHIVE)
+    linux_mm.refresh_from_db()
+    deliver(linux_mm, patch(20))
+    assert (states()["v1@x"], states()["v20@x"]) == (State.SUPERSEDED, State.READY)
+
+
 def test_version_that_waits_replaces_one_that_waits(linux_mm: MailingList) -> None:
     unproved(linux_mm)
     deliver(linux_mm, patch(1), patch(2))

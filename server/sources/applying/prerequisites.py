@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core.errors import DomainError
 from server.core.models import Transition
@@ -16,8 +16,6 @@ from server.sources.models import Message, Patch, Series
 # A chain of posted series is rarely longer than three; who names more wants something else.
 _DEEPEST = 8
 _MOST_PATCHES = 500
-# Series that hold the same patch: a patch is sent again some ten times at most.
-_MOST_JUDGED = 50
 _VERSION = re.compile(r"(.+):v(\d{1,9})(?:\.(\d{1,9}))?")
 _RAN = (Series.State.READY, Series.State.APPLIED)
 
@@ -159,10 +157,11 @@ def _series_for(kind: str, name: str, asking: Series) -> Series | None:
 def _first_allowed(rows: QuerySet[Series]) -> Series | None:
     """The first that may be applied below another one, else the first: anyone can post somebody's patch or change-id.
 
-    Else a forged newer version, which waits for approval, would hold up all that needs the true one.
+    Else forged newer versions, however many, which wait for approval, would hold up all that needs the true one.
     """
-    judged = rows.exclude(state__in=[Series.State.HELD, Series.State.INCOMPLETE])[:_MOST_JUDGED]
-    return next((series for series in judged if not _objection(series)), None) or rows.first()
+    steps = Transition.objects.filter(subject=Series._meta.model_name, subject_id=OuterRef("pk"), after__in=_RAN)
+    unheld = rows.exclude(state__in=[Series.State.HELD, Series.State.INCOMPLETE])
+    return unheld.filter(Q(state__in=_RAN) | Exists(steps)).first() or rows.first()
 
 
 def _objection(series: Series) -> str:

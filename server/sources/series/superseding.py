@@ -85,7 +85,7 @@ def _newer(series: Series) -> list[Series]:
     counted = relatives(series).filter(state__in=_WHOLE).annotate(there=Count("patches")).filter(there__gte=F("total"))
     alike = counted.filter(number, rfc=series.rfc).order_by("version", "minor", "submitted_at", "root_message_id")
     other = counted.filter(submitted_at__gte=series.submitted_at).exclude(rfc=series.rfc).order_by("submitted_at", "pk")
-    return [row for row in [*alike[:_NEAREST], *other[:_NEAREST]] if _compared(row, series) > 0]
+    return [row for row in _nearest(alike, other) if _compared(row, series) > 0]
 
 
 def _older(series: Series) -> list[Series]:
@@ -95,8 +95,14 @@ def _older(series: Series) -> list[Series]:
     found = relatives(series)
     alike = found.filter(number, rfc=series.rfc).order_by("-version", "-minor", "-submitted_at", "-root_message_id")
     other = found.filter(submitted_at__lte=series.submitted_at).exclude(rfc=series.rfc).order_by("-submitted_at", "-pk")
-    older = [row for row in [*alike[:_NEAREST], *other[:_NEAREST]] if _compared(row, series) < 0]
+    older = [row for row in _nearest(alike, other) if _compared(row, series) < 0]
     return sorted(older, key=cmp_to_key(_compared), reverse=True)
+
+
+def _nearest(*ordered: QuerySet[Series]) -> list[Series]:
+    """Of those that run, and of the rest: anyone can write any number of versions that never will."""
+    found = [row for rows in ordered for row in [*rows.filter(state__in=_MAY_RUN)[:_NEAREST], *rows[:_NEAREST]]]
+    return list(dict.fromkeys(found))
 
 
 def relatives(series: Series) -> QuerySet[Series]:
