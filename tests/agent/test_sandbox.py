@@ -166,6 +166,24 @@ def test_nothing_inside_makes_the_host_write_its_disks(tmp_path: Path) -> None:
     assert said_inside(script, tmp_path) == ["0 0"]
 
 
+def test_nothing_is_taken_inside_of_what_the_kernel_counts_for_each_user(tmp_path: Path) -> None:
+    """Watches of epoll, watchers of files, signals that wait: who takes them all stops everything else of that user."""
+    script = """
+import ctypes, errno, os, select, selectors, signal
+try: print(select.epoll())
+except OSError as error: print(errno.errorcode[error.errno])
+libc = ctypes.CDLL(None, use_errno=True)
+for call in (libc.inotify_init, lambda: libc.inotify_init1(0), lambda: libc.epoll_create(1)):
+    print(call(), errno.errorcode[ctypes.get_errno()])
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+sent = 0
+while sent < 5000 and libc.sigqueue(os.getpid(), signal.SIGRTMIN, ctypes.c_void_p(0)) == 0: sent += 1
+print(0 < sent <= 512)
+print(selectors.DefaultSelector().__class__.__name__)
+"""
+    assert said_inside(script, tmp_path) == ["ENOSYS", *["-1 ENOSYS"] * 3, "True", "PollSelector"]
+
+
 def test_filter_of_system_calls_exists_for_both_architectures() -> None:
     for machine in ("x86_64", "aarch64"):
         program = filter_program(machine)

@@ -17,6 +17,7 @@ _KEYCTL = {"x86_64": 250, "aarch64": 219}
 _OOM_SCORE = b"900"
 # Linkers live with it, and behind each one may be memory that no process's size shows.
 _FILES = 4096
+_SIGNALS = 512
 # Seconds between SIGXCPU and SIGKILL. SIGKILL alone would look as if somebody else had ended the program.
 _CPU_GRACE = 5
 
@@ -38,6 +39,8 @@ def confine(orders: Orders) -> None:
         ctypes.CDLL(None, use_errno=True).syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_MSGQUEUE, 0)
+    # The kernel counts waiting signals and timers for each of the host's users: the agent's own needs some, too.
+    _limit(resource.RLIMIT_SIGPENDING, _SIGNALS)
     _limit(resource.RLIMIT_NOFILE, _FILES)
     # Not RLIMIT_NPROC: the kernel compares it with all processes of the agent's user, those of other builds too.
     if orders.memory:

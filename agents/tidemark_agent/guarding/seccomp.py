@@ -73,6 +73,7 @@ _X86 = _Machine(
         *(319, 29, 30),  # memfd_create, shmget, shmat: memory that no process's size shows
         *(64, 65, 220, 68, 69, 240),  # semget, semop, semtimedop, msgget, msgsnd, mq_open: neither does it theirs
         206,  # io_setup: what it takes is taken from the whole host
+        *(213, 291, 253, 294),  # epoll_create, epoll_create1, inotify_init, inotify_init1: from all of the host's user
     ),
     idle=(162, 306, 74, 75, 277),  # sync, syncfs, fsync, fdatasync, sync_file_range
     sockets=(41, 53),
@@ -86,7 +87,7 @@ _ARM = _Machine(
         *(117, 270, 271, 217, 218, 219, 241, 280, 282, 41, 51, 40, 39, 105, 106, 273, 104, 294, 97, 268, 265, 142),
         *(116, 262),
     ),
-    unknown=(279, 194, 196, 190, 193, 192, 186, 189, 180, 0),
+    unknown=(279, 194, 196, 190, 193, 192, 186, 189, 180, 0, 20, 26),
     idle=(81, 267, 82, 83, 84),
     sockets=(198, 199),
     modes=((52, 1), (53, 2), (452, 2), (33, 2)),
