@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 
 from server.core import clock
+from server.sources.applying import patch_ids as ids
 from server.sources.applying.application import apply_series
 from server.sources.applying.patch_ids import patch_ids
 from server.sources.applying.prerequisites import find_needs
 from server.sources.mirror import mirror, ref_of, series_ref
-from server.sources.models import MailingList, Patch, Series, Tree
+from server.sources.models import MailingList, Message, Patch, Series, Tree
 from server.sources.trees.fetching import fetch_tree
 from tests.builders import build_list, build_series
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
-from tests.sources.posting import DIFF, Upstream, git, lines, two_patches
+from tests.sources.posting import DIFF, Upstream, git, lines, mail, two_patches
 
 S = Series.State
 
@@ -294,6 +295,25 @@ def test_diffs_of_other_programs_have_the_patch_id_of_their_commit(upstream: Ups
     wanted = patch_id(upstream, "Plain")
     mails = [f"A change.\n\n---\n{diff}\n-- \n2.39.5\n" for diff in forms.values()]
     assert dict(zip(forms, patch_ids(mails, folder=tmp_path / "ids"), strict=True)) == dict.fromkeys(forms, wanted)
+
+
+def test_large_patches_of_strangers_cost_no_memory_and_no_patch_id_of_others(
+    db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mailing_list = build_list()
+    true = build_series(mailing_list, state=S.READY, total=1).patches.get()
+    strangers = [build_series(mailing_list, state=S.HELD, total=1).patches.get() for _ in range(9)]
+    Message.objects.filter(pk=true.message_id).update(raw=mail("[PATCH] mm: True", DIFF))
+    filler = "x" * 79 + "\n"
+    for patch, size in zip(strangers, [3_000_000, *[1_500_000] * 8], strict=True):
+        Message.objects.filter(pk=patch.message_id).update(raw=mail("[PATCH] mm: Large", filler * (size // 80) + DIFF))
+    read: list[int] = []
+    plain = ids.patch_ids
+    monkeypatch.setattr(ids, "patch_ids", lambda texts, **k: read.append(sum(map(len, texts))) or plain(texts, **k))
+    assert ids.fill_patch_ids(folder=tmp_path / "ids") == 3
+    assert len(read) == 2
+    assert max(read) < 4 * 1024 * 1024
+    assert Patch.objects.get(pk=true.pk).patch_id == patch_ids([DIFF], folder=tmp_path / "alone")[0]
 
 
 def test_text_of_one_patch_gives_no_patch_id_to_another(tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Q, QuerySet
 
 from server.core.errors import DomainError
-from server.core.models import Transition
-from server.sources.applying.patch_ids import fill_patch_ids
+from server.sources.applying.patch_ids import fill_patch_ids, was_allowed
 from server.sources.applying.screening import PatchRefusedError
 from server.sources.mail.needs import UNKNOWN, is_unknown
 from server.sources.models import Message, Patch, Series
@@ -17,7 +16,6 @@ from server.sources.models import Message, Patch, Series
 _DEEPEST = 8
 _MOST_PATCHES = 500
 _VERSION = re.compile(r"(.+):v(\d{1,9})(?:\.(\d{1,9}))?")
-_RAN = (Series.State.READY, Series.State.APPLIED)
 
 
 class WaitsError(DomainError):
@@ -159,21 +157,16 @@ def _first_allowed(rows: QuerySet[Series]) -> Series | None:
 
     Else forged newer versions, however many, which wait for approval, would hold up all that needs the true one.
     """
-    steps = Transition.objects.filter(subject=Series._meta.model_name, subject_id=OuterRef("pk"), after__in=_RAN)
-    unheld = rows.exclude(state__in=[Series.State.HELD, Series.State.INCOMPLETE])
-    return unheld.filter(Q(state__in=_RAN) | Exists(steps)).first() or rows.first()
+    return rows.filter(was_allowed()).first() or rows.first()
 
 
 def _objection(series: Series) -> str:
     """Why a series may not be applied below another one; "" if it may: it was proved or approved some time."""
-    if series.state in _RAN:
-        return ""
     if series.state == Series.State.HELD:
         return "waits for approval"
     if series.state == Series.State.INCOMPLETE:
         return "is not complete"
-    steps = Transition.objects.filter(subject=series._meta.model_name, subject_id=series.pk)
-    return "" if steps.filter(after__in=_RAN).exists() else "was never allowed to run"
+    return "" if Series.objects.filter(was_allowed(), pk=series.pk).exists() else "was never allowed to run"
 
 
 def _refused(message: str) -> PatchRefusedError:
