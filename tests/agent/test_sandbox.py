@@ -184,6 +184,30 @@ print(selectors.DefaultSelector().__class__.__name__)
     assert said_inside(script, tmp_path) == ["ENOSYS", *["-1 ENOSYS"] * 3, "True", "PollSelector"]
 
 
+def test_files_are_neither_leased_nor_given_what_no_limit_counts(tmp_path: Path) -> None:
+    """A lease on a shared file holds up whoever opens it; parts that are locked and access lists are kernel memory."""
+    script = """
+import ctypes, errno, fcntl, os, struct
+name = "/tmp/file"
+file = os.open(name, os.O_RDWR | os.O_CREAT)
+part = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 1, 0)
+free = struct.pack("hhqqi4x", fcntl.F_UNLCK, 0, 0, 1, 0)
+everybody = struct.pack("<I" + "HHI" * 3, 2, *(1, 6, 0xFFFFFFFF), *(4, 4, 0xFFFFFFFF), *(32, 0, 0xFFFFFFFF))
+tried = {
+    "lease": lambda: fcntl.fcntl(os.open(name, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK),
+    "notify": lambda: fcntl.fcntl(os.open("/tmp", os.O_RDONLY), fcntl.F_NOTIFY, fcntl.DN_ACCESS),
+    "lock": lambda: fcntl.fcntl(file, fcntl.F_SETLK, part),
+    "lock of the file": lambda: fcntl.fcntl(file, 37, part),
+    "attribute": lambda: os.setxattr(name, "system.posix_acl_access", everybody),
+}
+for what, act in tried.items():
+    try: act(); print(what)
+    except OSError as error: print(errno.errorcode[error.errno])
+print(ctypes.CDLL(None).timerfd_create(1, 0), fcntl.fcntl(file, fcntl.F_GETFL) & os.O_RDWR == os.O_RDWR)
+"""
+    assert said_inside(script, tmp_path) == ["EPERM", "EPERM", "ENOLCK", "ENOLCK", "ENOSYS", "-1 True"]
+
+
 def test_filter_of_system_calls_exists_for_both_architectures() -> None:
     for machine in ("x86_64", "aarch64"):
         program = filter_program(machine)

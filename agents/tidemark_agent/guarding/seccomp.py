@@ -23,12 +23,16 @@ _X32_BIT = 0x40000000
 # Local ones alone. There is no network to reach, what waits in netlink's queues is counted by nobody, and AF_VSOCK for
 # one leads out of the sandbox.
 _FAMILIES = (1,)
+# Leases and watches of folders hold up or wake whoever opens a file, whatever may be written to it. Locks of parts of a
+# file and buffers of pipes are memory that no cgroup counts.
+_LEASES = (1024, 1026)  # F_SETLEASE, F_NOTIFY
+_LOCKS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW
 # Numbers that all machines share. The second ones are said to be unknown: programs then take an older way.
 _REFUSED = (
     *(428, 429, 430, 431, 432, 433, 438, 442),  # open_tree to fspick, pidfd_getfd, mount_setattr
     *(467, 469),  # open_tree_attr, file_setattr
 )
-_UNKNOWN = (425, 435, 437, 447)  # io_uring_setup, clone3, openat2, memfd_secret
+_UNKNOWN = (425, 435, 437, 447, 463)  # io_uring_setup, clone3, openat2, memfd_secret, setxattrat
 # What kernels after 6.17 have: nobody has looked at those calls yet, and no program of today needs them.
 _FIRST_NEWER = 470
 
@@ -46,6 +50,7 @@ class _Machine:
         sockets: tuple[int, ...],
         modes: tuple[tuple[int, int], ...],
         opens: tuple[tuple[int, int, int], ...],
+        fcntl: int,
         clone: int,
     ) -> None:
         self.arch = arch
@@ -55,6 +60,7 @@ class _Machine:
         self.sockets = sockets
         self.modes = modes
         self.opens = opens
+        self.fcntl = fcntl
         self.clone = clone
 
 
@@ -74,11 +80,13 @@ _X86 = _Machine(
         *(64, 65, 220, 68, 69, 240),  # semget, semop, semtimedop, msgget, msgsnd, mq_open: neither does it theirs
         206,  # io_setup: what it takes is taken from the whole host
         *(213, 291, 253, 294),  # epoll_create, epoll_create1, inotify_init, inotify_init1: from all of the host's user
+        *(188, 189, 190, 283),  # setxattr, lsetxattr, fsetxattr, timerfd_create: access lists are memory nobody counts
     ),
     idle=(162, 306, 74, 75, 277),  # sync, syncfs, fsync, fdatasync, sync_file_range
     sockets=(41, 53),
     modes=((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (133, 1), (259, 2)),  # chmod..., creat, mknod...
     opens=((2, 1, 2), (257, 2, 3)),
+    fcntl=72,
     clone=56,
 )
 _ARM = _Machine(
@@ -87,11 +95,12 @@ _ARM = _Machine(
         *(117, 270, 271, 217, 218, 219, 241, 280, 282, 41, 51, 40, 39, 105, 106, 273, 104, 294, 97, 268, 265, 142),
         *(116, 262),
     ),
-    unknown=(279, 194, 196, 190, 193, 192, 186, 189, 180, 0, 20, 26),
+    unknown=(279, 194, 196, 190, 193, 192, 186, 189, 180, 0, 20, 26, 5, 6, 7, 85),
     idle=(81, 267, 82, 83, 84),
     sockets=(198, 199),
     modes=((52, 1), (53, 2), (452, 2), (33, 2)),
     opens=((56, 2, 3),),
+    fcntl=25,
     clone=220,
 )
 _MACHINES = {"x86_64": _X86, "aarch64": _ARM}
@@ -121,6 +130,9 @@ def filter_program(machine: str = "") -> bytes:
     words += _refuse_bits(about.clone, 0, _NAMESPACES)
     for number, flags, mode in about.opens:
         words += _refuse_new(number, flags, mode)
+    words += _refuse_commands(
+        about.fcntl, {**dict.fromkeys(_LEASES, errno.EPERM), **dict.fromkeys(_LOCKS, errno.ENOLCK)}
+    )
     for number in about.sockets:
         words += _refuse_other_families(number)
     return b"".join([*words, _allow()])
@@ -136,6 +148,14 @@ def _refuse_new(number: int, flags: int, mode: int) -> list[bytes]:
     rest = [_load_argument(mode), _jump(_ANY_BIT, _SET_ID_BITS, 0, 1), _refuse(errno.EPERM), _allow()]
     body = [_load_argument(flags), _jump(_ANY_BIT, _CREATES, 0, len(rest) - 1), *rest]
     return [_jump(_EQUAL, number, 0, len(body)), *body]
+
+
+def _refuse_commands(number: int, refused: dict[int, int]) -> list[bytes]:
+    """What a call does is told by its second argument."""
+    body = [_load_argument(1)]
+    for command, error in refused.items():
+        body += [_jump(_EQUAL, command, 0, 1), _refuse(error)]
+    return [_jump(_EQUAL, number, 0, len(body) + 1), *body, _allow()]
 
 
 def _refuse_other_families(number: int) -> list[bytes]:
