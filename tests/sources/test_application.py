@@ -11,6 +11,7 @@ from server.core import clock, sandbox
 from server.core.errors import DomainError
 from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
+from server.sources.applying import git_am
 from server.sources.applying import steps as application_steps
 from server.sources.applying.application import apply_series
 from server.sources.applying.check import linear_commits
@@ -95,14 +96,30 @@ def test_three_way_merge_gives_the_tree_of_a_full_checkout(ready: MailingList, u
     assert trees_of(series) == full_am(upstream, "master", mails)
 
 
-def test_file_renamed_upstream_is_followed_as_in_a_full_checkout(ready: MailingList, upstream: Upstream) -> None:
+def test_file_renamed_upstream_is_not_followed(ready: MailingList, upstream: Upstream) -> None:
+    """Its new name is not what people and rules were asked about."""
     mails = upstream.mails(two_patches(upstream))
     upstream.git("mv", "mm/memory.c", "mm/pages.c")
     head = upstream.commit_index("mm: Rename memory.c")
     fetch_tree(tree=Tree.objects.get())
     series = applied(ready, with_trailer(mails, f"base-commit: {head}"))
     assert series.state == S.APPLIED, series.reason
-    assert trees_of(series) == full_am(upstream, "master", mails)
+    assert "it does not apply to" in series.base_how
+    assert head[:12] in series.base_how
+    assert trees_of(series) == full_am(upstream, f"{head}^", mails)
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["git does not follow", "git would follow"])
+def test_patch_reaches_no_file_that_it_does_not_name(
+    ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+) -> None:
+    """The blob of an index line is any file's: to a three-way merge that is what the patch's file was renamed to."""
+    if follows:
+        monkeypatch.setattr(git_am, "_NO_RENAMES", "")
+    mails = [mail.replace(b"mm/memory.c", b"Documentation/m.rst") for mail in upstream.mails(two_patches(upstream))]
+    series = applied(ready, mails)
+    assert series.state == S.REFUSED
+    assert ("touches mm/memory.c, which its patch does not name" in series.reason) == follows
 
 
 def test_new_deleted_renamed_and_odd_named_files_give_the_same_tree(ready: MailingList, upstream: Upstream) -> None:

@@ -1,11 +1,11 @@
 """What came out of the sandbox: a pack, unpacked strictly in a repository of its own and looked at commit by commit."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from server.core.git import GitError, Repository
-from server.sources.applying.screening_paths import shown
 from server.sources.mirror import mirror
 
 # More than the largest series takes, with room for what its pack repeats.
@@ -54,17 +54,23 @@ def linear_commits(repository: Repository, base: str, head: str) -> list[str]:
     return commits
 
 
-def odd_change(repository: Repository, commits: Sequence[str]) -> tuple[str, str] | None:
-    """The first of `commits` that changes a symbolic link or submodule, and its path."""
+@dataclass(frozen=True)
+class Change:
+    """One path that a commit changes; `is_odd`: a symbolic link or submodule, before or after."""
+
+    commit: str
+    path: str
+    is_odd: bool
+
+
+def changes_of(repository: Repository, commits: Sequence[str]) -> Iterator[Change]:
+    """What each of `commits` changes, a renamed file as two; paths as screening has them."""
     asked = "".join(f"{sha}\n" for sha in commits).encode()
     told = repository.output("diff-tree", "--stdin", "-r", "-z", "--no-renames", stdin=asked)
-    words = iter(told.decode("utf-8", "replace").split("\0"))
+    words = iter(told.decode("utf-8", "surrogateescape").split("\0"))
     commit = ""
     for word in words:
         if not word.startswith(":"):
             commit = word.strip() or commit
-        elif _ODD_MODES & set(word.lstrip(":").split()[:2]):
-            return commit, shown(next(words, "?"))
         else:
-            next(words, None)
-    return None
+            yield Change(commit, next(words, "?"), bool(_ODD_MODES & set(word.lstrip(":").split()[:2])))

@@ -17,7 +17,7 @@ from django.conf import settings
 from server.core.errors import DomainError
 from server.core.git import Completed, GitError, Repository
 from server.core.sandbox import Room
-from server.sources.applying.check import clean_repository, linear_commits, make_repository, odd_change
+from server.sources.applying.check import changes_of, clean_repository, linear_commits, make_repository
 from server.sources.applying.screening import ScreenedMail
 from server.sources.applying.screening_paths import prefixes, shown
 from server.sources.mirror import mirror
@@ -37,6 +37,8 @@ _TROUBLE = re.compile(
 _FREE_BYTES = 512 * 1024**2
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SPARSE = "[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = false\n"
+# A patch to a file that is not there would be put into any other one whose blob its index line names.
+_NO_RENAMES = "[merge]\n\trenames = false\n\tdirectoryRenames = false\n"
 _LINKS = {"120000": "a symbolic link", "160000": "a submodule"}
 
 
@@ -91,7 +93,8 @@ def apply_mails(
 ) -> Applied | NotApplied:
     """Apply `prerequisites`, then `mails`, to commit `base` with `git am -3`, as a maintainer would.
 
-    Three-way, scissors lines ignored; subjects lose all leading brackets, git's default. A prerequisite that the base
+    Three-way, but to no other path than the mail's: that is what people and rules were asked about. Scissors lines are
+    ignored; subjects lose all leading brackets, git's default. A prerequisite that the base
     holds already is left out. Only the touched files are checked out (a kernel has 78,000); the index is whole, so that
     the resulting trees are those of a full checkout. git may take `seconds`.
     """
@@ -110,7 +113,7 @@ def apply_mails(
         return NotApplied(reason)
     head = _head(repository)
     pack = repository.output("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=f"{head}\n^{base}\n".encode())
-    return _checked(clean_repository(scratch / "clean", pack), (base, below, head), len(mails))
+    return _checked(clean_repository(scratch / "clean", pack), (base, below, head), mails, prerequisites)
 
 
 def _borrowing_repository(room: Path, base: str, paths: frozenset[str]) -> Repository:
@@ -119,7 +122,7 @@ def _borrowing_repository(room: Path, base: str, paths: frozenset[str]) -> Repos
     All .gitattributes at the top are, too, for they steer merging.
     """
     objects = mirror().git_dir / "objects"
-    git_dir = make_repository(room / "tree" / ".git", head=base, borrow=objects, config=_SPARSE)
+    git_dir = make_repository(room / "tree" / ".git", head=base, borrow=objects, config=_SPARSE + _NO_RENAMES)
     patterns = [".gitattributes", *(_pattern(p) for p in sorted(paths))]
     (git_dir / "info").mkdir()
     (git_dir / "info" / "sparse-checkout").write_bytes("\n".join(patterns).encode("utf-8", "surrogateescape") + b"\n")
@@ -198,20 +201,33 @@ def _head(repository: Repository) -> str:
     return sha
 
 
-def _checked(clean: Repository, tips: tuple[str, str, str], total: int) -> Applied | NotApplied:
-    """Count what was made: git am ends well on an empty mailbox and skips a patch that is in already."""
+def _checked(
+    clean: Repository, tips: tuple[str, str, str], mails: Sequence[ScreenedMail], prerequisites: Sequence[ScreenedMail]
+) -> Applied | NotApplied:
+    """Count what was made: git am ends well on an empty mailbox and skips a patch that is in already.
+
+    And look at what it changes: not what a mail says, but what git made of it, is built.
+    """
     base, below, head = tips
     made = linear_commits(clean, base, head)
     if below not in [base, *made]:
         raise GitError("git-failed", f"git am went from {below[:12]} to {head[:12]}, which is not above it")
     count = made.index(below) + 1 if below != base else 0
     before, commits = made[:count], made[count:]
-    if len(commits) != total:
+    if len(commits) != len(mails):
         return NotApplied(
-            f"git am made {len(commits)} commits of {total} patches: the others are already applied there"
+            f"git am made {len(commits)} commits of {len(mails)} patches: the others are already applied there"
         )
-    if found := odd_change(clean, made):
-        return NotApplied(f"commit {found[0][:12]} touches {found[1]}, a symbolic link or submodule")
+    # Which prerequisites git has left out is not told.
+    below_it = frozenset().union(*(mail.paths for mail in prerequisites))
+    named = {**dict.fromkeys(before, below_it), **{sha: m.paths for sha, m in zip(commits, mails, strict=True)}}
+    for change in changes_of(clean, made):
+        if change.is_odd:
+            return NotApplied(f"commit {change.commit[:12]} touches {shown(change.path)}, a symbolic link or submodule")
+        if change.path not in named[change.commit]:
+            return NotApplied(
+                f"commit {change.commit[:12]} touches {shown(change.path)}, which its patch does not name"
+            )
     return Applied(below, tuple(commits), tuple(before), clean)
 
 
