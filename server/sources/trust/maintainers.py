@@ -105,7 +105,7 @@ def _parsed(blob: str, content: bytes) -> tuple[Section, ...]:  # noqa: ARG001 (
     return read_maintainers(content.decode("utf-8", "replace"))
 
 
-def unmaintained(sections: Iterable[Section], person: str, paths: Iterable[str]) -> list[str]:
-    """Those of `paths` that no section of this `person` (an address) covers, in their order."""
+def unmaintained(sections: Iterable[Section], person: str, paths: Iterable[str]) -> str:
+    """The first of `paths` that no section of this `person` (an address) covers; "" if there is none."""
     own = [section for section in sections if person.lower() in section.people]
-    return [path for path in paths if not any(section.covers(path) for section in own)]
+    return next((path for path in paths if not any(section.covers(path) for section in own)), "")
