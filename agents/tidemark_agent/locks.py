@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import math
 import os
 import threading
 import time
@@ -13,6 +12,10 @@ from tidemark_agent.errors import InfrastructureError, StoppedError
 
 _POLL_SECONDS = 0.5
 _PROBE_SECONDS = 0.05
+# No agent waits longer to be alone, and what it then runs is one step.
+_LONGEST_ALONE = 2 * 3600.0
+# What was said of those who are no agents.
+_strangers: list[str] = []
 # Every host has these for all of its users: a full disk cannot keep them from being made, nor a user from being locked.
 _HOST, _QUEUE = Path("/run"), Path("/dev/shm")  # noqa: S108 (nothing is written there)
 
@@ -73,11 +76,19 @@ def held_lock(path: Path, *, stop: threading.Event) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def beside_others(*, stop: threading.Event) -> Iterator[None]:
-    """Share this host with all agents on it, as soon as none of them has it, or waits for it, alone."""
+def beside_others(*, stop: threading.Event, patience: float = _LONGEST_ALONE) -> Iterator[None]:
+    """Share this host with all agents on it, as soon as none of them has it, or waits for it, alone.
+
+    Whoever keeps it for longer than `patience` (seconds) is no agent: every user of the host may lock these folders.
+    This process waits for him once.
+    """
+    deadline = time.monotonic() + (0 if _strangers else patience)
     with contextlib.ExitStack() as held:
-        with _flock(_QUEUE, fcntl.LOCK_SH, stop, math.inf):
-            held.enter_context(_flock(_HOST, fcntl.LOCK_SH, stop, math.inf))
+        try:
+            with _flock(_QUEUE, fcntl.LOCK_SH, stop, deadline):
+                held.enter_context(_flock(_HOST, fcntl.LOCK_SH, stop, deadline))
+        except InfrastructureError as error:
+            _strangers.append(str(error))
         yield
 
 

@@ -85,6 +85,20 @@ def test_one_that_must_be_alone_waits_for_others_and_goes_before_those_that_come
     assert order == ["first", "alone", "late"]
 
 
+def test_who_keeps_the_host_for_longer_than_any_agent_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemark_agent.locks._QUEUE", tmp_path)
+    monkeypatch.setattr("tidemark_agent.locks._strangers", [])
+    monkeypatch.setattr("tidemark_agent.locks._POLL_SECONDS", 0.02)
+    stranger = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(stranger, fcntl.LOCK_EX)
+    for patience in (0.1, 3600):
+        with beside_others(stop=threading.Event(), patience=patience):
+            pass
+    os.close(stranger)
+
+
 def is_open(folder: Path) -> bool:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
