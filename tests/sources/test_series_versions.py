@@ -1,10 +1,13 @@
 """A newer version replaces the older ones, whatever order they come in, unless it could be forged."""
 
 import itertools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from server.core.errors import DomainError
@@ -239,6 +242,20 @@ def test_half_of_a_version_replaces_nothing_and_is_filled_when_it_is_replaced(li
     deliver(linux_mm, one[1])
     assert Series.objects.get(version=1).patches.count() == 2
     assert states() == {"c1@x": State.SUPERSEDED, "v2@x": State.READY}
+
+
+@pytest.mark.parametrize("kind", ["sent again", "others of the same title"])
+def test_hundreds_of_one_title_cost_no_more_each_than_a_few(
+    linux_mm: MailingList, kind: str, django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]]
+) -> None:
+    unproved(linux_mm)
+    for number in range(14):
+        date = format_datetime(NOON + timedelta(minutes=number))
+        body = DIFF if kind == "sent again" else DIFF.replace("README", f"file{number}")
+        deliver(linux_mm, patch(1, body=body, message_id=f"n{number}@x", date=date))
+    for name in ("n13@x", "n0@x", "n7@x"):
+        with django_assert_max_num_queries(40), transaction.atomic():
+            supersede(Series.objects.get(root_message_id=name))
 
 
 def test_superseding_again_changes_nothing(linux_mm: MailingList) -> None:

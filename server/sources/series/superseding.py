@@ -7,7 +7,9 @@ must not stop measurements that run, nor versions that may still turn out to be 
 after a person's approval only, and so does one that anybody could have made of an older mail of the same author.
 """
 
+from collections.abc import Iterable
 from functools import cmp_to_key
+from hashlib import sha256
 
 from django.db.models import Count, F, Q, QuerySet
 
@@ -24,6 +26,7 @@ _MAY_RUN = (State.READY, State.APPLIED)
 # A robot that posts one subject every day has thousands of "versions". Real ones have their next within these.
 _NEAREST = 10
 _LONGEST_WAY = 100
+_MAILS_AT_ONCE = 10
 
 
 def supersede(series: Series) -> None:
@@ -31,32 +34,50 @@ def supersede(series: Series) -> None:
 
     Called whenever it becomes whole or may run. The caller holds the lock of the mails. Safe to repeat.
     """
+    known = _Compared()
     if series.state != State.INCOMPLETE and _is_whole(series):
-        for older in _older(series):
-            _link(older)
-    _link(series)
+        older = _older(series)
+        known.read([series, *older])
+        for row in older:
+            if _may_change(row, series, known):
+                _link(row, known)
+    _link(series, known)
+
+
+def _may_change(older: Series, series: Series, known: "_Compared") -> bool:
+    """Whether `series` can be what replaces `older`; hundreds of one title may lie beside it, each by itself."""
+    if not known.is_next(series, older):
+        return False
+    link = older.superseded_by
+    if link is None or _compared(series, link) <= 0:
+        return True
+    return older.state in _LIVING and (series.state in _MAY_RUN or known.is_proved(series))
 
 
 def replaced_of_others(series: Series) -> list[Series]:
     """Series of other authors that end when a person lets this one run, the nearest first; no more than a few."""
     found = [older for older in _older(series) if older.state in _LIVING and not _same_author(series, older)]
-    return [older for older in found if _is_next(series, older)]
+    known = _Compared()
+    known.read([series, *found])
+    return [older for older in found if known.is_next(series, older)]
 
 
-def _link(older: Series) -> None:
+def _link(older: Series, known: "_Compared") -> None:
     if older.state == State.INCOMPLETE and not _has_name(older):
         return
-    newer = [row for row in _newer(older) if _is_next(row, older)]
+    found = _newer(older)
+    known.read([older, *found])
+    newer = [row for row in found if known.is_next(row, older)]
     same_hand = [row for row in newer if _same_author(row, older)]
     # Somebody else's counts when a person let it run: anyone can copy a change-id, a trusted author, too.
     strong = [row for row in newer if row.state in _MAY_RUN and row.approved_at]
     strong += [
-        row for row in same_hand if (row.state in _MAY_RUN or _is_proved(row)) and not _may_be_replayed(row, older)
+        row for row in same_hand if (row.state in _MAY_RUN or known.is_proved(row)) and not _may_be_replayed(row, older)
     ]
     linked = min([*strong, *same_hand], key=cmp_to_key(_compared), default=None)
     if linked is None or _leads_to(linked, older):
         return
-    reason = _reason(linked, older)
+    reason = _reason(linked, older, is_reroll=known.is_reroll(linked, older))
     if older.state in _LIVING and (strong or _is_unproved(older)):
         older.advance(State.SUPERSEDED, reason, superseded_by=linked)
         return
@@ -101,6 +122,7 @@ def _older(series: Series) -> list[Series]:
 
 def _nearest(*ordered: QuerySet[Series]) -> list[Series]:
     """Of those that run, and of the rest: anyone can write any number of versions that never will."""
+    ordered = tuple(rows.select_related("superseded_by") for rows in ordered)
     found = [row for rows in ordered for row in [*rows.filter(state__in=_MAY_RUN)[:_NEAREST], *rows[:_NEAREST]]]
     return list(dict.fromkeys(found))
 
@@ -128,19 +150,60 @@ def _titled(subject: str) -> Q:
     return Q(subject__iexact=title) | Q(subject__iexact=subject) | Q(subject__istartswith=f"{title} (v")
 
 
-def _is_next(newer: Series, older: Series) -> bool:
-    """A larger version, or the same one sent again: marked so, with the same patches to the same files, or in part.
+class _Compared:
+    """Several series beside each other, of which is read once, and for all together, what tells one from another."""
 
-    What was an RFC is followed by whatever is none.
-    """
-    if newer.number > older.number or newer.resend or (older.rfc and not newer.rfc):
-        return True
-    return _is_reroll(newer, older) or (newer.total == older.total and _content(newer) == _content(older))
+    def __init__(self) -> None:
+        self._mails: dict[int, set[int]] = {}
+        self._outline: dict[int, list[tuple[int, str, int]]] = {}
+        self._paths: dict[int, list[bytes]] = {}
+        self._proved: dict[int, bool] = {}
 
+    def read(self, rows: Iterable[Series]) -> None:
+        """Patches and proofs of those that are not known yet."""
+        new = {row.pk: row for row in rows if row.pk not in self._mails}
+        of_new = Patch.objects.filter(series__in=new).order_by("index")
+        for pk in new:
+            self._mails[pk], self._outline[pk], self._proved[pk] = set(), [], True
+        columns = ("series_id", "message_id", "index", "subject", "files", "message__authentic")
+        for pk, mail, index, subject, files, authentic in of_new.values_list(*columns):
+            self._mails[pk].add(mail)
+            self._outline[pk].append((index, subject, files))
+            self._proved[pk] &= authentic is True
+        of_letters = Series.objects.filter(pk__in=new, cover__isnull=False).exclude(cover__authentic=True)
+        self._proved |= dict.fromkeys(of_letters.values_list("pk", flat=True), False)
 
-def _is_reroll(newer: Series, older: Series) -> bool:
-    """A new posting of some patches holds the mails of the others."""
-    return newer.patches.filter(message__in=older.patches.values("message")).exists()
+    def is_next(self, newer: Series, older: Series) -> bool:
+        """A larger version, or the same one sent again: marked so, with the same patches to the same files, or in part.
+
+        What was an RFC is followed by whatever is none.
+        """
+        if newer.number > older.number or newer.resend or (older.rfc and not newer.rfc):
+            return True
+        return self.is_reroll(newer, older) or self._has_content_of(newer, older)
+
+    def is_reroll(self, newer: Series, older: Series) -> bool:
+        """A new posting of some patches holds the mails of the others."""
+        return not self._mails[newer.pk].isdisjoint(self._mails[older.pk])
+
+    def is_proved(self, series: Series) -> bool:
+        """Whether all its mails are proved to be their senders'."""
+        return self._proved[series.pk]
+
+    def _has_content_of(self, newer: Series, older: Series) -> bool:
+        alike = newer.total == older.total and self._outline[newer.pk] == self._outline[older.pk]
+        return alike and self._paths_of(newer) == self._paths_of(older)
+
+    def _paths_of(self, series: Series) -> list[bytes]:
+        """A hash for each patch: a mail may name 100,000 paths."""
+        if series.pk not in self._paths:
+            mine = self._outline[series.pk]
+            same = [pk for pk, outline in self._outline.items() if outline == mine and pk not in self._paths]
+            self._paths |= {pk: [] for pk in same}
+            rows = Patch.objects.filter(series__in=same).order_by("index").values_list("series_id", "paths")
+            for pk, paths in rows.iterator(chunk_size=_MAILS_AT_ONCE):
+                self._paths[pk].append(sha256("\0".join(paths).encode()).digest())
+        return self._paths[series.pk]
 
 
 def _leads_to(series: Series, other: Series) -> bool:
@@ -151,10 +214,6 @@ def _leads_to(series: Series, other: Series) -> bool:
             break
         above = Series.objects.values_list("superseded_by", flat=True).get(pk=above)
     return above is not None and above == other.pk
-
-
-def _content(series: Series) -> list[tuple[int, str, list[str]]]:
-    return list(series.patches.order_by("index").values_list("index", "subject", "paths"))
 
 
 def _has_name(series: Series) -> bool:
@@ -224,10 +283,10 @@ def _same_author(one: Series, other: Series) -> bool:
     return one.author_address.lower() == other.author_address.lower()
 
 
-def _reason(newer: Series, older: Series) -> str:
+def _reason(newer: Series, older: Series, *, is_reroll: bool) -> str:
     name = f"<{newer.root_message_id}> of {newer.submitted_at:%Y-%m-%d %H:%M} UTC"
     if newer.number > older.number:
         return f"replaced by {newer.mark}"
     if older.rfc and not newer.rfc:
         return f"no RFC any more: replaced by {newer.mark or 'v1'}, {name}"
-    return f"{'sent again in part' if _is_reroll(newer, older) else 'sent again'}: replaced by {name}"
+    return f"{'sent again in part' if is_reroll else 'sent again'}: replaced by {name}"
