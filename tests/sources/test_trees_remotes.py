@@ -85,7 +85,8 @@ def trickle(caller: socket.socket) -> None:
     [
         (hang, "git ls-remote took longer than 0.5 s"),
         (garbage, "git ls-remote: fatal: protocol error"),
-        (hang_up, "git ls-remote: "),
+        # git may not have asked yet: then the pipe is broken.
+        (hang_up, "git ls-remote"),
         (trickle, "git ls-remote took longer than 0.5 s"),
     ],
 )
@@ -177,6 +178,20 @@ def test_pack_above_the_limit_of_size_is_cut_off(
     fetch_tree(tree=tree)
     assert tree.failures == 1
     assert not Branch.objects.exists()
+    # What came of it would lie there for a day.
+    assert not [path for path in (mirror().git_dir / "objects").rglob("*") if "tmp" in path.name or "inc" in path.name]
+
+
+def test_pack_is_never_larger_than_the_room_that_is_left(
+    tree: Tree, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = shutil.disk_usage(upstream.path)
+    monkeypatch.setattr(remotes, "_ROOM", used.free - 2**30)
+    monkeypatch.setattr(remotes, "_KEPT_FREE", used.free - 2000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: used)
+    upstream.commit({f"file{n}": f"{n * 7919**20}\n" for n in range(200)})
+    fetch_tree(tree=tree)
+    assert (tree.failures, Branch.objects.count()) == (1, 0)
 
 
 def test_branch_deleted_between_listing_and_fetching_is_no_failure(

@@ -16,10 +16,11 @@ from django.db import connection
 
 from server.core import clock
 from server.core.git import run as git_run
+from server.core.processes import Limits
 from server.sources import mirror as mirrors
 from server.sources import upkeep
-from server.sources.archives import lists
-from server.sources.archives.copies import UNCLEAN
+from server.sources.archives import copies, lists
+from server.sources.archives.copies import UNCLEAN, archive_folder
 from server.sources.archives.lists import read_list
 from server.sources.management.commands import watch_list
 from server.sources.mirror import bare_repository
@@ -136,6 +137,17 @@ def test_full_disk_stops_lists_before_it_is_full(
     archive.add(*letters(1))
     monkeypatch.setattr(remotes, "_ROOM", 2**60)
     assert "MB of disk are left for 0.git" in read_list(mailing_list=linux_mm).error
+
+
+def test_pack_of_an_archive_that_broke_off_is_removed(
+    linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.add(*letters(150))
+    monkeypatch.setattr(copies, "_FETCH_LIMITS", Limits(file_bytes=2000, memory_bytes=2**30))
+    assert "fetch" in read_list(mailing_list=linux_mm).error
+    packs = archive_folder(linux_mm.name) / "0.git" / "objects" / "pack"
+    assert packs.is_dir()
+    assert list(packs.iterdir()) == []
 
 
 def test_newest_epoch_that_is_gone_is_complained_about(linux_mm: MailingList, archive: Archive, inbox: Path) -> None:

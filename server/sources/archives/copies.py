@@ -16,7 +16,7 @@ from server.core.git import GitError, ObjectReader, Repository
 from server.core.processes import Limits
 from server.sources.archives.epochs import ASK_LIMITS, GIT_HTTP, EpochPlace
 from server.sources.mirror import bare_repository
-from server.sources.trees.remotes import require_room
+from server.sources.trees.remotes import within_room
 
 log = structlog.get_logger(__name__)
 
@@ -86,9 +86,15 @@ class EpochCopy:
         listed = self._git("ls-remote", "--", place.url, "HEAD", timeout=patience, limits=ASK_LIMITS)
         head = listed.decode(errors="replace").partition("\t")[0].strip()
         if head and head != self.head():
-            require_room(self.repository.git_dir)
+            limits = within_room(_FETCH_LIMITS, self.repository.git_dir)
             options = ("--quiet", "--no-tags", "--no-write-fetch-head")
-            self._git("fetch", *options, "--", place.url, f"+HEAD:{_HEAD}", timeout=timeout, limits=_FETCH_LIMITS)
+            try:
+                self._git("fetch", *options, "--", place.url, f"+HEAD:{_HEAD}", timeout=timeout, limits=limits)
+            except GitError:
+                # One process at a time fetches here. A pack that broke off may fill the disk.
+                for path in self.repository.git_dir.glob("objects/pack/tmp_pack_*"):
+                    path.unlink(missing_ok=True)
+                raise
 
     def head(self) -> str:
         """The commit that the archive's epoch ended with when it was fetched last, "" when it has none."""

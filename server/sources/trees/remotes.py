@@ -2,8 +2,9 @@
 
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from server.core.git import Completed, GitError, Repository
@@ -16,8 +17,9 @@ _LINE = re.compile(r"([0-9a-f]{40})\trefs/(heads|tags)/([^\n]+)")
 _LISTING = Limits(file_bytes=2**20, memory_bytes=512 * 2**20)
 # Several times all of the kernel's history: what is larger is no kernel tree.
 _FETCHING = Limits(file_bytes=32 * 2**30, memory_bytes=8 * 2**30)
-# Left on the disk for the database and everybody else.
+# Below that nothing is fetched. One fetch leaves so much of it for the database and everybody else.
 _ROOM = 2 * 2**30
+_KEPT_FREE = _ROOM // 2
 # Objects are checked on arrival, so that nobody's trick (a path into .git, a harmful .gitmodules) gets into the mirror.
 # These say only that some old program wrote a commit or tree oddly; histories that hold such objects cannot change.
 _HARMLESS = (
@@ -55,26 +57,48 @@ def list_remote(repository: Repository, url: str, *, tags: bool, timeout: float 
 def fetch_refs(repository: Repository, url: str, refs: Iterable[str], *, timeout: float | None) -> None:
     """Bring the objects of `refs` into the repository, without changing any ref of it.
 
-    Raises RefGoneError when the remote no longer has one of them, GitError when anything else goes wrong.
+    Raises RefGoneError when the remote no longer has one of them, GitError when anything else goes wrong. They come in
+    whole or not at all: git leaves what it has of a pack that broke off, and a server can send one without end.
     """
-    require_room(repository.git_dir)
-    done = repository.run(
-        *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--stdin", "--", url),
-        stdin="".join(f"{ref}\n" for ref in refs).encode(),
-        timeout=timeout,
-        extra=_configuration(_CHECKS),
-        limits=_FETCHING,
-    )
-    if done.code and "couldn't find remote ref" in done.stderr:
-        raise RefGoneError("ref-gone", f"git fetch: {done.stderr.strip()}")
-    _check(done, "fetch")
+    objects = repository.git_dir / "objects"
+    limits = within_room(_FETCHING, repository.git_dir)
+    # By that name upkeep knows what a killed worker left.
+    apart = Path(tempfile.mkdtemp(prefix="incoming-", dir=objects))
+    try:
+        done = repository.run(
+            *("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--stdin", "--", url),
+            stdin="".join(f"{ref}\n" for ref in refs).encode(),
+            timeout=timeout,
+            extra=_configuration(_CHECKS) | _written_to(apart, objects),
+            limits=limits,
+        )
+        if done.code and "couldn't find remote ref" in done.stderr:
+            raise RefGoneError("ref-gone", f"git fetch: {done.stderr.strip()}")
+        _check(done, "fetch")
+        _take_in(apart, objects)
+    finally:
+        shutil.rmtree(apart, ignore_errors=True)
 
 
-def require_room(git_dir: Path) -> None:
-    """GitError unless the disk has room for more than a fetch."""
+def within_room(limits: Limits, git_dir: Path) -> Limits:
+    """`limits`, and no file larger than the disk has room for; GitError where that is hardly any."""
     free = shutil.disk_usage(git_dir).free
     if free < _ROOM:
         raise GitError("disk-full", f"nothing is fetched: only {free >> 20} MB of disk are left for {git_dir.name}")
+    return replace(limits, file_bytes=min(limits.file_bytes, free - _KEPT_FREE))
+
+
+def _written_to(apart: Path, objects: Path) -> dict[str, str]:
+    return {"GIT_OBJECT_DIRECTORY": str(apart), "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{objects}"'}
+
+
+def _take_in(apart: Path, objects: Path) -> None:
+    """Move what came to its place: a pack counts from the moment that its index is there."""
+    for path in sorted(apart.rglob("*"), key=lambda path: path.suffix == ".idx"):
+        if path.is_file() and path.suffix != ".keep":
+            target = objects / path.relative_to(apart)
+            target.parent.mkdir(exist_ok=True)
+            path.replace(target)
 
 
 def _check(done: Completed, verb: str) -> None:
