@@ -30,7 +30,14 @@ class Part:
 
 TEXT = Part(".text", b"\x90\xc3" * 100)
 REPLACEMENT = Part(".altinstr_replacement", b"\xf3\xaa\xc3", address=0x9000)
-BUILD_ID = Part(".notes", b"build id one", kind=_NOTE, flags=_ALLOC)
+
+
+def note(kind: int, content: bytes, name: bytes = b"GNU\0") -> bytes:
+    return struct.pack("<III", len(name), len(content), kind) + name + content
+
+
+SALT = note(0x100, b"salt", b"Linux\0\0\0")
+BUILD_ID = Part(".notes", SALT + note(3, b"build id one"), kind=_NOTE, flags=_ALLOC)
 BANNER = Part(".rodata", b"Linux version 6.1", flags=_ALLOC)
 PARTS = (TEXT, REPLACEMENT, BUILD_ID, BANNER)
 
@@ -77,11 +84,27 @@ def test_kernels_that_differ_in_data_alone_are_told_apart(tmp_path: Path) -> Non
     assert kernel_hash(tmp_path, one) != kernel_hash(tmp_path, other)
 
 
-def test_line_numbers_of_warnings_and_build_ids_make_no_other_kernel(tmp_path: Path) -> None:
-    lines = Part("__bug_table", b"line 100", flags=_ALLOC | 1, address=0xB000)
-    one = elf((*PARTS, lines))
-    other = elf((TEXT, REPLACEMENT, replace(BUILD_ID, content=b"another"), BANNER, replace(lines, content=b"line 107")))
-    assert kernel_hash(tmp_path, one) == kernel_hash(tmp_path, other)
+def test_build_id_makes_no_other_kernel_and_any_other_note_does(tmp_path: Path) -> None:
+    one, *others = (
+        kernel_hash(tmp_path, elf((TEXT, replace(BUILD_ID, content=content), BANNER)))
+        for content in (
+            BUILD_ID.content,
+            SALT + note(3, b"build id two"),
+            SALT + note(4, b"build id one"),
+            SALT.replace(b"salt", b"sold") + note(3, b"build id one"),
+        )
+    )
+    assert [one == other for other in others] == [True, False, False]
+
+
+def test_what_a_warning_does_and_the_size_of_what_is_empty_make_another_kernel(tmp_path: Path) -> None:
+    """WARN_ON_ONCE and WARN_ON differ in a flag beside the line of the warning, and in nothing else."""
+    table = Part("__bug_table", struct.pack("<iiHH", 1, 2, 100, 0x0901), flags=_ALLOC | 1, address=0xB000)
+    empty = Part(".bss", b"12345678", kind=_NOBITS, flags=_ALLOC | 1, address=0xC000)
+    always = replace(table, content=struct.pack("<iiHH", 1, 2, 100, 0x0900))
+    smaller = replace(empty, content=b"1234")
+    kinds = [(table, empty), (always, empty), (table, smaller)]
+    assert len({kernel_hash(tmp_path, elf((*PARTS, *parts))) for parts in kinds}) == 3
 
 
 def test_kernels_that_differ_in_a_module_alone_are_told_apart(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ The text hash is over all sections of vmlinux that are loaded, executable and ha
 in the order of their addresses: `name NUL size NUL content` of each. Addresses are left out: where code lies shows in
 its own jumps.
 
-What a comment or another build's date changes is not in there: notes with the build id, version strings, debug
-information, the tables with line numbers of warnings. Data is not either: two kernels with one text hash may differ in
-a table or in the default of a sysctl. The kernel hash is over the loaded data as well, without those tables: two
-kernels with one kernel hash do the same, and there is nothing to measure between them. Modules are not part of
-vmlinux; where there are some, their archive goes into the kernel hash (`with_modules`). A line number that code passes
-on (`__LINE__`) is an instruction's operand and counts.
+Data is not in there: two kernels with one text hash may differ in a table or in the default of a sysctl. The kernel
+hash is over everything that is loaded but the build id, and the sizes of what is not in the file (.bss): two kernels
+with one kernel hash do the same, and there is nothing to measure between them. The tables of warnings and of debug
+messages count with their line numbers, which a comment above them moves: the same entries say what a warning does, and
+anything can be put beside them. Modules are not part of vmlinux; where there are some, their archive goes into the
+kernel hash (`with_modules`).
 """
 
 import hashlib
@@ -26,10 +26,13 @@ _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _MAGIC: Final = b"\x7fELF\x02\x01"
 _PROGBITS: Final = 1
+_NOTE: Final = 7
+_NOT_IN_FILE: Final = 8
+_NOTE_HEADER: Final = struct.Struct("<III")
+_BUILD_ID: Final = (b"GNU\0", 3)
+_MOST_NOTES: Final = 1 << 20
 _LOADED: Final = 0x2
 _EXECUTABLE: Final = 0x4
-# Line numbers of warnings and of debug messages: a comment above them moves them, and nothing else.
-_LINE_NUMBERS: Final = frozenset({b"__bug_table", b"__dyndbg", b"__dyndbg_classes"})
 # Kernels have some fifty to a hundred sections; where each function has one of its own, some tens of thousands.
 _MOST_SECTIONS: Final = 60_000
 _LONGEST_NAMES: Final = 16 * 1024**2
@@ -43,6 +46,7 @@ class _Section:
     address: int
     offset: int
     size: int
+    kind: int
     executable: bool
 
 
@@ -63,14 +67,15 @@ def hashes_of_file(path: Path) -> KernelHashes:
         size = stream.seek(0, 2)
         sections = sorted(_loaded(stream, size), key=lambda section: (section.address, section.offset, section.name))
         # Sections do not share content, so that a small file cannot ask for hours of reading.
-        if not any(one.executable for one in sections) or sum(section.size for section in sections) > size:
+        in_file = [section for section in sections if section.kind != _NOT_IN_FILE]
+        if not any(one.executable for one in in_file) or sum(section.size for section in in_file) > size:
             raise KernelError(f"{path.name} has no code that can be read")
         text, kernel = hashlib.sha256(), hashlib.sha256()
         for section in sections:
-            hashes = [text, kernel] if section.executable else [kernel]
+            hashes = [text, kernel] if section.executable and section.kind == _PROGBITS else [kernel]
             for one in hashes:
                 one.update(b"%s\0%d\0" % (section.name, section.size))
-            for chunk in _content(stream, section.offset, section.size):
+            for chunk in _content(stream, section):
                 for one in hashes:
                     one.update(chunk)
     return KernelHashes(text.hexdigest(), kernel.hexdigest())
@@ -97,14 +102,12 @@ def _loaded(stream: BinaryIO, file_size: int) -> Iterator[_Section]:
         raise KernelError("vmlinux has names of sections that are too long")
     names = _read(stream, file_size, names_at, names_size)
     for name, kind, flags, address, offset, size, *_ in table:
-        if kind != _PROGBITS or not flags & _LOADED or size == 0:
+        if not flags & _LOADED or size == 0:
             continue
-        if offset + size > file_size or name >= len(names):
+        if (kind != _NOT_IN_FILE and offset + size > file_size) or name >= len(names):
             raise KernelError("vmlinux has a section that is not in the file")
         known = names[name : name + _LONGEST_NAME].partition(b"\0")[0]
-        executable = bool(flags & _EXECUTABLE)
-        if executable or known not in _LINE_NUMBERS:
-            yield _Section(known, address, offset, size, executable)
+        yield _Section(known, address, offset, size, kind, bool(flags & _EXECUTABLE))
 
 
 def _read(stream: BinaryIO, file_size: int, offset: int, size: int) -> bytes:
@@ -114,8 +117,31 @@ def _read(stream: BinaryIO, file_size: int, offset: int, size: int) -> bytes:
     return stream.read(size)
 
 
-def _content(stream: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
-    stream.seek(offset)
+def _content(stream: BinaryIO, section: _Section) -> Iterator[bytes]:
+    if section.kind == _NOT_IN_FILE:
+        return
+    stream.seek(section.offset)
+    if section.kind == _NOTE and section.size <= _MOST_NOTES:
+        yield _without_build_id(stream.read(section.size))
+        return
+    size = section.size
     while size > 0 and (chunk := stream.read(min(size, _CHUNK))):
         yield chunk
         size -= len(chunk)
+
+
+def _without_build_id(notes: bytes) -> bytes:
+    """The notes with zeros for the build id: it is over the debug information as well."""
+    found, place = bytearray(notes), 0
+    while place + _NOTE_HEADER.size <= len(notes):
+        name_size, size, kind = _NOTE_HEADER.unpack_from(notes, place)
+        name_at = place + _NOTE_HEADER.size
+        at = name_at + _aligned(name_size)
+        if (notes[name_at : name_at + name_size], kind) == _BUILD_ID and at + size <= len(notes):
+            found[at : at + size] = bytes(size)
+        place = at + _aligned(size)
+    return bytes(found)
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
