@@ -4,16 +4,20 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from server.core.models import Begun
 from server.sources.messages.joining import adopt_messages
 from server.sources.messages.storing import forget_message, store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
+from server.sources.series import writing
 from server.sources.series.as_json import all_series_json
 from server.sources.series.grouping import group_stale
+from server.sources.series.rows import ThreadRows
 from server.sources.series.services import sweep_series
 from server.sources.series.writing import write_versions
 from tests.builders import build_list
@@ -101,13 +105,13 @@ REVIEWED = ["Reviewed-by: Ada Author <ada@example.org>"]
 
 
 def test_patches_whose_thread_is_not_known_yet_join_when_the_parent_comes(linux_mm: MailingList) -> None:
-    """They answer two mails that nobody has seen: only these say that they belong together."""
+    """They answer two letters that nobody has seen: only these say that they belong together."""
     one = mail("[PATCH 1/2] mm: One", DIFF, message_id="1@x", parent="left@x", date=at(0))
     two = mail("[PATCH 2/2] mm: Two", DIFF, message_id="2@x", parent="right@x", date=at(60))
     deliver(linux_mm, one, two)
     assert Thread.objects.count() == Series.objects.count() == 2
-    deliver(linux_mm, mail("Re: a plan", message_id="left@x", parent="plan@x"))
-    deliver(linux_mm, mail("Re: a plan", message_id="right@x", parent="plan@x"))
+    deliver(linux_mm, mail("[PATCH 0/2] a plan", message_id="left@x", parent="plan@x"))
+    deliver(linux_mm, mail("[PATCH 0/2] a plan", message_id="right@x", parent="plan@x"))
     assert Thread.objects.count() == 1
     assert set(Message.objects.values_list("thread", flat=True)) == set(Thread.objects.values_list("pk", flat=True))
     assert set(ThreadMember.objects.values_list("thread", flat=True)) == set(
@@ -251,10 +255,10 @@ def test_thread_that_no_rule_foresaw_stops_no_other(linux_mm: MailingList, monke
     store(linux_mm, *posting(2), *posting(3, name="b"))
     real = write_versions
 
-    def fails(*args: object) -> None:
+    def fails(*args: object) -> bool:
         if not Series.objects.exists():
             Series.objects.create(version=-1, total=1, submitted_at=NOON, mailing_list=linux_mm)
-        real(*args)  # type: ignore[arg-type]
+        return real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr("server.sources.series.grouping.write_versions", fails)
     assert group_stale(limit=1) == 1
@@ -266,6 +270,58 @@ def test_thread_that_no_rule_foresaw_stops_no_other(linux_mm: MailingList, monke
     group_stale()
     assert set(reasons().values()) == {""}
     assert Series.objects.count() == 2
+
+
+def threads_of() -> list[int | None]:
+    """Of all mails, in the order in which they came: which threads are one."""
+    found = list(Message.objects.order_by("pk").values_list("thread", flat=True))
+    return [found.index(thread) for thread in found]
+
+
+def test_mail_that_is_no_patch_connects_nothing(linux_mm: MailingList) -> None:
+    one, other = posting(1), posting(1, 2, name="b")
+    store(linux_mm, *one, *other)
+    before = threads_of()
+    store(linux_mm, mail("Re: both", "Hm.", message_id="both@x", headers="References: <a1-0@x> <b2-0@x>\n"))
+    assert len(set(before)) == 2
+    assert threads_of() == [*before, before[-1]]
+
+
+def test_thread_that_is_longer_than_people_make_them_takes_no_more(
+    linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(linux_mm, *posting(3))
+    monkeypatch.setattr("server.sources.messages.joining._LONGEST", 4)
+    late = [
+        mail(f"[PATCH v2 {n}/2] mm: {n}", DIFF, message_id=f"late{n}@x", parent=parent)
+        for n, parent in ((1, "a1-0@x"), (2, "late1@x"))
+    ]
+    store(linux_mm, *late)
+    assert threads_of() == [0, 0, 0, 0, 4, 4]
+    group_stale()
+    assert Series.objects.get(version=2).patches.count() == 2
+
+
+def test_thread_whose_time_is_over_goes_on_when_its_turn_comes_again(
+    linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = mail("[PATCH] mm: 0", DIFF, message_id="p0@x")
+    store(linux_mm, first, *(mail(f"[PATCH] mm: {n}", DIFF, message_id=f"p{n}@x", parent="p0@x") for n in range(1, 4)))
+    real = writing._write
+
+    def slowly(rows: ThreadRows, *about: Any) -> bool:
+        done = real(rows, *about)
+        rows.end = 0.0
+        return done
+
+    monkeypatch.setattr(writing, "_write", slowly)
+    made = []
+    while Thread.objects.filter(stale=True).exists():
+        assert len(made) < 9
+        group_stale(limit=1)
+        made.append(Series.objects.exclude(state=Series.State.INCOMPLETE).count())
+    assert made == [1, 2, 3, 4, 4]
+    assert not Begun.objects.exists()
 
 
 def test_mails_that_an_older_version_stored_get_their_threads_lazily(linux_mm: MailingList) -> None:

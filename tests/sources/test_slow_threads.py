@@ -43,11 +43,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, fail: Callable[[ThreadRows], None],
     """Grouping the thread of one mail fails; returns, in time, the mails whose threads were begun."""
     begun: list[str] = []
 
-    def writes(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
+    def writes(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
         begun.extend(m.message_id for m in rows.messages.values())
         if name in begun[-1:]:
             fail(rows)
-        write_versions(rows, facts)
+        return write_versions(rows, facts)
 
     monkeypatch.setattr(WRITE, writes)
     return begun

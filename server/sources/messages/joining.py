@@ -1,9 +1,12 @@
 """Which thread a mail belongs to: mails that name each other are one thread, whatever list brought them.
 
 Every Message-ID that a thread has or mentions is a row, so that a mail finds its thread by its own few names, however
-long the thread is. Two threads that a mail connects become one: the smaller one is re-pointed.
+long the thread is. A patch or cover letter may connect two threads: the one that knows it already, and that of its
+nearest parent; the smaller one is re-pointed. Any other mail joins one. Anybody can name any number of mails: threads
+stay apart where together they would be longer than people make them, and one that is so long takes no more.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,14 +29,33 @@ POSTED = (Message.Kind.PATCH, Message.Kind.COVER)
 # Small threads are told apart by counting them once.
 _FIRST_COUNT = 100
 _COUNT_STEP = 8
+# Names. The longest threads of stable kernels have some 1500 mails. All of a thread is read with each of its patches.
+_LONGEST = 5000
 
 
 @dataclass(frozen=True)
 class Names:
-    """`owned` names become the thread's; `near` ones are only looked up."""
+    """`owned` names become the thread's; `near` ones are only looked up.
 
-    owned: tuple[str, ...]
+    `own` is the mail's, `parents` are those it answers, the nearest first; what is left are those of mails beside it.
+    """
+
+    own: str
+    parents: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    posted: bool = False
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        return (self.own, *self.parents, *self.beside)
+
+    def found_in(self, known: Mapping[str, int]) -> list[int]:
+        """The threads that the mail belongs to, of those that are `known` by name; what says most comes first."""
+        nearest = next((known[name] for name in self.parents if name in known), None)
+        ways = [nearest, known.get(self.own), *(known.get(name) for name in (*self.beside, *self.near))]
+        found = list(dict.fromkeys(thread for thread in ways if thread is not None))
+        return found if self.posted else found[:1]
 
 
 def lock_mail() -> None:
@@ -46,15 +68,17 @@ def lock_mail() -> None:
 
 def names_of(message: Message) -> Names:
     """The names by which a mail, stored or not yet, finds its thread."""
-    ids = tuple(i for i in dict.fromkeys([message.message_id, message.in_reply_to, *message.references]) if i)
+    own = message.message_id
+    named = dict.fromkeys([message.in_reply_to, *reversed(message.references)])
+    parents = tuple(name for name in named if name and name != own)
     marks = parse_subject(message.subject)
-    alone = not message.in_reply_to and not message.references
-    if not alone or message.kind not in POSTED or marks.index is None or message.sent_at is None:
-        return Names(ids)
+    posted = message.kind in POSTED
+    if parents or not posted or marks.index is None or message.sent_at is None:
+        return Names(own, parents, posted=posted)
     shared, *around = _slots(
         f"{message.sender_address.lower()} v{marks.version}.{marks.minor} of {marks.total}", message.sent_at
     )
-    return Names((*ids, shared), tuple(around))
+    return Names(own, beside=(shared,), near=tuple(around), posted=True)
 
 
 def may_be_cover(message: Message) -> bool:
@@ -82,20 +106,32 @@ def join_thread(names: Names, *, stale: bool) -> int:
     `stale`: the mail may change a series.
     """
     rows = ThreadMember.objects.filter(name__in=[*names.owned, *names.near])
-    known = {name: (thread, old) for name, thread, old in rows.values_list("name", "thread_id", "thread__stale")}
-    found = set(known.values())
+    known = dict(rows.values_list("name", "thread_id"))
+    found = _with_room(names.found_in(known))
     if not found:
         thread = Thread.objects.create(stale=stale).pk
+        # What answers this mail comes after it, not into a thread that takes no more.
+        ThreadMember.objects.filter(name=names.own).update(thread=thread)
     else:
-        thread = _merge({pk for pk, _ in found})
+        thread = _merge(set(found))
         # A mail that others named before it came can connect what they say.
-        stale = stale or len(found) > 1 or names.owned[0] in known
-        if stale and found != {(thread, True)}:
-            Thread.objects.filter(pk=thread).update(stale=True)
+        if stale or len(found) > 1 or names.own in known:
+            Thread.objects.filter(pk=thread, stale=False).update(stale=True)
     ThreadMember.objects.bulk_create(
         ThreadMember(name=name, thread_id=thread) for name in names.owned if name not in known
     )
     return thread
+
+
+def _with_room(threads: list[int]) -> list[int]:
+    """Those of them, in their order, that together are not too long."""
+    found, total = [], 0
+    for pk in threads:
+        size = ThreadMember.objects.filter(thread=pk)[:_LONGEST].count()
+        if total + size < _LONGEST:
+            found.append(pk)
+            total += size
+    return found
 
 
 def _merge(threads: set[int]) -> int:

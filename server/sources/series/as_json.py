@@ -12,6 +12,7 @@ from server.sources.models import HeadMove, Message, Patch, Series
 
 # So many are read at once: memory stays flat, however many there are.
 _AT_A_TIME = 50
+_OF_OLDER = ("root_message_id", "superseded_by")
 
 
 def series_json(series: Series) -> dict[str, Any]:
@@ -46,7 +47,7 @@ def _documents(keys: list[int]) -> list[dict[str, Any]]:
     rows = rows.prefetch_related(
         Prefetch("patches", patches),
         Prefetch("cover", mails),
-        Prefetch("supersedes", Series.objects.order_by("version", "minor", "submitted_at", "pk")),
+        Prefetch("supersedes", Series.objects.only(*_OF_OLDER).order_by("version", "minor", "submitted_at", "pk")),
     )
     found = {row.pk: row for row in rows}
     steps: dict[int, list[Transition]] = {pk: [] for pk in found}

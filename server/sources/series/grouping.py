@@ -27,8 +27,9 @@ from server.sources.series.writing import write_versions
 log = structlog.get_logger(__name__)
 
 
-# All mails wait while one thread is grouped. One that holds hundreds of series takes some seconds, once.
-_THREAD_SECONDS = 60.0
+# All mails wait while one thread is grouped. One that holds hundreds of series takes some seconds, once; what is not
+# done then is done when its turn comes again.
+_THREAD_SECONDS = 30.0
 # One that failed is tried again after this time, and after all others.
 _PAUSE = timedelta(minutes=5)
 _KEY = "sources.group_thread "
@@ -140,7 +141,7 @@ def group_thread(thread: int) -> bool:
             rows = ThreadRows.read(thread, end=time.monotonic() + _THREAD_SECONDS)
             unread = (rows.unread() | set(unread_claims(rows))) - facts.keys()
             if not unread:
-                write_versions(rows, facts)
-                Thread.objects.filter(pk=thread).update(stale=False)
+                if write_versions(rows, facts):
+                    Thread.objects.filter(pk=thread).update(stale=False)
                 return True
         facts |= read_facts(unread)

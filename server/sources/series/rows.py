@@ -126,8 +126,11 @@ class ThreadRows:
 
     def check_time(self) -> None:
         """Asked wherever something is done for each mail or series: others wait for the lock."""
-        if time.monotonic() > self.end:
+        if self.is_late():
             raise SlowThreadError
+
+    def is_late(self) -> bool:
+        return time.monotonic() > self.end
 
     def posting(self, message: Message) -> Posting:
         return self.made[message.pk]

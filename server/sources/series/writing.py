@@ -27,10 +27,11 @@ _IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "mino
 Matched = list[tuple[Version, SeriesRow | None]]
 
 
-def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
+def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
     """Bring all series of a thread up to date; `facts` has all that `rows.unread()` asked for.
 
-    The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes.
+    The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes. False when
+    the time was over before all were written: those that are whole now are not looked at again.
     """
     for released in [row.series for row in rows.series if row.released]:
         released.advance(State.INCOMPLETE, LEFT_OUT, checked_at=None)
@@ -46,16 +47,23 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> None:
     late = add_late_covers(rows, facts, closed)
     homeless: set[int] = set()
     # The older ones stand first: a partial re-roll takes over what is stored of them.
+    new = 0
     for version, row in matched:
+        if rows.is_late() and new:
+            break
         rows.check_time()
         if not _write(rows, facts, version, row):
             homeless |= {p.key for p in version.postings}
+        new += row is None and version.complete
+    if rows.is_late() and new:
+        return False
     used = rows.settled | late | {p.key for v, _ in matched for p in v.postings} - homeless
     for row in [row for row in rows.series if not row.open]:
         _update_trailers(rows, row)
     for patch in rows.unread_patches():
         Patch.objects.filter(pk=patch.pk).update(**facts[patch.message_id].columns)
     explain_unused(rows, used, homeless)
+    return True
 
 
 def _is_nothing(rows: ThreadRows, version: Version) -> bool:
