@@ -29,6 +29,20 @@ def test_signature_of_the_sender_s_domain_proves_the_mail(headers: bytes, body: 
     assert proof == Proof(proved=True, how="signed by example.org (DKIM)")
 
 
+@pytest.mark.parametrize(
+    ("change", "signed", "how"),
+    [
+        (b"", ("from", "subject", "to"), ""),
+        (b"", ("from", "subject"), "; its To is not signed"),
+        (b"Cc: victim@example.org\n", ("from", "subject", "to"), "; its Cc is not signed"),
+        (b"To: victim@example.org\n", ("from", "subject", "to"), "; its To is not signed"),
+    ],
+)
+def test_proof_tells_which_recipients_others_may_have_chosen(change: bytes, signed: tuple[str, ...], how: str) -> None:
+    proof = prove(change + sign(PATCH, headers=signed))
+    assert proof == Proof(proved=True, how=f"signed by example.org (DKIM){how}")
+
+
 def test_lines_may_end_either_way() -> None:
     assert prove(sign(PATCH).replace(b"\n", b"\r\n")).proved
 

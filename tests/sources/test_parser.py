@@ -203,6 +203,26 @@ def test_charset_that_would_cost_time_is_read_as_utf_8() -> None:
     assert parsed(head + b"a-" + b"b" * 2**21).body.startswith("a-bbb")
 
 
+@pytest.mark.parametrize(
+    ("charset", "written", "read"),
+    [
+        # What Python takes for a charset and no reader of mails does.
+        ("unicode_escape", rb"+/* off \x2a/ evil(); /\x2a on */", r"+/* off \x2a/ evil(); /\x2a on */"),
+        ("raw_unicode_escape", rb"+\u002a", r"+\u002a"),
+        ("utf-7", b"+ACoALw-", "+ACoALw-"),
+        ("rot13", b"+evil", "+evil"),
+        # Letters of ASCII that are parts of others in it, or others altogether.
+        ("shift_jis", b"+/* \x83\x5c*/ evil();", "+/* \ufffd\\*/ evil();"),
+        ("iso-2022-jp", b"+\x1b$B!V\x1b(B", "+\x1b$B!V\x1b(B"),
+        ("gb18030", b"+/* \xc4\xe3 */", "+/* \u4f60 */"),
+        ("iso-8859-1", b"+/* \xe9 */", "+/* \u00e9 */"),
+    ],
+)
+def test_charset_of_a_text_changes_no_letter_of_ascii(charset: str, written: bytes, read: str) -> None:
+    head = f"From: a@example.org\nSubject: [PATCH] x\nContent-Type: text/plain; charset={charset}\n\n".encode()
+    assert parsed(head + written + b"\n").body == read + "\n"
+
+
 def test_deeply_nested_parts_are_survived() -> None:
     raw = b"From: a@example.org\nMessage-ID: <deep@x>\n"
     for n in range(3000):

@@ -106,7 +106,7 @@ def test_every_sender_must_be_trusted() -> None:
     reason = check(series, "example.org", "evil.example")
     assert series.state == HELD
     assert reason.startswith(
-        "eve@evil.example is not a trusted sender: not on the list, no maintainer of mm/memory.c and"
+        "eve@evil.example is not a trusted sender: not on the list, no maintainer of mm/memory.c: a person"
     )
 
 

@@ -4,8 +4,20 @@ import binascii
 import codecs
 import re
 
-# Made for names of hosts; decoding takes time that grows with the square of the text.
-_HOST_NAME_CODECS = frozenset({"punycode", "idna"})
+# As mails are written, by Python's names. Python has others that are no charsets of mails: one reads `\\x2a` as a star,
+# another takes time that grows with the square of the text. In these, ASCII is itself.
+_PLAIN = frozenset(
+    {"utf-8", "ascii", "koi8-r", "koi8-u", "mac-roman", "tis-620"}
+    | {f"iso8859-{number}" for number in (*range(1, 12), *range(13, 17))}
+    | {f"cp{number}" for number in (437, 850, 852, 866, 874, *range(1250, 1259))}
+)
+# In these, bytes of ASCII may be parts of other letters.
+_MIXED = frozenset(
+    {"gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "cp932", "cp949", "cp950", "euc_jp", "euc_kr"}
+    | {"iso2022_jp", "iso2022_kr", "hz"}
+)
+_BEYOND_ASCII = re.compile(r"[^\0-\x7f]+")
+_BYTES_BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
 _WORD = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,40})?\?([bBqQ])\?([^?]*)\?=")
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 
@@ -53,13 +65,23 @@ def base64_bytes(content: bytes) -> bytes | None:
 
 
 def text_of(content: bytes, charset: str) -> str:
-    """`content` in `charset`; UTF-8 where that is unknown. What does not fit is shown with marks."""
-    if not content:
-        return ""
+    """`content` in `charset`; UTF-8 where that is none of mails. What does not fit is shown with marks."""
+    name = _codec(charset)
+    return content.decode(name if name in _PLAIN | _MIXED else "utf-8", errors="replace") if content else ""
+
+
+def body_of(content: bytes, charset: str) -> str:
+    """The same for what git may apply: it takes a diff's bytes as they are, so a charset changes no letter of ASCII."""
+    text = text_of(content, charset)
+    if _codec(charset) in _MIXED:
+        letters = _BEYOND_ASCII.sub("\x80", text).encode("latin-1")
+        if letters != _BYTES_BEYOND_ASCII.sub(b"\x80", content):
+            return content.decode("utf-8", errors="replace")
+    return text
+
+
+def _codec(charset: str) -> str:
     try:
-        if codecs.lookup(charset).name not in _HOST_NAME_CODECS:
-            return content.decode(charset, errors="replace")
+        return codecs.lookup(charset).name
     except (LookupError, ValueError):
-        pass
-    # Diffs are ASCII nearly everywhere.
-    return content.decode("utf-8", errors="replace")
+        return ""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from server.sources.mail.encoded_words import base64_bytes, decoded_words, text_of
+from server.sources.mail.encoded_words import base64_bytes, body_of, decoded_words
 from server.sources.mail.headers import Headers, UnreadableMailError, split_headers
 from server.sources.mail.words import plain
 
@@ -118,5 +118,5 @@ def _decoded(headers: Headers, kind: _Type, content: bytes) -> str:
         content = base64_bytes(content) or b""
     elif encoding == "quoted-printable":
         content = binascii.a2b_qp(content)
-    text = text_of(content, kind.parameters.get("charset") or "utf-8")
+    text = body_of(content, kind.parameters.get("charset") or "utf-8")
     return plain(text.replace("\r\n", "\n"))
