@@ -14,6 +14,7 @@ from server.core.errors import DomainError
 from server.reports.evidence import root_message
 from server.reports.models import OptOut
 from server.sources.models import Series
+from server.sources.trust.proofs import RECIPIENTS_OPEN
 
 _MESSAGE_ID = re.compile(r"[!-;=?-~]{1,400}")
 _MOST_REFERENCES = 20
@@ -31,11 +32,16 @@ class Envelope:
 
 
 def envelope(series: Series) -> Envelope:
-    """To the author, Cc the people and lists of the first mail; at most MAIL_MAX_RECIPIENTS, each once, never us."""
+    """To the author, Cc the people and lists of the first mail; at most MAIL_MAX_RECIPIENTS, each once, never us.
+
+    Nobody of a header that somebody else may have written, as far as its proof tells; who approves a series has seen
+    its mails.
+    """
     root = root_message(series)
-    author, *others = _distinct(
-        [series.author_address, series.mailing_list.address, *(_named_in(bytes(root.raw)) if root else [])]
-    ) or [""]
+    is_seen = series.approved_at is not None
+    own = [name for name, words in RECIPIENTS_OPEN.items() if root and (is_seen or words not in root.authenticity)]
+    named = _named_in(bytes(root.raw), own) if root else []
+    author, *others = _distinct([series.author_address, series.mailing_list.address, *named]) or [""]
     if not author:
         raise DomainError("incomplete-report", "nobody to write to: neither author nor list has a usable address")
     if not _MESSAGE_ID.fullmatch(series.first_message_id):
@@ -57,10 +63,10 @@ def welcome(addresses: Iterable[str]) -> list[str]:
     return [address for address in wanted if address.lower() not in out]
 
 
-def _named_in(raw: bytes) -> list[str]:
+def _named_in(raw: bytes, headers: Iterable[str]) -> list[str]:
     # The old policy: the new one's header parser fails on some malformed headers.
     mail = message_from_bytes(raw, policy=policy.compat32)
-    fields = [str(value) for name in ("To", "Cc") for value in mail.get_all(name, [])]
+    fields = [str(value) for name in headers for value in mail.get_all(name, [])]
     try:
         return [address for _name, address in getaddresses(fields)]
     except RecursionError:

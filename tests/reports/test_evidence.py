@@ -214,3 +214,19 @@ def test_reply_goes_to_whom_the_series_itself_was_sent() -> None:
     assert "maintainer@example.net" in found.cc
     assert "stranger@example.net" not in found.cc
     assert found.in_reply_to == "c@x"
+
+
+def test_reply_goes_to_nobody_whom_others_may_have_named_unless_a_person_saw_it() -> None:
+    """Some domains sign no To or no Cc: whoever posts the mail again writes there what he likes."""
+    mailing_list = build_list()
+    raw = (
+        b"From: Ada <ada@example.org>\nTo: maintainer@example.net\nCc: victim@example.net\nMessage-ID: <c@x>\n\nbody\n"
+    )
+    proof = "signed by example.org (DKIM); its Cc is not signed"
+    cover = build_message(
+        mailing_list, message_id="c@x", raw=raw, kind=Message.Kind.COVER, authentic=True, authenticity=proof
+    )
+    series = build_series(mailing_list, cover=cover, root_message_id="c@x")
+    assert envelope(series).cc == (mailing_list.address, "maintainer@example.net")
+    series.approved_at = clock.now()
+    assert "victim@example.net" in envelope(series).cc

@@ -87,7 +87,7 @@ def prove_by_dkim(raw: bytes, *, sender: str, received_at: datetime, lookup: Loo
             trouble = str(error)
         else:
             signed = [name.decode("ascii", "replace") for name in signature.signed]
-            return Proof(proved=True, how=f"signed by {signature.domain} (DKIM){left_open(signed)}")
+            return Proof(proved=True, how=f"signed by {signature.domain} (DKIM){left_open(mail, signed)}")
     if trouble:
         return Proof(proved=None, how=trouble)
     return Proof(proved=False, how="; ".join(dict.fromkeys(failures)))
@@ -99,7 +99,7 @@ def open_in_any(mail: ReadMail, sender: str) -> str:
     found = [value for name, value in mail.headers if name == "dkim-signature"]
     readable = (_read(number, value) for number, value in enumerate(found[: 10 * _MOST_SIGNATURES]))
     covers = [{n.decode("ascii", "replace") for n in s.signed} for s in readable if s and speaks_for(s.domain, domain)]
-    return left_open(set.intersection(*covers)) if covers else ""
+    return left_open(mail, set.intersection(*covers)) if covers else ""
 
 
 def _signatures(mail: ReadMail, domain: str) -> list[_Signature]:

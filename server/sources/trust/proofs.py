@@ -23,11 +23,20 @@ SUBJECT_OPEN = "; its subject is not signed"
 SUBJECT_AND_DATE_OPEN = "; neither its subject nor its date is signed"
 
 
-def left_open(signed: Collection[str]) -> str:
-    """What a signature of the headers `signed` (lower case) does not prove of the version, in words."""
-    if "subject" in signed:
-        return ""
-    return SUBJECT_OPEN if "date" in signed else SUBJECT_AND_DATE_OPEN
+# Whoever posts the mail again chooses whom it names there.
+RECIPIENTS_OPEN = {"to": "; its To is not signed", "cc": "; its Cc is not signed"}
+
+
+def left_open(mail: "ReadMail", signed: Collection[str]) -> str:
+    """What a signature of the headers `signed` (lower case) does not prove of `mail`, in words."""
+    found = ""
+    if "subject" not in signed:
+        found = SUBJECT_OPEN if "date" in signed else SUBJECT_AND_DATE_OPEN
+    for name, words in RECIPIENTS_OPEN.items():
+        # Of several with one name a signature covers the last, unless it names it as often.
+        if len(mail.values(name)) > list(signed).count(name):
+            found += words
+    return found
 
 
 @dataclass(frozen=True)
