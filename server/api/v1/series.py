@@ -14,7 +14,7 @@ from server.api.pagination import PatchPages, ShortPages
 from server.api.v1.filters import SeriesFilter
 from server.api.v1.reading import PublicMixin, describe, page_of, with_seen_virtual, with_seen_virtual_findings
 from server.api.v1.serializers.cases import SeriesCaseOut
-from server.api.v1.serializers.posting import MOST_PATCHES, MOST_PATHS, SeriesPatchesOut
+from server.api.v1.serializers.posting import MOST_OLDER, MOST_PATCHES, MOST_PATHS, SeriesPatchesOut
 from server.api.v1.serializers.sources import HistoryOut, SeriesDetailOut, SeriesOut
 from server.detection.models import Finding
 from server.detection.published import published_case
@@ -33,6 +33,12 @@ def _context(series: Sequence[Series], *, with_report: bool = False) -> dict[str
         "progress": {progress.series_id: progress for progress in series_progress_many(series)},
         "findings": {finding.series_id: finding for finding in findings},
     }
+
+
+def _replaced() -> QuerySet[Series]:
+    """The versions that a series has replaced, as VersionOut shows them, the newest first."""
+    rows = Series.objects.only("version", "minor", "root_message_id", "state", "superseded_by")
+    return rows.order_by("-version", "-minor", "-id")
 
 
 def _patches() -> QuerySet[Patch]:
@@ -68,7 +74,7 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
         return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(
             Prefetch("sessions", sessions),
             Prefetch("patches", _patches()[:MOST_PATCHES], to_attr="first_patches"),
-            Prefetch("supersedes", Series.objects.order_by("-version", "-minor", "-id")),
+            Prefetch("supersedes", _replaced()[:MOST_OLDER], to_attr="last_replaced"),
         )
 
     @describe("series_detail", SeriesDetailOut)

@@ -19,6 +19,9 @@ class DiffstatOut(serializers.Serializer[Any]):
 MOST_PATHS = 100
 # In the answer about a series; `patches/` below it has pages of all.
 MOST_PATCHES = 200
+# A robot posts one subject every day.
+MOST_OLDER = 100
+MOST_STEPS = 500
 
 
 class PatchOut(serializers.ModelSerializer[Patch]):

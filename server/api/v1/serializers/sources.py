@@ -7,7 +7,15 @@ from rest_framework import serializers
 
 from server.api.v1.serializers.common import AuthorOut, RevisionOut, SessionBriefOut
 from server.api.v1.serializers.findings import FindingOut
-from server.api.v1.serializers.posting import MOST_PATCHES, PatchOut, SenderOut, TransitionOut, VersionOut
+from server.api.v1.serializers.posting import (
+    MOST_OLDER,
+    MOST_PATCHES,
+    MOST_STEPS,
+    PatchOut,
+    SenderOut,
+    TransitionOut,
+    VersionOut,
+)
 from server.core.models import Transition
 from server.reports.models import Report
 from server.reports.progress import ProgressState
@@ -125,8 +133,8 @@ class SeriesDetailOut(SeriesOut):
     )
     sessions = SessionBriefOut(many=True)
     senders = serializers.SerializerMethodField()
-    supersedes = VersionOut(many=True)
-    transitions = serializers.SerializerMethodField()
+    supersedes = VersionOut(source="last_replaced", many=True, help_text=f"The newest {MOST_OLDER}.")
+    transitions = serializers.SerializerMethodField(help_text=f"The last {MOST_STEPS}.")
     report = serializers.SerializerMethodField()
 
     class Meta(SeriesOut.Meta):
@@ -161,8 +169,8 @@ class SeriesDetailOut(SeriesOut):
 
     @extend_schema_field(TransitionOut(many=True))
     def get_transitions(self, series: Series) -> Any:
-        steps = Transition.objects.filter(subject="series", subject_id=series.pk).order_by("id")
-        return TransitionOut(steps, many=True).data
+        steps = Transition.objects.filter(subject="series", subject_id=series.pk).order_by("-id")[:MOST_STEPS]
+        return TransitionOut(reversed(steps), many=True).data
 
     @extend_schema_field(ReportOut(allow_null=True))
     def get_report(self, series: Series) -> Any:
