@@ -34,22 +34,12 @@ for _ in range(12):
         time.sleep(99)
 time.sleep(99)
 """
-# Twelve processes, each of which is small itself and keeps 40 MiB in buffers of its sockets. Enough to be above the
-# limit, and no more: where nothing counts them the host is to live.
-_SOCKETS = """
-import socket
-for _ in range(11):
-    if os.fork() == 0: break
-kept = []
-for _ in range(100):
-    pair = socket.socketpair()
-    kept += pair
-    for end in pair:
-        end.setblocking(False)
-        try:
-            while True: end.send(b"x" * 65536)
-        except OSError: pass
-time.sleep(9)
+_OPEN = """
+for _ in range(130):
+    if os.fork() == 0:
+        for _ in range(3600): os.dup(0)
+        time.sleep(99)
+time.sleep(99)
 """
 _EMPTY = """
 for i in range(400_000): open(f"/tmp/{i}", "w").close()
@@ -99,7 +89,8 @@ FLOODS = (
     Flood("threads without end", _THREADS, "processes and threads"),
     Flood("memory, one process", "x = bytearray(4 << 30)", "Error 1"),
     Flood("memory, many processes", _MEMORY, "of memory"),
-    Flood("memory in buffers of sockets", _SOCKETS, "of memory"),
+    Flood("memory in buffers of sockets", "import socket; socket.socketpair()", "Error 1"),
+    Flood("open files, many processes", _OPEN, "files open"),
     Flood("memory in files without content", _EMPTY, "Error 1"),
     Flood("memory below /tmp", _FILL.format(place="/tmp/fill"), "Error 1"),  # noqa: S108 (the sandbox's own)
     Flood("disk, one file", _FILL.format(place="fill"), "of disk"),

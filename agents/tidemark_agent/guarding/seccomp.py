@@ -20,9 +20,6 @@ _CREATES = 0o20000100
 _NAMESPACES = 0x7E020000
 # x86 processes may call by the numbers of another binary interface, which set this bit.
 _X32_BIT = 0x40000000
-# Local ones alone. There is no network to reach, what waits in netlink's queues is counted by nobody, and AF_VSOCK for
-# one leads out of the sandbox.
-_FAMILIES = (1,)
 # Leases and watches of folders hold up or wake whoever opens a file, whatever may be written to it. Locks of parts of a
 # file and buffers of pipes are memory that no cgroup counts.
 _LEASES = (1024, 1026)  # F_SETLEASE, F_NOTIFY
@@ -133,8 +130,10 @@ def filter_program(machine: str = "") -> bytes:
     words += _refuse_commands(
         about.fcntl, {**dict.fromkeys(_LEASES, errno.EPERM), **dict.fromkeys(_LOCKS, errno.ENOLCK)}
     )
+    # There is no network to reach, and AF_VSOCK leads out of the sandbox. Files on their way through local sockets are
+    # counted for each of the host's users, too, and what waits in netlink's queues by nobody.
     for number in about.sockets:
-        words += _refuse_other_families(number)
+        words += [_jump(_EQUAL, number, 0, 1), _refuse(errno.EAFNOSUPPORT)]
     return b"".join([*words, _allow()])
 
 
@@ -156,13 +155,6 @@ def _refuse_commands(number: int, refused: dict[int, int]) -> list[bytes]:
     for command, error in refused.items():
         body += [_jump(_EQUAL, command, 0, 1), _refuse(error)]
     return [_jump(_EQUAL, number, 0, len(body) + 1), *body, _allow()]
-
-
-def _refuse_other_families(number: int) -> list[bytes]:
-    most = len(_FAMILIES)
-    families = [_jump(_EQUAL, family, most - index, 0) for index, family in enumerate(_FAMILIES)]
-    body = [_load_argument(0), *families, _refuse(errno.EAFNOSUPPORT), _allow()]
-    return [_jump(_EQUAL, number, 0, len(body)), *body]
 
 
 def _load(offset: int) -> bytes:

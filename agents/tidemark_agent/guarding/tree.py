@@ -12,14 +12,19 @@ _TIMES = slice(11, 15)
 _TICKS = os.sysconf("SC_CLK_TCK")
 # Of /proc/PID/statm, in pages.
 _RESIDENT, _SHARED = 1, 2
+_FEW = 100
 
 
 class Taken:
-    """`memory` is what nobody but these processes has, in bytes; threads count as processes, as the kernel counts."""
+    """`memory` is what nobody but these processes has, in bytes; threads count as processes, as the kernel counts.
 
-    def __init__(self, processes: int, memory: int) -> None:
+    `files` is how many they may have open, which the kernel counts for the whole host.
+    """
+
+    def __init__(self, processes: int, memory: int, files: int = 0) -> None:
         self.processes = processes
         self.memory = memory
+        self.files = files
 
 
 def taken_by_children(root: int, most: int = 0) -> Taken:
@@ -34,7 +39,9 @@ def taken_by_children(root: int, most: int = 0) -> Taken:
     memory = sum(own for own, _ in sizes)
     if most and memory <= most < sum(resident for _, resident in sizes):
         memory = max(memory, sum(_share(pid) for pid in found))
-    return Taken(sum(threads[pid] for pid in found), memory)
+    # A build has some dozens of processes: what these may have open needs no look.
+    files = sum(_open_files(pid) for pid in found) if len(found) > _FEW else 0
+    return Taken(sum(threads[pid] for pid in found), memory, files)
 
 
 def cpu_of_children(root: int) -> float:
@@ -104,6 +111,14 @@ def _sizes(pid: int) -> tuple[int, int]:
         return 0, 0
     resident = int(words[_RESIDENT])
     return max(0, resident - int(words[_SHARED])) * _PAGE, resident * _PAGE
+
+
+def _open_files(pid: int) -> int:
+    """The places in its table of open files, which grows in powers of two."""
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"FDSize:"):
+            return int(line.split()[1])
+    return 0
 
 
 def _share(pid: int) -> int:

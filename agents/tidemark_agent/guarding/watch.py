@@ -15,6 +15,8 @@ _SHORT_PAUSE_SECONDS = 0.05
 _LEAST_MEMORY = 256 * MIB
 _LEAST_DISK = 512 * MIB
 _LEAST_FILES = 10_000
+# Open at once. A host has room for some 100,000 for each GiB of its memory.
+_MOST_FILES = 400_000
 # Counting all files takes a while, so it is done when the disk as a whole has lost this much, or after this time.
 _COUNT_BYTES, _COUNT_FILES = 256 * MIB, 50_000
 _COUNT_SECONDS = 60.0
@@ -51,6 +53,8 @@ class Watch:
         taken = taken_by_children(os.getpid(), orders.memory)
         if orders.processes and taken.processes > orders.processes:
             return Over(f"it has {taken.processes} processes and threads, {orders.processes} are allowed")
+        if taken.files > _MOST_FILES:
+            return Over(f"its processes may have {taken.files} files open, {_MOST_FILES} are allowed")
         if orders.memory and taken.memory > orders.memory:
             return Over(f"it took {taken.memory // MIB} MiB of memory, {orders.memory // MIB} are allowed")
         left = memory_left()
