@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import os
+import shutil
 import stat
+import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -35,6 +37,14 @@ def folder_below(root: Path, path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove `folder` with all below it, as far as it can be removed, however deep that is."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, capture_output=True)
 
 
 def open_below(root: Path, path: Path, flags: int = os.O_RDONLY) -> int:

@@ -1,7 +1,6 @@
 """Keeping bare repositories fit over months of small fetches: few packs, packed refs, no litter of killed processes."""
 
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
+from server.core.files import remove_tree
 from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
 from server.sources.archives.copies import UNCLEAN
@@ -136,7 +136,7 @@ def _age(path: Path, now: float) -> float:
 
 def _removed(path: Path) -> bool:
     if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
+        remove_tree(path)
     else:
         path.unlink(missing_ok=True)
     return not path.exists()

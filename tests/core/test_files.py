@@ -12,9 +12,24 @@ from scripts.gates import ROOT
 from server.builds.models import Artifact
 from server.builds.storage import artifact_path, put_artifact
 from server.core import clock
+from server.core.files import remove_tree
 from server.sources.mirror import mirror
 from tests.builders import build_build
 from workers.upkeep import clean
+
+
+def test_tree_is_removed_however_deep_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    remove_tree(folder)
+    assert not folder.exists()
 
 
 @pytest.mark.django_db

@@ -26,7 +26,8 @@ def prove(
 @pytest.mark.parametrize("headers", [b"simple", b"relaxed"])
 def test_signature_of_the_sender_s_domain_proves_the_mail(headers: bytes, body: bytes) -> None:
     proof = prove(sign(PATCH, canonicalize=(headers, body)))
-    assert proof == Proof(proved=True, how="signed by example.org (DKIM)")
+    open_blanks = "; its blanks are not signed" if body == b"relaxed" else ""
+    assert proof == Proof(proved=True, how=f"signed by example.org (DKIM){open_blanks}")
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,8 @@ _HUGE = "patch 1/1 claims a hunk of more lines than any file has: a/README b/REA
         (diff("README", header="", hunk="-0,0 +1,99999999999999999999999"), _HUGE),
         (DIFF.replace("+A large", "+A \0 large"), "patch 1/1 holds NUL bytes: a/README b/README"),
         (DIFF.replace("@@ -1 +1 @@", "@@ -1,9 +1,9 @@"), "patch 1/1 holds no usable diff: error: corrupt patch"),
+        (diff("d/" * 65 + "f"), "which lies in more than 64 folders or has more than 1024 letters"),
+        (diff("d" * 1025), "which lies in more than 64 folders or has more than 1024 letters"),
         (DIFF + "+" * (2 * 1024 * 1024), "patch 1/1 is larger than 2 MB"),
         ("Nothing to apply.\n", "patch 1/1 holds no usable diff: "),
     ],

@@ -272,6 +272,32 @@ def test_maintainer_is_not_asked_about_more_files_than_can_be_compared(maintaine
     assert series.state == HELD
 
 
+@pytest.mark.parametrize(
+    ("kind", "change", "state"),
+    [
+        (b"relaxed", (b"+A large tree.", b"+A  large tree."), HELD),
+        (b"relaxed", (b"+A large tree.", b"+A large tree. "), HELD),
+        (b"relaxed", (b"+A large tree.", b"+A small tree."), READY),
+        (b"relaxed", (b"Date:", b"X-Other: 1\nDate:"), READY),
+        (b"simple", (b"+A large tree.", b"+A  large tree."), READY),
+    ],
+)
+def test_mail_that_came_with_other_blanks_waits_for_a_person(
+    kind: bytes, change: tuple[bytes, bytes], state: str
+) -> None:
+    """A signature that counts blanks once holds for both; which of them the author wrote it does not tell."""
+    TrustedSender.objects.create(address="ada@example.org")
+    raw = sign(mail("[PATCH] mm: Clear pages", DIFF), canonicalize=(b"relaxed", kind))
+    series = posted(raw)
+    first = series.patches.get().message
+    assert raw.replace(*change) != raw
+    build_message(
+        first.mailing_list, raw=raw.replace(*change), message_id=first.message_id, sender_address="Ada@example.org"
+    )
+    check(series)
+    assert series.state == state, series.reason
+
+
 def test_maintainer_must_be_proved_too(maintained: Upstream) -> None:
     series = posted(mail("[PATCH] x", DIFF))
     assert "not signed" in check(series)

@@ -15,6 +15,8 @@ from tidemark_agent.errors import InfrastructureError
 
 _MOST_FILES = 50_000
 _MOST_BYTES = 4 * 1024**3
+# Folders in folders. A kernel's modules lie in a dozen; copying a tree takes frames for each.
+_DEEPEST = 32
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,63}")
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.ko")
 _MARK = ".tidemark"
@@ -100,6 +102,8 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path, budget:
     budget.spend(member.size)
     if member.issym() and path.name in _BUILD_LINKS and len(parts) == len(("lib", "modules", "RELEASE", "build")):
         return ""
+    if len(parts) > _DEEPEST:
+        raise InfrastructureError(f"the archive of modules has {member.name[:200]!r}, which lies too deep")
     if path.is_absolute() or ".." in parts or not (member.isfile() or member.isdir()):
         raise InfrastructureError(f"the archive of modules has {member.name[:200]!r}, which is no file inside it")
     release = _checked_place(parts, member)

@@ -29,6 +29,8 @@ _LARGEST_TOTAL: Final = 2 * 1024**3
 _MOST_FILES: Final = 50_000
 # Longer ones cannot be opened by their path.
 _LONGEST_PATH: Final = 4096
+# As the machines take them.
+_DEEPEST: Final = 32
 # A kernel with everything in it exports some ten thousand names, which is a few MiB.
 _LARGEST_SYMBOLS: Final = 64 * 1024**2
 _LONGEST_LINE: Final = 4096
@@ -153,6 +155,8 @@ def _plain_files(root: Path, below: str) -> Iterator[str]:
         if part.is_symlink():
             raise KernelError(f"the build left a link in place of {part.relative_to(root)}")
     for directory, names, files in os.walk(root / below):
+        if len(Path(directory).relative_to(root).parts) >= _DEEPEST:
+            raise KernelError(f"the kernel installs modules in more than {_DEEPEST} folders, one in the other")
         names.sort()
         for name in files:
             path = Path(directory, name)

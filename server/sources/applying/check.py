@@ -1,10 +1,10 @@
 """What came out of the sandbox: a pack, unpacked strictly in a repository of its own and looked at commit by commit."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from server.core.files import remove_tree
 from server.core.git import GitError, Repository
 from server.sources.mirror import mirror
 
@@ -18,7 +18,7 @@ def make_repository(git_dir: Path, *, head: str, borrow: Path, config: str) -> P
 
     Written by hand, because starting git costs more: the form is git's own of version 1.0.
     """
-    shutil.rmtree(git_dir, ignore_errors=True)
+    remove_tree(git_dir)
     for name in ("objects/info", "refs/heads", "refs/tags"):
         (git_dir / name).mkdir(parents=True)
     (git_dir / "HEAD").write_text(f"{head}\n")

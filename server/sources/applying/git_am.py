@@ -15,6 +15,7 @@ from pathlib import Path
 from django.conf import settings
 
 from server.core.errors import DomainError
+from server.core.files import remove_tree
 from server.core.git import Completed, GitError, Repository
 from server.core.sandbox import Room
 from server.sources.applying.check import changes_of, clean_repository, linear_commits, make_repository
@@ -67,13 +68,13 @@ def scratch_folder(name: str) -> Iterator[Path]:
     DomainError `disk-full`, temporary, where hardly anything could be written to it.
     """
     folder = Path(settings.STATE_DIR) / "scratch" / name
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     _require_disk()
     folder.mkdir(parents=True)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
 
 
 def _require_disk() -> None:
@@ -99,7 +100,7 @@ def apply_mails(
     the resulting trees are those of a full checkout. git may take `seconds`.
     """
     room = scratch / "room"
-    shutil.rmtree(room, ignore_errors=True)
+    remove_tree(room)
     every = [*prerequisites, *mails]
     repository = _borrowing_repository(room, base, frozenset().union(*(m.paths for m in every)))
     if reason := _beyond_links(repository, every):

@@ -10,7 +10,7 @@ from server.core.errors import DomainError
 from server.sources.applying.screening_alike import changes_more, reads_alike
 from server.sources.applying.screening_git import Reading, read_mails
 from server.sources.applying.screening_mails import as_checked, mail_anew, mail_as_sent
-from server.sources.applying.screening_paths import objection, shown
+from server.sources.applying.screening_paths import objection, prefixes, shown
 from server.sources.mail.diffs import Diff, read_diff
 from server.sources.mail.parser import ParsedMail
 from server.sources.models import Patch
@@ -20,6 +20,9 @@ MAX_BYTES = 2 * 1024 * 1024
 MAX_SERIES_BYTES = 48 * 1024 * 1024
 # Twice what the largest treewide changes of the kernel touch (one line in each file of a kind).
 MAX_FILES = 20_000
+# The kernel has some 5600. Each that is not there yet costs more than the line of the mail that names it.
+MAX_FOLDERS = 10_000
+_SHOWN = 300
 # A line of the mail makes a file of up to 20 MB: copies alone could fill the disk.
 MAX_COPIES = 100
 _COPY = re.compile(rb"^copy from ", re.MULTILINE)
@@ -84,6 +87,8 @@ def screen_patches(
         _refuse_unseen(patches[n], mail, readings[n], checked[n])
     if sum(len(m.paths) for m in screened) > MAX_FILES:
         raise _refused(f"the series touches more than {MAX_FILES} files")
+    if len({part for m in screened for path in m.paths for part in prefixes(path)[:-1]}) > MAX_FOLDERS:
+        raise _refused(f"the series touches files in more than {MAX_FOLDERS} folders")
     if sum(len(_COPY.findall(readings[n].diff)) for n in mails) > MAX_COPIES:
         raise _refused(f"the series copies more than {MAX_COPIES} files")
     return screened
@@ -114,7 +119,7 @@ def _screened(content: bytes, reading: Reading, label: str) -> ScreenedMail:
     paths = frozenset(_path(count, label) for count in reading.counts)
     for path in sorted(paths):
         if why := objection(path):
-            raise _refused(f"{label} touches {shown(path)}, {why}")
+            raise _refused(f"{label} touches {shown(path)[:_SHOWN]}, {why}")
     text = reading.diff.decode("utf-8", "surrogateescape")
     return ScreenedMail(content, paths, read_diff(text), text, label)
 

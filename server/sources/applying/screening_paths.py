@@ -10,6 +10,9 @@ _IGNORED = dict.fromkeys(
 _GIT = frozenset({".git", "git~1"})
 _MODULES = frozenset({".gitmodules", "gitmod~1", "gitmod~2", "gitmod~3", "gitmod~4"})
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
+# A kernel's deepest file lies in twelve folders, and its longest path has 130 letters.
+_DEEPEST = 64
+_LONGEST = 1024
 
 
 def objection(path: str) -> str:
@@ -24,6 +27,8 @@ def objection(path: str) -> str:
             return "which names submodules"
     if _CONTROL.search(path):
         return "whose name holds control characters"
+    if path.count("/") > _DEEPEST or len(path.encode("utf-8", "surrogateescape")) > _LONGEST:
+        return f"which lies in more than {_DEEPEST} folders or has more than {_LONGEST} letters"
     return ""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from server.core.files import remove_tree
 from server.core.git import Completed, GitError, Repository
 from server.core.processes import Limits
 
@@ -77,7 +78,7 @@ def fetch_refs(repository: Repository, url: str, refs: Iterable[str], *, timeout
         _check(done, "fetch")
         _take_in(apart, objects)
     finally:
-        shutil.rmtree(apart, ignore_errors=True)
+        remove_tree(apart)
 
 
 def within_room(limits: Limits, git_dir: Path) -> Limits:

@@ -22,8 +22,8 @@ from server.sources.models import MailingList, Message, Series, Thread, TrustedS
 from server.sources.series.superseding import supersede
 from server.sources.trust.authentication import prove_by_results, servers_for
 from server.sources.trust.dkim_keys import Lookup, look_up_key, remembering
-from server.sources.trust.dkim_proof import open_in_any, prove_by_dkim
-from server.sources.trust.proofs import Proof, UnprovableError, read_mail
+from server.sources.trust.dkim_proof import differ_in_blanks, open_in_any, prove_by_dkim
+from server.sources.trust.proofs import BLANKS_OPEN, Proof, UnprovableError, read_mail
 from server.sources.trust.senders import Maintainers, trusted_addresses
 
 log = structlog.get_logger(__name__)
@@ -44,6 +44,8 @@ _LONGEST_REASON = 4000
 _MOST_AT_ONCE = 500
 # Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
 _SERIES_ASKED = 5
+# A mail comes over some lists at once.
+_MOST_COPIES = 5
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,8 @@ def judge(series: Series, mails: list[Message]) -> Verdict:
         if doubt:
             bad.append(f"{sender} is not a trusted sender: not on the list, {doubt}")
         bad.extend(_unproved(sender, own))
+        if count := _twofold(own):
+            bad.append(f"{count} of {len(own)} mails of {sender} came in two forms that differ in blanks, not signed")
         role = "on the list of trusted senders" if sender in listed else "maintainer of all that is changed"
         good.append(f"{sender} is {role}, {_how(own)}")
     if not mails:
@@ -222,6 +226,25 @@ def _unproved(sender: str, mails: list[Message]) -> Iterator[str]:
             reasons[reason] = reasons.get(reason, 0) + 1
     for reason, count in reasons.items():
         yield f"{count} of {len(mails)} mails of {sender} not proved: {reason}"
+
+
+def _twofold(mails: list[Message]) -> int:
+    """How many of the proved `mails` came once more with other blanks, where these are not signed."""
+    open_ones = [mail for mail in mails if mail.authentic and BLANKS_OPEN in mail.authenticity]
+    names = [mail.message_id for mail in open_ones]
+    others = Message.objects.filter(message_id__in=names).exclude(pk__in=[mail.pk for mail in mails]).order_by("pk")
+    copies: dict[tuple[str, str], list[int]] = {}
+    for pk, name, sender in others.values_list("pk", "message_id", "sender_address"):
+        copies.setdefault((name, sender.lower()), []).append(pk)
+    return sum(
+        any(differ_in_blanks(_text(mail.pk), _text(pk)) for pk in found[:_MOST_COPIES])
+        for mail in open_ones
+        if (found := copies.get((mail.message_id, mail.sender_address.lower())))
+    )
+
+
+def _text(pk: int) -> bytes:
+    return bytes(Message.objects.values_list("raw", flat=True).get(pk=pk))
 
 
 def _how(mails: list[Message]) -> str:

@@ -12,6 +12,7 @@ from dkim.util import InvalidTagValueList, parse_tag_value
 
 from server.sources.trust.dkim_keys import DnsTroubleError, Lookup
 from server.sources.trust.proofs import (
+    BLANKS_OPEN,
     Proof,
     ReadMail,
     UnprovableError,
@@ -62,8 +63,30 @@ class _Signature:
         return self.tags[b"d"].decode("ascii").lower()
 
     @property
+    def is_relaxed(self) -> bool:
+        return self.tags.get(b"c", b"").strip().lower().endswith(b"/relaxed")
+
+    @property
     def signed(self) -> list[bytes]:
         return [name.strip().lower() for name in self.tags[b"h"].split(b":")]
+
+
+def differ_in_blanks(one: bytes, other: bytes) -> bool:
+    """Whether a signature that leaves blanks open holds for the text of both mails, and they are not the same."""
+    try:
+        texts = [dkim.rfc822_parse(raw)[1] for raw in (one, other)]
+    except (dkim.DKIMException, IndexError, ValueError):
+        return False
+    plain, relaxed = ([kind(text) for text in texts] for kind in (_simple_body, _relaxed_body))
+    return relaxed[0] == relaxed[1] and plain[0] != plain[1]
+
+
+def _simple_body(text: bytes) -> bytes:
+    return text.rstrip(b"\r\n")
+
+
+def _relaxed_body(text: bytes) -> bytes:
+    return re.sub(rb" ?\r?\n", b"\n", re.sub(rb"[\t ]+", b" ", text)).rstrip(b"\n ")
 
 
 def prove_by_dkim(raw: bytes, *, sender: str, received_at: datetime, lookup: Lookup) -> Proof:
@@ -87,7 +110,8 @@ def prove_by_dkim(raw: bytes, *, sender: str, received_at: datetime, lookup: Loo
             trouble = str(error)
         else:
             signed = [name.decode("ascii", "replace") for name in signature.signed]
-            return Proof(proved=True, how=f"signed by {signature.domain} (DKIM){left_open(mail, signed)}")
+            how = f"signed by {signature.domain} (DKIM){left_open(mail, signed)}"
+            return Proof(proved=True, how=how + (BLANKS_OPEN if signature.is_relaxed else ""))
     if trouble:
         return Proof(proved=None, how=trouble)
     return Proof(proved=False, how="; ".join(dict.fromkeys(failures)))
@@ -170,7 +194,7 @@ def _verify(mail: ReadMail, raw: bytes, signature: _Signature, *, received_at: d
     _check_times(signature, received_at)
     tags = {tag: value for tag, value in signature.tags.items() if tag not in {b"t", b"x"}}
     message = dkim.DKIM(raw, logger=_SILENT)
-    if tags.get(b"c", b"").lower().endswith(b"/relaxed"):
+    if signature.is_relaxed:
         # The same to the signature, and it spares dkimpy a search that takes quadratic time on a long run of blanks.
         message.body = re.sub(rb"[\t ]+", b" ", message.body)
 

@@ -23,6 +23,8 @@ SUBJECT_OPEN = "; its subject is not signed"
 SUBJECT_AND_DATE_OPEN = "; neither its subject nor its date is signed"
 
 
+# Runs of blanks count as one: in a Makefile or a string that is another text.
+BLANKS_OPEN = "; its blanks are not signed"
 # Whoever posts the mail again chooses whom it names there.
 RECIPIENTS_OPEN = {"to": "; its To is not signed", "cc": "; its Cc is not signed"}
 
