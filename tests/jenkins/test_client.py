@@ -154,6 +154,12 @@ GARBLED = {
 }
 
 
+def test_objects_without_end_are_not_parsed(token_file: Path) -> None:
+    said = json_answer('{"items": [' + "{}," * 400_000 + "{}]}")
+    with connected(token_file, says(said)) as (client, _), pytest.raises(Garbled, match="more than 300000 objects"):
+        client.queue()
+
+
 @pytest.mark.parametrize("case", GARBLED)
 def test_what_no_jenkins_answers_is_garbled_and_says_where(case: str, token_file: Path) -> None:
     with connected(token_file, says(GARBLED[case])) as (client, _), pytest.raises(Garbled) as caught:

@@ -56,11 +56,12 @@ def test_manifest_may_be_packed_once_more_by_the_server(tmp_path: Path) -> None:
         (trickle, "took longer than 0.5 s"),
         (garbage, "."),
         (content(gzip.compress(b"[" * 100_000)), "no manifest"),
+        (content(gzip.compress(b"{}," * 400_000)), "more than 300000 objects and lists"),
         (content(gzip.compress(b"[]")), "list instead of an object"),
         (content(b"\x1f\x8bno gzip"), "no gzip"),
         (lambda connection: connection.sendall(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"), "HTTP 503"),
     ],
-    ids=["hang", "trickle", "garbage", "deep", "list", "gzip", "503"],
+    ids=["hang", "trickle", "garbage", "deep", "many", "list", "gzip", "503"],
 )
 def test_hostile_archive_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, reason: str

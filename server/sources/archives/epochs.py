@@ -76,7 +76,13 @@ def _listed(url: str) -> list[EpochPlace]:
     return list(found.values())
 
 
+# lore.kernel.org has some thousand repositories.
+_MOST_PARTS = 300_000
+
+
 def _entries(url: str, content: bytes) -> dict[str, object]:
+    if content.count(b"{") + content.count(b"[") > _MOST_PARTS:
+        raise unreachable(url, f"no manifest: more than {_MOST_PARTS} objects and lists")
     try:
         entries = json.loads(content)
     except (ValueError, RecursionError) as error:

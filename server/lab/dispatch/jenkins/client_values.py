@@ -15,6 +15,8 @@ LARGEST_NUMBER = 2**31 - 1
 _LARGEST_TIME = 4_102_444_800_000
 LONGEST_TEXT = 2_000
 LONGEST_NAME = 200
+# A controller of a thousand nodes with all their builds in the queue has some tens of thousands.
+_MOST_PARTS = 300_000
 # Characters that a terminal or a page would obey, and halves of characters, which no database takes.
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -25,7 +27,12 @@ def clean(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def parse_json(content: bytes, what: str) -> Any:
-    """The parsed answer; raises Garbled. NaN and nesting without end are no JSON of Jenkins."""
+    """The parsed answer; raises Garbled. NaN and nesting without end are no JSON of Jenkins.
+
+    An empty object is two bytes of an answer and a hundred in memory: their number is looked at before it is parsed.
+    """
+    if content.count(b"{") + content.count(b"[") > _MOST_PARTS:
+        raise Garbled(f"{what}: more than {_MOST_PARTS} objects and lists")
     try:
         return json.loads(content.decode("utf-8"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

@@ -61,7 +61,7 @@ def _events(lines: Iterable[str]) -> set[str]:
     for line in lines:
         try:
             value = json.loads(line) if line.startswith("{") else None
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) and isinstance(value.get("event"), str):
             found.add(value["event"])
