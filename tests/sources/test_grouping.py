@@ -315,7 +315,7 @@ def test_thread_whose_time_is_over_goes_on_when_its_turn_comes_again(
         return done
 
     monkeypatch.setattr(writing, "_write", slowly)
-    made = []
+    made: list[int] = []
     while Thread.objects.filter(stale=True).exists():
         assert len(made) < 9
         group_stale(limit=1)

@@ -1,7 +1,7 @@
 """Series that need other patches below them: found, proved, in order, waited for, and refused in a circle."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -309,7 +309,12 @@ def test_large_patches_of_strangers_cost_no_memory_and_no_patch_id_of_others(
         Message.objects.filter(pk=patch.message_id).update(raw=mail("[PATCH] mm: Large", filler * (size // 80) + DIFF))
     read: list[int] = []
     plain = ids.patch_ids
-    monkeypatch.setattr(ids, "patch_ids", lambda texts, **k: (read.append(sum(map(len, texts))), plain(texts, **k))[1])
+
+    def counted(texts: Sequence[str], *, folder: Path) -> list[str]:
+        read.append(sum(map(len, texts)))
+        return plain(texts, folder=folder)
+
+    monkeypatch.setattr(ids, "patch_ids", counted)
     assert ids.fill_patch_ids(folder=tmp_path / "ids") == 3
     assert len(read) == 2
     assert max(read) < 4 * 1024 * 1024

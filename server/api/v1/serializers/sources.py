@@ -170,7 +170,7 @@ class SeriesDetailOut(SeriesOut):
     @extend_schema_field(TransitionOut(many=True))
     def get_transitions(self, series: Series) -> Any:
         steps = Transition.objects.filter(subject="series", subject_id=series.pk).order_by("-id")[:MOST_STEPS]
-        return TransitionOut(reversed(steps), many=True).data
+        return TransitionOut(list(steps)[::-1], many=True).data
 
     @extend_schema_field(ReportOut(allow_null=True))
     def get_report(self, series: Series) -> Any:
