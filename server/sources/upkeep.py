@@ -119,6 +119,10 @@ def _litter(git_dir: Path) -> Iterator[Path]:
         temporary = _TEMPORARY.match(path.name) or (path.suffix == ".keep" and _is_left_by_fetch(path))
         if temporary and _age(path, now) > _LITTER_AGE:
             yield path
+    for path in (objects / "pack").glob("pack-*"):
+        # A pack that was taken in halfway.
+        if path.suffix != ".idx" and not path.with_suffix(".idx").exists() and _age(path, now) > _LITTER_AGE:
+            yield path
     locks = [*git_dir.glob("*.lock"), *(git_dir / "refs").rglob("*.lock"), *(objects / "info").rglob("*.lock")]
     yield from (path for path in locks if _age(path, now) > _LOCK_AGE)
 

@@ -37,7 +37,8 @@ def note(kind: int, content: bytes, name: bytes = b"GNU\0") -> bytes:
 
 
 SALT = note(0x100, b"salt", b"Linux\0\0\0")
-BUILD_ID = Part(".notes", SALT + note(3, b"build id one"), kind=_NOTE, flags=_ALLOC)
+ONE, TWO = b"build id of 20 bytes", b"another id, 20 bytes"
+BUILD_ID = Part(".notes", SALT + note(3, ONE), kind=_NOTE, flags=_ALLOC)
 BANNER = Part(".rodata", b"Linux version 6.1", flags=_ALLOC)
 PARTS = (TEXT, REPLACEMENT, BUILD_ID, BANNER)
 
@@ -89,12 +90,17 @@ def test_build_id_makes_no_other_kernel_and_any_other_note_does(tmp_path: Path) 
         kernel_hash(tmp_path, elf((TEXT, replace(BUILD_ID, content=content), BANNER)))
         for content in (
             BUILD_ID.content,
-            SALT + note(3, b"build id two"),
-            SALT + note(4, b"build id one"),
-            SALT.replace(b"salt", b"sold") + note(3, b"build id one"),
+            SALT + note(3, TWO),
+            SALT + note(4, ONE),
+            SALT.replace(b"salt", b"sold") + note(3, ONE),
+            SALT + note(3, ONE) + note(3, ONE),
+            SALT + note(3, ONE) + note(3, TWO),
+            SALT + note(3, b"data" * 9),
+            SALT + note(3, b"atad" * 9),
         )
     )
-    assert [one == other for other in others] == [True, False, False]
+    assert [one == other for other in others] == [True, *[False] * 6]
+    assert len(set(others)) == 7
 
 
 def test_what_a_warning_does_and_the_size_of_what_is_empty_make_another_kernel(tmp_path: Path) -> None:

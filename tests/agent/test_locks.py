@@ -93,9 +93,13 @@ def test_who_keeps_the_host_for_longer_than_any_agent_is_waited_for_once(
     monkeypatch.setattr("tidemark_agent.locks._POLL_SECONDS", 0.02)
     stranger = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(stranger, fcntl.LOCK_EX)
+    stop = threading.Event()
+    in_time = threading.Timer(20, stop.set)
+    in_time.start()
     for patience in (0.1, 3600):
-        with beside_others(stop=threading.Event(), patience=patience):
+        with beside_others(stop=stop, patience=patience):
             pass
+    in_time.cancel()
     os.close(stranger)
 
 

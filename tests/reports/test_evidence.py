@@ -209,7 +209,9 @@ def test_reply_goes_to_whom_the_series_itself_was_sent() -> None:
     mailing_list = build_list()
     raw = b"From: Ada <ada@example.org>\nTo: %s@example.net\nMessage-ID: <c@x>\n\nbody\n"
     build_message(mailing_list, message_id="c@x", raw=raw % b"stranger")
-    cover = build_message(mailing_list, message_id="c@x", raw=raw % b"maintainer", kind=Message.Kind.COVER)
+    cover = build_message(
+        mailing_list, message_id="c@x", raw=raw % b"maintainer", kind=Message.Kind.COVER, authentic=True
+    )
     found = envelope(build_series(mailing_list, cover=cover, root_message_id="c@x"))
     assert "maintainer@example.net" in found.cc
     assert "stranger@example.net" not in found.cc

@@ -11,7 +11,6 @@ from server.core import clock, sandbox
 from server.core.errors import DomainError
 from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
-from server.sources.applying import git_am
 from server.sources.applying import steps as application_steps
 from server.sources.applying.application import apply_series
 from server.sources.applying.check import linear_commits
@@ -109,17 +108,12 @@ def test_file_renamed_upstream_is_not_followed(ready: MailingList, upstream: Ups
     assert trees_of(series) == full_am(upstream, f"{head}^", mails)
 
 
-@pytest.mark.parametrize("follows", [False, True], ids=["git does not follow", "git would follow"])
-def test_patch_reaches_no_file_that_it_does_not_name(
-    ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch, *, follows: bool
-) -> None:
+def test_patch_reaches_no_file_that_it_does_not_name(ready: MailingList, upstream: Upstream) -> None:
     """The blob of an index line is any file's: to a three-way merge that is what the patch's file was renamed to."""
-    if follows:
-        monkeypatch.setattr(git_am, "_NO_RENAMES", "")
     mails = [mail.replace(b"mm/memory.c", b"Documentation/m.rst") for mail in upstream.mails(two_patches(upstream))]
     series = applied(ready, mails)
     assert series.state == S.REFUSED
-    assert ("touches mm/memory.c, which its patch does not name" in series.reason) == follows
+    assert "touches mm/memory.c, which its patch does not name" in series.reason
 
 
 def test_new_deleted_renamed_and_odd_named_files_give_the_same_tree(ready: MailingList, upstream: Upstream) -> None:

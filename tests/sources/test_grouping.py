@@ -311,7 +311,7 @@ def test_thread_whose_time_is_over_goes_on_when_its_turn_comes_again(
 
     def slowly(rows: ThreadRows, *about: Any) -> bool:
         done = real(rows, *about)
-        rows.end = 0.0
+        rows.pause = 0.0
         return done
 
     monkeypatch.setattr(writing, "_write", slowly)

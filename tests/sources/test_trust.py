@@ -130,7 +130,7 @@ def test_named_server_s_word_counts_and_others_do_not(settings: Settings) -> Non
     assert series.state == HELD
     settings.AUTHSERV_IDS = frozenset({f"{series.mailing_list.name}=mx.example.net"})
     check_again(Series.objects.all())
-    assert check(series).endswith("signed by example.org (DKIM), mx.example.net says")
+    assert check(series).endswith("signed by example.org (DKIM), mx.example.net says; its To is not signed")
     assert series.state == READY
 
 

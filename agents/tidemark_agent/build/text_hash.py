@@ -30,6 +30,8 @@ _NOTE: Final = 7
 _NOT_IN_FILE: Final = 8
 _NOTE_HEADER: Final = struct.Struct("<III")
 _BUILD_ID: Final = (b"GNU\0", 3)
+# SHA-1, and what lld makes.
+_BUILD_ID_SIZES: Final = frozenset({8, 16, 20})
 _MOST_NOTES: Final = 1 << 20
 _LOADED: Final = 0x2
 _EXECUTABLE: Final = 0x4
@@ -131,16 +133,22 @@ def _content(stream: BinaryIO, section: _Section) -> Iterator[bytes]:
 
 
 def _without_build_id(notes: bytes) -> bytes:
-    """The notes with zeros for the build id: it is over the debug information as well."""
-    found, place = bytearray(notes), 0
+    """The notes with zeros for the build id, which is over the debug information as well.
+
+    Anybody can write more notes of its kind, and anything into them: then none is left out.
+    """
+    found, place = [], 0
     while place + _NOTE_HEADER.size <= len(notes):
         name_size, size, kind = _NOTE_HEADER.unpack_from(notes, place)
         name_at = place + _NOTE_HEADER.size
         at = name_at + _aligned(name_size)
-        if (notes[name_at : name_at + name_size], kind) == _BUILD_ID and at + size <= len(notes):
-            found[at : at + size] = bytes(size)
+        if (notes[name_at : name_at + name_size], kind) == _BUILD_ID:
+            found.append((at, size))
         place = at + _aligned(size)
-    return bytes(found)
+    if len(found) != 1 or found[0][1] not in _BUILD_ID_SIZES:
+        return notes
+    at, size = found[0]
+    return notes[:at] + bytes(size) + notes[at + size :]
 
 
 def _aligned(size: int) -> int:

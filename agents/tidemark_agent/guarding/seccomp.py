@@ -20,9 +20,9 @@ _CREATES = 0o20000100
 _NAMESPACES = 0x7E020000
 # x86 processes may call by the numbers of another binary interface, which set this bit.
 _X32_BIT = 0x40000000
-# Leases and watches of folders hold up or wake whoever opens a file, whatever may be written to it. Locks of parts of a
-# file and buffers of pipes are memory that no cgroup counts.
-_LEASES = (1024, 1026)  # F_SETLEASE, F_NOTIFY
+# Leases and watches of folders hold up or wake whoever opens a file, whatever may be written to it; buffers of pipes
+# are counted for each of the host's users. Locks of parts of a file are memory that no cgroup counts.
+_LEASES = (1024, 1026, 1031, 1040)  # F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ, F_SETDELEG
 _LOCKS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW
 # Numbers that all machines share. The second ones are said to be unknown: programs then take an older way.
 _REFUSED = (

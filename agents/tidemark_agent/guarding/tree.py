@@ -135,6 +135,12 @@ def memory_left() -> int:
     return -1
 
 
+def files_left() -> float:
+    """The part of all open files that the host may still open; 1 where the kernel does not say."""
+    words = _read("/proc/sys/fs/file-nr").split()
+    return 1 - int(words[0]) / int(words[2]) if len(words) > 2 and int(words[2]) else 1.0  # noqa: PLR2004 (used, free, all)
+
+
 def _read(path: str) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -6,7 +6,7 @@ import time
 from tidemark_agent.guarding.orders import Orders
 from tidemark_agent.guarding.report import MIB, Over
 from tidemark_agent.guarding.room import HiddenError, device_of, room_of, size_below
-from tidemark_agent.guarding.tree import Taken, held_files, memory_left, taken_by_children
+from tidemark_agent.guarding.tree import Taken, files_left, held_files, memory_left, taken_by_children
 
 _PAUSE_SECONDS = 0.5
 # Where the kernel itself does not count processes: twice as many grow in a few milliseconds.
@@ -17,6 +17,8 @@ _LEAST_DISK = 512 * MIB
 _LEAST_FILES = 10_000
 # Open at once. A host has room for some 100,000 for each GiB of its memory.
 _MOST_FILES = 400_000
+# Of all that the host may have open. What is open without a number in a table (mapped, in a thread's own) shows here.
+_LEAST_OPEN = 0.3
 # Counting all files takes a while, so it is done when the disk as a whole has lost this much, or after this time.
 _COUNT_BYTES, _COUNT_FILES = 256 * MIB, 50_000
 _COUNT_SECONDS = 60.0
@@ -60,7 +62,8 @@ class Watch:
         left = memory_left()
         if orders.memory and 0 <= left < _LEAST_MEMORY:
             return _host_memory(taken, left)
-        return None
+        few = files_left() < _LEAST_OPEN
+        return Over("the host has hardly room for more open files", is_ours=True) if few else None
 
     def _disk(self, now: float) -> Over | None:
         orders = self._orders

@@ -38,8 +38,8 @@ _TROUBLE = re.compile(
 _FREE_BYTES = 512 * 1024**2
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SPARSE = "[core]\n\tsparseCheckout = true\n\tsparseCheckoutCone = false\n"
-# A patch to a file that is not there would be put into any other one whose blob its index line names.
-_NO_RENAMES = "[merge]\n\trenames = false\n\tdirectoryRenames = false\n"
+# What git moves to another folder by itself no mail names.
+_MERGING = "[merge]\n\tdirectoryRenames = false\n"
 _LINKS = {"120000": "a symbolic link", "160000": "a submodule"}
 
 
@@ -123,7 +123,7 @@ def _borrowing_repository(room: Path, base: str, paths: frozenset[str]) -> Repos
     All .gitattributes at the top are, too, for they steer merging.
     """
     objects = mirror().git_dir / "objects"
-    git_dir = make_repository(room / "tree" / ".git", head=base, borrow=objects, config=_SPARSE + _NO_RENAMES)
+    git_dir = make_repository(room / "tree" / ".git", head=base, borrow=objects, config=_SPARSE + _MERGING)
     patterns = [".gitattributes", *(_pattern(p) for p in sorted(paths))]
     (git_dir / "info").mkdir()
     (git_dir / "info" / "sparse-checkout").write_bytes("\n".join(patterns).encode("utf-8", "surrogateescape") + b"\n")
@@ -219,6 +219,7 @@ def _checked(
         return NotApplied(
             f"git am made {len(commits)} commits of {len(mails)} patches: the others are already applied there"
         )
+    # To a three-way merge a file that is not there is any other one whose blob the patch's index line names.
     # Which prerequisites git has left out is not told.
     below_it = frozenset().union(*(mail.paths for mail in prerequisites))
     named = {**dict.fromkeys(before, below_it), **{sha: m.paths for sha, m in zip(commits, mails, strict=True)}}

@@ -1,9 +1,9 @@
 """Which thread a mail belongs to: mails that name each other are one thread, whatever list brought them.
 
 Every Message-ID that a thread has or mentions is a row, so that a mail finds its thread by its own few names, however
-long the thread is. A patch or cover letter may connect two threads: the one that knows it already, and that of its
-nearest parent; the smaller one is re-pointed. Any other mail joins one. Anybody can name any number of mails: threads
-stay apart where together they would be longer than people make them, and one that is so long takes no more.
+long the thread is. A mail may connect two threads: that of its nearest parent, and the one that knows it already, which
+for a mail that is no posting must hold none; the smaller one is re-pointed. Anybody can name any number of mails:
+threads stay apart where together they would be longer than people make them, and one that is so long takes no more.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ _LONGEST = 5000
 
 @dataclass(frozen=True)
 class Names:
-    """`owned` names become the thread's; `near` ones are only looked up.
+    """`owned` names become the thread's: the mail's own, and that of what it answers. All others are only looked up.
 
-    `own` is the mail's, `parents` are those it answers, the nearest first; what is left are those of mails beside it.
+    `parents` are those before it, the nearest first; `beside` is shared by mails that do not name each other.
     """
 
     own: str
@@ -48,14 +48,17 @@ class Names:
 
     @property
     def owned(self) -> tuple[str, ...]:
-        return (self.own, *self.parents, *self.beside)
+        return (self.own, *self.parents[:1], *self.beside)
+
+    @property
+    def looked_up(self) -> tuple[str, ...]:
+        return (self.own, *self.parents, *self.beside, *self.near)
 
     def found_in(self, known: Mapping[str, int]) -> list[int]:
         """The threads that the mail belongs to, of those that are `known` by name; what says most comes first."""
         nearest = next((known[name] for name in self.parents if name in known), None)
         ways = [nearest, known.get(self.own), *(known.get(name) for name in (*self.beside, *self.near))]
-        found = list(dict.fromkeys(thread for thread in ways if thread is not None))
-        return found if self.posted else found[:1]
+        return list(dict.fromkeys(thread for thread in ways if thread is not None))
 
 
 def lock_mail() -> None:
@@ -105,13 +108,16 @@ def join_thread(names: Names, *, stale: bool) -> int:
 
     `stale`: the mail may change a series.
     """
-    rows = ThreadMember.objects.filter(name__in=[*names.owned, *names.near])
+    rows = ThreadMember.objects.filter(name__in=names.looked_up)
     known = dict(rows.values_list("name", "thread_id"))
-    found = _with_room(names.found_in(known))
+    found = names.found_in(known)
+    if not names.posted:
+        found = [*found[:1], *(thread for thread in found[1:] if not _has_postings(thread))]
+    found = _with_room(found)
     if not found:
         thread = Thread.objects.create(stale=stale).pk
         # What answers this mail comes after it, not into a thread that takes no more.
-        ThreadMember.objects.filter(name=names.own).update(thread=thread)
+        ThreadMember.objects.filter(name__in=[names.own, *names.beside]).update(thread=thread)
     else:
         thread = _merge(set(found))
         # A mail that others named before it came can connect what they say.
@@ -121,6 +127,10 @@ def join_thread(names: Names, *, stale: bool) -> int:
         ThreadMember(name=name, thread_id=thread) for name in names.owned if name not in known
     )
     return thread
+
+
+def _has_postings(thread: int) -> bool:
+    return Message.objects.filter(thread=thread, kind__in=POSTED).exists()
 
 
 def _with_room(threads: list[int]) -> list[int]:

@@ -27,9 +27,9 @@ from server.sources.series.writing import write_versions
 log = structlog.get_logger(__name__)
 
 
-# All mails wait while one thread is grouped. One that holds hundreds of series takes some seconds, once; what is not
-# done then is done when its turn comes again.
-_THREAD_SECONDS = 30.0
+# All mails wait while one thread is grouped. One that holds hundreds of series is done in parts.
+_PART_SECONDS = 3.0
+_THREAD_SECONDS = 60.0
 # One that failed is tried again after this time, and after all others.
 _PAUSE = timedelta(minutes=5)
 _KEY = "sources.group_thread "
@@ -138,7 +138,8 @@ def group_thread(thread: int) -> bool:
             lock_mail()
             if not Thread.objects.filter(pk=thread, stale=True).exists():
                 return False
-            rows = ThreadRows.read(thread, end=time.monotonic() + _THREAD_SECONDS)
+            began = time.monotonic()
+            rows = ThreadRows.read(thread, end=began + _THREAD_SECONDS, pause=began + _PART_SECONDS)
             unread = (rows.unread() | set(unread_claims(rows))) - facts.keys()
             if not unread:
                 if write_versions(rows, facts):

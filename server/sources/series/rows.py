@@ -72,7 +72,8 @@ class ThreadRows:
     `unproved` are cover letters that came when their series had been checked, and whose senders are not proved. `roots`
     are all series by the mail that each begins with, those that are written in this round among them. `made` are the
     postings of all `messages`, each made once: whoever looks for the place of one mail asks for many others.
-    `end`, of time.monotonic(): nothing goes on with the thread after it.
+    `end`, of time.monotonic(): nothing goes on with the thread after it; after `pause` nothing new is begun, where
+    something was done.
     """
 
     messages: dict[int, Message]
@@ -85,9 +86,10 @@ class ThreadRows:
     roots: dict[int, SeriesRow] = field(default_factory=dict)
     made: dict[int, Posting] = field(default_factory=dict)
     end: float = math.inf
+    pause: float = math.inf
 
     @classmethod
-    def read(cls, thread: int, *, end: float = math.inf) -> "ThreadRows":
+    def read(cls, thread: int, *, end: float = math.inf, pause: float = math.inf) -> "ThreadRows":
         messages = {m.pk: m for m in _postings(thread)}
         series = _series(thread)
         settled = {pk for row in series if not row.open for pk in row.mails}
@@ -103,7 +105,7 @@ class ThreadRows:
         settled = {pk for row in series if not row.open for pk in row.mails}
         posted = frozenset(m.message_id for m in messages.values() if _kind(m) in POSTED)
         followups = Followups(answers_in(thread), parents, posted)
-        rows = cls(messages, series, copies, found, followups, settled, made=made, end=end)
+        rows = cls(messages, series, copies, found, followups, settled, made=made, end=end, pause=pause)
         for row in series:
             rows.note_root(row)
         return rows
@@ -126,11 +128,11 @@ class ThreadRows:
 
     def check_time(self) -> None:
         """Asked wherever something is done for each mail or series: others wait for the lock."""
-        if self.is_late():
+        if time.monotonic() > self.end:
             raise SlowThreadError
 
     def is_late(self) -> bool:
-        return time.monotonic() > self.end
+        return time.monotonic() > self.pause
 
     def posting(self, message: Message) -> Posting:
         return self.made[message.pk]

@@ -51,7 +51,8 @@ def _may_change(older: Series, series: Series, known: "_Compared") -> bool:
     link = older.superseded_by
     if link is None or _compared(series, link) <= 0:
         return True
-    return older.state in _LIVING and (series.state in _MAY_RUN or known.is_proved(series))
+    may_end = series.state in _MAY_RUN or known.is_proved(series)
+    return older.state in _LIVING and may_end and not known.may_be_replayed(series, older)
 
 
 def replaced_of_others(series: Series) -> list[Series]:
@@ -72,7 +73,9 @@ def _link(older: Series, known: "_Compared") -> None:
     # Somebody else's counts when a person let it run: anyone can copy a change-id, a trusted author, too.
     strong = [row for row in newer if row.state in _MAY_RUN and row.approved_at]
     strong += [
-        row for row in same_hand if (row.state in _MAY_RUN or known.is_proved(row)) and not _may_be_replayed(row, older)
+        row
+        for row in same_hand
+        if (row.state in _MAY_RUN or known.is_proved(row)) and not known.may_be_replayed(row, older)
     ]
     linked = min([*strong, *same_hand], key=cmp_to_key(_compared), default=None)
     if linked is None or _leads_to(linked, older):
@@ -158,6 +161,8 @@ class _Compared:
         self._outline: dict[int, list[tuple[int, str, int]]] = {}
         self._paths: dict[int, list[bytes]] = {}
         self._proved: dict[int, bool] = {}
+        # Whether a mail's subject is not signed, and whether it is known to have been another.
+        self._unsigned: dict[int, tuple[bool, bool]] = {}
 
     def read(self, rows: Iterable[Series]) -> None:
         """Patches and proofs of those that are not known yet."""
@@ -189,6 +194,21 @@ class _Compared:
     def is_proved(self, series: Series) -> bool:
         """Whether all its mails are proved to be their senders'."""
         return self._proved[series.pk]
+
+    def may_be_replayed(self, newer: Series, older: Series) -> bool:
+        """Whether the number of `newer` may be somebody else's word, though its author is proved.
+
+        Some signatures leave the subject out: then an old mail can be posted again as any version. What is signed of
+        it still tells: its date, where that is signed, and its Message-ID, by which it is known under its own subject.
+        """
+        if newer.pk not in self._unsigned:
+            found = _unsigned_subjects(newer)
+            told = any(BOTH_OPEN in mail.authenticity or _is_known_otherwise(mail) for mail in found)
+            self._unsigned[newer.pk] = (bool(found), told)
+        is_open, is_told = self._unsigned[newer.pk]
+        if not is_open or is_told or newer.submitted_at <= older.submitted_at:
+            return is_open
+        return older.approved_at is not None and older.approved_at > newer.received_at
 
     def _has_content_of(self, newer: Series, older: Series) -> bool:
         alike = newer.total == older.total and self._outline[newer.pk] == self._outline[older.pk]
@@ -238,21 +258,6 @@ def is_replaced_for_good(series: Series) -> bool:
 def _is_proved(series: Series) -> bool:
     """Whether all its mails are proved to be their senders'."""
     return not _mails(series).exclude(authentic=True).exists()
-
-
-def _may_be_replayed(newer: Series, older: Series) -> bool:
-    """Whether the number of `newer` may be somebody else's word, though its author is proved.
-
-    Some signatures leave the subject out: then an old mail can be posted again as any version. What is signed of it
-    still tells: its date, where that is signed, and its Message-ID, by which it is known under its own subject.
-    """
-    found = _unsigned_subjects(newer)
-    if not found:
-        return False
-    if any(BOTH_OPEN in mail.authenticity for mail in found) or newer.submitted_at <= older.submitted_at:
-        return True
-    seen_by_a_person = older.approved_at is not None and older.approved_at > newer.received_at
-    return seen_by_a_person or any(_is_known_otherwise(mail) for mail in found)
 
 
 def _unsigned_subjects(series: Series) -> list[Message]:

@@ -31,7 +31,7 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
     """Bring all series of a thread up to date; `facts` has all that `rows.unread()` asked for.
 
     The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes. False when
-    the time was over before all were written: those that are whole now are not looked at again.
+    it was late before all were written: the rest is done the next time.
     """
     for released in [row.series for row in rows.series if row.released]:
         released.advance(State.INCOMPLETE, LEFT_OUT, checked_at=None)
@@ -54,7 +54,7 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
         rows.check_time()
         if not _write(rows, facts, version, row):
             homeless |= {p.key for p in version.postings}
-        new += row is None and version.complete
+        new += row is None
     if rows.is_late() and new:
         return False
     used = rows.settled | late | {p.key for v, _ in matched for p in v.postings} - homeless

@@ -28,7 +28,9 @@ _HARMLESS = (
     *("missingEmail", "missingNameBeforeEmail", "missingSpaceBeforeDate", "missingSpaceBeforeEmail"),
     *("missingTaggerEntry", "multipleAuthors", "nulInCommit", "zeroPaddedDate", "zeroPaddedFilemode"),
 )
-_CHECKS = {"fetch.fsckObjects": "true"} | {f"fetch.fsck.{name}": "ignore" for name in _HARMLESS}
+_CHECKS = {"fetch.fsckObjects": "true", "core.alternateRefsCommand": "true"} | {
+    f"fetch.fsck.{name}": "ignore" for name in _HARMLESS
+}
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,14 @@ def fetch_refs(repository: Repository, url: str, refs: Iterable[str], *, timeout
 
 
 def within_room(limits: Limits, git_dir: Path) -> Limits:
-    """`limits`, and no file larger than the disk has room for; GitError where that is hardly any."""
+    """`limits`, and no file larger than half of what the disk has room for: others fetch, too.
+
+    GitError where that is hardly any.
+    """
     free = shutil.disk_usage(git_dir).free
     if free < _ROOM:
         raise GitError("disk-full", f"nothing is fetched: only {free >> 20} MB of disk are left for {git_dir.name}")
-    return replace(limits, file_bytes=min(limits.file_bytes, free - _KEPT_FREE))
+    return replace(limits, file_bytes=min(limits.file_bytes, (free - _KEPT_FREE) // 2))
 
 
 def _written_to(apart: Path, objects: Path) -> dict[str, str]:

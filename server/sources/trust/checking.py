@@ -5,7 +5,7 @@ what is missing in the reason.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -45,7 +45,7 @@ _MOST_AT_ONCE = 500
 # Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
 _SERIES_ASKED = 5
 # A mail comes over some lists at once.
-_MOST_COPIES = 5
+_MOST_COPIES = 30
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,15 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
         if not free or series.state != State.HELD:
             return
         mails = _mails_of(series)
-        if not has_strangers(series, mails):
+        senders = set(_by_sender(mails))
+        is_strange = not senders <= trusted_addresses(senders)
+        if is_strange:
+            # Paths are compared with patterns, thousands with hundreds: one process at a time, whoever posts them.
+            with advisory_lock("sources.trust.paths") as is_free:
+                if not is_free:
+                    return
+                is_strange = has_strangers(series, mails)
+        if not is_strange:
             is_over = clock.now() - series.state_since >= _LONGEST_TRIAL
             _check(series, mails, remembering(lookup), end=f"for {_LONGEST_TRIAL.days} days" if is_over else "")
             return
@@ -79,7 +87,7 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
 def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) -> None:
     known = {mail.pk for mail in mails if mail.authentic is not None}
     _prove(mails, lookup, end=end)
-    verdict = judge(series, mails)
+    verdict = judge(series, mails, twofold=_twofold(mails, lookup))
     _settle(series, mails, verdict)
     nobodys = [mail for mail in mails if mail.authentic is False]
     if any(mail.pk not in known or mail.sender_address.lower() in _proved_senders(mails) for mail in nobodys):
@@ -195,8 +203,11 @@ def _by_sender(mails: list[Message]) -> dict[str, list[Message]]:
     return senders
 
 
-def judge(series: Series, mails: list[Message]) -> Verdict:
-    """Every sender of `mails` with what speaks for it and what is missing. Reads rows and MAINTAINERS only."""
+def judge(series: Series, mails: list[Message], *, twofold: Collection[int] = ()) -> Verdict:
+    """Every sender of `mails` with what speaks for it and what is missing. Reads rows and MAINTAINERS only.
+
+    `twofold` are the keys of those that came once more with other blanks.
+    """
     senders = _by_sender(mails)
     listed = trusted_addresses(senders)
     maintainers = Maintainers(series)
@@ -206,7 +217,7 @@ def judge(series: Series, mails: list[Message]) -> Verdict:
         if doubt:
             bad.append(f"{sender} is not a trusted sender: not on the list, {doubt}")
         bad.extend(_unproved(sender, own))
-        if count := _twofold(own):
+        if count := sum(mail.pk in twofold for mail in own):
             bad.append(f"{count} of {len(own)} mails of {sender} came in two forms that differ in blanks, not signed")
         role = "on the list of trusted senders" if sender in listed else "maintainer of all that is changed"
         good.append(f"{sender} is {role}, {_how(own)}")
@@ -228,18 +239,29 @@ def _unproved(sender: str, mails: list[Message]) -> Iterator[str]:
         yield f"{count} of {len(mails)} mails of {sender} not proved: {reason}"
 
 
-def _twofold(mails: list[Message]) -> int:
-    """How many of the proved `mails` came once more with other blanks, where these are not signed."""
+def _twofold(mails: list[Message], lookup: Lookup) -> set[int]:
+    """Those of the proved `mails` that came once more with other blanks, where the signature holds for both."""
     open_ones = [mail for mail in mails if mail.authentic and BLANKS_OPEN in mail.authenticity]
     names = [mail.message_id for mail in open_ones]
-    others = Message.objects.filter(message_id__in=names).exclude(pk__in=[mail.pk for mail in mails]).order_by("pk")
+    others = Message.objects.filter(message_id__in=names).exclude(pk__in=[mail.pk for mail in mails])
     copies: dict[tuple[str, str], list[int]] = {}
-    for pk, name, sender in others.values_list("pk", "message_id", "sender_address"):
+    for pk, name, sender in others.order_by("pk").values_list("pk", "message_id", "sender_address"):
         copies.setdefault((name, sender.lower()), []).append(pk)
-    return sum(
-        any(differ_in_blanks(_text(mail.pk), _text(pk)) for pk in found[:_MOST_COPIES])
+    return {
+        mail.pk
         for mail in open_ones
         if (found := copies.get((mail.message_id, mail.sender_address.lower())))
+        # More than lists there are: somebody posts it again and again.
+        and (len(found) > _MOST_COPIES or any(_is_other_form(mail, pk, lookup) for pk in found))
+    }
+
+
+def _is_other_form(mail: Message, copy: int, lookup: Lookup) -> bool:
+    raw = _text(copy)
+    if not differ_in_blanks(_text(mail.pk), raw):
+        return False
+    return (
+        prove_by_dkim(raw, sender=mail.sender_address, received_at=mail.received_at, lookup=lookup).proved is not False
     )
 
 

@@ -13,6 +13,7 @@ from dkim.util import InvalidTagValueList, parse_tag_value
 from server.sources.trust.dkim_keys import DnsTroubleError, Lookup
 from server.sources.trust.proofs import (
     BLANKS_OPEN,
+    RECIPIENTS_OPEN,
     Proof,
     ReadMail,
     UnprovableError,
@@ -122,8 +123,12 @@ def open_in_any(mail: ReadMail, sender: str) -> str:
     domain = sender.rpartition("@")[2].lower()
     found = [value for name, value in mail.headers if name == "dkim-signature"]
     readable = (_read(number, value) for number, value in enumerate(found[: 10 * _MOST_SIGNATURES]))
-    covers = [{n.decode("ascii", "replace") for n in s.signed} for s in readable if s and speaks_for(s.domain, domain)]
-    return left_open(mail, set.intersection(*covers)) if covers else ""
+    own = [s for s in readable if s and speaks_for(s.domain, domain)]
+    if not own:
+        # The server has taken it away; whom it named nobody can tell.
+        return "".join(words for name, words in RECIPIENTS_OPEN.items() if mail.values(name))
+    covers = [{n.decode("ascii", "replace") for n in s.signed} for s in own]
+    return left_open(mail, set.intersection(*covers)) + (BLANKS_OPEN if any(s.is_relaxed for s in own) else "")
 
 
 def _signatures(mail: ReadMail, domain: str) -> list[_Signature]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import structlog
-from django.db.models import Q
+from django.db.models import Q, Sum
 from django.db.models.functions import Lower
 
 from server.core import clock
@@ -42,8 +42,9 @@ class Maintainers:
     """What MAINTAINERS says about the paths that a series changes; read when it is first asked for."""
 
     def __init__(self, series: Series) -> None:
-        patches = list(series.patches.values_list("paths", flat=True))
         self._series = series
+        self._is_large = (series.patches.aggregate(n=Sum("files"))["n"] or 0) > _MOST_PATHS
+        patches = [] if self._is_large else list(series.patches.values_list("paths", flat=True))
         self.paths = sorted({path for paths in patches for path in paths})
         # A patch whose paths are not known may change anything.
         self._known = bool(patches) and all(patches)
@@ -57,10 +58,10 @@ class Maintainers:
 
     def doubt(self, person: str) -> str:
         """Empty if `person` maintains every path of the series, else what is missing."""
+        if self._is_large or len(self.paths) > _MOST_PATHS:
+            return f"it changes more than {_MOST_PATHS} files, whoever maintains them"
         if not self._known:
             return "what it changes is not known"
-        if len(self.paths) > _MOST_PATHS:
-            return f"it changes more than {_MOST_PATHS} files, whoever maintains them"
         try:
             other = unmaintained(self._sections, person, self.paths)
         except (DomainError, OSError) as error:
