@@ -26,6 +26,9 @@ _LONG = (
 )
 _KEY = re.compile(r"(build|session|power-cycle)-[0-9-]{1,50}")
 
+# An answer that was lost on its way is asked for again by then.
+_ASKS_AGAIN = timedelta(minutes=10)
+
 
 def find_attempt(*, key: str, token: ApiToken) -> Attempt:
     """The attempt that this token may touch; one that it may not is as unknown as one that is not there."""
@@ -101,8 +104,12 @@ def _take(attempt: Attempt, agent: str, host: str) -> bool:
 
 
 def allow_time(attempt: Attempt, boot_seconds: float) -> None:
-    """Set when a claimed session is stopped, now that is known how long its agent gives one boot."""
-    Attempt.objects.filter(pk=attempt.pk, state=AttemptState.RUNNING).update(
+    """Set when a claimed session is stopped, now that is known how long its agent gives one boot.
+
+    An agent that asks again much later, whatever for, gets no more time by that.
+    """
+    lately = clock.now() - _ASKS_AGAIN
+    Attempt.objects.filter(pk=attempt.pk, state=AttemptState.RUNNING, state_since__gte=lately).update(
         deadline_at=end_deadline(attempt, boot_seconds)
     )
 

@@ -114,6 +114,10 @@ def test_claimed_attempt_that_beats_and_never_ends_is_stopped(port: RememberingD
         attempts.allow_time(the_attempt(), boot_seconds=180)
     deadline = the_attempt().deadline_at
     assert deadline == NOON + timedelta(hours=1) + 8 * timedelta(minutes=18)
+    with time_machine.travel(NOON + timedelta(hours=1), tick=False):
+        attempts.claim_attempt(the_attempt(), AGENT)
+        attempts.allow_time(the_attempt(), boot_seconds=180)
+    assert the_attempt().deadline_at == deadline
     late = deadline + timedelta(seconds=1)
     with time_machine.travel(late, tick=False):
         attempts.renew_lease(attempt=the_attempt(), agent=AGENT, progress="for ever")
