@@ -148,6 +148,9 @@ class Message(models.Model):
             models.Index(fields=["mailing_list", "-id"], name="message_of_list"),
             models.Index(Upper("sender_address"), models.F("id").desc(), name="message_of_sender"),
             models.Index(fields=["-id"], condition=~models.Q(reason=""), name="message_with_reason"),
+            models.Index(fields=["kind", "-id"], name="message_of_kind"),
+            models.Index(fields=["mailing_list", "kind", "-id"], name="message_of_list_and_kind"),
+            models.Index(fields=["received_at"], name="message_received_at"),
         ]
         ordering = ["id"]
 
