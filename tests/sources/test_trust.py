@@ -266,6 +266,20 @@ def test_maintainer_of_some_of_them_waits(maintained: Upstream, paths: tuple[str
     assert series.state == HELD
 
 
+@pytest.mark.parametrize(("signed_one", "state"), [(False, READY), (True, HELD)])
+def test_copies_without_a_signature_neither_hold_a_series_nor_hide_another_form(signed_one: bool, state: str) -> None:
+    TrustedSender.objects.create(address="ada@example.org")
+    raw = sign(mail("[PATCH] mm: Clear pages", DIFF), canonicalize=(b"relaxed", b"relaxed"))
+    series = posted(raw)
+    first = series.patches.get().message
+    other = raw.replace(b"+A large tree.", b"+A  large tree.")
+    bare = other.partition(b"From:")[1] + other.partition(b"From:")[2]
+    for copy in [*([bare] * 40), *([other] if signed_one else [])]:
+        build_message(first.mailing_list, raw=copy, message_id=first.message_id, sender_address="ada@example.org")
+    check(series)
+    assert series.state == state, series.reason
+
+
 def test_maintainer_is_not_asked_about_more_files_than_can_be_compared(maintained: Upstream) -> None:
     series = posted(signed(), paths=tuple(f"mm/{number}.c" for number in range(2001)))
     assert "it changes more than 2000 files" in check(series)

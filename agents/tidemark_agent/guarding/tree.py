@@ -137,8 +137,10 @@ def memory_left() -> int:
 
 def files_left() -> float:
     """The part of all open files that the host may still open; 1 where the kernel does not say."""
-    words = _read("/proc/sys/fs/file-nr").split()
-    return 1 - int(words[0]) / int(words[2]) if len(words) > 2 and int(words[2]) else 1.0  # noqa: PLR2004 (used, free, all)
+    match _read("/proc/sys/fs/file-nr").split():
+        case [used, _free, most] if int(most):
+            return 1 - int(used) / int(most)
+    return 1.0
 
 
 def _read(path: str) -> bytes:

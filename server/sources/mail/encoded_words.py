@@ -4,7 +4,7 @@ import binascii
 import codecs
 import re
 
-# As mails are written, by Python's names. Python has others that are no charsets of mails: one reads `\\x2a` as a star,
+# As mails are written, by Python's names. Python has others that are no charsets of mails: one reads `\x2a` as a star,
 # another takes time that grows with the square of the text. In these, ASCII is itself.
 _PLAIN = frozenset(
     {"utf-8", "ascii", "koi8-r", "koi8-u", "mac-roman", "tis-620"}

@@ -44,8 +44,6 @@ _LONGEST_REASON = 4000
 _MOST_AT_ONCE = 500
 # Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
 _SERIES_ASKED = 5
-# A mail comes over some lists at once.
-_MOST_COPIES = 30
 
 
 @dataclass(frozen=True)
@@ -251,8 +249,8 @@ def _twofold(mails: list[Message], lookup: Lookup) -> set[int]:
         mail.pk
         for mail in open_ones
         if (found := copies.get((mail.message_id, mail.sender_address.lower())))
-        # More than lists there are: somebody posts it again and again.
-        and (len(found) > _MOST_COPIES or any(_is_other_form(mail, pk, lookup) for pk in found))
+        # All of them: were there a limit, copies without a signature would hide one that has it, or hold the series.
+        and any(_is_other_form(mail, pk, lookup) for pk in found)
     }
 
 
@@ -260,9 +258,8 @@ def _is_other_form(mail: Message, copy: int, lookup: Lookup) -> bool:
     raw = _text(copy)
     if not differ_in_blanks(_text(mail.pk), raw):
         return False
-    return (
-        prove_by_dkim(raw, sender=mail.sender_address, received_at=mail.received_at, lookup=lookup).proved is not False
-    )
+    proof = prove_by_dkim(raw, sender=mail.sender_address, received_at=mail.received_at, lookup=lookup)
+    return proof.proved is True
 
 
 def _text(pk: int) -> bytes:
