@@ -1,8 +1,9 @@
-"""From cells to comparisons: each by the looks of its session's design, then all together as one family."""
+"""From cells to comparisons: each by the looks of its session's design, then those of a machine as one family."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from server import stats
 from server.detection.cells import MeasuredCell, read_cells
@@ -35,12 +36,12 @@ def ended(session: Session) -> bool:
 
 
 def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
-    """Unsaved comparisons of all cells of these sessions; together they are one family.
+    """Unsaved comparisons of all cells of these sessions; those of a session are one family.
 
-    What a comparison shows (boots, means, ratio, interval) is what the look saw that decided it, else the last look.
+    What one machine says, or makes up, changes nothing of what is claimed on another. What a comparison shows (boots, means, ratio, interval) is what the look saw that decided it, else the last look.
     """
     cells = read_cells(sessions)
-    judged = stats.judge_family(_compared(cells))
+    judged = _in_families(cells, _compared(cells))
     doubts = doubts_about(sessions)
     notes = {(note.session_id, note.benchmark, note.case): note.text for note in case_notes(sessions)}
     rows = []
@@ -54,6 +55,13 @@ def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
             row.verdict, row.reason = Verdict.INCONCLUSIVE, doubt.reason
         rows.append(row)
     return rows
+
+
+def _in_families(cells: Sequence[MeasuredCell], compared: Sequence[stats.Comparison]) -> list[stats.Comparison]:
+    """Adjusted within each session; `read_cells` gives the cells of a session one after the other."""
+    pairs = zip(cells, compared, strict=True)
+    families = [[one for _, one in of] for _, of in groupby(pairs, key=lambda pair: pair[0].session.pk)]
+    return [one for family in families for one in stats.judge_family(family, families=len(families))]
 
 
 def _compared(cells: Sequence[MeasuredCell]) -> list[stats.Comparison]:

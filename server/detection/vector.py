@@ -28,13 +28,17 @@ class Gap:
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """One (case, metric, core type) of a microarchitecture over all its machines."""
+    """One (case, metric, core type) of a microarchitecture over all its machines.
+
+    `sizes` says what they measured, where they agree that it changed and not by how much.
+    """
 
     name: str
     verdict: str
     speaker: Comparison
     question: str = ""
     silent: tuple[str, ...] = ()
+    sizes: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,11 @@ def _cells(comparisons: Sequence[Comparison]) -> list[CellVerdict]:
 
 
 def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
-    """Machines of one microarchitecture must not contradict each other; one that cannot tell does not."""
+    """Machines of one microarchitecture must not contradict each other; one that cannot tell does not.
+
+    Of those that agree the most precise speaks. Where their intervals leave each other out it is the one that saw the
+    smallest change: that much all of them saw.
+    """
     first = comparisons[0]
     name = f"{first.metric.name} of {first.case.name}" + (f" on {first.core_type.name} cores" if mixed else "")
     telling = [comparison for comparison in comparisons if comparison.verdict != Verdict.INCONCLUSIVE]
@@ -129,7 +137,17 @@ def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
     if not telling:
         return CellVerdict(name, Verdict.INCONCLUSIVE, speaker)
     silent = tuple(c.session.machine.name for c in comparisons if c.verdict == Verdict.INCONCLUSIVE)
-    return CellVerdict(name, telling[0].verdict, speaker, silent=silent)
+    sizes = ""
+    if telling[0].verdict in CHANGES and not _overlap(telling):
+        speaker = min(telling, key=_log_ratio)
+        sizes = f"{name} is " + ", ".join(f"{_shown(c)} on {c.session.machine.name}" for c in telling)
+    return CellVerdict(name, telling[0].verdict, speaker, silent=silent, sizes=sizes)
+
+
+def _overlap(comparisons: Sequence[Comparison]) -> bool:
+    """Whether there is a ratio that all their intervals hold."""
+    lows, highs = ([getattr(c, end) for c in comparisons] for end in ("ratio_low", "ratio_high"))
+    return None in {*lows, *highs} or max(lows) <= min(highs)
 
 
 def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdict:
@@ -141,6 +159,8 @@ def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdi
         reasons.append(f"machine question: {'; '.join(questions)}")
     if untold:
         reasons.append(f"could not be told: {shorten(untold)}")
+    if sizes := [cell.sizes for cell in cells if cell.sizes]:
+        reasons.append(f"its machines agree on the change and not on its size: {shorten(sizes)}")
     reasons += _silence(cells)
     seen = [cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED and cell.speaker.mde is not None]
     return UarchVerdict(
@@ -182,8 +202,16 @@ def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict
 
 
 def _movement(cell: CellVerdict) -> float:
-    ratio = cell.speaker.ratio
-    return abs(math.log(ratio)) if ratio else -1.0
+    return _log_ratio(cell.speaker)
+
+
+def _log_ratio(comparison: Comparison) -> float:
+    """How far from no change, in either direction; -1 where there is no ratio."""
+    return abs(math.log(comparison.ratio)) if comparison.ratio else -1.0
+
+
+def _shown(comparison: Comparison) -> str:
+    return f"{comparison.ratio:.3g}x"
 
 
 def _width(comparison: Comparison) -> float:

@@ -27,6 +27,8 @@ _TOO_MANY_FAIL = 0.25
 MIN_MEASURED_BOOTS = 2
 # How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
 QUARANTINED = "machine quarantined: "
+# Outcome of a boot that measured, and whose session was over before its result came.
+LATE = "late"
 # big.LITTLE has two or three kinds of cores. Pages show all of them, and cases are measured on each.
 _MOST_CORE_TYPES = 16
 _LONGEST_CORE_TYPE = 60
@@ -74,10 +76,11 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
 
     Trouble of ours (`infrastructure`) is no result: the boot is planned again, and the session gives up when too many
     attempts bring nothing. Runs in the caller's transaction, which locks the session.
+    What was measured and comes when the session has ended without it is kept, as LATE, and judged by nobody.
     """
     boot = _boot(session, position)
     if boot.state in {BootState.MEASURED, BootState.FAILED}:
-        return None
+        return boot if _keep_late(boot, report) else None
     outcome, reason = _checked_outcome(boot, report)
     if outcome == "infrastructure":
         if boot.state != BootState.RUNNING or boot.started_by != key:
@@ -101,6 +104,22 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
     Conditions.objects.update_or_create(boot=boot, defaults=told)
     keep_facts(boot, report.facts)
     return boot
+
+
+def _keep_late(boot: Boot, report: BootReport) -> bool:
+    """Whether it measured and was ended before its result came. It stays failed: what was judged stays as it is.
+
+    Its facts and notes are not kept, as those of all boots of a session are part of what is judged.
+    """
+    if boot.state != BootState.FAILED or boot.outcome or not boot.started_by:
+        return False
+    if _checked_outcome(boot, report)[0] != "measured":
+        return False
+    told = {"document": dict(report.conditions), "console_tail": report.console_tail}
+    Conditions.objects.update_or_create(boot=boot, defaults=told)
+    proof = {"boot_id": report.boot_id, "build_id": report.build_id}
+    times = {"started_at": report.started_at or boot.started_at, "ended_at": report.ended_at or clock.now()}
+    return boot.note("measured, told after its session had ended: not judged", outcome=LATE, **proof, **times)
 
 
 def _boot(session: Session, position: int) -> Boot:

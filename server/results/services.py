@@ -9,7 +9,7 @@ import structlog
 from django.db import connection, transaction
 
 from server.lab.attempts import is_wanted, keep_for_the_record, was_stopped
-from server.lab.boots import BootReport, close_boot, finish_session, keep_core_types, note_machine
+from server.lab.boots import LATE, BootReport, close_boot, finish_session, keep_core_types, note_machine
 from server.lab.kernel_trust import TRUSTED_BOOT
 from server.lab.models import Attempt, Boot, BootState, Session
 from server.lab.waking import wake_judge
@@ -90,7 +90,7 @@ def record_boot(
             report=replace(report, notes=[*report.notes, *notes]),
             key=attempt.key,
         )
-        if boot is not None and boot.state == BootState.MEASURED:
+        if boot is not None and (boot.state == BootState.MEASURED or boot.outcome == LATE):
             _copy(boot, rows)
         finish_session(session=session)
         if session.state in Session.FINAL:

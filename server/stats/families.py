@@ -35,15 +35,21 @@ def simes(p_values: Sequence[float]) -> float:
     return float(min(benjamini_hochberg(p_values), default=1.0))
 
 
-def judge_family(comparisons: Sequence[Comparison]) -> list[Comparison]:
+def judge_family(comparisons: Sequence[Comparison], *, families: int = 1) -> list[Comparison]:
     """Adjust over all cells that could be tested; a change that does not survive it is inconclusive.
 
     Cells of a sequential design come as `CellProgress.comparison`, with the p-value of the whole design.
+    Of several `families` that are reported together each gets its equal share of the false discovery rate q: the false
+    share of all discoveries is at most the sum of those of the families, so its mean is at most q, however families
+    hang together and whatever the values of the others are. `family_size` is what a p-value is multiplied with.
     """
+    if families < 1:
+        raise ValueError("a family is one of at least one")
     tested = [c.p_value for c in comparisons if c.p_value is not None]
-    adjusted = iter(benjamini_hochberg(tested))
+    adjusted = iter(np.minimum(benjamini_hochberg(tested) * families, 1.0))
+    size = len(tested) * families
     return [
-        replace(c, family_size=len(tested)) if c.p_value is None else _judge(c, float(next(adjusted)), len(tested))
+        replace(c, family_size=size) if c.p_value is None else _judge(c, float(next(adjusted)), size)
         for c in comparisons
     ]
 

@@ -122,6 +122,27 @@ def test_contradicting_machines_of_one_uarch_are_a_machine_question() -> None:
     assert finding.headline == "Inconclusive on haswell (its machines disagree)."
 
 
+def test_of_machines_that_agree_the_most_precise_speaks() -> None:
+    series = build_series()
+    measured_session(series, physical("h1", "haswell"), {"copy": (2168.0, 2400.0)}, spread=0.001)
+    measured_session(series, physical("h2", "haswell"), {"copy": (2168.0, 2410.0)}, spread=0.01)
+    row = judged(series.pk).verdicts.get()
+    assert (row.verdict, row.reason) == ("regressed", "")
+    assert row.comparison is not None
+    assert row.comparison.session.machine.name == "h1"
+
+
+def test_of_machines_that_saw_changes_of_different_sizes_the_one_of_the_smallest_speaks() -> None:
+    series = build_series()
+    measured_session(series, physical("h1", "haswell"), {"copy": (2168.0, 21680.0)})
+    measured_session(series, physical("h2", "haswell"), {"copy": (2168.0, 2410.0)}, spread=0.01)
+    finding = judged(series.pk)
+    row = finding.verdicts.get()
+    assert row.verdict == "regressed"
+    assert row.reason == "its machines agree on the change and not on its size: time of copy is 10x on h1, 1.11x on h2"
+    assert finding.headline == "Regressed on haswell (1.11x time of copy)."
+
+
 def test_machine_question_of_one_cell_hides_no_change_of_another() -> None:
     series = build_series()
     for name, copy in (("h1", SLOWER), ("h2", STEADY)):
@@ -146,7 +167,7 @@ def test_superseded_series_is_not_judged() -> None:
 def test_noisy_machine_leaves_the_word_to_the_one_that_can_tell() -> None:
     series = build_series()
     measured_session(series, physical("h-count", "haswell", clock="instructions"), {"fault-4k": SLOWER, "copy": STEADY})
-    measured_session(series, physical("h-wall", "haswell"), {"fault-4k": SLOWER, "copy": STEADY}, spread=0.2)
+    measured_session(series, physical("h-wall", "haswell"), {"fault-4k": SLOWER, "copy": STEADY}, spread=0.15)
     finding = judged(series.pk)
     row = finding.verdicts.get()
     assert (row.verdict, finding.kind) == ("regressed", "regressed")

@@ -18,7 +18,7 @@ from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.planning import SAME_CODE
 from server.results.models import Measurement
 from tests.builders import EPOCH, build_boot, build_series, build_trial, build_trial_session
-from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, play, virtual, visit
+from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, play, scatter, virtual, visit
 
 pytestmark = pytest.mark.django_db
 
@@ -43,6 +43,32 @@ def test_decided_cells_end_the_trial_at_the_first_look() -> None:
     }
     assert {row.family_size for row in Comparison.objects.all()} == {2}
     assert all(session.concluded_at and not session.cut_short for session in trial.sessions.all())
+
+
+def test_a_machine_that_claims_everything_changes_nothing_on_another() -> None:
+    """Among changes that it makes up, noise of an honest machine would pass for one of many discoveries."""
+    honest, liar = physical("h1", "haswell"), physical("z1", "zen1")
+    noise = {f"case-{number}": (2168.0, 2168.0) for number in range(40)}
+    noise["case-0"] = (2168.0, 2230.0)
+    answers = []
+    for lies in (STEADY, SLOWER):
+        machines = {honest: noise, liar: dict.fromkeys(noise, lies)}
+        trial = measured_trial(None, {honest: {}, liar: {}}, looks=(4,), purpose="head")
+        for session in trial.sessions.all():
+            for boot in session.boots.all():
+                if session.machine == honest:
+                    scatter(boot, machines[honest], sd=0.016)
+                else:
+                    measure(boot, machines[liar])
+        assert look_at_trial(trial_id=trial.pk)
+        rows = Comparison.objects.filter(session__trial=trial, session__machine=honest).order_by("case__name")
+        answers.append([(row.case.name, row.verdict, row.p_adjusted, row.family_size) for row in rows])
+    assert answers[0] == answers[1]
+    found = Comparison.objects.filter(session__machine=honest, case__name="case-0").latest("pk")
+    assert found.p_value is not None
+    # It would be the 41st of 80.
+    assert found.p_value < 0.05 * 41 / 80
+    assert found.reason.startswith("regressed on its own, but among 80 cells chance may do this")
 
 
 def test_an_open_cell_gets_boots_up_to_its_next_look_on_its_own_machine_only() -> None:

@@ -4,6 +4,8 @@ import uuid
 
 import pytest
 
+from server.detection.cells import read_cells
+from server.lab.attempts import end_session
 from server.lab.boots import BootReport, start_boot
 from server.lab.facts import facts_of_machine
 from server.lab.hardware import latest_changes
@@ -261,3 +263,20 @@ def test_boots_of_one_session_are_measured_by_one_version_of_a_benchmark() -> No
     assert Measurement.objects.count() == 1
     (note,) = session.boots.get(position=1).notes
     assert note["reason"].startswith("this session measured the case with version 1 before")
+
+
+def test_values_that_come_after_their_session_ended_are_kept_and_not_judged() -> None:
+    session, attempt = running_session()
+    assert start_boot(attempt=attempt, agent=attempt.agent, position=0)
+    end_session(session, SessionState.FAILED, "given up")
+    late = report(session, 0, facts=kinds(0, 2), conditions={"load": 1})
+    assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 1.5)]) == (True, False)
+    boot = session.boots.get(position=0)
+    assert (boot.state, boot.outcome, boot.boot_id) == ("failed", "late", late.boot_id)
+    assert Measurement.objects.get().values == [9.0, 1.5]
+    assert boot.conditions.document == {"load": 1}
+    assert read_cells([session]) == []
+    # Told twice it is there already; what was never begun has nothing to tell.
+    assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 2.5)])[0] is False
+    assert record_boot(attempt=attempt, position=1, report=report(session, 1), measured=[values(9.0, 1.5)])[0] is False
+    assert Measurement.objects.count() == 1

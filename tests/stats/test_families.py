@@ -59,3 +59,18 @@ def test_family_has_the_smallest_adjusted_value_as_its_own() -> None:
 
 def test_empty_family_says_nothing() -> None:
     assert simes([]) == 1
+
+
+def test_of_several_families_each_has_its_share_of_false_discoveries() -> None:
+    alone = judge_family([_comparison(0.02), _comparison(0.5, Verdict.INCONCLUSIVE)])
+    one_of_three = judge_family([_comparison(0.02), _comparison(0.5, Verdict.INCONCLUSIVE)], families=3)
+    assert [c.p_adjusted for c in alone] == pytest.approx([0.04, 0.5])
+    assert [c.p_adjusted for c in one_of_three] == pytest.approx([0.12, 1.0])
+    assert [c.verdict for c in (alone[0], one_of_three[0])] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
+    assert one_of_three[0].family_size == 6
+    assert "among 6 cells" in one_of_three[0].reason
+
+
+def test_there_is_no_family_of_none() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        judge_family([], families=0)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 from django.db.models import Count, Q, QuerySet, Sum
 
 from server.dashboard import figures
-from server.lab.models import CoreType, Session
+from server.lab.models import BootState, CoreType, Session
 from server.results.models import Case, Measurement, Metric
 
 # A page draws this many cases at most; the others are one click away, on the page of each session.
@@ -154,7 +154,7 @@ def charts(boots: Mapping[int, int], cases: Sequence[tuple[str, str]] = (), *, f
     `boots` says for each session how many boots it plans, so that those still to come have their place. As many charts
     as one page can bear are made, from number `first` on; the values of no others are read.
     """
-    query = Measurement.objects.filter(boot__session_id__in=list(boots))
+    query = Measurement.objects.filter(boot__session_id__in=list(boots), boot__state=BootState.MEASURED)
     if cases:
         named = (Q(case__benchmark__name=benchmark, case__name=case) for benchmark, case in cases)
         query = query.filter(reduce(or_, named))

@@ -19,17 +19,18 @@ _CONFIRMED = "judged from interleaved boots"
 
 
 def begin_checks(finding: Finding) -> None:
-    """Ask for what must be known before the claim is made; a finding that claims no change is confirmed at once.
+    """Ask for what must be known before the claim is made; one that claims no change only needs machines to rely on.
 
     Runs in the transaction of the caller, who holds the finding. Harmless to repeat.
     """
     if finding.state != Finding.State.CANDIDATE:
         return
     if finding.kind not in CLAIMS:
+        _hear_no_ill_machine(finding)
+    if finding.kind not in CLAIMS:
         confirm(finding, _CONFIRMED)
         return
-    result = remade(finding)
-    changed = _changed(result)
+    changed = _changed(remade(finding))
     layout = _layout_trial(finding, changed)
     if layout is not None and layout.state not in Trial.FINAL:
         set_checks(finding, _CHECKED, waiting_for(layout))
@@ -47,9 +48,8 @@ def conclude_checks(finding: Finding) -> None:
         return
     # What earlier checks took away is asked again.
     set_checks(finding, _CHECKED, ())
-    changed = _changed(remade(finding))
     layout = Trial.objects.filter(key=layout_key(finding)).first()
-    set_checks(finding, _CHECKED, _answers(finding, changed, layout))
+    set_checks(finding, _CHECKED, _answers(finding, remade(finding), layout))
     if any(check.get("outcome") == Outcome.FAILED for check in finding.checks):
         remake(finding)
         explain_finding(finding)
@@ -58,6 +58,20 @@ def conclude_checks(finding: Finding) -> None:
         return
     why, reason = _taken_away(finding)
     invalidate(finding, actor="", why=why, reason=reason)
+
+
+def _hear_no_ill_machine(finding: Finding) -> None:
+    """Judge anew without machines that cannot be relied on: "no change" is a claim, too, and so is what they hid."""
+    if ill := _ill_machines(remade(finding)):
+        set_checks(finding, _CHECKED, ill)
+        remake(finding)
+        explain_finding(finding)
+
+
+def _ill_machines(result: Result | None) -> list[Check]:
+    """Failed checks of all machines that the result heard."""
+    measured = _sessions(result.comparisons) if result else []
+    return [check for check in machine_checks(measured) if check.outcome == Outcome.FAILED]
 
 
 def _changed(result: Result | None) -> list[Comparison]:
@@ -74,10 +88,14 @@ def _layout_trial(finding: Finding, changed: Sequence[Comparison]) -> Trial | No
     return ask_for_layout(finding, finding.trial, fit)
 
 
-def _answers(finding: Finding, changed: Sequence[Comparison], layout: Trial | None) -> list[Check]:
+def _answers(finding: Finding, result: Result | None, layout: Trial | None) -> list[Check]:
+    changed = _changed(result)
     sessions = _sessions(changed)
     base = base_checks(finding.trial) if finding.trial is not None else []
-    return [*_code_checks(sessions), *machine_checks(sessions), *base, *layout_checks(layout, changed)]
+    asked = machine_checks(sessions)
+    # One that saw no change, or could not tell, may contradict the others.
+    others = [check for check in _ill_machines(result) if check not in asked]
+    return [*_code_checks(sessions), *asked, *others, *base, *layout_checks(layout, changed)]
 
 
 def _code_checks(sessions: Sequence[Session]) -> list[Check]:

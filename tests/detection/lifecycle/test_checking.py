@@ -10,6 +10,7 @@ from server.detection.lifecycle.answering import answer
 from server.detection.lifecycle.checking import begin_checks
 from server.detection.lifecycle.tending import tend
 from server.detection.models import Finding
+from server.detection.results import remade
 from server.lab.hosts import change_health
 from server.lab.models import Boot, Machine, Trial
 from tests.builders import EPOCH
@@ -162,6 +163,30 @@ def test_a_quarantined_machine_speaks_for_nothing() -> None:
     finding.refresh_from_db()
     assert (finding.state, finding.kind) == (Finding.State.CONFIRMED, Finding.Kind.IMPROVED)
     assert "its fan stands still" in finding.verdicts.get(uarch__name="zen3").reason
+
+
+def test_a_quarantined_machine_does_not_say_that_nothing_changed() -> None:
+    one, two = physical("m1", "zen3"), physical("m2", "zen5")
+    finding = candidate({one: {"fault-4k": SAME}, two: {"fault-4k": SAME}})
+    quarantine(one, "its fan stands still")
+    begin_checks(finding)
+    finding.refresh_from_db()
+    assert (finding.state, finding.kind) == (Finding.State.CONFIRMED, Finding.Kind.INCONCLUSIVE)
+    assert {row.uarch.name: row.verdict for row in finding.verdicts.all()} == {"zen3": UNSURE, "zen5": SAME}
+    again = remade(finding)
+    assert again is not None
+    assert again.kind == finding.kind
+
+
+def test_a_quarantined_machine_hides_no_change_that_another_saw() -> None:
+    one, two = physical("m1", "zen3"), physical("m2", "zen3")
+    finding = candidate({one: {"fault-4k": SAME}, two: {"fault-4k": UP}})
+    assert finding.kind == Finding.Kind.INCONCLUSIVE
+    quarantine(one, "its fan stands still")
+    begin_checks(finding)
+    finding.refresh_from_db()
+    assert (finding.state, finding.kind) == (Finding.State.CONFIRMED, Finding.Kind.REGRESSED)
+    assert checks(finding)["machine", "m1"] == "failed"
 
 
 def test_a_machine_that_was_quarantined_and_released_later_speaks_on() -> None:
