@@ -1,6 +1,6 @@
 """How a machine was set while it measured, as rows for people: whatever an agent sent becomes short strings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from itertools import islice
 from typing import Any
@@ -31,7 +31,7 @@ def readable_settings(settings: object) -> tuple[SettingRow, ...]:
     return tuple(islice(_rows(settings), _MOST_ROWS))
 
 
-def differing_settings(of_boots: Sequence[object]) -> tuple[str, ...]:
+def differing_settings(of_boots: Iterable[object]) -> tuple[str, ...]:
     """Names of the settings that not all of these boots had alike."""
     boots = [{row.name: astuple(row)[3:5] for row in islice(_rows(settings), _MOST_COMPARED)} for settings in of_boots]
     names = sorted({name for boot in boots for name in boot})

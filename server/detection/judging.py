@@ -38,7 +38,8 @@ def ended(session: Session) -> bool:
 def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
     """Unsaved comparisons of all cells of these sessions; those of a session are one family.
 
-    What one machine says, or makes up, changes nothing of what is claimed on another. What a comparison shows (boots, means, ratio, interval) is what the look saw that decided it, else the last look.
+    What one machine says, or makes up, changes nothing of what is claimed on another. What a comparison shows (boots,
+    means, ratio, interval) is what the look saw that decided it, else the last look.
     """
     cells = read_cells(sessions)
     judged = _in_families(cells, _compared(cells))

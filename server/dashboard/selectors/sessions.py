@@ -1,10 +1,9 @@
 """Everything that the page of one session tells."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
 
 from django.db.models import Q
 
@@ -13,12 +12,14 @@ from server.dashboard.facts import Fact, differing_facts, readable_facts
 from server.dashboard.selectors.attempts import AttemptRow, attempt_rows
 from server.dashboard.selectors.history import History, history
 from server.lab.facts import facts_of_boots
-from server.lab.models import Boot, Conditions, Session
+from server.lab.models import Boot, Conditions, Facts, Session
 from server.lab.purposes import purpose_of
 from server.reports.history import session_history
 
 # Of each boot; whoever owns a machine may send thousands, with as many reasons.
 _MOST_NOTES, _LONGEST_NOTE = 20, 300
+# A document of facts may have some hundred kB.
+_MOST_DOCUMENTS = 8
 _LONG_OF_BUILD = ("log_tail", "first_error", "config__fragment")
 
 
@@ -113,9 +114,11 @@ def session_facts(session_id: int, *, logs: bool) -> SessionFacts | None:
         return None
     of_session = Boot.objects.filter(session=session)
     boots = list(of_session.order_by("position"))
-    facts = facts_of_boots(of_session)
-    measured = [facts[boot.pk] for boot in boots if facts[boot.pk]]
+    releases = dict(of_session.values_list("pk", "conditions__facts__kernel_release"))
+    first = next(({boot.pk} for boot in boots if boot.facts_id is not None), set[int]())
+    facts = facts_of_boots(of_session.filter(pk__in=first))
     settings = _settings(session)
+    first_settings = next(settings, [])
     failed = Conditions.objects.filter(boot__session=session, boot__state=Boot.State.FAILED)
     consoles = dict(failed.values_list("boot_id", "console_tail"))
     return SessionFacts(
@@ -138,24 +141,29 @@ def session_facts(session_id: int, *, logs: bool) -> SessionFacts | None:
         priority=session.priority,
         wanted_by=session.deadline_at,
         kernels=_kernels(session),
-        boots=tuple(_boot(boot, session, facts[boot.pk], consoles.get(boot.pk, "")) for boot in boots),
+        boots=tuple(_boot(boot, session, releases.get(boot.pk), consoles.get(boot.pk, "")) for boot in boots),
         attempts=attempt_rows(Q(session=session), logs=logs),
-        facts=readable_facts(measured[0] if measured else {}),
-        differing=differing_facts(measured),
-        settings=readable_settings(settings[0] if settings else []),
-        differing_settings=differing_settings(settings),
+        facts=readable_facts(next(iter(facts.values()), {})),
+        differing=differing_facts(_documents(boots)),
+        settings=readable_settings(first_settings),
+        differing_settings=differing_settings(chain([first_settings], settings)),
         history=history(session_history(session), fold=False),
     )
 
 
-def _settings(session: Session) -> list[object]:
-    """What the measured boots told of their settings, and nothing else of their conditions, which are long."""
-    told = Conditions.objects.filter(boot__session=session, boot__state=Boot.State.MEASURED)
-    return [
-        settings
-        for settings in told.order_by("boot__position").values_list("document__settings", flat=True)
-        if settings
-    ]
+def _documents(boots: Sequence[Boot]) -> list[object]:
+    """What the probes saw, once for all boots that showed the same; boots of one machine hardly ever differ."""
+    shown = dict.fromkeys(boot.facts_id for boot in boots if boot.facts_id is not None)
+    chosen = list(islice(shown, _MOST_DOCUMENTS))
+    found = dict(Facts.objects.filter(pk__in=chosen).values_list("pk", "document")) if len(chosen) > 1 else {}
+    return [found[pk] for pk in chosen if pk in found]
+
+
+def _settings(session: Session) -> Iterator[object]:
+    """What the measured boots told of their settings, and nothing else of their conditions; one at a time is parsed."""
+    told = Conditions.objects.filter(boot__session=session, boot__state=Boot.State.MEASURED).order_by("boot__position")
+    every = told.values_list("document__settings", flat=True).iterator(chunk_size=1)
+    return (settings for settings in every if settings)
 
 
 def _kernels(session: Session) -> tuple[Kernel, ...]:
@@ -174,7 +182,7 @@ def _kernels(session: Session) -> tuple[Kernel, ...]:
     )
 
 
-def _boot(boot: Boot, session: Session, facts: Mapping[str, Any], console: str) -> BootRow:
+def _boot(boot: Boot, session: Session, release: object, console: str) -> BootRow:
     wanted = session.base_build if boot.arm == Boot.Arm.BASE else session.patched_build
     over = boot.started_at is not None and boot.ended_at is not None
     return BootRow(
@@ -188,7 +196,7 @@ def _boot(boot: Boot, session: Session, facts: Mapping[str, Any], console: str) 
         boot_id=boot.boot_id,
         build_id=boot.build_id,
         proved=bool(boot.build_id) and boot.build_id == wanted.build_id,
-        kernel_release=str(facts.get("kernel_release", "")),
+        kernel_release=_cut(release) if isinstance(release, str) else "",
         started_at=boot.started_at,
         ended_at=boot.ended_at,
         seconds=(boot.ended_at - boot.started_at).total_seconds()
