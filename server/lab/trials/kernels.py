@@ -39,6 +39,10 @@ _PROGRAMS = (
     *("arch/*/boot/*", "arch/*/tools/*", "drivers/firmware/efi/libstub/*", "scripts/*", "usr/*", "certs/*"),
     *("tools/objtool/*", "tools/lib/*", "tools/bpf/resolve_btfids/*", "*/bounds.c", "*offsets*.c"),
 )
+# What turns files of the tree into code reads them as text, comments too: mkcapflags.sh those of cpufeatures.h.
+_SCRIPTS = ("*Makefile*", "*Kbuild*", "*.sh", "*.awk", "*.pl", "*.py", "*.sed", "arch/*/tools/*", "scripts/*")
+_NO_SCRIPTS = (":!tools/*", ":!samples/*", ":!Documentation/*")
+_NAME_OF_HEADER = r"[A-Za-z0-9_.-]+\.h"
 _MAKES_PROGRAMS = r"hostprogs|host-progs|hostlibs|userprogs|hostcc|HOSTCC"
 _PLAIN_MODES = frozenset({"000000", "100644", "100755"})
 # More is a sweep through the whole tree, which is not worth looking at file by file.
@@ -166,10 +170,11 @@ def _is_compiled_in(base: str, patched: str) -> bool:
     if not paths:
         return True
     shared = [path for path in paths if _SHARED_HEADER.match(path)]
-    own = {path.rpartition("/")[2] for path in paths if path not in shared}
+    own = [path for path in paths if path not in shared]
     return (
         not _lies_beside_programs(base, paths)
-        and own.isdisjoint(_names_programs_include(base))
+        and _names_programs_include(base).isdisjoint(_names(own))
+        and _names_scripts_read(base).isdisjoint(_names(shared))
         and _differ_in_comments(base, patched, shared)
     )
 
@@ -185,6 +190,15 @@ def _names_programs_include(commit: str) -> set[str]:
     """Names, without folders, of the files that programs of the build and the image's own code take in."""
     lines = _grep("-h", r"^[[:space:]]*#[[:space:]]*include", commit, _PROGRAMS)
     return set(re.findall(r"([^/\"<>\s]+)[\">]", lines))
+
+
+def _names_scripts_read(commit: str) -> set[str]:
+    """Names, without folders, of the headers that Makefiles and scripts name."""
+    return set(_grep("-ho", _NAME_OF_HEADER, commit, (*_SCRIPTS, *_NO_SCRIPTS)).split())
+
+
+def _names(paths: Iterable[str]) -> set[str]:
+    return {path.rpartition("/")[2] for path in paths}
 
 
 def _grep(option: str, pattern: str, commit: str, paths: Iterable[str], *before: str) -> str:

@@ -20,6 +20,8 @@ TREE = {
     "drivers/tty/vt/Makefile": "hostprogs += conmakehash\n",
     "drivers/tty/vt/conmakehash.c": "int main(void) { return 0; }\n",
     "arch/x86/kernel/cpu/mkcapflags.sh": "true\n",
+    "arch/x86/kernel/cpu/Makefile": "cpufeature = $(src)/../../include/asm/cpufeatures.h\n",
+    "arch/x86/include/asm/cpufeatures.h": "#define X86_FEATURE_FPU 0\n",
     "arch/x86/coco/shared.c": "\n",
     "arch/x86/boot/compressed/sev.c": '#include "../../coco/shared.c"\n#include <linux/mm.h>\n',
     "scripts/selinux/genheaders.c": '#include "classmap.h"\n',
@@ -82,6 +84,7 @@ def test_hash_tells_of_code_that_is_compiled_in(upstream: Upstream, path: str) -
         "arch/x86/kernel/asm-offsets.c",
         "arch/arm64/kernel/asm-offsets_64.c",
         "kernel/bounds.c",
+        "arch/x86/include/asm/cpufeatures.h",
         "kernel/sched/sched.h",
         "arch/x86/coco/shared.c",
         "drivers/tty/vt/conmakehash.c",
@@ -120,6 +123,11 @@ def test_hash_does_not_tell_of_what_a_build_runs_or_puts_beside_vmlinux(upstream
 )
 def test_headers_that_all_share_may_change_in_comments(upstream: Upstream, header: str, told: bool) -> None:
     assert tells(upstream, {"include/linux/mm.h": header}) == told
+
+
+def test_comments_that_a_script_makes_code_of_are_code(upstream: Upstream) -> None:
+    header = '#define X86_FEATURE_FPU 0 /* ", system(\\"true\\"), " */\n'
+    assert not tells(upstream, {"arch/x86/include/asm/cpufeatures.h": header})
 
 
 def test_hash_tells_of_a_step_within_a_series_only_where_all_below_it_is_compiled_in(upstream: Upstream) -> None:
