@@ -253,6 +253,24 @@ def test_strangers_versions_that_never_ran_hold_up_nothing_however_many(db: None
     assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {true}
 
 
+@pytest.mark.parametrize("need", ["change-id:20261101-first-abc", "patch-id:" + "ab" * 20])
+def test_what_another_trusted_author_posts_under_the_same_name_lies_below_nothing(
+    db: None, tmp_path: Path, need: str
+) -> None:
+    mailing_list = build_list()
+    true, copied = (
+        build_series(mailing_list, state=S.READY, total=1, change_id="20261101-first-abc", **fields)
+        for fields in ({}, {"author_address": "eve@example.org", "version": 9})
+    )
+    Patch.objects.filter(series__in=[true, copied]).update(patch_id="ab" * 20)
+    needing = build_series(mailing_list, state=S.READY, total=1, prerequisites=[need], author_address="bob@example.org")
+    assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {true}
+    # Once a person has let it replace the older one it is the next version.
+    true.advance(S.SUPERSEDED, "v9 is here", superseded_by=copied)
+    wanted = copied if need.startswith("change-id") else true
+    assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {wanted}
+
+
 def test_series_that_name_each_others_patches_one_by_one_are_walked_once(
     db: None, tmp_path: Path, django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]]
 ) -> None:

@@ -132,7 +132,7 @@ def _patches_for(need: str, asking: Series) -> list[Patch]:
     kind, _, name = need.partition(":")
     if kind == "patch-id":
         holders = Series.objects.exclude(pk=asking.pk).filter(patches__patch_id=name)
-        holder = _first_allowed(holders.order_by("-pk").distinct())
+        holder = _first_allowed(holders.order_by("-pk").distinct(), asking)
         some = holder.patches.filter(patch_id=name).order_by("index") if holder else Patch.objects.none()
         return list(some.select_related("series", "message")[:1])
     series = _series_for(kind, name, asking)
@@ -143,21 +143,38 @@ def _series_for(kind: str, name: str, asking: Series) -> Series | None:
     others = Series.objects.exclude(pk=asking.pk) if kind == "change-id" else Series.objects.all()
     if kind == "change-id":
         change, number = _version_of(name)
-        rows = others.filter(change_id=change)
+        rows = others.filter(change_id=change).order_by("-version", "-minor", "-pk")
         if number is not None:
-            rows = rows.filter(version=number[0], minor=number[1])
-        return _first_allowed(rows.order_by("-version", "-minor", "-pk"))
+            return _first_allowed(rows.filter(version=number[0], minor=number[1]), asking, of=rows)
+        return _newest(_first_allowed(rows, asking))
     mails = Message.objects.filter(message_id=name.strip("<>"))
     rows = others.filter(Q(patches__message__in=mails) | Q(cover__in=mails))
-    return _first_allowed(rows.order_by("-version", "-minor", "-pk").distinct())
+    return _first_allowed(rows.order_by("-version", "-minor", "-pk").distinct(), asking)
 
 
-def _first_allowed(rows: QuerySet[Series]) -> Series | None:
-    """The first that may be applied below another one, else the first: anyone can post somebody's patch or change-id.
+def _first_allowed(rows: QuerySet[Series], asking: Series, *, of: QuerySet[Series] | None = None) -> Series | None:
+    """The first of its author that may be applied below another one, else his first.
 
-    Else forged newer versions, however many, which wait for approval, would hold up all that needs the true one.
+    Anyone can post somebody's patch or change-id again, trusted authors too, but nobody can before him: its author is
+    who posted it first (among `of`, where that holds more), or who asks, where he posted one himself. And forged newer
+    versions, however many, which wait for approval, do not hold up all that needs the true one.
     """
-    return rows.filter(was_allowed()).first() or rows.first()
+    first = (rows if of is None else of).order_by("received_at", "pk").first()
+    if first is None:
+        return None
+    for hand in (asking.author_address, first.author_address):
+        if found := rows.filter(was_allowed(), author_address__iexact=hand).first():
+            return found
+    return rows.filter(author_address__iexact=first.author_address).first()
+
+
+def _newest(series: Series | None) -> Series | None:
+    """What has replaced it: of another author's hand where a person approved that."""
+    seen = set[int]()
+    while series is not None and series.state == Series.State.SUPERSEDED and series.pk not in seen:
+        seen.add(series.pk)
+        series = series.superseded_by or series
+    return series
 
 
 def _objection(series: Series) -> str:
