@@ -93,7 +93,7 @@ def _claim(delivery_id: int) -> Delivery | None:
         if not free:
             # Another process is counting. The sweep comes back to this mail.
             return None
-        delivery = _due().select_related("report__finding__series").filter(pk=delivery_id).first()
+        delivery = _due().select_related("report__finding__series__mailing_list").filter(pk=delivery_id).first()
         if delivery is None:
             return None
         if why := _no_longer_wanted(delivery.report):
@@ -116,6 +116,8 @@ def _no_longer_wanted(report: Report) -> str:
     series = report.finding.series
     if series is None or series.state != Series.State.APPLIED:
         return "a newer version has replaced the series"
+    if series.mailing_list.moderated and not report.released:
+        return "its list is moderated since: a person releases it"
     if not may_be_told(report.finding):
         return f"its finding is {Finding.State(report.finding.state).label}"
     return _stale(report) if report.finding.state != Finding.State.BISECTING else ""

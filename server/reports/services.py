@@ -96,7 +96,10 @@ def approve_report(*, report_id: int, reason: str = "approved by a person") -> R
         if blocked := _blocked(report.finding):
             raise DomainError("virtual-stays", blocked)
         if report.state == ReportState.DRAFT:
-            report.advance(ReportState.APPROVED, reason)
+            report.advance(ReportState.APPROVED, reason, released=True)
+        elif not report.released:
+            report.released = True
+            report.save(update_fields=["released"])
         delivery = queue_delivery(report=report)
         if delivery.state == DeliveryState.FAILED:
             delivery.advance(DeliveryState.QUEUED, reason, tries=0, not_before=None)
