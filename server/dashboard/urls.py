@@ -36,6 +36,7 @@ urlpatterns = [
     path("trees/<slug:name>/branches/<path:branch_name>/", timeline_views.branch, name="branch"),
     path("timelines/<int:timeline_id>/", timeline_views.timeline, name="timeline"),
     path("messages/<int:message_id>/", watching.message, name="message"),
+    path("messages/<int:message_id>/text/", watching.message_text, name="message-text"),
     path("messages/<int:message_id>/raw/", watching.raw_message, name="message-raw"),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),

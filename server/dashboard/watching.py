@@ -38,6 +38,19 @@ def message(request: HttpRequest, message_id: int) -> HttpResponse:
 
 
 @require_safe
+def message_text(_request: HttpRequest, message_id: int) -> HttpResponse:
+    """What was read of a mail, all of it, to save."""
+    row = messages.raw_message(message_id)
+    if row is None or row.kind == Message.Kind.DELETED:
+        raise Http404(f"There is no text of message {message_id}.")
+    response = HttpResponse(messages.read_text(row.pk), content_type="text/plain; charset=utf-8")
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Disposition"] = f'attachment; filename="message-{row.pk}-text.txt"'
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return response
+
+
+@require_safe
 def raw_message(_request: HttpRequest, message_id: int) -> HttpResponse | StreamingHttpResponse:
     """A mail as it arrived, byte for byte. It is text to save: no browser may take it for a page."""
     row = messages.raw_message(message_id)

@@ -42,7 +42,7 @@ def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
     means, ratio, interval) is what the look saw that decided it, else the last look.
     """
     cells = read_cells(sessions)
-    judged = _in_families(cells, _compared(cells))
+    judged = _in_families(cells, _compared(cells), number=len(sessions))
     doubts = doubts_about(sessions)
     notes = {(note.session_id, note.benchmark, note.case): note.text for note in case_notes(sessions)}
     rows = []
@@ -58,11 +58,13 @@ def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
     return rows
 
 
-def _in_families(cells: Sequence[MeasuredCell], compared: Sequence[stats.Comparison]) -> list[stats.Comparison]:
-    """Adjusted within each session; `read_cells` gives the cells of a session one after the other."""
+def _in_families(
+    cells: Sequence[MeasuredCell], compared: Sequence[stats.Comparison], *, number: int
+) -> list[stats.Comparison]:
+    """Adjusted within each of so many sessions; `read_cells` gives the cells of a session one after the other."""
     pairs = zip(cells, compared, strict=True)
     families = [[one for _, one in of] for _, of in groupby(pairs, key=lambda pair: pair[0].session.pk)]
-    return [one for family in families for one in stats.judge_family(family, families=len(families))]
+    return [one for family in families for one in stats.judge_family(family, families=number)]
 
 
 def _compared(cells: Sequence[MeasuredCell]) -> list[stats.Comparison]:

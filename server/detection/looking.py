@@ -15,7 +15,7 @@ from server.detection.settling import boots_to_next_look, is_settled
 from server.detection.storing import store_comparisons
 from server.lab.boots import QUARANTINED
 from server.lab.models import Boot, Session, SessionState, Trial, TrialState
-from server.lab.trials.costs import spent
+from server.lab.trials.costs import spent_by_session
 from server.lab.trials.ending import finish_trial
 from server.lab.trials.extending import conclude, more_boots
 from server.stats.cells import Values
@@ -109,7 +109,7 @@ def _look(trial: Trial, session: Session) -> None:
     )
     if not still_open and not unsettled:
         conclude(session, cut_short=False)
-    elif not _budget_left(trial) or not _ask_for_more(session, still_open, unsettled):
+    elif not _budget_left(trial, session) or not _ask_for_more(session, still_open, unsettled):
         conclude(session, cut_short=True)
 
 
@@ -144,12 +144,18 @@ def _ask_for_more(session: Session, still_open: Sequence[MeasuredCell], unsettle
     return more_boots(session, base=base, patched=patched, reason="; ".join(told))
 
 
-def _budget_left(trial: Trial) -> bool:
-    return trial.budget_seconds is None or spent([trial.pk]).seconds < trial.budget_seconds
+def _budget_left(trial: Trial, session: Session) -> bool:
+    """Others use up no more than their equal shares of the budget: how long a boot took is what its machine says."""
+    if trial.budget_seconds is None:
+        return True
+    seconds = spent_by_session(trial.pk)
+    share = trial.budget_seconds / max(len(seconds), 1)
+    own = seconds.pop(session.pk, 0.0)
+    return own + sum(min(other, share) for other in seconds.values()) < trial.budget_seconds
 
 
 def _finish(trial: Trial, sessions: Sequence[Session]) -> None:
-    """Judge all cells as one family, and end the trial."""
+    """Judge all cells, and end the trial."""
     judged = [session for session in judged_sessions(sessions)[0] if has_told(session)]
     rows = fresh_comparisons(judged)
     store_comparisons(rows)

@@ -145,9 +145,10 @@ def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
 
 
 def _overlap(comparisons: Sequence[Comparison]) -> bool:
-    """Whether there is a ratio that all their intervals hold."""
+    """Whether some ratio lies in all their intervals, or nearer than the smallest effect that counts."""
     lows, highs = ([getattr(c, end) for c in comparisons] for end in ("ratio_low", "ratio_high"))
-    return None in {*lows, *highs} or max(lows) <= min(highs)
+    near = 1 + max(c.min_effect for c in comparisons)
+    return None in {*lows, *highs} or max(lows) <= min(highs) * near
 
 
 def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdict:

@@ -15,7 +15,7 @@ from server.lab.facts import keep_facts, keep_facts_of_machine
 from server.lab.hardware import note_change
 from server.lab.health import judge_health
 from server.lab.hosts import change_health
-from server.lab.models import Attempt, Boot, BootState, Conditions, CoreType, Machine, Session, SessionState
+from server.lab.models import LATE, Attempt, Boot, BootState, Conditions, CoreType, Machine, Session, SessionState
 from server.lab.out_of_service import is_tried
 from server.lab.physical import note_probe
 
@@ -27,8 +27,6 @@ _TOO_MANY_FAIL = 0.25
 MIN_MEASURED_BOOTS = 2
 # How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
 QUARANTINED = "machine quarantined: "
-# Outcome of a boot that measured, and whose session was over before its result came.
-LATE = "late"
 # big.LITTLE has two or three kinds of cores. Pages show all of them, and cases are measured on each.
 _MOST_CORE_TYPES = 16
 _LONGEST_CORE_TYPE = 60
@@ -94,8 +92,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         outcome=outcome,
         boot_id=report.boot_id if outcome == "measured" else "",
         build_id=report.build_id,
-        started_at=report.started_at or boot.started_at,
-        ended_at=report.ended_at or clock.now(),
+        **_times(boot, report),
         notes=_kept_notes(report.notes),
     )
     if not won:
@@ -118,8 +115,16 @@ def _keep_late(boot: Boot, report: BootReport) -> bool:
     told = {"document": dict(report.conditions), "console_tail": report.console_tail}
     Conditions.objects.update_or_create(boot=boot, defaults=told)
     proof = {"boot_id": report.boot_id, "build_id": report.build_id}
-    times = {"started_at": report.started_at or boot.started_at, "ended_at": report.ended_at or clock.now()}
-    return boot.note("measured, told after its session had ended: not judged", outcome=LATE, **proof, **times)
+    told_late = "measured, told after its session had ended: not judged"
+    return boot.note(told_late, outcome=LATE, **proof, **_times(boot, report))
+
+
+def _times(boot: Boot, report: BootReport) -> dict[str, datetime]:
+    """When it began and ended: as the machine says, within what the service saw of it."""
+    now = clock.now()
+    began = max(filter(None, [report.started_at, boot.started_at]), default=now)
+    ended = min(report.ended_at or now, now)
+    return {"started_at": min(began, ended), "ended_at": ended}
 
 
 def _boot(session: Session, position: int) -> Boot:

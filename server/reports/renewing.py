@@ -20,7 +20,7 @@ def renew(report: Report) -> bool:
     text = compose(gather(report.finding))
     if (text.subject, text.body) == (report.subject, report.body):
         return False
-    return report.note(CHANGED, subject=text.subject, body=text.body)
+    return report.note(CHANGED, subject=text.subject, body=text.body, released=False)
 
 
 def _was_bisected_since(report: Report) -> bool:

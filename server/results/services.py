@@ -9,9 +9,9 @@ import structlog
 from django.db import connection, transaction
 
 from server.lab.attempts import is_wanted, keep_for_the_record, was_stopped
-from server.lab.boots import LATE, BootReport, close_boot, finish_session, keep_core_types, note_machine
+from server.lab.boots import BootReport, close_boot, finish_session, keep_core_types, note_machine
 from server.lab.kernel_trust import TRUSTED_BOOT
-from server.lab.models import Attempt, Boot, BootState, Session
+from server.lab.models import LATE, Attempt, Boot, BootState, Session
 from server.lab.waking import wake_judge
 from server.lab.works import boots_itself
 from server.results.models import Case, Measurement, Metric

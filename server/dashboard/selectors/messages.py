@@ -8,14 +8,18 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Length, Substr
 
+from server.core.visible_text import for_terminal
 from server.dashboard.selectors.links import archive_link
 from server.dashboard.selectors.mails import MailRow, mail_rows
 from server.dashboard.selectors.versions import OtherVersion, version_of
+from server.sources.mail.parser import parse_mail
 from server.sources.models import Message
 from server.sources.series.lookup import series_of
 
 # A page shows the beginning of a mail; the whole is a download.
 EXCERPT = 64 * 1024
+# Mails up to this size are read for their page; what a longer one says is a download, too.
+_READ = 512 * 1024
 _MOST_AROUND = 100
 _PIECE = 2 * 1024 * 1024
 
@@ -24,7 +28,9 @@ _PIECE = 2 * 1024 * 1024
 class MessageFacts:
     """`before` is what a deleted mail was taken for. `proved` is None while nobody has checked the sender.
 
-    `excerpt` is the beginning of the mail as text, `size` the bytes of all of it.
+    `text` is the beginning of what was read of it, encodings taken off and all parts in one: patches are applied and
+    shown for approval as they stand there. None of a long mail. `excerpt` is the beginning of the mail as it arrived,
+    `size` the bytes of all of it.
     """
 
     id: int
@@ -44,6 +50,8 @@ class MessageFacts:
     proof: str
     link: str
     size: int
+    text: str | None
+    text_size: int
     excerpt: str
     series: tuple[OtherVersion, ...]
     copies: tuple[MailRow, ...]
@@ -55,18 +63,24 @@ class MessageFacts:
         return self.kind == Message.Kind.DELETED
 
     @property
+    def text_cut(self) -> bool:
+        return self.text_size > EXCERPT
+
+    @property
     def cut(self) -> bool:
         return self.size > EXCERPT
 
 
 def message_facts(message_id: int) -> MessageFacts | None:
     """`message_id` is the number of the row."""
-    parts = {"size": Length("raw"), "beginning": Substr("raw", 1, EXCERPT)}
+    parts = {"size": Length("raw"), "beginning": Substr("raw", 1, _READ)}
     query: Any = Message.objects.select_related("mailing_list").defer("raw").annotate(**parts)
     row = query.filter(pk=message_id).first()
     if row is None:
         return None
     around = _around(row)
+    beginning = bytes(row.beginning)
+    text = parse_mail(beginning, blob=row.blob, received_at=row.received_at).body if row.size <= _READ else None
     return MessageFacts(
         id=row.pk,
         mailing_list=row.mailing_list.name,
@@ -85,7 +99,9 @@ def message_facts(message_id: int) -> MessageFacts | None:
         proof=row.authenticity,
         link=archive_link(row.mailing_list.url, row.message_id),
         size=row.size,
-        excerpt=as_text(bytes(row.beginning)),
+        text=None if text is None else visible(text[:EXCERPT]),
+        text_size=len(text or ""),
+        excerpt=as_text(beginning[:EXCERPT]),
         series=tuple(version_of(series) for series in series_of(row).defer("trailers")[:_MOST_AROUND]),
         copies=mail_rows(
             Message.objects.filter(message_id=row.message_id).exclude(pk=row.pk).order_by("id")[:_MOST_AROUND]
@@ -119,6 +135,17 @@ def raw_message(message_id: int) -> RawMail | None:
     query: Any = Message.objects.filter(pk=message_id).annotate(size=Length("raw"))
     row = query.values("pk", "kind", "reason", "size").first()
     return RawMail(**row) if row else None
+
+
+def read_text(message_id: int) -> str:
+    """All that was read of a mail, as `MessageFacts.text` begins."""
+    row = Message.objects.only("raw", "blob", "received_at").get(pk=message_id)
+    return visible(parse_mail(bytes(row.raw), blob=row.blob, received_at=row.received_at).body)
+
+
+def visible(text: str) -> str:
+    """What no screen shows, or shows elsewhere, is named."""
+    return "\n".join("\t".join(map(for_terminal, line.split("\t"))) for line in text.split("\n"))
 
 
 def raw_pieces(message_id: int) -> Iterator[bytes]:

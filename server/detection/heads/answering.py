@@ -6,6 +6,8 @@ from server.detection.heads.confirming import asked_for
 from server.detection.heads.observing import observe_due
 from server.detection.heads.publishing import POINT_PARTS
 from server.detection.heads.releasing import ask_otherwise, release_unasked
+from server.detection.lifecycle.checking import ill_machines
+from server.detection.lifecycle.checks import Name, set_checks
 from server.detection.models import ChangePoint, Comparison, Finding, Timeline, Verdict
 from server.detection.noise.questions import ask_about_disagreements
 from server.detection.results import Result, result_of, write_result
@@ -37,6 +39,10 @@ def _answer_confirmation(trial: Trial) -> None:
     if finding is None or finding.state != Finding.State.CANDIDATE or finding.verdicts.exists():
         return
     result = result_of(trial)
+    if ill := ill_machines(result):
+        # One that cannot be relied on contradicts nobody.
+        set_checks(finding, [Name.MACHINE], ill)
+        result = result_of(trial, checks=finding.checks)
     points = list(finding.change_points.filter(state__in=_OPEN).select_related(*POINT_PARTS))
     if result is not None and result.identical:
         _refuse(finding, points, "the kernels before and after run the same code", refuted=True)

@@ -25,15 +25,14 @@ def begin_checks(finding: Finding) -> None:
     """
     if finding.state != Finding.State.CANDIDATE:
         return
-    if finding.kind not in CLAIMS:
-        _hear_no_ill_machine(finding)
+    ill = _hear_no_ill_machine(finding) if finding.kind not in CLAIMS else []
     if finding.kind not in CLAIMS:
         confirm(finding, _CONFIRMED)
         return
     changed = _changed(remade(finding))
     layout = _layout_trial(finding, changed)
     if layout is not None and layout.state not in Trial.FINAL:
-        set_checks(finding, _CHECKED, waiting_for(layout))
+        set_checks(finding, _CHECKED, [*ill, *waiting_for(layout)])
         finding.note("its layout is being checked")
         return
     conclude_checks(finding)
@@ -50,9 +49,9 @@ def conclude_checks(finding: Finding) -> None:
     set_checks(finding, _CHECKED, ())
     layout = Trial.objects.filter(key=layout_key(finding)).first()
     set_checks(finding, _CHECKED, _answers(finding, remade(finding), layout))
-    if any(check.get("outcome") == Outcome.FAILED for check in finding.checks):
-        remake(finding)
-        explain_finding(finding)
+    # Anew in any case: what was taken away before may be heard again.
+    remake(finding)
+    explain_finding(finding)
     if finding.kind in CLAIMS:
         confirm(finding, _CONFIRMED)
         return
@@ -60,15 +59,17 @@ def conclude_checks(finding: Finding) -> None:
     invalidate(finding, actor="", why=why, reason=reason)
 
 
-def _hear_no_ill_machine(finding: Finding) -> None:
+def _hear_no_ill_machine(finding: Finding) -> list[Check]:
     """Judge anew without machines that cannot be relied on: "no change" is a claim, too, and so is what they hid."""
-    if ill := _ill_machines(remade(finding)):
+    ill = ill_machines(remade(finding))
+    if ill:
         set_checks(finding, _CHECKED, ill)
         remake(finding)
         explain_finding(finding)
+    return ill
 
 
-def _ill_machines(result: Result | None) -> list[Check]:
+def ill_machines(result: Result | None) -> list[Check]:
     """Failed checks of all machines that the result heard."""
     measured = _sessions(result.comparisons) if result else []
     return [check for check in machine_checks(measured) if check.outcome == Outcome.FAILED]
@@ -94,7 +95,7 @@ def _answers(finding: Finding, result: Result | None, layout: Trial | None) -> l
     base = base_checks(finding.trial) if finding.trial is not None else []
     asked = machine_checks(sessions)
     # One that saw no change, or could not tell, may contradict the others.
-    others = [check for check in _ill_machines(result) if check not in asked]
+    others = [check for check in ill_machines(result) if check not in asked]
     return [*_code_checks(sessions), *asked, *others, *base, *layout_checks(layout, changed)]
 
 

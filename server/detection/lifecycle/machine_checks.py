@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db.models import Max, Min
+from django.db.models import Max, Min, Q
 
 from server.core.models import Transition
 from server.detection.lifecycle.checks import Check, Name, Outcome
 from server.detection.noise.base_drift import base_drift
 from server.lab.hardware import changes_since
-from server.lab.models import Machine, Session, Trial
+from server.lab.models import LATE, Machine, Session, Trial
 
 
 def machine_checks(sessions: Iterable[Session]) -> list[Check]:
@@ -38,7 +38,9 @@ def base_checks(trial: Trial) -> list[Check]:
 def _spans(sessions: Iterable[Session]) -> dict[int, tuple[datetime, datetime]]:
     """By session, when its first boot began and when its last one ended."""
     chosen = Session.objects.filter(pk__in=[session.pk for session in sessions])
-    rows = chosen.annotate(began=Min("boots__started_at"), ended=Max("boots__ended_at"))
+    # A result that came late was no part of what was judged.
+    judged = ~Q(boots__outcome=LATE)
+    rows = chosen.annotate(began=Min("boots__started_at", filter=judged), ended=Max("boots__ended_at", filter=judged))
     return {row.pk: (row.began or row.created_at, row.ended or row.state_since) for row in rows}
 
 

@@ -4,10 +4,20 @@ from server.lab.models.attempts import LATEST_FIRST, Attempt, AttemptState, buil
 from server.lab.models.hosts import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.rounds import RoundMark
-from server.lab.models.sessions import Boot, BootState, Conditions, PowerCycle, PowerCycleState, Session, SessionState
+from server.lab.models.sessions import (
+    LATE,
+    Boot,
+    BootState,
+    Conditions,
+    PowerCycle,
+    PowerCycleState,
+    Session,
+    SessionState,
+)
 from server.lab.models.trials import Trial, TrialState
 
 __all__ = [
+    "LATE",
     "LATEST_FIRST",
     "Attempt",
     "AttemptState",

@@ -129,6 +129,10 @@ class Session(Stateful):
         return f"session {self.pk} on {self.machine.name}"
 
 
+# Outcome of a boot that measured, and whose session was over before its result came.
+LATE = "late"
+
+
 class BootState(models.TextChoices):
     PLANNED = "planned", "not booted yet"
     RUNNING = "running", "booting or measuring"

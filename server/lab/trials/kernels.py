@@ -174,7 +174,7 @@ def _is_compiled_in(base: str, patched: str) -> bool:
     return (
         not _lies_beside_programs(base, paths)
         and _names_programs_include(base).isdisjoint(_names(own))
-        and _names_scripts_read(base).isdisjoint(_names(shared))
+        and (not shared or _names_scripts_read(base).isdisjoint(_names(shared)))
         and _differ_in_comments(base, patched, shared)
     )
 

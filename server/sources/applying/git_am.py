@@ -25,7 +25,7 @@ from server.sources.mirror import mirror
 
 # Fixed, so that applying again makes the same commits; the date is the mail's.
 _COMMITTER = {"GIT_COMMITTER_NAME": "Tidemark", "GIT_COMMITTER_EMAIL": "tidemark@localhost"}
-_AM = ("am", "-3", "--no-scissors", "--no-keep-cr", "--no-gpg-sign", "--committer-date-is-author-date")
+_AM = ("am", "--no-scissors", "--no-keep-cr", "--no-gpg-sign", "--committer-date-is-author-date")
 _FROM_LINE = re.compile(rb"^(?=>*From )", re.MULTILINE)
 _FAILED_AT = re.compile(rb"^Patch failed at 0*(\d+)", re.MULTILINE)
 # Words of the system, which no patch is to blame for.
@@ -90,13 +90,15 @@ def apply_mails(
     base: str,
     scratch: Path,
     seconds: float,
+    merging: bool,
     prerequisites: Sequence[ScreenedMail] = (),
 ) -> Applied | NotApplied:
-    """Apply `prerequisites`, then `mails`, to commit `base` with `git am -3`, as a maintainer would.
+    """Apply `prerequisites`, then `mails`, to commit `base` with `git am`, as a maintainer would.
 
-    Three-way, but to no other path than the mail's: that is what people and rules were asked about. Scissors lines are
-    ignored; subjects lose all leading brackets, git's default. A prerequisite that the base
-    holds already is left out. Only the touched files are checked out (a kernel has 78,000); the index is whole, so that
+    With `merging` three-way, but to no other path than the mail's: that is what rules were asked about. What a person
+    was asked about is applied where its own lines say, or not at all: the sender chooses what is merged, by the blobs
+    that his mails name. Scissors lines are ignored; subjects lose all leading brackets, git's
+    default. A prerequisite that the base holds already is left out. Only the touched files are checked out (a kernel has 78,000); the index is whole, so that
     the resulting trees are those of a full checkout. git may take `seconds`.
     """
     room = scratch / "room"
@@ -107,10 +109,10 @@ def apply_mails(
         return NotApplied(reason)
     below, end = base, time.monotonic() + seconds
     if prerequisites:
-        if reason := _am(repository, prerequisites, seconds):
+        if reason := _am(repository, prerequisites, seconds, merging=merging):
             return NotApplied(reason)
         below = _head(repository)
-    if reason := _am(repository, mails, max(end - time.monotonic(), 0.001)):
+    if reason := _am(repository, mails, max(end - time.monotonic(), 0.001), merging=merging):
         return NotApplied(reason)
     head = _head(repository)
     pack = repository.output("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=f"{head}\n^{base}\n".encode())
@@ -120,12 +122,13 @@ def apply_mails(
 def _borrowing_repository(room: Path, base: str, paths: frozenset[str]) -> Repository:
     """A repository whose HEAD is `base`, with whole index and only the files `paths` checked out.
 
-    All .gitattributes at the top are, too, for they steer merging.
+    No .gitattributes steers merging: a driver may take lines from both sides.
     """
     objects = mirror().git_dir / "objects"
     git_dir = make_repository(room / "tree" / ".git", head=base, borrow=objects, config=_SPARSE + _MERGING)
     patterns = [".gitattributes", *(_pattern(p) for p in sorted(paths))]
     (git_dir / "info").mkdir()
+    (git_dir / "info" / "attributes").write_text("* merge=text\n")
     (git_dir / "info" / "sparse-checkout").write_bytes("\n".join(patterns).encode("utf-8", "surrogateescape") + b"\n")
     repository = Repository(git_dir, room / "tree", Room(writable=room, readable=borrowed_folders(objects)))
     repository.output("read-tree", "-m", "-u", "HEAD")
@@ -160,10 +163,11 @@ def _beyond_links(repository: Repository, mails: Sequence[ScreenedMail]) -> str:
     return ""
 
 
-def _am(repository: Repository, mails: Sequence[ScreenedMail], seconds: float) -> str:
+def _am(repository: Repository, mails: Sequence[ScreenedMail], seconds: float, *, merging: bool) -> str:
     """Why git am failed; "" if it did not. GitError for what may be the fault of the host, such as `git-timeout`."""
     mbox = b"".join(_mbox_entry(m.content) for m in mails)
-    done = repository.run(*_AM, "--patch-format=mboxrd", stdin=mbox, timeout=seconds, extra=_COMMITTER)
+    way = "--3way" if merging else "--no-3way"
+    done = repository.run(*_AM, way, "--patch-format=mboxrd", stdin=mbox, timeout=seconds, extra=_COMMITTER)
     if done.code == 0:
         return ""
     # What no patch is to blame for is tried again.

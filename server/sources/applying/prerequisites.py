@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core.errors import DomainError
 from server.sources.applying.patch_ids import fill_patch_ids, was_allowed
@@ -146,34 +146,40 @@ def _series_for(kind: str, name: str, asking: Series) -> Series | None:
         rows = others.filter(change_id=change).order_by("-version", "-minor", "-pk")
         if number is not None:
             return _first_allowed(rows.filter(version=number[0], minor=number[1]), asking, of=rows)
-        return _newest(_first_allowed(rows, asking))
+        return _newest(_first_allowed(rows, asking), asking)
+    # Signatures leave the Message-ID open: a mail that comes later under the same one is another mail.
     mails = Message.objects.filter(message_id=name.strip("<>"))
-    rows = others.filter(Q(patches__message__in=mails) | Q(cover__in=mails))
+    held = Q(Exists(Patch.objects.filter(message=OuterRef("pk")))) | Q(
+        Exists(Series.objects.filter(cover=OuterRef("pk")))
+    )
+    first = mails.filter(held).order_by("received_at", "pk").first()
+    rows = others.filter(Q(patches__message=first) | Q(cover=first)) if first else others.none()
     return _first_allowed(rows.order_by("-version", "-minor", "-pk").distinct(), asking)
 
 
 def _first_allowed(rows: QuerySet[Series], asking: Series, *, of: QuerySet[Series] | None = None) -> Series | None:
     """The first of its author that may be applied below another one, else his first.
 
-    Anyone can post somebody's patch or change-id again, trusted authors too, but nobody can before him: its author is
-    who posted it first (among `of`, where that holds more), or who asks, where he posted one himself. And forged newer
-    versions, however many, which wait for approval, do not hold up all that needs the true one.
+    Anyone can post somebody's patch or change-id again, trusted authors too: its author is who was the first whose
+    series (one of `of`, where that holds more) was allowed, or who asks, where he posted one himself. Of others only
+    what a person approved counts. Forged newer versions, however many, hold up nothing that needs the true one.
     """
-    first = (rows if of is None else of).order_by("received_at", "pk").first()
-    if first is None:
-        return None
-    for hand in (asking.author_address, first.author_address):
-        if found := rows.filter(was_allowed(), author_address__iexact=hand).first():
-            return found
-    return rows.filter(author_address__iexact=first.author_address).first()
+    allowed = rows.filter(was_allowed())
+    first = (rows if of is None else of).filter(was_allowed()).order_by("received_at", "pk").first()
+    if first is not None:
+        for hand in (first.author_address, asking.author_address):
+            if found := allowed.filter(author_address__iexact=hand).first():
+                return found
+    return allowed.filter(approved_at__isnull=False).first() or rows.first()
 
 
-def _newest(series: Series | None) -> Series | None:
-    """What has replaced it: of another author's hand where a person approved that."""
-    seen = set[int]()
+def _newest(series: Series | None, asking: Series) -> Series | None:
+    """What has replaced it and may run: of another author's hand where a person approved that."""
+    seen = {asking.pk}
     while series is not None and series.state == Series.State.SUPERSEDED and series.pk not in seen:
         seen.add(series.pk)
-        series = series.superseded_by or series
+        following = Series.objects.filter(was_allowed(), pk=series.superseded_by_id).exclude(pk__in=seen).first()
+        series = following or series
     return series
 
 

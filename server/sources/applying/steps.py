@@ -81,7 +81,10 @@ class _Attempt:
         if left <= 0:
             self.failures.append(f"{base.sha[:12]} ({base.how}): not tried, the others took {_SECONDS:g} s")
             return None
-        outcome = apply_mails(mails=mails, base=base.sha, scratch=self.scratch, seconds=left, prerequisites=below)
+        merging = all(series.approved_at is None for series in [self.series, *(p.series for p in needs.patches)])
+        outcome = apply_mails(
+            mails=mails, base=base.sha, scratch=self.scratch, seconds=left, merging=merging, prerequisites=below
+        )
         if isinstance(outcome, NotApplied):
             log.info("base_rejected", series=self.series.pk, base=base.sha, how=base.how, reason=outcome.reason)
             self.failures.append(f"{base.sha[:12]} ({base.how}): {outcome.reason}")

@@ -20,6 +20,8 @@ _MOST_PARTS = 1000
 _PLAIN = "text/plain"
 _PATCH_TYPES = frozenset({"text/x-patch", "text/x-diff", "application/x-patch", "application/x-diff"})
 _PATCH_NAMES = (".patch", ".diff")
+# What people attach files as. A signature or a picture is none, whatever its name.
+_NAMED_TYPES = ("text/", "application/octet-stream")
 _PARAMETER = re.compile(r';\s*([^\s=;*]+)(\*[^\s=;]*)?\s*=\s*("(?:[^"\\]|\\.)*"|[^;\s]*)')
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
@@ -47,7 +49,8 @@ def text_parts(headers: Headers, body: bytes) -> tuple[list[TextPart], bool]:
         found += 1
         kind = _typed(part_headers.first("content-type"), _PLAIN)
         name = _file_name(kind, part_headers)
-        patch = kind.name in _PATCH_TYPES or name.endswith(_PATCH_NAMES)
+        named = name.endswith(_PATCH_NAMES) and kind.name.startswith(_NAMED_TYPES)
+        patch = named or kind.name in _PATCH_TYPES
         if patch or kind.name == _PLAIN:
             # A patch that is in the text and attached, too, is one patch.
             parts[TextPart(_decoded(part_headers, kind, content), patch)] = None
