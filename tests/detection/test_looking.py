@@ -1,6 +1,7 @@
 """Looks at what a trial measured: more boots, or the comparisons of one family."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -134,6 +135,16 @@ def test_a_spent_budget_cuts_sessions_short_and_takes_a_last_look() -> None:
     assert (session.cut_short, boots_of(session)) == (True, {"base": 4, "patched": 4})
     # Four boots a side are judged at 5 %, as no other look follows.
     assert row.verdict == "regressed"
+
+
+def test_a_machine_spends_no_more_than_its_share_of_the_budget_of_others() -> None:
+    honest, liar = physical("h1", "haswell"), physical("z1", "zen1")
+    cases = {honest: {"copy": (2168.0, 2230.0)}, liar: {"copy": STEADY}}
+    trial = measured_trial(None, cases, spread=0.02, looks=(4, 6), purpose="head", budget_seconds=80_000.0)
+    lies = Boot.objects.filter(session__machine=liar, position=0)
+    lies.update(started_at=EPOCH - timedelta(days=1), ended_at=EPOCH)
+    assert not look_at_trial(trial_id=trial.pk)
+    assert boots_of(trial.sessions.get(machine=honest)) == {"base": 6, "patched": 6}
 
 
 def test_a_machine_that_takes_no_more_boots_cuts_its_session_short() -> None:

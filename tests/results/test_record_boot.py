@@ -1,9 +1,11 @@
 """From an agent's report to rows: proof, idempotency, refused values, ends of sessions."""
 
 import uuid
+from datetime import timedelta
 
 import pytest
 
+from server.core import clock
 from server.detection.cells import read_cells
 from server.lab.attempts import end_session
 from server.lab.boots import BootReport, start_boot
@@ -263,6 +265,18 @@ def test_boots_of_one_session_are_measured_by_one_version_of_a_benchmark() -> No
     assert Measurement.objects.count() == 1
     (note,) = session.boots.get(position=1).notes
     assert note["reason"].startswith("this session measured the case with version 1 before")
+
+
+def test_boot_took_no_longer_than_the_service_saw_it_run() -> None:
+    session, attempt = running_session()
+    assert start_boot(attempt=attempt, agent=attempt.agent, position=0)
+    now = clock.now()
+    told = report(session, 0, started_at=now - timedelta(days=1), ended_at=now + timedelta(days=1))
+    record_boot(attempt=attempt, position=0, report=told, measured=[values(9.0, 1.5)])
+    boot = session.boots.get(position=0)
+    assert boot.started_at is not None
+    assert boot.ended_at is not None
+    assert timedelta(0) <= boot.ended_at - boot.started_at < timedelta(minutes=5)
 
 
 def test_values_that_come_after_their_session_ended_are_kept_and_not_judged() -> None:

@@ -182,6 +182,24 @@ def test_what_git_would_change_and_nobody_was_shown_is_left_out(fetched: object,
     assert changed_by(series) == ["README"]
 
 
+@pytest.mark.parametrize("state", [State.APPLIED, State.REFUSED])
+def test_what_a_person_approved_is_merged_nowhere_else(
+    fetched: Tree, linux_mm: MailingList, upstream: Upstream, state: str
+) -> None:
+    """Its lines are those of an older blob that it names; a merge would find them a new place."""
+    old = upstream.git("rev-parse", "HEAD:mm/memory.c")
+    shown = "@@ -7,3 +7,4 @@\n line 7\n line 8\n+more\n line 9\n"
+    base = upstream.commit({"mm/memory.c": lines(line7="other")})
+    fetch_tree(tree_id=fetched.pk)
+    head = f"diff --git a/mm/memory.c b/mm/memory.c\nindex {old}..{'1' * 40} 100644\n--- a/mm/memory.c\n+++ b/mm/memory.c\n"
+    series = store(linux_mm, [mail("[PATCH] mm: More", f"More.\n---\n{head}{shown}\nbase-commit: {base}\n")])
+    if state == State.REFUSED:
+        Series.objects.filter(pk=series.pk).update(approved_at=series.submitted_at)
+    apply_series(series=series)
+    series.refresh_from_db()
+    assert series.state == state, series.reason
+
+
 FILE = "diff --git a/mm/memory.c b/mm/memory.c\n--- a/mm/memory.c\n+++ b/mm/memory.c\n"
 SHOWN = f"Do this.\n---\n{FILE}@@ -1,2 +1,2 @@\n-line 1\n+line one\n line 2\n"
 HIDDEN = f"{FILE}@@ -30,2 +30,3 @@\n line 30\n+evil\n line 31\n"
@@ -192,6 +210,7 @@ HIDDEN = f"{FILE}@@ -30,2 +30,3 @@\n line 30\n+evil\n line 31\n"
     [
         ("application/pkcs7-signature", "base64", base64.encodebytes(HIDDEN.encode()).decode()),
         ("application/pgp-signature", "7bit", HIDDEN),
+        ('application/pgp-signature; name="signature.diff"', "base64", base64.encodebytes(HIDDEN.encode()).decode()),
         ("application/octet-stream", "quoted-printable", HIDDEN.replace("+", "=2B")),
         ("text/html", "7bit", f"<!--\n{HIDDEN}-->\n"),
         ("image/png", "base64", base64.b64encode(b"From: Linus <torvalds@example.org>\n").decode()),

@@ -97,9 +97,9 @@ def apply_mails(
 
     With `merging` three-way, but to no other path than the mail's: that is what rules were asked about. What a person
     was asked about is applied where its own lines say, or not at all: the sender chooses what is merged, by the blobs
-    that his mails name. Scissors lines are ignored; subjects lose all leading brackets, git's
-    default. A prerequisite that the base holds already is left out. Only the touched files are checked out (a kernel has 78,000); the index is whole, so that
-    the resulting trees are those of a full checkout. git may take `seconds`.
+    that his mails name. Scissors lines are ignored; subjects lose all leading brackets, git's default. A prerequisite
+    that the base holds already is left out. Only the touched files are checked out (a kernel has 78,000); the index is
+    whole, so that the resulting trees are those of a full checkout. git may take `seconds`.
     """
     room = scratch / "room"
     remove_tree(room)

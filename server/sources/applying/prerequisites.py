@@ -149,10 +149,8 @@ def _series_for(kind: str, name: str, asking: Series) -> Series | None:
         return _newest(_first_allowed(rows, asking), asking)
     # Signatures leave the Message-ID open: a mail that comes later under the same one is another mail.
     mails = Message.objects.filter(message_id=name.strip("<>"))
-    held = Q(Exists(Patch.objects.filter(message=OuterRef("pk")))) | Q(
-        Exists(Series.objects.filter(cover=OuterRef("pk")))
-    )
-    first = mails.filter(held).order_by("received_at", "pk").first()
+    patches, covers = Patch.objects.filter(message=OuterRef("pk")), Series.objects.filter(cover=OuterRef("pk"))
+    first = mails.filter(Exists(patches) | Exists(covers)).order_by("received_at", "pk").first()
     rows = others.filter(Q(patches__message=first) | Q(cover=first)) if first else others.none()
     return _first_allowed(rows.order_by("-version", "-minor", "-pk").distinct(), asking)
 
