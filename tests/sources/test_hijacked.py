@@ -16,15 +16,16 @@ from server.sources.applying.application import apply_series
 from server.sources.mail.threads import REROLL_QUIET
 from server.sources.messages.storing import store_message
 from server.sources.mirror import mirror
-from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
+from server.sources.models import MailingList, Message, Patch, Series, Tree, TrustedSender
 from server.sources.series.as_json import series_json
 from server.sources.series.grouping import group_stale
 from server.sources.series.services import approve_series, sweep_series
+from server.sources.trees.fetching import fetch_tree
 from server.sources.trust.authentication import servers_for
 from server.sources.trust.checking import check_series, prove_loose
 from tests.builders import build_list
-from tests.sources.applying import applied
-from tests.sources.posting import DIFF, deliver, lines, mail
+from tests.sources.applying import applied, store
+from tests.sources.posting import DIFF, Upstream, deliver, lines, mail
 from tests.sources.signing import Names, sign
 
 State = Series.State
@@ -190,8 +191,8 @@ def test_what_a_person_approved_is_merged_nowhere_else(
     old = upstream.git("rev-parse", "HEAD:mm/memory.c")
     shown = "@@ -7,3 +7,4 @@\n line 7\n line 8\n+more\n line 9\n"
     base = upstream.commit({"mm/memory.c": lines(line7="other")})
-    fetch_tree(tree_id=fetched.pk)
-    head = f"diff --git a/mm/memory.c b/mm/memory.c\nindex {old}..{'1' * 40} 100644\n--- a/mm/memory.c\n+++ b/mm/memory.c\n"
+    fetch_tree(tree=fetched)
+    head = FILE.replace("\n", f"\nindex {old}..{'1' * 40} 100644\n", 1)
     series = store(linux_mm, [mail("[PATCH] mm: More", f"More.\n---\n{head}{shown}\nbase-commit: {base}\n")])
     if state == State.REFUSED:
         Series.objects.filter(pk=series.pk).update(approved_at=series.submitted_at)
