@@ -86,13 +86,15 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         # One boot may be told so many times: its history keeps the beginning of each.
         won = boot.advance(BootState.PLANNED, f"infrastructure: {reason[:500]}", retries=boot.retries + 1)
         return boot if won else None
+    began, ended = _span(boot, report)
     won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,
         reason if outcome == "measured" else f"{outcome}: {reason}",
         outcome=outcome,
         boot_id=report.boot_id if outcome == "measured" else "",
         build_id=report.build_id,
-        **_times(boot, report),
+        started_at=began,
+        ended_at=ended,
         notes=_kept_notes(report.notes),
     )
     if not won:
@@ -115,16 +117,17 @@ def _keep_late(boot: Boot, report: BootReport) -> bool:
     told = {"document": dict(report.conditions), "console_tail": report.console_tail}
     Conditions.objects.update_or_create(boot=boot, defaults=told)
     proof = {"boot_id": report.boot_id, "build_id": report.build_id}
+    began, ended = _span(boot, report)
     told_late = "measured, told after its session had ended: not judged"
-    return boot.note(told_late, outcome=LATE, **proof, **_times(boot, report))
+    return boot.note(told_late, outcome=LATE, started_at=began, ended_at=ended, **proof)
 
 
-def _times(boot: Boot, report: BootReport) -> dict[str, datetime]:
+def _span(boot: Boot, report: BootReport) -> tuple[datetime, datetime]:
     """When it began and ended: as the machine says, within what the service saw of it."""
     now = clock.now()
     began = max(filter(None, [report.started_at, boot.started_at]), default=now)
     ended = min(report.ended_at or now, now)
-    return {"started_at": min(began, ended), "ended_at": ended}
+    return min(began, ended), ended
 
 
 def _boot(session: Session, position: int) -> Boot:

@@ -176,7 +176,7 @@ def _newest(series: Series | None, asking: Series) -> Series | None:
     seen = {asking.pk}
     while series is not None and series.state == Series.State.SUPERSEDED and series.pk not in seen:
         seen.add(series.pk)
-        following = Series.objects.filter(was_allowed(), pk=series.superseded_by_id).exclude(pk__in=seen).first()
+        following = Series.objects.filter(was_allowed(), supersedes=series).exclude(pk__in=seen).first()
         series = following or series
     return series
 

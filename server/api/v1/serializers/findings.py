@@ -74,7 +74,9 @@ class ComparisonOut(serializers.Serializer[Any]):
     ratio_low = serializers.FloatField(allow_null=True, help_text="95 % interval")
     ratio_high = serializers.FloatField(allow_null=True)
     p_value = serializers.FloatField(allow_null=True, help_text="t on boots")
-    p_adjusted = serializers.FloatField(allow_null=True, help_text="Benjamini-Hochberg over the cells of the machine, times the number of machines")
+    p_adjusted = serializers.FloatField(
+        allow_null=True, help_text="Benjamini-Hochberg over the cells of the machine, times the number of machines"
+    )
     p_rank = serializers.FloatField(allow_null=True, help_text="exact rank test on boots")
     family_size = serializers.IntegerField()
     min_effect = serializers.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
