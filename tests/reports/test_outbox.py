@@ -22,7 +22,7 @@ from server.lab.models import Boot, Session
 from server.reports.models import Delivery, Report
 from server.reports.outbox import send_delivery, wake_outbox
 from server.reports.services import approve_report, compose_report, opt_out, queue_delivery, reject_report
-from server.sources.models import MailingList, Message, Series
+from server.sources.models import Message, Series
 from tests.builders import (
     build_comparison,
     build_finding,
@@ -123,22 +123,6 @@ def test_composing_twice_gives_one_report_and_one_mail() -> None:
     finding = regressed()
     assert compose_report(finding_id=finding.pk) == compose_report(finding_id=finding.pk)
     assert Delivery.objects.count() == 1
-
-
-def test_moderation_that_is_switched_on_holds_what_is_queued_until_a_person_releases_it() -> None:
-    report = compose_report(finding_id=regressed().pk)
-    assert report is not None
-    MailingList.objects.update(moderated=True)
-    assert send_delivery(delivery_id=report.delivery.pk) is False
-    report.delivery.refresh_from_db()
-    assert (report.delivery.state, report.delivery.reason) == (
-        "failed",
-        "its list is moderated since: a person releases it",
-    )
-    assert not mail.outbox
-    approve_report(report_id=report.pk)
-    assert send_delivery(delivery_id=report.delivery.pk) is True
-    assert len(mail.outbox) == 1
 
 
 def test_moderated_list_waits_for_a_person() -> None:

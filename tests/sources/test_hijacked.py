@@ -183,9 +183,9 @@ def test_what_git_would_change_and_nobody_was_shown_is_left_out(fetched: object,
     assert changed_by(series) == ["README"]
 
 
-@pytest.mark.parametrize("state", [State.APPLIED, State.REFUSED])
+@pytest.mark.parametrize("approved", [False, True])
 def test_what_a_person_approved_is_merged_nowhere_else(
-    fetched: Tree, linux_mm: MailingList, upstream: Upstream, state: str
+    fetched: Tree, linux_mm: MailingList, upstream: Upstream, *, approved: bool
 ) -> None:
     """Its lines are those of an older blob that it names; a merge would find them a new place."""
     old = upstream.git("rev-parse", "HEAD:mm/memory.c")
@@ -194,11 +194,14 @@ def test_what_a_person_approved_is_merged_nowhere_else(
     fetch_tree(tree=fetched)
     head = FILE.replace("\n", f"\nindex {old}..{'1' * 40} 100644\n", 1)
     series = store(linux_mm, [mail("[PATCH] mm: More", f"More.\n---\n{head}{shown}\nbase-commit: {base}\n")])
-    if state == State.REFUSED:
+    if approved:
         Series.objects.filter(pk=series.pk).update(approved_at=series.submitted_at)
     apply_series(series=series)
     series.refresh_from_db()
-    assert series.state == state, series.reason
+    assert series.state == State.APPLIED, series.reason
+    # Of an approved one the base is that whose lines it shows, and not the one that it asks for.
+    assert series.base is not None
+    assert (series.base.sha != base) == approved
 
 
 FILE = "diff --git a/mm/memory.c b/mm/memory.c\n--- a/mm/memory.c\n+++ b/mm/memory.c\n"
