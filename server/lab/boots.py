@@ -78,7 +78,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
     """
     boot = _boot(session, position)
     if boot.state in {BootState.MEASURED, BootState.FAILED}:
-        return boot if _keep_late(boot, report) else None
+        return boot if _keep_late(boot, report, key) else None
     outcome, reason = _checked_outcome(boot, report)
     if outcome == "infrastructure":
         if boot.state != BootState.RUNNING or boot.started_by != key:
@@ -86,7 +86,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         # One boot may be told so many times: its history keeps the beginning of each.
         won = boot.advance(BootState.PLANNED, f"infrastructure: {reason[:500]}", retries=boot.retries + 1)
         return boot if won else None
-    began, ended = _span(boot, report)
+    began, ended = _span(boot, report, key)
     won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,
         reason if outcome == "measured" else f"{outcome}: {reason}",
@@ -105,7 +105,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
     return boot
 
 
-def _keep_late(boot: Boot, report: BootReport) -> bool:
+def _keep_late(boot: Boot, report: BootReport, key: str) -> bool:
     """Whether it measured and was ended before its result came. It stays failed: what was judged stays as it is.
 
     Its facts and notes are not kept, as those of all boots of a session are part of what is judged.
@@ -117,17 +117,22 @@ def _keep_late(boot: Boot, report: BootReport) -> bool:
     told = {"document": dict(report.conditions), "console_tail": report.console_tail}
     Conditions.objects.update_or_create(boot=boot, defaults=told)
     proof = {"boot_id": report.boot_id, "build_id": report.build_id}
-    began, ended = _span(boot, report)
+    began, ended = _span(boot, report, key)
     told_late = "measured, told after its session had ended: not judged"
     return boot.note(told_late, outcome=LATE, started_at=began, ended_at=ended, **proof)
 
 
-def _span(boot: Boot, report: BootReport) -> tuple[datetime, datetime]:
-    """When it began and ended: as the machine says, within what the service saw of it."""
+def _span(boot: Boot, report: BootReport, key: str) -> tuple[datetime, datetime]:
+    """When it began and ended: as the machine says, within what the service saw where this attempt began it.
+
+    A result that waited in a spool is of an earlier beginning than the last, which the service no longer knows.
+    """
     now = clock.now()
-    began = max(filter(None, [report.started_at, boot.started_at]), default=now)
-    ended = min(report.ended_at or now, now)
-    return min(began, ended), ended
+    seen = boot.started_at if boot.started_by == key else None
+    told = report.started_at or boot.started_at or now
+    began = told if (seen is None or told >= seen) and told <= now else seen or now
+    ended = report.ended_at or now
+    return began, ended if began <= ended <= now else now
 
 
 def _boot(session: Session, position: int) -> Boot:

@@ -204,6 +204,19 @@ def test_what_a_person_approved_is_merged_nowhere_else(
     assert (series.base.sha != base) == approved
 
 
+def test_attributes_of_a_tree_steer_no_merge(fetched: Tree, linux_mm: MailingList, upstream: Upstream) -> None:
+    """Where both sides changed a line, the driver `union` would take both."""
+    old = upstream.git("rev-parse", "HEAD:mm/memory.c")
+    base = upstream.commit({".gitattributes": "*.c merge=union\n", "mm/memory.c": lines(line7="other")})
+    fetch_tree(tree=fetched)
+    head = FILE.replace("\n", f"\nindex {old}..{'1' * 40} 100644\n", 1)
+    shown = "@@ -6,3 +6,3 @@\n line 6\n-line 7\n+mine\n line 8\n"
+    series = applied(linux_mm, [mail("[PATCH] mm: Mine", f"Mine.\n---\n{head}{shown}\nbase-commit: {base}\n")])
+    assert series.base is not None
+    assert (series.state, series.base.sha != base) == (State.APPLIED, True)
+    assert content_of(series, "mm/memory.c") == lines(line7="mine")
+
+
 FILE = "diff --git a/mm/memory.c b/mm/memory.c\n--- a/mm/memory.c\n+++ b/mm/memory.c\n"
 SHOWN = f"Do this.\n---\n{FILE}@@ -1,2 +1,2 @@\n-line 1\n+line one\n line 2\n"
 HIDDEN = f"{FILE}@@ -30,2 +30,3 @@\n line 30\n+evil\n line 31\n"

@@ -271,6 +271,39 @@ def test_what_another_trusted_author_posts_under_the_same_name_lies_below_nothin
     assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {wanted}
 
 
+def test_mail_that_comes_later_under_a_known_message_id_lies_below_nothing(db: None, tmp_path: Path) -> None:
+    """Signatures leave the Message-ID open: an old mail of anybody can be posted again under another's."""
+    mailing_list, other = build_list(), build_list("lkml")
+    true = build_series(mailing_list, state=S.READY, total=1)
+    for author in ("tom@example.org", "ada@example.org", "vic@example.org"):
+        build_series(other, state=S.READY, total=1, version=7, author_address=author)
+    named = true.patches.get().message
+    for number, series in enumerate(Series.objects.exclude(pk=true.pk)):
+        copies = build_list(f"copies-{number}")
+        Message.objects.filter(patches__series=series).update(mailing_list=copies, message_id=named.message_id)
+    needing = build_series(
+        mailing_list,
+        state=S.READY,
+        total=1,
+        prerequisites=[f"message-id:{named.message_id}"],
+        author_address="vic@example.org",
+    )
+    assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {true}
+
+
+def test_version_of_a_change_that_went_to_other_hands_is_found_where_a_person_approved_it(
+    db: None, tmp_path: Path
+) -> None:
+    mailing_list = build_list()
+    build_series(mailing_list, state=S.READY, total=1, change_id="20261101-first-abc")
+    fields = {"change_id": "20261101-first-abc", "version": 2, "author_address": "bob@example.org"}
+    second = build_series(mailing_list, state=S.READY, total=1, **fields)
+    need = "change-id:20261101-first-abc:v2"
+    needing = build_series(mailing_list, state=S.READY, total=1, prerequisites=[need], author_address="vic@example.org")
+    Series.objects.filter(pk=second.pk).update(approved_at=second.submitted_at)
+    assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {second}
+
+
 def test_series_that_name_each_others_patches_one_by_one_are_walked_once(
     db: None, tmp_path: Path, django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]]
 ) -> None:

@@ -12,7 +12,7 @@ from server.core.visible_text import for_terminal
 from server.dashboard.selectors.links import archive_link
 from server.dashboard.selectors.mails import MailRow, mail_rows
 from server.dashboard.selectors.versions import OtherVersion, version_of
-from server.sources.mail.parser import parse_mail
+from server.sources.mail.parser import MAX_BYTES, parse_mail
 from server.sources.models import Message
 from server.sources.series.lookup import series_of
 
@@ -139,8 +139,11 @@ def raw_message(message_id: int) -> RawMail | None:
 
 def read_text(message_id: int) -> str:
     """All that was read of a mail, as `MessageFacts.text` begins."""
-    row = Message.objects.only("raw", "blob", "received_at").get(pk=message_id)
-    return visible(parse_mail(bytes(row.raw), blob=row.blob, received_at=row.received_at).body)
+    # Of a longer one nothing is read.
+    beginning = Substr("raw", 1, MAX_BYTES + 1)
+    query: Any = Message.objects.filter(pk=message_id).annotate(beginning=beginning)
+    raw, blob, received_at = query.values_list("beginning", "blob", "received_at").get()
+    return visible(parse_mail(bytes(raw), blob=blob, received_at=received_at).body)
 
 
 def visible(text: str) -> str:

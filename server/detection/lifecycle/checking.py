@@ -52,10 +52,11 @@ def conclude_checks(finding: Finding) -> None:
     # Anew in any case: what was taken away before may be heard again.
     remake(finding)
     explain_finding(finding)
-    if finding.kind in CLAIMS:
+    taken_away = _taken_away(finding)
+    if finding.kind in CLAIMS or taken_away is None:
         confirm(finding, _CONFIRMED)
         return
-    why, reason = _taken_away(finding)
+    why, reason = taken_away
     invalidate(finding, actor="", why=why, reason=reason)
 
 
@@ -115,9 +116,10 @@ def _sessions(changed: Sequence[Comparison]) -> list[Session]:
     return list({row.session_id: row.session for row in changed}.values())
 
 
-def _taken_away(finding: Finding) -> tuple[Why, str]:
+def _taken_away(finding: Finding) -> tuple[Why, str] | None:
+    """Which failed check silences what the finding claimed, and in whose words; None where none does."""
     for name, why in ((Name.LAYOUT, Why.LAYOUT), (Name.MACHINE, Why.MACHINE)):
         failed = [str(row["text"]) for row in checks_named(finding, name) if row["outcome"] == Outcome.FAILED]
         if failed:
             return why, "; ".join(failed)
-    return Why.NOISE, "nothing is left of what it claimed"
+    return None

@@ -9,7 +9,7 @@ from server.detection.heads.publishing import publish
 from server.detection.heads.tending import tend
 from server.detection.heads.watching import Looked, Told
 from server.detection.models import ChangePoint, Comparison, Finding, MachineQuestion, MeasuredHead, Verdict
-from server.lab.models import Session, Trial
+from server.lab.models import Machine, Session, Trial
 from server.lab.trials.planning import SAME_CODE
 from tests.builders import build_case, build_comparison, build_trial_session
 from tests.detection.heads.histories import History
@@ -130,6 +130,17 @@ def test_machines_of_one_microarchitecture_that_disagree_are_a_question_and_no_f
     assert finding.state == Finding.State.INVALID
     question = MachineQuestion.objects.get()
     assert (question.kind, question.finding) == ("disagreement", finding)
+
+
+def test_a_quarantined_machine_contradicts_nobody() -> None:
+    history = History({"h1": "haswell", "h2": "haswell"})
+    history.head()
+    history.passed(3)
+    history.steps(103, {("h1", 0): 0.1})
+    Machine.objects.filter(name="h2").update(health=Machine.Health.QUARANTINED, health_reason="its fan stands still")
+    finding = confirmed({"h1": Verdict.REGRESSED, "h2": Verdict.UNCHANGED})
+    assert finding.state in Finding.STANDING
+    assert finding.kind == Finding.Kind.REGRESSED
 
 
 @pytest.mark.usefixtures("history")

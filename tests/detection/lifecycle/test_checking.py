@@ -12,7 +12,7 @@ from server.detection.lifecycle.tending import tend
 from server.detection.models import Finding
 from server.detection.results import remade
 from server.lab.hosts import change_health
-from server.lab.models import Boot, Machine, Trial
+from server.lab.models import LATE, Boot, Machine, Trial
 from tests.builders import EPOCH
 from tests.detection.lifecycle.findings import (
     DOWN,
@@ -187,6 +187,36 @@ def test_a_quarantined_machine_hides_no_change_that_another_saw() -> None:
     finding.refresh_from_db()
     assert (finding.state, finding.kind) == (Finding.State.CONFIRMED, Finding.Kind.REGRESSED)
     assert checks(finding)["machine", "m1"] == "failed"
+
+
+@pytest.mark.parametrize(("mended", "kind"), [(False, Finding.Kind.REGRESSED), (True, Finding.Kind.INCONCLUSIVE)])
+def test_while_the_layout_is_measured_a_finding_says_what_its_checks_say(*, mended: bool, kind: str) -> None:
+    one, two = physical("m1", "zen3"), physical("m2", "zen3")
+    give_layout(two)
+    finding = candidate({one: {"fault-4k": SAME}, two: {"fault-4k": UP}})
+    quarantine(one, "its fan stands still")
+    begin_checks(finding)
+    told = remade(finding)
+    assert told is not None
+    assert (finding.state, finding.kind, told.kind) == (Finding.State.CANDIDATE, *[Finding.Kind.REGRESSED] * 2)
+    if mended:
+        Machine.objects.update(health=Machine.Health.GOOD)
+    measure_layout(finding, {two: {"fault-4k": UP}})
+    finding.refresh_from_db()
+    again = remade(finding)
+    assert again is not None
+    assert (finding.state, finding.kind, again.kind) == (Finding.State.CONFIRMED, kind, kind)
+
+
+def test_what_came_late_was_no_part_of_what_its_machine_measured() -> None:
+    machine = physical("m1", "zen3")
+    finding = candidate({machine: {"fork": UP}})
+    change_health(machine, Machine.Health.QUARANTINED, "was not reached")
+    change_health(machine, Machine.Health.GOOD, "is back")
+    Boot.objects.update(started_at=EPOCH, ended_at=EPOCH)
+    Boot.objects.filter(position=0).update(state=Boot.State.FAILED, outcome=LATE, ended_at=clock.now())
+    begin_checks(finding)
+    assert checks(finding)["machine", "m1"] == "passed"
 
 
 def test_a_machine_that_was_quarantined_and_released_later_speaks_on() -> None:
