@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import QuerySet, Sum
 
 from server.lab.assignments import CaseOrder
-from server.lab.models import Machine, Session
+from server.lab.models import BootState, Machine, Session
 from server.results.models import Case, Measurement
 
 # Of a session's values so many are in memory at once.
@@ -69,7 +69,7 @@ def columns(session: Session) -> Iterator[dict[str, Any]]:
             yield from _filled(measured, heads)
             heads, size = {}, 0
         head = dict(zip(("benchmark", "case", "metric", "unit", "better", "core_type"), names, strict=True))
-        heads[case, metric, core_type] = {**head, "boots": [], "arms": [], "warmup": [], "values": []}
+        heads[case, metric, core_type] = {**head, "boots": [], "arms": [], "judged": [], "warmup": [], "values": []}
         size += numbers
     yield from _filled(measured, heads)
 
@@ -79,12 +79,15 @@ def _filled(
 ) -> Sequence[dict[str, Any]]:
     cases, metrics, core_types = (set(ids) for ids in zip(*heads, strict=True)) if heads else ((),) * 3
     near = measured.filter(case__in=cases, metric__in=metrics, core_type__in=core_types).order_by("boot__position")
-    rows = near.values_list(*_IDS, "boot__position", "boot__arm", "warmup", "values").iterator(chunk_size=500)
-    for case, metric, core_type, position, arm, warmup, values in rows:
+    rows = near.values_list(*_IDS, "boot__position", "boot__arm", "boot__state", "warmup", "values").iterator(
+        chunk_size=500
+    )
+    for case, metric, core_type, position, arm, state, warmup, values in rows:
         # Some columns beside these may be of the same cases.
         if (column := heads.get((case, metric, core_type))) is not None:
             column["boots"].append(position)
             column["arms"].append(arm)
+            column["judged"].append(state == BootState.MEASURED)
             column["warmup"].append(warmup)
             column["values"].append(values)
     return list(heads.values())

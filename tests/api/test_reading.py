@@ -182,6 +182,7 @@ def test_samples_are_columns_with_one_entry_for_each_boot(client: Client) -> Non
     )
     assert column["boots"] == [0, 1, 3]
     assert column["arms"] == ["base", "patched", "base"]
+    assert column["judged"] == [True, True, True]
     assert column["values"] == [[9.0, 1.0], [9.0, 2.0], [9.0, 4.0]]
     assert column["warmup"] == [1, 1, 1]
 

@@ -14,6 +14,7 @@ from server.lab.hardware import latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.results import services
 from server.results.models import Benchmark, Case, Measurement
+from server.results.selectors import columns
 from server.results.services import Values, record_boot
 from tests.builders import build_case, build_metric, build_session
 
@@ -290,6 +291,8 @@ def test_values_that_come_after_their_session_ended_are_kept_and_not_judged() ->
     assert Measurement.objects.get().values == [9.0, 1.5]
     assert boot.conditions.document == {"load": 1}
     assert read_cells([session]) == []
+    (column,) = columns(session)
+    assert (column["values"], column["judged"]) == ([[9.0, 1.5]], [False])
     # Told twice it is there already; what was never begun has nothing to tell.
     assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 2.5)])[0] is False
     assert record_boot(attempt=attempt, position=1, report=report(session, 1), measured=[values(9.0, 1.5)])[0] is False

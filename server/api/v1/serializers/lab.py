@@ -59,7 +59,7 @@ class SessionCellsOut(serializers.Serializer[Any]):
 
 
 class ColumnOut(serializers.Serializer[Any]):
-    """One (case, metric, core type). The four arrays have one entry for each boot that gave values."""
+    """One (case, metric, core type). The five arrays have one entry for each boot that gave values."""
 
     benchmark = serializers.CharField()
     case = serializers.CharField()
@@ -69,6 +69,10 @@ class ColumnOut(serializers.Serializer[Any]):
     core_type = serializers.CharField()
     boots = serializers.ListField(child=serializers.IntegerField(), help_text="positions")
     arms = serializers.ListField(child=serializers.CharField())
+    judged = serializers.ListField(
+        child=serializers.BooleanField(),
+        help_text="False for what came after the session had ended.",
+    )
     warmup = serializers.ListField(
         child=serializers.IntegerField(), help_text="How many of the first values are not judged."
     )
