@@ -105,8 +105,7 @@ class Arm:
 class Comparison:
     """Base against patched in one cell. What could not be computed is None, and `reason` says why.
 
-    `p_value` belongs to the interval of `ratio`; `p_rank` and `p_permutation` stand beside it and decide nothing. The
-    ratio of Hodges and Lehmann with its interval is the robust companion. The variances are on natural logarithms.
+    `p_value` belongs to the interval of `ratio`; `p_rank` stands beside it and decides nothing.
     """
 
     verdict: Verdict
@@ -122,9 +121,3 @@ class Comparison:
     mde: float | None = None
     p_adjusted: float | None = None
     family_size: int = 0
-    p_permutation: float | None = None
-    hl_ratio: float | None = None
-    hl_low: float | None = None
-    hl_high: float | None = None
-    boot_variance: float | None = None
-    run_variance: float | None = None

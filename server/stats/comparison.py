@@ -1,17 +1,14 @@
 """Base against patched: ratio with its interval, evidence, verdict. The formulas are told in docs/statistics.md."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from server.stats import exact, variances
+from server.stats import exact
 from server.stats.boots import Side, read_side
 from server.stats.cells import Arm, Cell, Comparison, Flag, Verdict, refuse_words
 from server.stats.estimates import Estimates, estimate
-from server.stats.hodges_lehmann import shifts
 from server.stats.judging import ratios, smallest_seen, undecided, verdict_of
-from server.stats.permutations import permutation_tests
 from server.stats.ranks import rank_tests
 from server.stats.shapes import FEWEST_BOOTS, Shape, grouped, padded
 from server.stats.summaries import Summaries, summarise
@@ -92,11 +89,11 @@ def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[C
     columns = [ratios(log) for log in (estimates.difference, estimates.low, estimates.high)]
     columns += [column.tolist() for column in (estimates.p_value, estimates.low, estimates.high, estimates.visible)]
     columns += [estimates.means.tolist(), estimates.deviations.tolist()]
+    base, patched = summaries.shape.arms
+    columns.append(rank_tests(summaries.values[:, base], summaries.values[:, patched]))
     results = []
-    for cell, flag, row, beside in zip(
-        cells, flags, zip(*columns, strict=True), _companions(summaries, alpha), strict=True
-    ):
-        ratio, ratio_low, ratio_high, p_value, low, high, visible, means, deviations = row
+    for cell, flag, row in zip(cells, flags, zip(*columns, strict=True), strict=True):
+        ratio, ratio_low, ratio_high, p_value, low, high, visible, means, deviations, p_rank = row
         verdict = verdict_of(cell, low, high)
         results.append(
             Comparison(
@@ -109,8 +106,8 @@ def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[C
                 ratio_low=ratio_low,
                 ratio_high=ratio_high,
                 p_value=p_value,
+                p_rank=p_rank,
                 mde=smallest_seen(min_effect=cell.min_effect, distance=visible),
-                **beside,
             )
         )
     return results
@@ -138,23 +135,3 @@ def _tiny(cells: Sequence[Cell], estimates: Estimates) -> np.ndarray:
     """Whether boots differ so little that how they differ is nobody's concern, (M,)."""
     limits = _TINY * np.array([cell.min_effect for cell in cells])
     return np.asarray(np.all(estimates.deviations <= limits[:, None] * estimates.means, axis=1))
-
-
-def _companions(summaries: Summaries, alpha: float) -> list[dict[str, Any]]:
-    """What stands beside the verdict, for each cell by the names of the fields of `Comparison`."""
-    base, patched = summaries.shape.arms
-    logs = np.log(summaries.values)
-    shift = shifts(logs[:, base], logs[:, patched], alpha)
-    split = variances.split(summaries)
-    columns: dict[str, list[float] | None] = {
-        "p_rank": rank_tests(summaries.values[:, base], summaries.values[:, patched]),
-        "p_permutation": permutation_tests(summaries.means, summaries.shape.boots[0]),
-    }
-    if shift is not None:
-        columns["hl_ratio"] = ratios(shift.shift)
-    if shift is not None and shift.interval is not None:
-        columns["hl_low"], columns["hl_high"] = (ratios(end) for end in shift.interval)
-    if split is not None:
-        columns["boot_variance"], columns["run_variance"] = (part.tolist() for part in split)
-    known = {name: column for name, column in columns.items() if column is not None}
-    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]

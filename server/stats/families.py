@@ -26,15 +26,6 @@ def benjamini_hochberg(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
     return adjusted
 
 
-def simes(p_values: Sequence[float]) -> float:
-    """One p-value for "nothing changed in any cell" of a family, for streams of families; 1 for an empty one.
-
-    Simes, Biometrika 73 (1986): the smallest of the adjusted p-values, valid for independent and for positively
-    dependent cells.
-    """
-    return float(min(benjamini_hochberg(p_values), default=1.0))
-
-
 def judge_family(comparisons: Sequence[Comparison], *, families: int = 1) -> list[Comparison]:
     """Adjust over all cells that could be tested; a change that does not survive it is inconclusive.
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from server.stats.cells import Cell
 from server.stats.evidence import Design, Look, with_data
-from server.stats.repetitions import Costs, Repetitions, cautious, runs_per_boot, split_variance
 from server.stats.stopping import CellProgress, State, judge_cells
 
 __all__ = ["CellProgress", "Design", "Look", "Progress", "State", "next_step"]
@@ -15,24 +14,20 @@ __all__ = ["CellProgress", "Design", "Look", "Progress", "State", "next_step"]
 class Progress:
     """Where a session stands: one entry for each cell, and the boots to run next, 0 and 0 when it may stop.
 
-    `open_cells` are the indices of the cells that still need boots. `repetitions` says how many runs a boot should
-    have from now on, when costs were given.
+    `open_cells` are the indices of the cells that still need boots.
     """
 
     cells: tuple[CellProgress, ...]
     open_cells: tuple[int, ...]
     base_boots: int
     patched_boots: int
-    repetitions: Repetitions | None = None
 
     @property
     def finished(self) -> bool:
         return not self.open_cells
 
 
-def next_step(
-    cells: Sequence[Cell], design: Design | None = None, *, costs: Costs | None = None, ended: bool = False
-) -> Progress:
+def next_step(cells: Sequence[Cell], design: Design | None = None, *, ended: bool = False) -> Progress:
     """What the boots so far decide, and how many to run before the next look.
 
     The cells are those of one session: all share its boots. Values stand in the order in which the boots ran. The
@@ -48,12 +43,7 @@ def next_step(
         open_cells=tuple(still_open),
         base_boots=max((base for base, _ in wanted), default=0),
         patched_boots=max((patched for _, patched in wanted), default=0),
-        repetitions=None if costs is None else _repetitions(cells, costs),
     )
-
-
-def _repetitions(cells: Sequence[Cell], costs: Costs) -> Repetitions:
-    return runs_per_boot([split_variance(cell) for cell in cells], costs, cautious(cells))
 
 
 def _missing(cell: Cell, design: Design) -> tuple[int, int]:

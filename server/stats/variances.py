@@ -1,4 +1,4 @@
-"""How the spread of a cell divides into boots and runs: what the planner of repetitions needs."""
+"""How certain the mean of a boot is, seen from its runs."""
 
 import numpy as np
 
@@ -21,25 +21,3 @@ def agreement(summaries: Summaries) -> Floats:
         if spare:
             least[:, place] = _AGREEMENT * summaries.loose[:, place] / spare * np.mean(1 / runs)
     return least
-
-
-def split(summaries: Summaries) -> tuple[Floats, Floats] | None:
-    """Variance between boots and variance of runs inside a boot, each (M,), on logs; None where each boot has one run.
-
-    Method of moments for unequal numbers (Henderson's first method, Biometrics 9, 1953), arms as fixed effects. A
-    variance between boots that comes out negative is zero.
-    """
-    shape = summaries.shape
-    runs = shape.runs.astype(np.float64)
-    spare = float(runs.sum()) - len(runs)
-    if spare == 0:
-        return None
-    run_variance = summaries.within.sum(axis=1) / spare
-    squares, coefficient = np.zeros(len(summaries.means)), 0.0
-    for arm in shape.arms:
-        weight = runs[arm]
-        centre = np.sum(summaries.means[:, arm] * weight, axis=1) / weight.sum()
-        squares += np.sum((summaries.means[:, arm] - centre[:, None]) ** 2 * weight, axis=1)
-        coefficient += float(weight.sum() - (weight**2).sum() / weight.sum())
-    boot_variance = np.maximum(0.0, squares - (len(runs) - 2) * run_variance) / coefficient
-    return boot_variance, run_variance

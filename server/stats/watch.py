@@ -52,17 +52,6 @@ def observe(
     return judged(watch, steps, [step for step in steps if sure(watch, step)])
 
 
-def observe_all(
-    watch: Watch, points: Iterable[Point], *, nominate: Nominate = changepoints.nominate
-) -> tuple[Watch, tuple[News, ...]]:
-    """Observe points in their order: the same as one by one."""
-    news: list[News] = []
-    for point in points:
-        watch, some = observe(watch, point, nominate=nominate)
-        news += some
-    return watch, tuple(news)
-
-
 def sure(watch: Watch, step: Step) -> bool:
     """Whether a step among the last points has the score to be published."""
     return step.score >= (SURE if _points_since(watch, step.index) < SETTLED_POINTS else SURE_LATE)

@@ -45,21 +45,8 @@ def test_equal_values_of_one_boot_are_not_independent_evidence() -> None:
     assert repeated.p_value == pytest.approx(one(QUIET_BASE, QUIET_PATCHED).p_value, rel=0.25)
 
 
-def test_companions_stand_beside_the_verdict() -> None:
-    result = one(QUIET_BASE, QUIET_PATCHED)
-    assert result.p_rank == pytest.approx(2 / 252)
-    assert result.p_permutation == pytest.approx(2 / 252)
-    assert result.hl_low is not None
-    assert result.hl_high is not None
-    assert result.hl_low <= (result.hl_ratio or 0) <= result.hl_high
-    assert result.hl_ratio == pytest.approx(result.ratio, abs=0.002)
-    assert result.run_variance is None
-
-
-def test_few_boots_leave_the_robust_companion_without_an_interval() -> None:
-    result = one(QUIET_BASE[:3], QUIET_PATCHED[:3])
-    assert result.hl_ratio is not None
-    assert (result.hl_low, result.hl_high) == (None, None)
+def test_rank_test_stands_beside_the_verdict() -> None:
+    assert one(QUIET_BASE, QUIET_PATCHED).p_rank == pytest.approx(2 / 252)
 
 
 def test_boots_in_two_groups_are_named() -> None:

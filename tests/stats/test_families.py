@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
 from server.stats import Arm, Comparison, Verdict, benjamini_hochberg, judge_family
-from server.stats.families import simes
 
 
 def _comparison(p_value: float | None, verdict: Verdict = Verdict.REGRESSED) -> Comparison:
@@ -51,14 +50,6 @@ def test_cell_that_could_not_be_tested_does_not_make_the_family_larger() -> None
 
 def test_unchanged_cell_keeps_its_verdict_whatever_its_p_value() -> None:
     assert judge_family([_comparison(0.9, Verdict.UNCHANGED)])[0].verdict == Verdict.UNCHANGED
-
-
-def test_family_has_the_smallest_adjusted_value_as_its_own() -> None:
-    assert simes([0.01, 0.02, 0.9]) == pytest.approx(0.03)
-
-
-def test_empty_family_says_nothing() -> None:
-    assert simes([]) == 1
 
 
 def test_of_several_families_each_has_its_share_of_false_discoveries() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.stats import Cell, Verdict
-from server.stats.repetitions import Basis, Costs
 from server.stats.sequential import Design, Progress, State, next_step
 
 
@@ -127,20 +126,13 @@ def test_a_session_that_ended_has_no_open_cells() -> None:
     assert {one.state for one in progress.cells} <= {State.DECIDED, State.UNDECIDABLE}
 
 
-def test_costs_give_the_runs_of_a_boot() -> None:
-    progress = next_step([cell(4, 4)], costs=Costs(boot=60, run=5))
-    assert progress.repetitions is not None
-    assert progress.repetitions.basis is Basis.VARIANCES
-    assert next_step([cell(4, 4)]).repetitions is None
-
-
 any_boots = st.lists(st.lists(st.floats(), max_size=3), max_size=9)
 good_boots = st.lists(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=3), max_size=9)
 
 
 @given(any_boots | good_boots, any_boots | good_boots, st.floats(0, 10), st.booleans())
 def test_no_data_raise_or_warn(base: list[list[float]], patched: list[list[float]], least: float, ended: bool) -> None:
-    progress = next_step([Cell(base, patched, "higher", least)], ended=ended, costs=Costs(boot=60, run=5))
+    progress = next_step([Cell(base, patched, "higher", least)], ended=ended)
     (one,) = progress.cells
     assert (one.verdict is Verdict.INCONCLUSIVE) == (one.state is not State.DECIDED)
     assert one.reason or one.state is State.DECIDED

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from server.stats import changepoints
+from server.stats.resolution import Nominate
 from server.stats.steps import STRICT, Step
 from server.stats.timelines import Timeline
-from server.stats.watch import SETTLED_POINTS, News, observe, observe_all
+from server.stats.watch import SETTLED_POINTS, News, observe
 from server.stats.watch_state import WINDOW, Point, State, Watch, watch_from_dict
 
 
@@ -16,6 +17,16 @@ def _points(*levels: tuple[int, float], noise: float = 0.01, seed: int = 1) -> l
     means = np.concatenate([np.full(count, level) for count, level in levels])
     values = means * np.exp(noise * np.random.default_rng(seed).standard_normal(len(means)))
     return [Point(revision, float(value)) for revision, value in enumerate(values)]
+
+
+def observe_all(
+    watch: Watch, points: Sequence[Point], *, nominate: Nominate = changepoints.nominate
+) -> tuple[Watch, tuple[News, ...]]:
+    news: list[News] = []
+    for point in points:
+        watch, some = observe(watch, point, nominate=nominate)
+        news += some
+    return watch, tuple(news)
 
 
 def _story(news: tuple[News, ...]) -> list[tuple[str, int]]:
