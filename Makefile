@@ -47,27 +47,27 @@ lint: ## only the gates: format, lint, templates, contracts, migrations, types
 
 bench: ## figures of the statistics beside their bars and other methods (ARGS=--no-peers)
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.statistics $(ARGS)
+	@nice $(PYTHON) -m bench.statistics.__main__ $(ARGS)
 
 bench-agent: ## what the agent costs while a case runs, beside its limits
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents $(PYTHON) -m bench.agent $(ARGS)
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.sandbox.agent $(ARGS)
 
 bench-mail: ## speed of reading mails beside its limit (ARGS="--patchwork DIR --b4": and beside others; --memory)
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.mail $(ARGS)
+	@nice $(PYTHON) -m bench.mail.__main__ $(ARGS)
 
 bench-hostile: ## what mails made to cost time or memory cost
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.hostile $(ARGS)
+	@nice $(PYTHON) -m bench.mail.hostile $(ARGS)
 
 bench-archive: ## a real list archive, watched while it is killed and changed, beside one clean run
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.archive $(ARGS)
+	@nice $(PYTHON) -m bench.archive.__main__ $(ARGS)
 
 bench-trees: ## what polling twenty trees costs, beside its limit
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.trees $(ARGS)
+	@nice $(PYTHON) -m bench.archive.trees $(ARGS)
 
 bench-bases: ## how often the base of a series is found in real kernel history, beside its bar
 	@scripts/setup.sh
@@ -75,15 +75,15 @@ bench-bases: ## how often the base of a series is found in real kernel history, 
 
 bench-builds: ## what kernels cost to build, cold and patch by patch, for two architectures (ARGS="--warm --no-clang": sooner)
 	@scripts/setup.sh --test
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.builds $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.builds.costs $(ARGS)
 
 bench-sandbox: ## what builds that try to escape, or to take the host down, come to
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.sandbox $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.sandbox.__main__ $(ARGS)
 
 bench-poison: ## whether a hostile series can change the kernels of others: builds in turn (ARGS="--rounds N")
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.poison $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.builds.poison $(ARGS)
 
 bench-dispatch: ## what dispatching 500 sessions over 40 machines costs Jenkins and the service, beside its bars
 	@scripts/setup.sh --test
@@ -95,19 +95,19 @@ bench-faults: ## every state of builds and sessions against every fault, again a
 
 bench-slow-clients: ## how long others wait while 500 clients trickle heads, bodies and forms (ARGS=--threaded: the same of threads)
 	@scripts/setup.sh
-	@$(PYTHON) -m bench.slow_clients $(ARGS)
+	@$(PYTHON) -m bench.dispatch.slow_clients $(ARGS)
 
 bench-detection: ## what a new point costs on long timelines, and judging 2000 cells, beside their bars
 	@scripts/setup.sh --test
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.detection $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.history.detection $(ARGS)
 
 bench-scans: ## what requests and sweeps read at one year of history and at ten (ARGS="--year 2000 --all")
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.history_scans $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.history.scans $(ARGS)
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.replay $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.replay.__main__ $(ARGS)
 
 bench-history: ## 300 revisions on 6 simulated machines: what is found of 12 changes, at which machine time (ARGS="--seed N")
 	@scripts/setup.sh
@@ -115,7 +115,7 @@ bench-history: ## 300 revisions on 6 simulated machines: what is found of 12 cha
 
 fuzz: ## 200000 spoiled mails, read and stored (ARGS="--seed N": the same ones again)
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.fuzz $(ARGS)
+	@nice $(PYTHON) -m bench.mail.fuzz $(ARGS)
 
 e2e-jenkins: ## the whole way through a real controller: JENKINS_URL=... JENKINS_USER=... JENKINS_TOKEN_FILE=...
 	@scripts/setup.sh

@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=6)
     chosen = parser.parse_args()
     with servers() as environment:
-        words = ["-m", "bench.scratch_database", "bench.bases_run", str(chosen.series), str(chosen.seed)]
+        words = ["-m", "bench.scratch_database", "bench.archive.bases", str(chosen.series), str(chosen.seed)]
         return subprocess.run([sys.executable, *words], env=dict(environment), cwd=ROOT, check=False).returncode
 
 

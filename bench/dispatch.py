@@ -13,7 +13,7 @@ from bench.scratch_database import servers
 def main() -> None:
     failed = 0
     with servers() as environment:
-        for module, arguments in (("bench.dispatch_scheduling", []), ("bench.dispatch_jenkins", sys.argv[1:])):
+        for module, arguments in (("bench.dispatch.scheduler", []), ("bench.dispatch.jenkins", sys.argv[1:])):
             command = [sys.executable, "-m", "bench.scratch_database", module, *arguments]
             failed += subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0
     sys.exit(1 if failed else 0)

@@ -1,4 +1,4 @@
-"""A worker of bench.mail: b4's library, in process and without the network; runs in b4's own environment."""
+"""A worker of bench.mail.__main__: b4's library, in process and without the network; runs in b4's own environment."""
 
 import copy
 import importlib
@@ -7,8 +7,7 @@ from email.message import EmailMessage
 from email.parser import BytesParser
 from typing import Any
 
-from bench.mailboxes import Thread
-from bench.rounds import Outcome, serve
+from bench.mail.mailboxes import Outcome, Thread, serve
 
 
 def quiet() -> Any:

@@ -1,4 +1,4 @@
-"""The process that bench.mail_memory watches: python -m bench.scratch_database bench.mail_import < MBOX."""
+"""The process that bench.mail.memory watches: python -m bench.scratch_database bench.mail_import < MBOX."""
 
 import json
 import sys

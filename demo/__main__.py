@@ -5,11 +5,8 @@ import os
 import sys
 
 from demo.driver import Demo, Options
-from demo.errors import DemoError
-from demo.guard import only_demo
-from demo.outcomes import OUTCOMES
-from demo.sandbox import require_sandbox
-from demo.signals import interrupt_once
+from demo.postings import OUTCOMES
+from demo.processes import DemoError, interrupt_once, only_demo, require_sandbox
 from demo.world import ROOT
 from scripts.stack import StackError, local_directory
 

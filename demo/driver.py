@@ -9,18 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from demo import service
-from demo.archive import discussion, remark
-from demo.errors import DemoError
-from demo.guard import Claim, only_writer
-from demo.outcomes import OUTCOMES, Outcome
-from demo.patience import Patience
-from demo.postings import Posting, ensure_posting, find_posting, make_mails
+from demo import world as demo_world
+from demo.postings import OUTCOMES, Outcome, Posting, discussion, ensure_posting, find_posting, make_mails, remark
+from demo.processes import Claim, DemoError, Patience, only_writer, undisturbed
 from demo.progress import Display
-from demo.signals import undisturbed
 from demo.source import ensure_tree
-from demo.times import Times, is_comparable
-from demo.world import ROOT, World, forget_world, open_world
+from demo.world import ROOT, Times, World, forget_world, is_comparable, open_world
 from scripts.stack import Stack, StackError, stack_down, stack_status
 
 if TYPE_CHECKING:
@@ -114,17 +108,17 @@ class Demo:
             display.finish("tree", f"{tree.head[:12]} on {posting.branch}")
         with self._staged("service", display):
             world.archive.prepare(discussion(posting.posted_at))
-            self._stack = service.start_service(world, self._local)
+            self._stack = demo_world.start_service(world, self._local)
             self._claim.tell_url(self._stack.url)
-            service.join_service(self._stack)
-            service.register_site(world, posting.branch)
+            demo_world.join_service(self._stack)
+            demo_world.register_site(world, posting.branch)
             display.finish("service", self._stack.url)
         from demo import watch  # noqa: PLC0415 (needs the service's settings)
 
         with self._staged("mirror", display):
             self._await_tree(world, posting, display)
         with self._staged("mails", display):
-            if service.ask(lambda: watch.has_arrived(posting)) is not True:
+            if demo_world.ask(lambda: watch.has_arrived(posting)) is not True:
                 mails = make_mails(world.linux, posting)
                 for mail in [*mails, remark(posting, mails[-1])]:
                     world.archive.deliver(mail)
@@ -140,9 +134,9 @@ class Demo:
         from demo import watch  # noqa: PLC0415
 
         patience = self._patience()
-        wanted = service.tree_head(world, posting.branch)
-        while service.ask(lambda: watch.branch_head(posting.branch)) != wanted:
-            trouble = service.ask(watch.trouble) or ""
+        wanted = demo_world.tree_head(world, posting.branch)
+        while demo_world.ask(lambda: watch.branch_head(posting.branch)) != wanted:
+            trouble = demo_world.ask(watch.trouble) or ""
             display.tell("mirror", trouble)
             patience.feel(trouble)
             time.sleep(_LOOK_SECONDS)
@@ -153,7 +147,7 @@ class Demo:
 
         patience = self._patience()
         while True:
-            view = service.ask(lambda: watch.look(posting))
+            view = demo_world.ask(lambda: watch.look(posting))
             if view is not None:
                 self._show(view, display)
                 if view.ended:
@@ -177,8 +171,9 @@ class Demo:
                 display.tell(stage.name, stage.detail)
 
     def _check(self, world: World, posting: Posting, display: Display, times: Times | None) -> int:
-        from demo import checks, summary, watch  # noqa: PLC0415
-        from demo.lab import planned_machines  # noqa: PLC0415
+        from demo import checks, watch  # noqa: PLC0415
+        from demo import watch as summary
+        from demo.world import planned_machines  # noqa: PLC0415
 
         stack, series, outcome = self._stack, watch.find_series(posting), self._options.outcome
         if stack is None or series is None:

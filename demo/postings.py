@@ -1,17 +1,55 @@
-"""The series that the demo posts: commits made from small patch files, and mails made of them by format-patch."""
+"""The series that the demo posts, what each must end with, and the list archive that holds them."""
 
+import email
+import email.policy
 import json
 import os
 import secrets
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from email.utils import formatdate
 from pathlib import Path
 
-from demo.errors import DemoError
-from demo.processes import IDENTITY, git
+from demo.processes import IDENTITY, DemoError, git, run
 from demo.source import BRANCH
+
+_WITH_ERMS = ("haswell", "zen3")
+_WITHOUT_ERMS = ("nehalem", "zen1")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`verdicts` by microarchitecture; `same_image` when both kernels must be the same bytes.
+
+    `ends` says, for a series that is not meant to reach a verdict, what stops it. One that is not `mailed` has a draft
+    that waits for a person: nobody is sent an improvement as news. `culprit` is the patch that bisection must name,
+    on each microarchitecture that moved.
+    """
+
+    kind: str
+    verdicts: Mapping[str, str]
+    same_image: bool = False
+    ends: str = ""
+    mailed: bool = True
+    culprit: int = 0
+
+
+def _with_erms(verdict: str) -> dict[str, str]:
+    return {**dict.fromkeys(_WITH_ERMS, verdict), **dict.fromkeys(_WITHOUT_ERMS, "unchanged")}
+
+
+OUTCOMES = {
+    "slow": Outcome("regressed", _with_erms("regressed"), culprit=2),
+    "split": Outcome("split", {**_with_erms("improved"), "zen3": "regressed"}, culprit=4),
+    "revert": Outcome("improved", _with_erms("improved"), mailed=False, culprit=1),
+    "null": Outcome("unchanged", _with_erms("unchanged"), same_image=True),
+    "broken": Outcome("", {}, ends="its kernel does not compile"),
+    "panic": Outcome("", {}, ends="its kernel does not boot"),
+    "conflict": Outcome("", {}, ends="it does not apply"),
+}
+
 
 SERIES = Path(__file__).resolve().parent / "series"
 LIST_ADDRESS = "demo-list@tidemark.example"
@@ -148,3 +186,95 @@ def _with_base(body: str, base: str) -> str:
     """What `format-patch --base` adds; given by hand because of the series whose base was never posted."""
     text, mark, signature = body.rpartition("\n-- \n")
     return f"{text}\n\nbase-commit: {base}{mark}{signature}"
+
+
+NAME = "demo-list"
+_MAILS = Path(__file__).resolve().parent / "mails"
+
+
+class Archive:
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder.resolve()
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{NAME}"
+
+    @property
+    def epoch(self) -> Path:
+        return self.folder / NAME / "git" / "0.git"
+
+    def environment(self) -> dict[str, str]:
+        """What keeps public-inbox out of the user's home: its configuration, and the cache of its compiled parts."""
+        home = self.folder / "home"
+        return {
+            "HOME": str(home),
+            "PI_CONFIG": str(self.folder / "config"),
+            "XDG_CACHE_HOME": str(home / ".cache"),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "ORIGINAL_RECIPIENT": LIST_ADDRESS,
+        }
+
+    def server(self) -> tuple[str, ...]:
+        """The command that serves it, in the foreground."""
+        return ("public-inbox-httpd", "-W0", "-l", f"127.0.0.1:{self.port}")
+
+    def prepare(self, mails: Iterable[bytes] = ()) -> None:
+        """Make the archive with `mails` in it, or give the one that is there its present address."""
+        made = (self.folder / "ready").exists()
+        (self.folder / "home").mkdir(parents=True, exist_ok=True)
+        if not made:
+            self._run("public-inbox-init", "-V2", "-L", "basic", NAME, str(self.folder / NAME), self.url, LIST_ADDRESS)
+        for name, value in (
+            ("publicinboxmda.spamcheck", "none"),
+            (f"publicinbox.{NAME}.url", self.url),
+            # Lists of the outside world hold HTML mails, which public-inbox would refuse.
+            (f"publicinbox.{NAME}.filter", "PublicInbox::Filter::Mirror"),
+        ):
+            git(self.folder, "config", "-f", str(self.folder / "config"), name, value)
+        if not made:
+            for mail in mails:
+                self.deliver(mail)
+            (self.folder / "ready").touch()
+
+    def deliver(self, mail: bytes) -> None:
+        """Hand one mail over as a mail server would. A mail that is there already changes nothing."""
+        self._run("public-inbox-mda", "--no-precheck", stdin=mail)
+
+    def _run(self, *command: str, stdin: bytes | None = None) -> None:
+        run(command, cwd=self.folder, env={**os.environ, **self.environment()}, stdin=stdin)
+
+
+def discussion(posted_at: int) -> list[bytes]:
+    """Mails between people, as every list has them: a question, an answer that quotes a diff, one with an HTML part."""
+    mails = []
+    for number, name in enumerate(("discussion.eml", "answer.eml", "html.eml"), start=1):
+        text = (_MAILS / name).read_text(encoding="utf-8")
+        mails.append(text.replace("{date}", formatdate(posted_at - 3600 + 60 * number)).encode())
+    return mails
+
+
+def remark(posting: Posting, patch: bytes) -> bytes:
+    """A person's answer to the last patch of a posting; it quotes the diff and is no patch."""
+    mail = email.message_from_bytes(patch, policy=email.policy.default)
+    diff = mail.get_content().partition("\ndiff --git ")[2].splitlines()[:6]
+    parent = str(mail["Message-ID"])
+    root = f"<{posting.root_message_id}>"
+    quoted = [f"> diff --git {diff[0]}", *(f"> {line}" for line in diff[1:])]
+    lines = [
+        "From: Jon Example <jon@tidemark.example>",
+        f"To: {IDENTITY}",
+        f"Cc: {LIST_ADDRESS}",
+        f"Subject: Re: {mail['Subject']}",
+        f"Message-ID: <remark-{parent.strip('<>')}>",
+        f"In-Reply-To: {parent}",
+        f"References: {' '.join(dict.fromkeys((root, parent)))}",
+        f"Date: {formatdate(posting.posted_at + 60)}",
+        "",
+        *quoted,
+        "",
+        "What does it cost, and on which CPUs?",
+        "",
+    ]
+    return "\n".join(lines).encode()

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from demo.errors import DemoError
-from demo.processes import IDENTITY, git, git_environment, run
+from demo.processes import IDENTITY, DemoError, git, git_environment, run
 
 _CHUNK = 1 << 20
 

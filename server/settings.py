@@ -10,8 +10,7 @@ from csp.constants import NONCE, SELF
 
 from server.core import database, logs
 from server.core.addresses import configured_address
-from server.env import one_of, secret
-from server.env_artifacts import artifact_storage
+from server.env import artifact_storage, one_of, secret
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 env = environ.Env()
@@ -63,12 +62,12 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "server.core.middleware.LogContextMiddleware",
-    "server.core.visible_text.VisibleTextMiddleware",
+    "server.core.middleware.VisibleTextMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "server.core.login.KnownBrowserMiddleware",
+    "server.core.access.login.KnownBrowserMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -86,7 +85,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
-                "server.dashboard.context.site",
+                "server.dashboard.site.site",
             ]
         },
     }
@@ -143,7 +142,7 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
 # Of one of a worker's processes: memory from which on another takes its place after a task, and memory of which it gets
-# no byte more: the task fails, and is given up when it does so again and again (server.core.tries).
+# no byte more: the task fails, and is given up when it does so again and again (server.core.access.tries).
 WORKER_RECYCLE_MB = env.int("TIDEMARK_WORKER_RECYCLE_MB", default=512)
 WORKER_MEMORY_MB = max(512, env.int("TIDEMARK_WORKER_MEMORY_MB", default=2048))
 CELERY_WORKER_MAX_MEMORY_PER_CHILD = WORKER_RECYCLE_MB * 1024
@@ -272,7 +271,7 @@ TRUSTED_PROXIES = tuple(
 # Django's own are /accounts/profile/ and /accounts/login/, which this site has not.
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "home"
-AUTHENTICATION_BACKENDS = ["server.core.login.GuardedBackend"]
+AUTHENTICATION_BACKENDS = ["server.core.access.login.GuardedBackend"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -333,7 +332,7 @@ SPECTACULAR_SETTINGS = {
         "HostState": "server.lab.models.Host.State",
         "HeadMoveKind": "server.sources.models.HeadMove.Kind",
         "MessageKind": "server.sources.models.Message.Kind",
-        "ProgressState": "server.api.v1.serializers.sources.PROGRESS_STATES",
+        "ProgressState": "server.api.v1.series.PROGRESS_STATES",
     },
 }
 

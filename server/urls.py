@@ -1,7 +1,7 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from server.core.login import LoginForm
+from server.core.access.login import LoginForm
 
 admin.site.login_form = LoginForm
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
-from server.builds.services import recipe_of
+from server.builds.wanted import recipe_of
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
-from server.lab.facts import keep_facts
+from server.lab.hosts.probes import keep_facts
 from server.lab.models import (
     Attempt,
     Boot,
@@ -21,7 +21,7 @@ from server.lab.models import (
     Session,
     Trial,
 )
-from server.lab.trials.ordering import boot_order
+from server.lab.work import boot_order
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
 

@@ -6,17 +6,16 @@ from datetime import timedelta
 from django.test import Client, override_settings
 
 from server.core import clock
-from server.detection.lifecycle.tending import tend as tend_life
-from server.detection.noise.effects import min_effects
-from server.detection.noise.policy import due_machines
+from server.detection.noise.nights import due_machines
 from server.detection.noise.profiles import fresh_profiles
-from server.detection.tending import PARTS
-from server.lab.health import awaited_kernels
+from server.detection.sweep import PARTS, tend_life
+from server.detection.trials.effects import min_effects
+from server.lab.hosts.health import awaited_kernels
 from server.lab.models import Machine, Session
-from server.lab.recovery import sweep as recover
-from server.lab.scheduling import read_snapshot
-from server.lab.superseded import cancel_superseded
-from server.sources.series.services import sweep_series
+from server.lab.scheduling.reader import read_snapshot
+from server.lab.sweep import cancel_superseded
+from server.lab.sweep import sweep as recover
+from server.sources.series.requests import sweep_series
 from tests.long_history import NEWEST
 from workers.builds import sweep as sweep_builds
 from workers.detection import sweep as sweep_detection

@@ -8,8 +8,8 @@ from typing import Final
 from server.builds.models import Build
 from server.core import clock
 from server.detection.models import Finding
-from server.detection.services import judge_series
-from server.lab.facts import keep_facts_of_machine
+from server.detection.on_trial_over import judge_series
+from server.lab.hosts.probes import keep_facts_of_machine
 from server.lab.models import Attempt, Boot, Machine, Session
 from server.reports.models import Delivery, Report
 from server.sources.models import MailingList, Series, Tree

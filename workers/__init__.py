@@ -1,4 +1,4 @@
-"""Celery workers: one thin module for each queue. `celery -A workers worker -Q sources,builds,...`"""
+"""What beat sends and how often. Each entry is a sweep: it finds what a lost message left, and is harmless twice."""
 
 import logging.config
 import os
@@ -21,8 +21,28 @@ from django.core.exceptions import ImproperlyConfigured
 from server.celery import QUEUES, app
 from server.core.database import refuse_unknown_pooler
 from server.core.files import keep_from_others
-from server.core.processes import bound_memory
-from workers.schedule import beat_schedule
+from server.core.programs.sandbox import bound_memory
+
+SWEEPS = (
+    "sources.poll_trees",
+    "sources.poll_lists",
+    "sources.sweep",
+    "builds.sweep",
+    "lab.sweep",
+    "detection.sweep",
+    "reports.sweep",
+)
+
+
+def beat_schedule(seconds: float) -> dict[str, dict[str, Any]]:
+    """Celery's beat_schedule with a look every `seconds`; a message nobody took expires before the next but two."""
+    entries = {
+        name: {"task": name, "schedule": seconds, "options": {"queue": name.split(".")[0], "expires": 3 * seconds}}
+        for name in SWEEPS
+    }
+    entries["upkeep.clean"] = {"task": "upkeep.clean", "schedule": 3600.0, "options": {"queue": "upkeep"}}
+    return entries
+
 
 # A task is stopped after CELERY_TASK_SOFT_TIME_LIMIT; what it asked of the database must not go on without it.
 os.environ.setdefault("TIDEMARK_DATABASE_SECONDS", "240")
@@ -42,7 +62,7 @@ class CountedTask(Task):  # type: ignore[type-arg]  # of whatever arguments
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        from server.core.tries import bounded, counted  # noqa: PLC0415 (models exist only when Django is set up)
+        from server.core.access.tries import bounded, counted  # noqa: PLC0415 (models exist only when Django is set up)
 
         key = " ".join(map(str, (self.name, *args)))
         if not args or self.name in _COUNT_BY_THEMSELVES:
@@ -75,7 +95,7 @@ def _bound_memory(**_kwargs: Any) -> None:
 def _refuse_without_walls(instance: Any, **_kwargs: Any) -> None:
     """End at once, and say why, where strangers' patches and builds could not be shut off from this host."""
     from server.core.errors import DomainError  # noqa: PLC0415 (models exist only when Celery has set Django up)
-    from server.core.sandbox import require_sandbox  # noqa: PLC0415
+    from server.core.programs.sandbox import require_sandbox  # noqa: PLC0415
     from server.lab.dispatch.local import require_walls  # noqa: PLC0415
 
     queues = set(instance.app.amqp.queues.consume_from)

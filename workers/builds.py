@@ -2,14 +2,13 @@ import structlog
 from celery import shared_task
 from django.db import IntegrityError
 
-from server.builds.services import cancel_edited
+from server.builds.wanted import cancel_edited
 from server.core.clock import lately
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
-from server.lab.planner import want_series_trials
-from server.lab.rebuilding import tend_kernels
-from server.lab.trials.planning import plan_trial, trials_to_plan
+from server.lab.sweep import tend_kernels
+from server.lab.trials.life import plan_trial, trials_to_plan, want_series_trials
 
 log = structlog.get_logger(__name__)
 

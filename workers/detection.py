@@ -2,15 +2,14 @@
 
 from celery import shared_task
 
+from server.core.access.tries import MOST_BEGUN, counted
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
-from server.core.tries import MOST_BEGUN, counted
-from server.detection.answering import answer_trial
-from server.detection.looking import look_at_trial
-from server.detection.scope import series_awaiting_judgement, trials_to_look_at, unanswered_trials
-from server.detection.services import judge_series
-from server.detection.tending import PARTS
-from server.lab.trials.ending import give_up_trial
+from server.detection.on_trial_over import answer_trial, judge_series
+from server.detection.sweep import PARTS
+from server.detection.trials.look import look_at_trial
+from server.detection.trials.scope import series_awaiting_judgement, trials_to_look_at, unanswered_trials
+from server.lab.trials.life import give_up_trial
 
 
 @shared_task(name="detection.judge")

@@ -4,9 +4,9 @@ from celery import shared_task
 
 from server.core.locks import advisory_lock
 from server.core.tasks import enqueue
-from server.lab.recovery import sweep as recover
 from server.lab.rounds import run_round
-from server.lab.superseded import cancel_superseded
+from server.lab.sweep import cancel_superseded
+from server.lab.sweep import sweep as recover
 
 # A task makes this many rounds at most, so that it ends within seconds; the next message goes on.
 _ROUNDS = 5

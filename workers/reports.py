@@ -3,8 +3,7 @@ from celery import shared_task
 
 from server.core.clock import lately
 from server.core.errors import DomainError
-from server.reports.outbox import reports_without_delivery, send_delivery, wake_outbox
-from server.reports.services import compose_report, queue_delivery
+from server.reports.outbox import compose_report, queue_delivery, reports_without_delivery, send_delivery, wake_outbox
 
 log = structlog.get_logger(__name__)
 

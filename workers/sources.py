@@ -6,13 +6,13 @@ from celery import Task, shared_task
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.sources.applying.application import apply_series
-from server.sources.archives import lists
-from server.sources.messages.joining import POSTED
+from server.sources.archives import archive
+from server.sources.messages.storage import POSTED
 from server.sources.models import MailingList, Message, Series, Tree
-from server.sources.series import grouping
-from server.sources.series.services import sweep_series
-from server.sources.trees import fetching as trees
-from server.sources.trust import checking as trust
+from server.sources.series import formation
+from server.sources.series.requests import sweep_series
+from server.sources.trees import fetch
+from server.sources.trust import series_check
 
 log = structlog.get_logger(__name__)
 
@@ -26,32 +26,32 @@ _PROOFS_TRIED = 5
 
 @shared_task(name="sources.poll_trees")
 def poll_trees() -> None:
-    for tree in trees.claim_due_trees():
+    for tree in fetch.claim_due_trees():
         enqueue("sources.fetch_tree", tree.pk)
 
 
 @shared_task(name="sources.poll_lists")
 def poll_lists() -> None:
-    for mailing_list in lists.claim_due_lists():
+    for mailing_list in archive.claim_due_lists():
         enqueue("sources.read_list", mailing_list.pk)
 
 
 @shared_task(name="sources.fetch_tree")
 def fetch_tree(tree_id: int) -> None:
     if tree := Tree.objects.filter(pk=tree_id, enabled=True).first():
-        trees.fetch_tree(tree=tree)
+        fetch.fetch_tree(tree=tree)
 
 
 @shared_task(name="sources.read_list")
 def read_list(list_id: int) -> None:
     mailing_list = MailingList.objects.filter(pk=list_id, enabled=True).first()
-    if mailing_list and lists.read_list(mailing_list=mailing_list).more:
+    if mailing_list and archive.read_list(mailing_list=mailing_list).more:
         enqueue("sources.read_list", list_id)
 
 
 @shared_task(name="sources.group_threads")
 def group_threads() -> None:
-    if grouping.group_stale(limit=THREADS_AT_ONCE, seconds=_GROUP_SECONDS) == THREADS_AT_ONCE:
+    if formation.group_stale(limit=THREADS_AT_ONCE, seconds=_GROUP_SECONDS) == THREADS_AT_ONCE:
         enqueue("sources.group_threads")
 
 
@@ -62,7 +62,7 @@ def check_series(series_id: int) -> None:
     if series is None:
         return
     try:
-        trust.check_series(series=series)
+        series_check.check_series(series=series)
     except DomainError as error:
         if error.permanent:
             raise
@@ -73,7 +73,7 @@ def check_series(series_id: int) -> None:
 @shared_task(name="sources.prove_mail", bind=True, max_retries=_PROOFS_TRIED)
 def prove_mail(self: "Task[..., None]", message_id: int) -> None:
     mail = Message.objects.filter(pk=message_id, kind__in=POSTED).defer("raw").first()
-    if mail is None or trust.prove_loose(mail=mail) or self.request.retries >= _PROOFS_TRIED:
+    if mail is None or series_check.prove_loose(mail=mail) or self.request.retries >= _PROOFS_TRIED:
         return
     raise self.retry(countdown=_FIRST_PAUSE * 2**self.request.retries)
 

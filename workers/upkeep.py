@@ -4,17 +4,16 @@ import structlog
 from celery import shared_task
 from django.contrib.sessions.models import Session
 
-from server.builds.checking import check_artifacts
-from server.builds.expiry import expire_artifacts
+from server.builds.expiry import check_artifacts, expire_artifacts
 from server.builds.storage import forget_interrupted_uploads
 from server.core import clock
+from server.core.access.tries import forget_begun, forget_old_tries
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
-from server.core.tries import forget_begun, forget_old_tries
-from server.detection.lifecycle.tending import look_back
+from server.detection.sweep import look_back
 from server.lab.dispatch.local import forget_old_logs
-from server.lab.needed_builds import builds_in_use
-from server.lab.planner import want_series_trials
+from server.lab.trials.kernels import builds_in_use
+from server.lab.trials.life import want_series_trials
 from server.reports.outbox import wake_outbox
 from server.sources.upkeep import tend_all
 

@@ -7,19 +7,19 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidemark_agent import arrival
-from tidemark_agent.cases import listing
+from tidemark_agent.cases import runner
 from tidemark_agent.config import DEFAULT_CONFIG, AgentConfig, ConfigError, read_config
-from tidemark_agent.hello import run_hello
+from tidemark_agent.lab import hello
+from tidemark_agent.lab.hello import run_hello
 from tidemark_agent.lab.service import run_service
-from tidemark_agent.place import Place, place_here
-from tidemark_agent.prepare.command import restore_settings
-from tidemark_agent.probe import report
-from tidemark_agent.reproduce import command as reproduce_command
+from tidemark_agent.prepare.preparation import restore_settings
+from tidemark_agent.probe import facts
+from tidemark_agent.reproduce import command
 from tidemark_agent.run import REFUSED, Settings, run_attempt
-from tidemark_agent.spool_list import print_spool
 from tidemark_agent.starter import print_troubles, serve
 from tidemark_agent.version import agent_version
+from tidemark_agent.wire.host import Place, place_here
+from tidemark_agent.wire.spool import print_spool
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,59}")
 
@@ -84,15 +84,15 @@ def _add_tools(commands: Commands) -> None:
     _add_config(restore)
     restore.set_defaults(run=lambda options: restore_settings(_config(options).state_dir))
     cases = commands.add_parser("cases", help="list what this machine can measure, or why not")
-    listing.add_options(cases)
-    cases.set_defaults(run=listing.run)
+    runner.add_case_options(cases)
+    cases.set_defaults(run=runner.list_cases)
     probe = commands.add_parser("probe", help="say what this system is")
     probe.add_argument("--json", action="store_true", help="print all facts as JSON")
     probe.add_argument("--root", type=Path, default=Path("/"), help="read /proc and /sys below this directory")
-    probe.set_defaults(run=report.run)
+    probe.set_defaults(run=facts.print_facts)
     reproduce = commands.add_parser("reproduce", help="run a published case on this machine")
-    reproduce_command.add_options(reproduce)
-    reproduce.set_defaults(run=reproduce_command.run)
+    command.add_options(reproduce)
+    reproduce.set_defaults(run=command.run)
     spool = commands.add_parser("spool", help="list results that the server does not have")
     _add_config(spool)
     spool.add_argument("--state-dir", type=Path, help="default: the one of the configuration")
@@ -163,7 +163,7 @@ def _install(options: argparse.Namespace) -> int:
     """Jenkins' agent may call this through sudo, and with a file of its own it could send root's token anywhere."""
     if options.config is not None and os.environ.get("SUDO_UID", "0") != "0":
         raise ConfigError(f"through sudo the configuration is {DEFAULT_CONFIG}: --config is not allowed")
-    return arrival.install(options.key, _config(options), _place(options))
+    return hello.install(options.key, _config(options), _place(options))
 
 
 def _key(text: str) -> str:

@@ -9,19 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import PlannedBoot, PlannedCase, SessionJob
-from tidemark_agent.benchmarks import Benchmark, compiled_program, find_benchmark
+from tidemark_agent.benchmarks.bundle import Benchmark, compiled_program, find_benchmark, static_program
 from tidemark_agent.boot.driver import BootOutcome
-from tidemark_agent.boot.emulated import split_cases
-from tidemark_agent.boot.initramfs import INIT_SOURCE, build_initramfs
-from tidemark_agent.boot.qemu import QemuDriver
-from tidemark_agent.boot.tsc import COUNTED_KHZ, host_tsc_khz
-from tidemark_agent.client import Client
-from tidemark_agent.compilers import static_program
+from tidemark_agent.boot.qemu import COUNTED_KHZ, INIT_SOURCE, QemuDriver, build_initramfs, host_tsc_khz, split_cases
 from tidemark_agent.errors import InfrastructureError, RefusedError, UnauthorizedError, UnreachableError
 from tidemark_agent.log import Log
-from tidemark_agent.process import heed_stop
-from tidemark_agent.spool import Sent, Spool
+from tidemark_agent.system.process import heed_stop
+from tidemark_agent.wire.assignment import PlannedBoot, PlannedCase, SessionJob
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.spool import Sent, Spool
 
 _IMAGE_PATIENCE = 600.0
 _KEPT_IMAGES = 24

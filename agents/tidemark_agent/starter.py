@@ -18,12 +18,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tidemark_agent.disk import read_strange
 from tidemark_agent.errors import UnfitError
-from tidemark_agent.limits import require_memory_group
-from tidemark_agent.locks import is_locked, try_lock
 from tidemark_agent.log import Log
-from tidemark_agent.sandbox import require_sandbox
+from tidemark_agent.system.disk import is_locked, read_strange, try_lock
+from tidemark_agent.system.process import require_memory_group
+from tidemark_agent.system.sandbox import require_sandbox
 
 FIT, UNFIT = 0, 3
 _LOOK_SECONDS = 0.2

@@ -281,7 +281,7 @@ class Migration(migrations.Migration):
                         blank=True,
                         db_default=models.Value({}, models.JSONField()),
                         default=dict,
-                        help_text="What is remembered between two points (server/stats/watch_state.py).",
+                        help_text="What is remembered between two points (server/stats/changepoints/watch.py).",
                     ),
                 ),
                 ("points_seen", models.PositiveIntegerField(default=0)),

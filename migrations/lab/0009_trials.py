@@ -130,7 +130,7 @@ class Migration(migrations.Migration):
                 blank=True,
                 db_default=models.Value([]),
                 default=list,
-                help_text="Boots a side at which it is judged (server/stats/sequential.py); empty: once, when all are there.",
+                help_text="Boots a side at which it is judged (server/stats/comparison/decisions.py); empty: once, when all are there.",
                 size=None,
             ),
         ),

@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
             name='Conditions',
             fields=[
                 ('boot', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='conditions', serialize=False, to='lab.boot')),
-                ('facts', models.JSONField(blank=True, default=dict, help_text="Of what the probe saw, the part that is this boot's own (server/lab/facts.py).")),
+                ('facts', models.JSONField(blank=True, default=dict, help_text="Of what the probe saw, the part that is this boot's own (server/lab/hosts/probes.py).")),
                 ('document', models.JSONField(blank=True, default=dict, help_text='Settings, samples and counters around the cases (agent-protocol.md).')),
                 ('console_tail', models.TextField(blank=True, help_text='The last that its console showed.')),
             ],
@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('sha256', models.CharField(help_text='Of the document as canonical JSON.', max_length=64, unique=True)),
                 ('virtual', models.BooleanField(help_text='Whether the probe saw a hypervisor.')),
-                ('fingerprint', models.CharField(blank=True, help_text='Of hardware and firmware (server/lab/hardware.py).', max_length=100)),
+                ('fingerprint', models.CharField(blank=True, help_text='Of hardware and firmware (server/lab/hosts/probes.py).', max_length=100)),
                 ('document', models.JSONField()),
             ],
             options={

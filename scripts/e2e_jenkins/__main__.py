@@ -15,12 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.scratch_database import scratch_database, servers
-from demo.guard import only_writer
+from demo.processes import only_writer
 from demo.source import ensure_tree
-from scripts.e2e_jenkins.agents import DEFAULT_COMMAND, ProcessAgents, missing_program, own_folder
-from scripts.e2e_jenkins.forms import Forms
-from scripts.e2e_jenkins.report import Report
-from scripts.e2e_jenkins.service import answering, listening
+from scripts.e2e_jenkins.host import (
+    DEFAULT_COMMAND,
+    Forms,
+    ProcessAgents,
+    Report,
+    answering,
+    listening,
+    missing_program,
+    own_folder,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 # Short, so that a lost agent is found soon; an agent beats three times in it.

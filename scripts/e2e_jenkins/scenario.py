@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from scripts.e2e_jenkins.report import NotRun
-from scripts.e2e_jenkins.running import Run, expect, is_final, newest, run_of, state_of, story
-from scripts.e2e_jenkins.tree import Toy
+from scripts.e2e_jenkins.host import NotRun
+from scripts.e2e_jenkins.run import Run, expect, is_final, newest, run_of, state_of, story
+from scripts.e2e_jenkins.site import Toy
 from server.builds.models import Build, BuildState
-from server.lab.attempts import cancel_attempt
+from server.lab.attempts.ends import cancel_attempt
 from server.lab.dispatch.jenkins.answers import JobFacts
-from server.lab.dispatch.jenkins.apply import Failure, Finding, Step, look, mended
 from server.lab.dispatch.jenkins.client import JenkinsClient
-from server.lab.dispatch.jenkins.definitions import check_job, wanted
+from server.lab.dispatch.jenkins.configuration import Agreement, Amendment, Failure, look, mended
+from server.lab.dispatch.jenkins.jobs import check_job, wanted
 from server.lab.models import AttemptState, Builder, Machine, Session, SessionState
 from server.results.models import Measurement
 
@@ -46,10 +46,10 @@ def first_steps(dispatcher: JenkinsClient) -> tuple[StepOf, ...]:
 
 
 def apply_twice(run: Run) -> str:
-    first = [mended(step) if isinstance(step, Step) else step for step in look(run.admin, wanted())]
+    first = [mended(step) if isinstance(step, Amendment) else step for step in look(run.admin, wanted())]
     failed = [f"{one.what} {one.name}: {one.reason}" for one in first if isinstance(one, Failure)]
     expect(not failed, "; ".join(failed))
-    made = [step for step in first if isinstance(step, Step) and step.finding is Finding.MISSING]
+    made = [step for step in first if isinstance(step, Amendment) and step.finding is Agreement.MISSING]
     expect(len(made) == len(wanted().jobs) + len(wanted().nodes), f"only {len(made)} were made")
     again = [f"{step.what} {step.name}: {step.finding.value} {step.diff}" for step in run.differing()]
     expect(not again, f"a second run would change: {'; '.join(again)}")
@@ -146,7 +146,7 @@ def cancel_session(run: Run) -> str:
 def hold_machine(run: Run) -> str:
     """The job hands the key to the machine and ends; the node is kept offline until the machine is free again."""
     Machine.objects.filter(pk=run.site.machine.pk).update(boot_driver="kexec")
-    expect(any(isinstance(step, Step) and step.what == "job" for step in run.apply()), "no job was to be changed")
+    expect(any(isinstance(step, Amendment) and step.what == "job" for step in run.apply()), "no job was to be changed")
     made = run.plan(run.toy())
     node = run.nodes[1]
     run.until("the node is held for it", lambda: _is_marked(run, node, made))

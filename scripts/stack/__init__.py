@@ -5,8 +5,7 @@ another directory.
 """
 
 from scripts.stack.control import Stack, local_directory, stack_down, stack_remove, stack_status, stack_up
-from scripts.stack.errors import StackError
-from scripts.stack.programs import Program
+from scripts.stack.places import Program, StackError
 
 __all__ = [
     "Program",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scripts.stack import StackError, local_directory, stack_down, stack_remove, stack_status, stack_up
 from scripts.stack.places import Places
-from scripts.stack.postgres import choose_postgres, serve_postgres
+from scripts.stack.servers import choose_postgres, serve_postgres
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

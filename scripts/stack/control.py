@@ -13,12 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from xmlrpc.client import Fault
 
-from scripts.stack import environment, postgres, redis
-from scripts.stack.errors import StackError
-from scripts.stack.places import Places
-from scripts.stack.processes import MARK, end_marked, is_alive, is_marked
-from scripts.stack.programs import Program, server_programs, service_programs
-from scripts.stack.supervision import Supervisor, clear_logs, start_supervisor, write_configuration
+from scripts.stack import places as stack_places
+from scripts.stack import servers
+from scripts.stack.places import Places, Program, StackError, server_programs, service_programs
+from scripts.stack.supervisor import (
+    MARK,
+    Supervisor,
+    clear_logs,
+    end_marked,
+    is_alive,
+    is_marked,
+    start_supervisor,
+    write_configuration,
+)
 
 _SERVERS_SECONDS = 60.0
 _SERVICES_SECONDS = 60.0
@@ -51,7 +58,7 @@ class _Plan:
 
     places: Places
     environ: Environ
-    postgres: postgres.Postgres | None
+    postgres: servers.Postgres | None
     private_redis: bool
     servers: tuple[Program, ...]
     services: tuple[Program, ...]
@@ -113,7 +120,7 @@ def stack_remove(root: Path, *, local: Path | None = None) -> None:
     places = Places(root.resolve(), (local or local_directory(root)).resolve())
     stack_down(root, local=places.local)
     if places.run.exists():
-        for elsewhere in {places.sockets(), *postgres.homes(places)} - {places.run}:
+        for elsewhere in {places.sockets(), *servers.homes(places)} - {places.run}:
             shutil.rmtree(elsewhere, ignore_errors=True)
     shutil.rmtree(places.local, ignore_errors=True)
 
@@ -138,23 +145,23 @@ def _plan(
     durable: bool,
 ) -> _Plan:
     own_database, own_redis = (any(name in environ for name in names) for names in (_DATABASE, _REDIS))
-    database = None if own_database else postgres.choose_postgres(places)
-    before = environment.read_env_file(places.env_file)
-    values = {"TIDEMARK_SECRET_KEY": environment.secret_key(before)}
+    database = None if own_database else servers.choose_postgres(places)
+    before = stack_places.read_env_file(places.env_file)
+    values = {"TIDEMARK_SECRET_KEY": stack_places.secret_key(before)}
     if database is not None:
         values["TIDEMARK_DATABASE_URL"] = database.url
     if not own_redis:
-        values["TIDEMARK_REDIS_URL"] = redis.redis_url(places)
+        values["TIDEMARK_REDIS_URL"] = servers.redis_url(places)
     values["TIDEMARK_STATE_DIR"] = str(places.local / "state")
-    port = environment.choose_port(environ, before) if services else 0
+    port = stack_places.choose_port(environ, before) if services else 0
     if services:
         values |= {"TIDEMARK_PORT": str(port), "TIDEMARK_SITE_URL": f"http://127.0.0.1:{port}"}
         values["TIDEMARK_AGENT_URL"] = f"http://127.0.0.1:{port}"
     values |= settings
     # What the operator says stands in the file too, so that manage.py in another terminal works on the same data.
     values |= {name: environ[name] for name in (*values, *_DATABASE, *_REDIS) if name in environ}
-    environment.write_env_file(places.env_file, values)
-    command = None if own_redis else redis.redis_command(places, durable=durable)
+    stack_places.write_env_file(places.env_file, values)
+    command = None if own_redis else servers.redis_command(places, durable=durable)
     return _Plan(
         places=places,
         environ=environ,
@@ -170,7 +177,7 @@ def _plan(
 def _start(plan: _Plan) -> Stack:
     places = plan.places
     if plan.postgres is not None:
-        postgres.prepare_postgres(plan.postgres)
+        servers.prepare_postgres(plan.postgres)
     write_configuration(places, plan.servers, plan.services)
     clear_logs(places, [program.name for program in (*plan.servers, *plan.services)])
     environ = _environment(places, plan.environ)
@@ -178,14 +185,14 @@ def _start(plan: _Plan) -> Stack:
     supervisor = Supervisor(places)
     _wait_for_servers(plan, supervisor)
     if plan.postgres is not None:
-        postgres.create_database(plan.postgres)
+        servers.create_database(plan.postgres)
     if plan.url:
         _migrate(places, environ)
     if plan.services:
         supervisor.start_services()
         supervisor.wait_until_running([program.name for program in plan.services], _SERVICES_SECONDS)
     if plan.url:
-        _wait("web", lambda: environment.listens(plan.port))
+        _wait("web", lambda: stack_places.listens(plan.port))
     stack = Stack(
         local=str(places.local),
         pid=supervisor.pid(),
@@ -209,9 +216,9 @@ def _wait_for_servers(plan: _Plan, supervisor: Supervisor) -> None:
     supervisor.wait_until_running(names, _SERVERS_SECONDS)
     database = plan.postgres
     if database is not None:
-        _wait("postgres", lambda: postgres.answers(database))
+        _wait("postgres", lambda: servers.postgres_answers(database))
     if plan.private_redis:
-        _wait("redis", lambda: redis.answers(plan.places))
+        _wait("redis", lambda: servers.redis_answers(plan.places))
 
 
 def _wait(name: str, answers: Callable[[], bool]) -> None:

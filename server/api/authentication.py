@@ -4,9 +4,9 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from server.core.access.tries import WINDOW, client_network, count_try
 from server.core.models import ApiToken
-from server.core.tries import WINDOW, client_network, count_try
-from server.lab.host_tokens import find_host_token
+from server.lab.hosts.tokens import find_host_token
 
 # Of one address in one window. Agents of a whole lab may share one, and ask again when theirs is revoked.
 _MOST_WRONG = 200

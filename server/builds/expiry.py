@@ -1,23 +1,192 @@
-"""The policy by which files of builds go: unused for long, beyond the site's room, or logs of long ago."""
+"""How files of builds go: unused for long, beyond the site's room, damaged, or belonging to nobody."""
 
-from collections.abc import Callable, Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
 from django.conf import settings
-from django.db.models import Q, QuerySet, Sum
+from django.db import transaction
+from django.db.models import Min, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce
 
 from server.builds.models import Artifact, Build, BuildState
-from server.builds.nameless import nameless_files
-from server.builds.removal import LARGE_KINDS, expire_build, forget_artifact, remove_files
-from server.builds.selectors import USE_GRAIN, touch_builds
+from server.builds.storage import ArtifactStream, Stored, artifact_lock, artifact_store, is_whole, open_artifact
+from server.builds.wanted import USE_GRAIN, touch_builds
 from server.core import clock
+from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 
+# Taking files of builds away: which are old enough, and how one goes so that nothing that is needed is lost.
+#
+# Rows first, then the file: whoever is killed in between leaves a file that no row names, which the next sweep of the
+# store finds. A file that two builds share goes with the last of them.
+
 log = structlog.get_logger(__name__)
+
+# What a kernel is booted and measured with. The configuration and the log stay: they are small, and people read them.
+LARGE_KINDS = (Artifact.Kind.IMAGE, Artifact.Kind.MODULES, Artifact.Kind.PERF, Artifact.Kind.SYSTEM_MAP)
+# A file that was stored a moment ago belongs to a result that is on its way.
+_YOUNG = timedelta(hours=1)
+
+
+def expire_build(build: Build, reason: str) -> int:
+    """Take away the large files of a build that nobody uses; returns how many bytes of the store that freed.
+
+    Nothing happens, and 0 is returned, if the build is not BUILT any more, or was pinned, wanted or used since this
+    object was read: a sweep takes minutes.
+    """
+    return remove_files(mark_expired(build.pk, reason, unused_since=build.used_at or clock.now()))
+
+
+def mark_expired(build_id: int, reason: str, *, unused_since: datetime | None = None) -> list[str]:
+    """Say in the rows that a build has expired and its large files are gone; returns their names, to be removed.
+
+    With `unused_since` only if nobody has pinned it, and nobody has used it after that moment.
+    """
+    with transaction.atomic():
+        build = Build.objects.select_for_update(of=("self",)).get(pk=build_id)
+        if unused_since is not None and (build.pinned or (build.used_at and build.used_at > unused_since)):
+            return []
+        if build.state != BuildState.BUILT or not build.advance(BuildState.EXPIRED, reason):
+            return []
+        files = build.artifacts.filter(kind__in=LARGE_KINDS, removed_at=None)
+        names = list(files.values_list("sha256", flat=True))
+        files.update(removed_at=clock.now(), removal=reason[:200])
+    return names
+
+
+def forget_artifact(artifact: Artifact, reason: str) -> int:
+    """Take away one file that is not needed to boot; returns how many bytes of the store that freed."""
+    # By its name, too: a build that was made again meanwhile has another file in this row.
+    row = Artifact.objects.filter(pk=artifact.pk, sha256=artifact.sha256, removed_at=None)
+    row.update(removed_at=clock.now(), removal=reason[:200])
+    return remove_files([artifact.sha256])
+
+
+def remove_files(names: Iterable[str]) -> int:
+    """Delete those files that no row names any more and that are not young; returns how many bytes that freed."""
+    return sum(_remove_file(sha256) for sha256 in sorted(set(names)))
+
+
+def _remove_file(sha256: str) -> int:
+    store = artifact_store()
+    with artifact_lock(sha256):
+        if Artifact.objects.filter(sha256=sha256, removed_at=None).exists():
+            return 0
+        found = store.find(sha256)
+        if found is None or found.stored_at > clock.now() - _YOUNG:
+            return 0
+        store.remove(sha256)
+    log.info("artifact_removed", sha256=sha256, size=found.size)
+    return found.size
+
+
+# Each file is read once a week: a disk that loses bits is found before it has lost much.
+CHECK_EVERY = timedelta(days=7)
+
+
+def check_artifacts(*, seconds: float, everything: bool = False) -> tuple[int, list[str]]:
+    """Read stored files to their ends for `seconds`, those first that were not looked at for longest.
+
+    Returns how many were read and the names of those that are damaged or gone, which were put aside. `everything`
+    takes those that were looked at this week, too. A store that is away ends the look.
+    """
+    checked, damaged = 0, []
+    end = time.monotonic() + seconds
+    for sha256 in _unchecked(everything=everything):
+        if time.monotonic() >= end:
+            break
+        try:
+            whole = is_whole(sha256)
+        except DomainError as error:
+            log.warning("artifacts_not_checked", reason=error.message)
+            break
+        if whole:
+            Artifact.objects.filter(sha256=sha256, removed_at=None).update(checked_at=clock.now())
+        elif put_aside(sha256, "found by a check"):
+            damaged.append(sha256)
+        checked += 1
+    return checked, damaged
+
+
+def _unchecked(*, everything: bool) -> list[str]:
+    rows = Artifact.objects.filter(removed_at=None)
+    if not everything:
+        rows = rows.filter(Q(checked_at=None) | Q(checked_at__lt=clock.now() - CHECK_EVERY))
+    files = rows.order_by().values("sha256").annotate(last=Min("checked_at"))
+    return [row["sha256"] for row in files.order_by("last", "sha256")]
+
+
+def put_aside(sha256: str, found_by: str) -> bool:
+    """Never serve this file again, and let the builds that need it be built again when they are wanted.
+
+    Looks once more below the file's lock: one that was stored anew meanwhile stays. Returns whether it was put aside.
+    """
+    others: list[str] = []
+    with artifact_lock(sha256):
+        if is_whole(sha256):
+            return False
+        what = "damaged" if artifact_store().find(sha256) else "gone"
+        artifact_store().put_aside(sha256)
+        rows = Artifact.objects.filter(sha256=sha256, removed_at=None)
+        for artifact in rows:
+            log.error("artifact_damaged", sha256=sha256, build=artifact.build_id, kind=artifact.kind, what=what)
+            if artifact.kind in LARGE_KINDS:
+                reason = f"its {artifact.get_kind_display()} is {what}: {found_by}"
+                others += mark_expired(artifact.build_id, reason)
+        rows.update(removed_at=clock.now(), removal=f"{what}: {found_by}"[:200])
+    # A kernel that is built again brings all of them.
+    remove_files(others)
+    return True
+
+
+def serve_artifact(sha256: str) -> ArtifactStream:
+    """The file in pieces; raises DomainError `not-found`, or `store-away`.
+
+    One that turns out to be damaged ends before its last piece with DomainError `damaged`, so that its reader sees a
+    transfer that was cut off, and is put aside: asked for again, it is not found.
+    """
+    stream = open_artifact(sha256)
+    return ArtifactStream(stream.size, _checked(sha256, stream.chunks))
+
+
+def _checked(sha256: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    try:
+        yield from chunks
+    except DomainError as error:
+        if error.code == "damaged":
+            put_aside(sha256, "found when it was read")
+        raise
+
+
+# A builder that was cut off brings its result within a day; if it comes later it sends the files again.
+_NAMELESS = timedelta(days=1)
+# Names that one query asks for.
+_AT_ONCE = 1000
+
+
+def nameless_files() -> list[Stored]:
+    """Stored files that no row names and that are older than a day: of results that never came, or left by a kill."""
+    oldest = clock.now() - _NAMELESS
+    found = []
+    batch: list[Stored] = []
+    for stored in artifact_store().every():
+        batch.append(stored)
+        if len(batch) == _AT_ONCE:
+            found += _without_row(batch)
+            batch = []
+    return [stored for stored in [*found, *_without_row(batch)] if stored.stored_at < oldest]
+
+
+def _without_row(batch: list[Stored]) -> list[Stored]:
+    names = [stored.sha256 for stored in batch]
+    named = set(Artifact.objects.filter(sha256__in=names, removed_at=None).values_list("sha256", flat=True))
+    return [stored for stored in batch if stored.sha256 not in named]
+
+
 _GB = 1024**3
 _FINAL = (BuildState.BUILT, BuildState.FAILED, BuildState.CANCELED, BuildState.EXPIRED)
 

@@ -1,15 +1,20 @@
-"""Waking workers up: tasks are sent by name, after commit, and may get lost without harm."""
+"""Waking workers up: tasks are sent by name, after commit, and may get lost; whose turn it is in a sweep."""
 
 import atexit
 import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from kombu.exceptions import OperationalError
+
+from server.core import clock
 
 log = structlog.get_logger(__name__)
 
@@ -82,3 +87,19 @@ def enqueue(name: str, *args: int | str) -> None:
     """Ask for task `name` ("queue.verb") once the running transaction has committed."""
     # A lambda has the `__qualname__` that Django asks for when it logs a robust callback's failure; a partial has not.
     transaction.on_commit(lambda: send(name, args), robust=True)
+
+
+def in_turn(waiting: "QuerySet[Any, Any]", most: int) -> list[Any]:
+    """At most `most` rows of an ordered query: one half from its beginning, the other from a place that moves on.
+
+    Whatever fails each time it is tried stays at the beginning, and would otherwise keep all others waiting. The place
+    follows the clock, so that nothing has to be remembered between two sweeps.
+    """
+    found = list(waiting[: most + 1])
+    if len(found) <= most:
+        return found
+    half = most // 2
+    others = waiting.count() - half
+    turn = int(clock.now().timestamp() / settings.SWEEP_SECONDS)
+    begin = half + turn * half % max(others, 1)
+    return [*found[:half], *waiting[begin : begin + most - half]]

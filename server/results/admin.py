@@ -4,8 +4,8 @@ from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
 
 from server.core.admin import KeptAdmin, PlainAdmin, ReadOnlyAdmin
+from server.results.measurements import unknown_benchmarks
 from server.results.models import Benchmark, Case, Measurement, Metric
-from server.results.selectors import unknown_benchmarks
 from server.sources.models import MeasureRule
 
 

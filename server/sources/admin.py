@@ -1,4 +1,7 @@
-"""Pages of the admin for trees, archives and series; that for trusted senders is in admin_policy.py."""
+"""The page of the admin for whose patches may run.
+
+Its rows may be deleted: nothing refers to them, and Django's log keeps who changed what and when.
+"""
 
 from typing import Any
 
@@ -8,8 +11,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from server.core.addresses import without_credentials
-from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin
-from server.sources import admin_policy
+from server.core.admin import KeptAdmin, PartsInline, PlainAdmin, ReadOnlyAdmin
 from server.sources.models import (
     Branch,
     Epoch,
@@ -23,11 +25,22 @@ from server.sources.models import (
     Thread,
     ThreadMember,
     Tree,
+    TrustedSender,
     WantedRevision,
 )
-from server.sources.trust.checking import check_again
+from server.sources.trust.series_check import check_again, held_series_of
 
-__all__ = ["admin_policy"]
+
+@admin.register(TrustedSender)
+class TrustedSenderAdmin(PlainAdmin):
+    list_display = ["address", "note", "expires_at", "created_at"]
+    search_fields = ["address", "note"]
+    readonly_fields = ["created_at"]
+
+    def save_model(self, request: HttpRequest, obj: TrustedSender, form: Any, change: bool) -> None:  # noqa: FBT001 (as Django calls it)
+        super().save_model(request, obj, form, change)
+        check_again(held_series_of(obj.address))
+
 
 _WATCHER_FACTS = ["polled_at", "fetched_at", "failing_since", "failures", "last_error"]
 _LONGEST_SHOWN = 200_000

@@ -1,6 +1,58 @@
-"""The rules a new site begins with: which paths ask for which benchmarks. Rows of MeasureRule, which admins edit."""
+"""What to measure: changed paths choose benchmarks by rules that admins edit; the rules a new site begins with."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from server.sources.models import MeasureRule
+
+_Sign = TypeVar("_Sign")
+_Part = TypeVar("_Part")
+
+
+def matches(
+    pattern: Sequence[_Sign],
+    parts: Sequence[_Part],
+    *,
+    is_star: Callable[[_Sign], bool],
+    fits: Callable[[_Sign, _Part], bool],
+) -> bool:
+    """Whether `pattern` covers all of `parts`; a star covers any number of them, every other sign one that it fits.
+
+    Only the last star passed is ever stretched, so that the work is at most len(pattern) * len(parts).
+    """
+    sign = part = 0
+    star, stretched = -1, 0
+    while part < len(parts):
+        if sign < len(pattern) and is_star(pattern[sign]):
+            star, stretched = sign, part
+            sign += 1
+        elif sign < len(pattern) and fits(pattern[sign], parts[part]):
+            sign, part = sign + 1, part + 1
+        elif star >= 0:
+            stretched += 1
+            sign, part = star + 1, stretched
+        else:
+            return False
+    return all(is_star(rest) for rest in pattern[sign:])
+
+
+def matches_text(pattern: str, text: str) -> bool:
+    """`*` covers any characters, `?` one; nothing else is special."""
+    return matches(pattern, text, is_star=lambda sign: sign == "*", fits=lambda sign, char: sign in {"?", char})
+
+
+def matches_path(pattern: str, path: str) -> bool:
+    """A pattern as in .gitignore: it covers files and all that lies below a directory.
+
+    `*` and `?` stay within one name, `**` covers any number of directories. A pattern without a slash but at its end
+    fits at any depth, others begin at the root.
+    """
+    names = [name for name in pattern.split("/") if name]
+    if "/" not in pattern.rstrip("/"):
+        names.insert(0, "**")
+    return pattern.strip("/") != "" and matches(
+        [*names, "**"], path.split("/"), is_star=lambda name: name == "**", fits=matches_text
+    )
 
 
 class Rule(NamedTuple):
@@ -101,3 +153,28 @@ RULES = (
     Rule("kernel/fork.c", ("mm-basic", "kernel-compile", "will-it-scale"), "processes and their memory"),
     Rule("kernel/events/", ("mm-basic",), "counters that cost something when they are off, too"),
 )
+
+
+def benchmarks_for(paths: Iterable[str]) -> list[str]:
+    """What the changed `paths` ask to be measured, in the order of names; the default set is always among it.
+
+    Entries are names of benchmarks, or BENCHMARK/CASE with the beginning of a case's name. Empty without any rule.
+    """
+    changed = set(paths)
+    wanted: set[str] = set()
+    for rule in MeasureRule.objects.filter(enabled=True):
+        if rule.pattern == DEFAULT_PATTERN or any(matches_path(rule.pattern, path) for path in changed):
+            wanted.update(rule.benchmarks)
+    return sorted(wanted)
+
+
+def load_default_rules() -> int:
+    """Add the rules that a new site begins with where they are missing; returns how many. Edited ones stay."""
+    known = set(MeasureRule.objects.values_list("pattern", flat=True))
+    missing = [
+        MeasureRule(pattern=rule.pattern, benchmarks=list(rule.benchmarks), note=rule.note)
+        for rule in RULES
+        if rule.pattern not in known
+    ]
+    MeasureRule.objects.bulk_create(missing, ignore_conflicts=True)
+    return len(missing)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 from django.conf import settings
 
-from server.core.git import Commit, GitError, Repository, run
+from server.core.programs.git import Commit, GitError, Repository, run
 from server.sources.models import Revision, Tree
 
 SERIES_REFS = "refs/tidemark/series"

@@ -9,9 +9,9 @@ import structlog
 from django.conf import settings
 
 from server.core.files import remove_tree
-from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
-from server.sources.archives.copies import UNCLEAN
+from server.core.programs.git import GitError, Repository
+from server.sources.archives.epochs import UNCLEAN
 from server.sources.mirror import bare_repository
 
 log = structlog.get_logger(__name__)

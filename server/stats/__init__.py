@@ -1,7 +1,16 @@
 """The statistics of Tidemark: numpy and scipy only, so that they can be measured and used without the service."""
 
-from server.stats.cells import Arm, Cell, Comparison, Flag, Verdict
-from server.stats.comparison import compare
-from server.stats.families import benjamini_hochberg, judge_family
+from server.stats.cells import Arm, Cell, CellComparison, Flag, StatisticalVerdict
+from server.stats.comparison.verdicts import compare
+from server.stats.levels import benjamini_hochberg, judge_family
 
-__all__ = ["Arm", "Cell", "Comparison", "Flag", "Verdict", "benjamini_hochberg", "compare", "judge_family"]
+__all__ = [
+    "Arm",
+    "Cell",
+    "CellComparison",
+    "Flag",
+    "StatisticalVerdict",
+    "benjamini_hochberg",
+    "compare",
+    "judge_family",
+]

@@ -13,9 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from server.stats.ab_rows import run
-from server.stats.cpd_rows import predict
-from server.stats.json_lines import HISTORY, PAIR, TASK, Row, read_rows, written
+from server.stats.rows import HISTORY, PAIR, TASK, Row, compared, predict, read_rows, written
 
 NOT_WRITTEN, BAD_INPUT = 1, 2
 STANDARD_OUTPUT = 1
@@ -46,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _compared() -> Sequence[str]:
-    return written(run(_distinct(list(read_rows("standard input", sys.stdin, PAIR)))))
+    return written(compared(_distinct(list(read_rows("standard input", sys.stdin, PAIR)))))
 
 
 def _searched(online: Path | None) -> Sequence[str]:

@@ -1,155 +1,205 @@
-"""Boots that fall into two levels: structures in which some boots of both arms share one shift.
+"""What false alarms may cost, in one place: the family's adjustment, and the level of each look of a session."""
 
-Pages land elsewhere in each boot, and some machines then run at one of two levels. Where the levels are further
-apart than the other noise, telling them apart leaves much less noise than calling all of it noise.
-"""
-
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
+from scipy import optimize, special
 
-from server.stats.shapes import Floats
-from server.stats.sparing import filled, largest
-from server.stats.terms import Batch, Sums, Terms, plain_structures
+from server.stats.cells import CellComparison, StatisticalVerdict
 
-# Prior weight of two levels. It is shared out among the cuts: if a boot lies on the lower level with a probability of
-# which nothing is known, so likely is it that just these boots do.
-_PRIOR = 0.5
-# Variance of the distance of the levels, in units of the variance of a boot's mean.
-_DISTANCE = 30.0
-# How likely it is against that, that the patch changes how often each level is taken. Then averages are compared.
-_OTHER_SHARES = 0.3
-# A single boot apart is an outlier, not a level.
-_FEWEST_APART = 2
-# From so many boots an arm can show levels; beyond so many there would be too many cuts.
-_BOOTS = (4, 24)
-# Cuts are ranked in this structure (runs correlate by 0.3); so many of the likeliest are followed up, in cells where
-# the best of them weighs at least so much (a logarithm) against none.
-_RANKING, _FOLLOWED, _NEGLIGIBLE = 1, 8, -4.0
+FALSE_DISCOVERY_RATE = 0.05
 
-Indices = npt.NDArray[np.int64]
+
+def benjamini_hochberg(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Adjusted p-values: those at or below q are the discoveries at false discovery rate q.
+
+    Benjamini and Hochberg, J. R. Statist. Soc. B 57 (1995): the step-up procedure.
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    if p.size and not bool(np.all((p >= 0) & (p <= 1))):
+        raise ValueError("p-values lie between 0 and 1")
+    order = np.argsort(p)[::-1]
+    scaled = p[order] * p.size / np.arange(p.size, 0, -1)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.minimum.accumulate(scaled), 1.0)
+    return adjusted
+
+
+def judge_family(comparisons: Sequence[CellComparison], *, families: int = 1) -> list[CellComparison]:
+    """Adjust over all cells that could be tested; a change that does not survive it is inconclusive.
+
+    Cells of a sequential design come as `CellProgress.comparison`, with the p-value of the whole design.
+    Of several `families` that are reported together each gets its equal share of the false discovery rate q: the false
+    share of all discoveries is at most the sum of those of the families, so its mean is at most q, however families
+    hang together and whatever the values of the others are. `family_size` is what a p-value is multiplied with.
+    """
+    if families < 1:
+        raise ValueError("a family is one of at least one")
+    tested = [c.p_value for c in comparisons if c.p_value is not None]
+    adjusted = iter(np.minimum(benjamini_hochberg(tested) * families, 1.0))
+    size = len(tested) * families
+    return [
+        replace(c, family_size=size) if c.p_value is None else _judge(c, float(next(adjusted)), size)
+        for c in comparisons
+    ]
+
+
+def _judge(comparison: CellComparison, adjusted: float, family_size: int) -> CellComparison:
+    judged = replace(comparison, p_adjusted=adjusted, family_size=family_size)
+    claims_change = comparison.verdict in (StatisticalVerdict.REGRESSED, StatisticalVerdict.IMPROVED)
+    if not claims_change or adjusted <= FALSE_DISCOVERY_RATE:
+        return judged
+    reason = (
+        f"{comparison.verdict} on its own, but among {family_size} cells chance may do this (adjusted p {adjusted:.2g})"
+    )
+    return replace(judged, verdict=StatisticalVerdict.INCONCLUSIVE, reason=reason)
+
+
+# With -4 the boundaries are nearly those of O'Brien and Fleming (Biometrics 35, 1979): early looks stop for large
+# effects only, and the last look keeps nearly the level of a design without early looks.
+GAMMA = -4.0
+# Beyond this everything is spent at the first look, or nothing before the last; the exponential would overflow.
+STEEPEST_GAMMA = 100.0
+
+
+def spent(fraction: float, alpha: float, *, gamma: float = GAMMA) -> float:
+    """The part of `alpha` that may be used up when `fraction` of the information has been seen.
+
+    alpha * (1 - exp(-gamma * t)) / (1 - exp(-gamma)), linear for gamma = 0 (Hwang, Shih and DeCani, Statistics in
+    Medicine 9, 1990). The information fraction t is cut to 0 to 1. ValueError for what is no number.
+    """
+    if not (math.isfinite(fraction) and abs(gamma) <= STEEPEST_GAMMA):
+        raise ValueError(f"information fraction {fraction!r} with gamma {gamma!r}: both must be finite, gamma moderate")
+    share = min(max(fraction, 0.0), 1.0)
+    if gamma == 0:
+        return alpha * share
+    return alpha * math.expm1(-gamma * share) / math.expm1(-gamma)
+
+
+def information(base: int, patched: int, planned: int) -> float:
+    """The share of a design's information in this many boots, when `planned` boots a side are all of it.
+
+    The variance of a difference of means goes with 1/base + 1/patched, so arms of different size count as their
+    harmonic mean. 1 when the plan is fulfilled or exceeded.
+    """
+    if base <= 0 or patched <= 0:
+        return 0.0
+    return min(1.0, 2 / (1 / base + 1 / patched) / planned)
+
+
+Floats = npt.NDArray[np.float64]
+# Points of the grid on which the distribution of the running sum is kept; 400 give levels to four digits.
+_GRID = 401
+# No distribution is followed further out: a normal value beyond 8 deviations is rarer than 1e-15.
+_FARTHEST = 8.0
+# A look that may spend less than this decides nothing.
+_LEAST_SPENT = 1e-9
+# The quantile of zero is infinite.
+_LEAST_P = 1e-300
 
 
 @dataclass(frozen=True)
-class _Cuts:
-    """How many boots of base and of patched lie on the lower level; fields are (C,) or (M, C)."""
+class Level:
+    """One look: its information fraction, its two-sided nominal level, and the alpha spent before it and with it."""
 
-    counts: tuple[Indices, Indices]
-    log_prior: Floats
-    log_odds: Floats  # of levels that the arms take in shares of their own, against equal shares
-
-    def take(self, chosen: Indices) -> "_Cuts":
-        base, patched = self.counts
-        return _Cuts((base[chosen], patched[chosen]), self.log_prior[chosen], self.log_odds[chosen])
+    fraction: float
+    nominal: float
+    spent_before: float
+    spent: float
 
 
 @dataclass(frozen=True)
-class _Lower:
-    """What lies on the lower level of one arm, in M cells, S structures and C cuts."""
+class _Running:
+    """The sub-density of the running sum where no look has stopped yet, with the weights of its grid."""
 
-    pull: Floats  # (M, S, C)
-    precision: Floats  # (M or 1, S, C)
-    share: Floats  # (M or 1, S, C), of the arm's precision
+    points: Floats
+    weighted: Floats
+    information: float
+
+    def beyond(self, bound: float, fraction: float) -> float:
+        """Probability of not having stopped yet and then lying beyond +- `bound` deviations at `fraction`."""
+        scale = math.sqrt(fraction - self.information)
+        edge = bound * math.sqrt(fraction)
+        tails = special.ndtr((self.points - edge) / scale) + special.ndtr((-edge - self.points) / scale)
+        return float(np.sum(tails * self.weighted))
+
+    def after(self, bound: float, fraction: float) -> "_Running":
+        scale = math.sqrt(fraction - self.information)
+        points, weights = _grid(min(bound, _FARTHEST) * math.sqrt(fraction))
+        steps = (points[:, None] - self.points[None, :]) / scale
+        density = np.exp(-0.5 * steps**2) @ self.weighted / (scale * math.sqrt(2 * math.pi))
+        return _Running(points, density * weights, fraction)
 
 
-def levels(batch: Batch, sums: Sums, alone: Terms) -> list[Terms]:
-    """Terms in which the lowest boots of base and the lowest of patched lie on a level of their own.
+_START = _Running(np.zeros(1), np.ones(1), 0.0)
 
-    `alone` are the terms of the same structures without levels.
+
+@lru_cache(maxsize=512)
+def levels(fractions: tuple[float, ...], alpha: float, gamma: float, *, ended: bool = False) -> tuple[Level, ...]:
+    """The nominal level of each look at increasing information `fractions`, the last of which may be at most 1.
+
+    With `ended` the last look may use up all that is left of alpha, because no other follows. ValueError when the
+    fractions do not increase.
+
+    Under no effect the statistics of the looks are those of a Brownian motion seen at these times; the bound of each
+    look is set so that stopping there first has the probability that the spending function still grants (Lan and
+    DeMets, Biometrika 70, 1983), by recursive integration (Armitage, McPherson and Rowe, J. R. Statist. Soc. A 132,
+    1969). A level is compared with the p-value of a t test, not with a normal bound, which keeps the rates with few
+    boots (the significance level approach of Jennison and Turnbull, Group Sequential Methods, 2000).
     """
-    boots = batch.shape.boots
-    if min(boots) < _BOOTS[0] or max(boots) > _BOOTS[1]:
-        return []
-    cuts, plain = _cuts(boots), plain_structures(sums)
-    boots_only = plain[sums.boots_only[plain] == 1]
-    ranked = _gains(batch, sums, alone, plain[[min(_RANKING, len(plain) - 1)]], cuts).log_weight
-    rows = np.flatnonzero(ranked.max(axis=1) > _NEGLIGIBLE)
-    likely = cuts.take(largest(ranked[rows], _FOLLOWED))
-    few, few_sums, before = _of_cells(rows, batch, sums, alone)
-    found = _gains(few, few_sums, before, plain, likely)
-    weight = np.repeat(before.log_weight[:, plain], likely.log_prior.shape[1], axis=1)
-    found = replace(found, log_weight=weight + found.log_weight)
-    found = _joined(found, _averages(before, found.log_weight, likely, int(boots_only[0])))
-    return [filled(found, rows, sums.difference[:, :1], _FOLLOWED)]
+    found: list[Level] = []
+    running, before = _START, 0.0
+    for fraction in fractions:
+        if not running.information < fraction <= 1:
+            raise ValueError(f"information fractions {fractions!r} do not increase up to 1")
+        last = ended and len(found) == len(fractions) - 1
+        granted = spent(1.0 if last else fraction, alpha, gamma=gamma) - before
+        bound = _bound(running, granted, fraction)
+        spent_now = before + max(granted, 0.0)
+        found.append(Level(fraction, 2 * float(special.ndtr(-bound)), before, spent_now))
+        running, before = running.after(bound, fraction), spent_now
+    return tuple(found)
 
 
-def _of_cells(rows: Indices, batch: Batch, sums: Sums, alone: Terms) -> tuple[Batch, Sums, Terms]:
-    """What is needed here of the given cells."""
-    few = replace(batch, means=batch.means[rows], grid=batch.grid[rows], least=batch.least[rows])
-    return few, replace(sums, pull=sums.pull[rows]), Terms(*(field[rows] for field in vars(alone).values()))
+def overall_p(looks: tuple[Level, ...], p_value: float, alpha: float) -> float:
+    """The p-value of a whole design that reached the last of `looks` with this nominal p-value there.
 
-
-def _cuts(boots: tuple[int, int]) -> _Cuts:
-    counts = np.indices((boots[0] + 1, boots[1] + 1)).reshape(2, -1)
-    lower, upper = counts.sum(axis=0), sum(boots) - counts.sum(axis=0)
-    apart = np.minimum(lower, upper) >= _FEWEST_APART
-    # The lower level may be the rarer or the commoner one: the same cut, twice.
-    log_prior = special.betaln(1 + lower, 1 + upper) + np.log(2 * _PRIOR)
-    own = sum(special.betaln(1 + count, 1 + size - count) for count, size in zip(counts, boots, strict=True))
-    log_odds = np.log(_OTHER_SHARES) + own - special.betaln(1 + lower, 1 + upper)
-    return _Cuts((counts[0, apart], counts[1, apart]), log_prior[apart], log_odds[apart])
-
-
-def _averages(alone: Terms, log_weight: Floats, cuts: _Cuts, boots_only: int) -> Terms:
-    """The comparison of averages (M, 1), weighted as all cuts say whose levels the arms take in shares of their own."""
-    odds = np.tile(cuts.log_odds, log_weight.shape[1] // cuts.log_odds.shape[1])
-    together = np.logaddexp.reduce(log_weight + odds, axis=1)[:, None]
-    return replace(Terms(*(field[:, [boots_only]] for field in vars(alone).values())), log_weight=together)
-
-
-def _joined(*parts: Terms) -> Terms:
-    return Terms(
-        *(np.concatenate(fields, axis=1) for fields in zip(*(vars(part).values() for part in parts), strict=True))
-    )
-
-
-def _gains(batch: Batch, sums: Sums, alone: Terms, structures: Indices, cuts: _Cuts) -> Terms:
-    """Terms with levels in some structures (M, S * C); their weights are those against the structure alone.
-
-    A shift that some boots share is a change of rank one of the covariance (Sherman and Morrison, Ann. Math.
-    Statist. 21, 1950).
+    What earlier looks spent plus the chance of going on to this look and seeing as much: stage-wise ordering
+    (Fairbanks and Madsen, Biometrika 69, 1982). Where the look does not reject, the alpha that later looks would have
+    spent is added: paths that go on from here to a rejection are more extreme than one that ends here. So the result
+    is at most alpha exactly when the look's level is reached, whatever made the design stop, and no level up to alpha
+    is exceeded more often than it says. Above alpha it is a ranking only: giving up early depends on the data.
     """
-    known = sums.structures
-    base, patched = (
-        _lower(batch.means[:, arm], sums.pull[:, structures, arm], 1 / known.boot_variance[structures, arm], counts)
-        for arm, counts in zip(batch.shape.arms, cuts.counts, strict=True)
-    )
-    more, unit, exponent = (
-        field[structures][:, None]
-        for field in (_DISTANCE * known.boot_variance.mean(axis=1), known.unit_variance, known.exponent)
-    )
-    variance, centre = (field[:, structures, None] for field in (alone.variance, alone.centre))
-    leverage = base.precision * (1 - base.share) + patched.precision * (1 - patched.share)
-    pull, contrast, growth = base.pull + patched.pull, patched.share - base.share, 1 + more * leverage
-    old = variance / unit * exponent
-    squares = np.maximum(old - more * pull**2 / growth, exponent * batch.floor(sums.boots_only[structures])[:, :, None])
-    log_prior = cuts.log_prior if cuts.log_prior.ndim == 1 else cuts.log_prior[:, None, :]
-    gain = log_prior - exponent / 2 * np.log(squares / old) - np.log(growth) / 2
-    fields = (
-        gain,
-        centre - more * contrast / growth * pull,
-        squares / exponent * (unit + more * contrast**2 / growth),
-        np.broadcast_to(exponent, squares.shape),
-    )
-    return Terms(*(field.reshape(len(squares), np.prod(squares.shape[1:])) for field in fields))
+    last = looks[-1]
+    bound = -float(special.ndtri(max(p_value, _LEAST_P) / 2))
+    seen_as_much = last.spent_before + _at_last(looks).beyond(bound, last.fraction)
+    if p_value <= last.nominal:
+        return min(seen_as_much, last.spent)
+    return min(1.0, alpha + max(0.0, seen_as_much - last.spent))
 
 
-def _lower(means: Floats, pull: Floats, precision: Floats, counts: Indices) -> _Lower:
-    """Sums over the lowest boots of one arm; `means` (M, B), `pull` (M, S, B), `precision` (S, B)."""
-    order = np.argsort(means, axis=1, kind="stable")[:, None, :]
-    # Boots of as many runs are equally precise, in whatever order.
-    alike = bool(np.all(precision == precision[:, :1]))
-    sorted_precision = precision[None] if alike else np.take_along_axis(precision[None], order, 2)
-    at = counts[None, None, :] if counts.ndim == 1 else counts[:, None, :]
-    lower = np.take_along_axis(_summed(sorted_precision), at, 2)
-    share = lower / precision.sum(axis=1)[:, None]
-    return _Lower(np.take_along_axis(_summed(np.take_along_axis(pull, order, 2)), at, 2), lower, share)
+@lru_cache(maxsize=512)
+def _at_last(looks: tuple[Level, ...]) -> _Running:
+    running = _START
+    for level in looks[:-1]:
+        running = running.after(-float(special.ndtri(level.nominal / 2)), level.fraction)
+    return running
 
 
-def _summed(parts: Floats) -> Floats:
-    """Sums of the first 0, 1, ... along the last axis."""
-    sums = np.zeros((*parts.shape[:2], parts.shape[2] + 1))
-    np.cumsum(parts, axis=2, out=sums[:, :, 1:])
-    return sums
+def _bound(running: _Running, granted: float, fraction: float) -> float:
+    if granted < _LEAST_SPENT:
+        return _FARTHEST
+    return float(optimize.brentq(lambda bound: running.beyond(bound, fraction) - granted, 0.0, _FARTHEST, xtol=1e-10))
+
+
+def _grid(edge: float) -> tuple[Floats, Floats]:
+    """Simpson's rule from -edge to edge."""
+    points = np.linspace(-edge, edge, _GRID)
+    weights = np.full(_GRID, 2.0)
+    weights[1::2] = 4.0
+    weights[[0, -1]] = 1.0
+    return points, weights * (points[1] - points[0]) / 3

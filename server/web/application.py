@@ -12,9 +12,9 @@ from django.db import OperationalError, close_old_connections
 
 from server.api.problems import status_of
 from server.builds.storage import MAX_BYTES, check_may_collect, check_space
+from server.core.access.tries import network_behind
 from server.core.errors import DomainError
-from server.core.tries import network_behind
-from server.lab.host_tokens import check_may_store, find_host_token
+from server.lab.hosts.tokens import check_may_store, find_host_token
 from server.web import limits
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
 from server.web.threads import BusyError, Request, Scope, Send, Threads, TornError, Wsgi, answer

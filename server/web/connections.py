@@ -23,7 +23,7 @@ _MB = 1024 * 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-class Connection(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no types
+class ClientConnection(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no types
     """One client: it has HEAD_SECONDS to ask, and READER_SECONDS for each piece of the answer."""
 
     worker: "Worker"
@@ -79,7 +79,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(*args, **kwargs)
         self.alive: bool
         # In the order in which they came.
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[ClientConnection, None] = {}
         self._recycle_mb = 0
 
     def init_process(self) -> None:
@@ -126,4 +126,4 @@ def resident_mb() -> int:
 
 
 # gunicorn's worker names its protocol in the middle of a long function.
-gasgi.ASGIProtocol = Connection
+gasgi.ASGIProtocol = ClientConnection

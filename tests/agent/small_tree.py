@@ -6,9 +6,9 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidemark_agent.assignment import BuildJob, read_assignment
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
 from tidemark_agent.log import Log
+from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
 from tests.agent.test_run import MERGE, build_assignment
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
-from tidemark_agent import transport
 from tidemark_agent.errors import FailingError, RefusedError, UnauthorizedError, UnreachableError
+from tidemark_agent.wire import transport
 
 from tests.agent.test_client import build_client
 

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent import arrival
 from tidemark_agent.__main__ import main
-from tidemark_agent.assignment import PowerJob, read_assignment
-from tidemark_agent.client import Client
 from tidemark_agent.config import PowerConfig
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.hello import current_key, say_hello, say_hello_aside
-from tidemark_agent.lab.installed import install_key, installed_by, installed_key
+from tidemark_agent.lab import hello
+from tidemark_agent.lab.hello import current_key, install_key, installed_by, installed_key, say_hello, say_hello_aside
 from tidemark_agent.lab.journal import Journal
 from tidemark_agent.log import Log
-from tidemark_agent.place import Place, boot_id, place_here, place_of
-from tidemark_agent.power import cycle_power
+from tidemark_agent.run import cycle_power
+from tidemark_agent.wire.assignment import PowerJob, read_assignment
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.host import Place, boot_id, place_here, place_of
 
 from scripts.build_agent import AGENTS
 from tests.agent.fake_server import TOKEN, Answer, Lab, running_server
@@ -41,7 +40,7 @@ def lab() -> Lab:
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in JENKINS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(arrival, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(hello, "_PAUSE_SECONDS", 0.05)
 
 
 def configuration(folder: Path, server: str, more: str = "") -> Path:
@@ -93,7 +92,7 @@ def test_second_build_of_one_key_installs_nothing_and_succeeds(
 
 
 def test_service_that_does_not_get_ready_is_given_up(tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrival.install, "__kwdefaults__", {"seconds": 0.5})
+    monkeypatch.setattr(hello.install, "__kwdefaults__", {"seconds": 0.5})
     lab.unready = 10**6
     with running_server(lab) as server:
         assert install(tmp_path, server) == 75
@@ -103,7 +102,7 @@ def test_service_that_does_not_get_ready_is_given_up(tmp_path: Path, lab: Lab, m
 def test_unreachable_service_and_refused_token_have_their_own_exit_status(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(arrival.install, "__kwdefaults__", {"seconds": 0.3})
+    monkeypatch.setattr(hello.install, "__kwdefaults__", {"seconds": 0.3})
     assert install(tmp_path, "http://127.0.0.1:9") == 75
     lab.refusal = (403, "forbidden")
     with running_server(lab) as server:
@@ -172,7 +171,7 @@ def test_token_is_not_asked_for_where_it_could_not_be_kept(
         raise PermissionError("read-only")
 
     lab.next_token = "tm_111111_the-next-one"
-    monkeypatch.setattr("tidemark_agent.credentials.temporary_for", refuse)
+    monkeypatch.setattr("tidemark_agent.wire.host.temporary_for", refuse)
     with running_server(lab) as server:
         assert main(["hello", "--config", str(configuration(tmp_path, server))]) == 0
     assert "token-not-renewed" in capsys.readouterr().err

@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.benchmarks import (
+from tidemark_agent.benchmarks.bundle import (
     Benchmark,
     benchmark_names,
     compiled_program,
@@ -18,9 +17,10 @@ from tidemark_agent.benchmarks import (
     program_file,
     version_of,
 )
+from tidemark_agent.benchmarks.description import Program
 from tidemark_agent.boot.console import measurements_of, read_console
-from tidemark_agent.cases.description import Program
 from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.wire.assignment import PlannedCase
 
 from scripts.build_agent import AGENTS, build_agent
 
@@ -62,7 +62,7 @@ def test_archive_runs_alone_and_carries_its_benchmarks(tmp_path: Path) -> None:
     assert said.stdout.strip() == version
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.pyz')!r}); "
-        "from tidemark_agent.benchmarks import find_benchmark; print(find_benchmark('mm-basic').version)"
+        "from tidemark_agent.benchmarks.bundle import find_benchmark; print(find_benchmark('mm-basic').version)"
     )
     found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == find_benchmark("mm-basic").version
@@ -72,7 +72,7 @@ def test_archive_carries_every_file_of_every_benchmark(tmp_path: Path) -> None:
     build_agent(tmp_path / "agent.pyz")
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path / 'agent.pyz')!r}); "
-        "from tidemark_agent.benchmarks import benchmark_names, find_benchmark; "
+        "from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark; "
         "print(*(find_benchmark(name).version for name in benchmark_names()))"
     )
     found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)

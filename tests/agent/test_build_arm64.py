@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tidemark_agent.benchmarks import find_benchmark
+from tidemark_agent.benchmarks.bundle import find_benchmark
 
-from demo.guard import only_writer
+from demo.processes import only_writer
 from demo.source import BRANCH, KernelTree, ensure_tree
 from scripts.build_agent import AGENTS
 from tests.agent.fake_server import Lab, running_server

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tidemark_agent.build.kconfig import random_parts
+from tidemark_agent.build.modules import random_parts
 
 from tests.agent.small_tree import MAKEFILE, small_build
 

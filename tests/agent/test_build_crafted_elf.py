@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tidemark_agent.build.elf import build_id_of_file
+from tidemark_agent.system.elf import build_id_of_file
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

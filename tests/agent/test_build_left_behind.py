@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tidemark_agent.build.failure import find_failure
 from tidemark_agent.build.objects import ObjectDirs, put_file, take_file
-from tidemark_agent.disk import StrangeFileError, open_strange, read_strange
 from tidemark_agent.errors import KernelError
+from tidemark_agent.system.disk import StrangeFileError, open_strange, read_strange
 
 
 def leave(folder: Path, kind: str) -> None:

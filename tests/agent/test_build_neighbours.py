@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 from tidemark_agent.build import maker
 from tidemark_agent.build.objects import drop_leftovers
-from tidemark_agent.guarding import watch
-from tidemark_agent.guarding.orders import Orders
-from tidemark_agent.guarding.room import HiddenError, size_below
-from tidemark_agent.limits import MIB, Limits
-from tidemark_agent.locks import try_lock
-from tidemark_agent.process import Finished, run
+from tidemark_agent.guard import watch
+from tidemark_agent.guard.orders import Orders
+from tidemark_agent.guard.watch import HiddenError, size_below
+from tidemark_agent.system.disk import try_lock
+from tidemark_agent.system.process import MIB, Finished, Limits, run
 
 from tests.agent.small_tree import MAKEFILE, REF, small_build
 
@@ -40,11 +39,11 @@ $(O)/main.o: main.c
 def own_host(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else builds on it, as other tests do."""
     for name in ("_HOST", "_QUEUE"):
-        monkeypatch.setattr(f"tidemark_agent.locks.{name}", tmp_path_factory.mktemp("host"))
+        monkeypatch.setattr(f"tidemark_agent.system.disk.{name}", tmp_path_factory.mktemp("host"))
 
 
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
 
 
 def test_step_that_met_a_full_disk_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +76,7 @@ def test_what_hostile_neighbour_takes_for_an_instant_is_not_lacking_alone(
 ) -> None:
     """Nobody sees later that it was taken; so the neighbour's build is waited for, and the step is run again."""
     without_pauses(monkeypatch)
-    monkeypatch.setattr("tidemark_agent.locks._POLL_SECONDS", 0.05)
+    monkeypatch.setattr("tidemark_agent.system.disk._POLL_SECONDS", 0.05)
     taken, met = tmp_path / "taken", tmp_path / "met"
     wait = f"for i in $$(seq 300); do test -e {met} && break; sleep 0.1; done; sleep 2"
     takes = f"bzImage:\n\t@touch {taken}; {wait}; rm {taken}\n"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.build.elf import build_id_of_file, build_id_of_notes
 from tidemark_agent.build.failure import first_error, log_tail
-from tidemark_agent.build.kconfig import lost_symbols
+from tidemark_agent.build.modules import lost_symbols
 from tidemark_agent.build.objects import ObjectDirs, is_published, take_file
 from tidemark_agent.errors import KernelError
+from tidemark_agent.system.elf import build_id_of_file, build_id_of_notes
 
 _NOBODY = 65534
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tidemark_agent.assignment import BuildJob, read_assignment
 from tidemark_agent.build.checkout import Checkout
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
 from tidemark_agent.errors import InfrastructureError, KilledError, StoppedError
 from tidemark_agent.log import Log
+from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
 from tests.agent.small_tree import MAKEFILE, REF
 from tests.agent.test_run import MERGE, build_assignment
@@ -206,7 +206,7 @@ def test_git_that_is_ended_from_outside_leaves_the_checkout(
     (programs / "git").write_text("#!/bin/sh\nkill -TERM $$\n")
     (programs / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
     with pytest.raises(KilledError):
         site.move_to(tree, tree.base)
     assert (site.source / ".git/kept").exists()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.errors import KernelError
+from tidemark_agent.system.elf import hashes_of_file, with_modules
 
 _PROGBITS, _NOTE, _STRINGS, _NOBITS = 1, 7, 3, 8
 _ALLOC, _EXEC = 2, 4

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.assignment import BuildJob, read_assignment
 from tidemark_agent.build.toolchain import Toolchain, toolchain_of
 from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
 from tests.agent.small_tree import MAKEFILE, small_build
 from tests.agent.test_run import build_assignment

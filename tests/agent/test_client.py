@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from tidemark_agent.client import Client
 from tidemark_agent.errors import (
     FailingError,
     InfrastructureError,
@@ -15,8 +14,8 @@ from tidemark_agent.errors import (
     UnauthorizedError,
     UnreachableError,
 )
-from tidemark_agent.lease import Lease
 from tidemark_agent.log import Log
+from tidemark_agent.wire.client import Client, Lease
 
 from tests.agent.fake_server import TOKEN, Lab, running_server
 

@@ -6,9 +6,8 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.assignment import KernelImage, PlannedCase
-from tidemark_agent.boot.console import measurements_of, read_console
-from tidemark_agent.boot.verdict import Verdict, judge_boot
+from tidemark_agent.boot.console import Verdict, judge_boot, measurements_of, read_console
+from tidemark_agent.wire.assignment import KernelImage, PlannedCase
 
 NONCE = "0123456789abcdef0123456789abcdef"
 BUILD_ID = "bd633c2a0ba30de962119a851ce6c1eb3bceda71"

@@ -4,8 +4,8 @@ import io
 from pathlib import Path
 
 import pytest
-from tidemark_agent.credentials import token_reader
 from tidemark_agent.log import Log
+from tidemark_agent.wire.host import token_reader
 
 
 @pytest.mark.parametrize(("mode", "warned"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)])

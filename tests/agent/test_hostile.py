@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.cases.model import CaseResult
-from tidemark_agent.lab.inside import CaseLoop
+from tidemark_agent.cases.programs import CaseResult
 from tidemark_agent.lab.journal import Journal
+from tidemark_agent.lab.measurement import CaseLoop
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import Preparation
 from tidemark_agent.probe import CoreKind
 from tidemark_agent.run import Settings, run_attempt
+from tidemark_agent.wire.assignment import PlannedCase
 
 from tests.agent.cases.support import CASE, CORE, Bench, prints
 from tests.agent.fake_server import TOKEN, Lab, running_server
@@ -45,7 +45,7 @@ class PreparedBench:
 
 @pytest.fixture(autouse=True)
 def _no_stop_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.05)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_full_disk_ends_the_measuring_and_the_server_learns_why(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("tidemark_agent.disk.os.posix_fallocate", full)
+    monkeypatch.setattr("tidemark_agent.system.disk.os.posix_fallocate", full)
     lab = run_session(tmp_path, monkeypatch, hashlib.sha256(b"kernel").hexdigest(), b"kernel")
     assert lab.boots == {}
     assert lab.ended[KEY]["outcome"] == "failed"

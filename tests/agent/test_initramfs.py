@@ -8,11 +8,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.boot.cpio import Entry, character_device, directory, program, write_archive
-from tidemark_agent.boot.initramfs import INIT_SOURCE, build_initramfs
-from tidemark_agent.compilers import static_program
+from tidemark_agent.benchmarks.bundle import static_program
+from tidemark_agent.boot.qemu import (
+    INIT_SOURCE,
+    Entry,
+    build_initramfs,
+    character_device,
+    directory,
+    program,
+    write_archive,
+)
 from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.wire.assignment import PlannedCase
 
 _INTERPRETER = 3
 CASES = [PlannedCase("mm-basic", "v", "copy", runs=6, warmup=1, timeout_seconds=60, metrics=("time",))]

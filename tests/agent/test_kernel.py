@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import BuildJob, read_assignment
 from tidemark_agent.build.kernel import KernelBuilder
-from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
+from tidemark_agent.system.disk import try_lock
+from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
 from tests.agent.test_run import build_assignment, make_tree
 

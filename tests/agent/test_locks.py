@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tidemark_agent.errors import InfrastructureError, StoppedError
-from tidemark_agent.locks import alone_on_host, beside_others, try_lock
+from tidemark_agent.system.disk import alone_on_host, beside_others, try_lock
 
 from server.lab.dispatch import local
 
@@ -56,8 +56,8 @@ def test_one_that_must_be_alone_waits_for_others_and_goes_before_those_that_come
 ) -> None:
     for name in ("_HOST", "_QUEUE"):
         (tmp_path / name).mkdir()
-        monkeypatch.setattr(f"tidemark_agent.locks.{name}", tmp_path / name)
-    monkeypatch.setattr("tidemark_agent.locks._POLL_SECONDS", 0.02)
+        monkeypatch.setattr(f"tidemark_agent.system.disk.{name}", tmp_path / name)
+    monkeypatch.setattr("tidemark_agent.system.disk._POLL_SECONDS", 0.02)
     stop, stopped, order = threading.Event(), threading.Event(), []
     stopped.set()
 
@@ -88,9 +88,9 @@ def test_one_that_must_be_alone_waits_for_others_and_goes_before_those_that_come
 def test_who_keeps_the_host_for_longer_than_any_agent_is_waited_for_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.locks._QUEUE", tmp_path)
-    monkeypatch.setattr("tidemark_agent.locks._strangers", [])
-    monkeypatch.setattr("tidemark_agent.locks._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("tidemark_agent.system.disk._QUEUE", tmp_path)
+    monkeypatch.setattr("tidemark_agent.system.disk._strangers", [])
+    monkeypatch.setattr("tidemark_agent.system.disk._POLL_SECONDS", 0.02)
     stranger = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(stranger, fcntl.LOCK_EX)
     stop = threading.Event()

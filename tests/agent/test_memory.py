@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.assignment import BuildJob, read_assignment
-from tidemark_agent.guarding import cgroup
-from tidemark_agent.guarding.orders import Orders
-from tidemark_agent.limits import MIB, Limits
-from tidemark_agent.process import Finished, run
-from tidemark_agent.sandbox import Sandbox
+from tidemark_agent.guard import cgroup
+from tidemark_agent.guard.orders import Orders
+from tidemark_agent.system.process import MIB, Finished, Limits, run
+from tidemark_agent.system.sandbox import Sandbox
+from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
 from tests.agent.small_tree import small_build
 from tests.agent.test_run import build_assignment
@@ -171,7 +170,7 @@ def test_kernel_that_does_not_count_its_own_memory_is_no_limit(monkeypatch: pyte
 def test_build_without_a_memory_cgroup_is_refused_before_anything_of_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.limits.memory_trouble", lambda: "there is none")
+    monkeypatch.setattr("tidemark_agent.system.process.memory_trouble", lambda: "there is none")
     ran = tmp_path / "ran"
     outcome = small_build(tmp_path, {"Makefile": f"$(shell touch {ran})\n"}, cgroup="required")
     assert (outcome.outcome, outcome.unfit) == ("infrastructure", True)
@@ -180,7 +179,7 @@ def test_build_without_a_memory_cgroup_is_refused_before_anything_of_it_runs(
 
 
 def test_operator_alone_may_say_that_a_build_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark_agent.limits.memory_trouble", lambda: "there is none")
+    monkeypatch.setattr("tidemark_agent.system.process.memory_trouble", lambda: "there is none")
     outcome = small_build(tmp_path, {}, cgroup="optional")
     assert (outcome.outcome, outcome.unfit, outcome.reason) == ("built", False, "")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.guarding.output import CappedLog
-from tidemark_agent.process import run
+from tidemark_agent.guard.command import CappedLog
+from tidemark_agent.system.process import run
 
 LIMIT = 8192
 

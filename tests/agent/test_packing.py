@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from tidemark_agent.bodies import packed, packed_file
-from tidemark_agent.client import Client
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.transport import packed, packed_file
 
 from tests.agent.fake_server import Answer, Lab, answer_call, problem, running_server
 from tests.agent.test_client import build_client, build_lab
@@ -36,7 +36,7 @@ def test_server_that_says_nothing_about_it_gets_plain_bodies(monkeypatch: pytest
     lab = build_lab()
     with running_server(lab) as server:
         client = build_client(server)
-        monkeypatch.setattr("tidemark_agent.transport.Answer", lambda value, _takes_gzip: PlainAnswer(value))
+        monkeypatch.setattr("tidemark_agent.wire.transport.Answer", lambda value, _takes_gzip: PlainAnswer(value))
         post_twice(client)
     assert lab.encodings == ["", ""]
 
@@ -107,7 +107,7 @@ def test_without_room_for_the_compressed_copy_the_file_goes_as_it_is(
     (tmp_path / "file").write_bytes(content)
     lab = build_lab()
     sha256 = hashlib.sha256(content).hexdigest()
-    monkeypatch.setattr("tidemark_agent.bodies.tempfile.TemporaryFile", temporary)
+    monkeypatch.setattr("tidemark_agent.wire.transport.tempfile.TemporaryFile", temporary)
     with packed_file(tmp_path / "file") as small:
         assert small is None
     with running_server(lab) as server:

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tidemark_agent.disk import StrangeFileError
 from tidemark_agent.errors import InfrastructureError, StoppedError
-from tidemark_agent.process import capture, run
-from tidemark_agent.sandbox import Bind, Sandbox
+from tidemark_agent.system.disk import StrangeFileError
+from tidemark_agent.system.process import capture, run
+from tidemark_agent.system.sandbox import Bind, Sandbox
 
 from scripts.build_agent import AGENTS
 
@@ -121,7 +121,7 @@ def test_program_that_does_not_end_when_it_is_killed_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A guard that is stopped waits as long as one whose program hangs in the kernel."""
-    monkeypatch.setattr("tidemark_agent.process._END_SECONDS", 0.2)
+    monkeypatch.setattr("tidemark_agent.system.process._END_SECONDS", 0.2)
     words = ["sh", "-c", "echo $$ > ids; kill -STOP $PPID; sleep 600"]
     done = run(words, output=tmp_path / "out", timeout=1.0, stop=threading.Event(), directory=tmp_path)
     assert (done.timed_out, done.is_stuck) == (True, True)
@@ -132,7 +132,7 @@ def test_program_that_does_not_end_when_it_is_killed_is_not_waited_for(
 
 def test_killed_agent_takes_its_children_along(tmp_path: Path) -> None:
     code = (
-        "import sys, threading; from pathlib import Path; from tidemark_agent.process import run; "
+        "import sys, threading; from pathlib import Path; from tidemark_agent.system.process import run; "
         f"run({FAMILY!r}, output=Path('out'), timeout=600, stop=threading.Event(), directory=Path('.'))"
     )
     environment = {**os.environ, "PYTHONPATH": str(AGENTS)}

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tidemark_agent.assignment import SessionJob, read_assignment
 from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.boot.qemu import QemuDriver
 from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.log import Log
-from tidemark_agent.process import Finished
+from tidemark_agent.system.process import Finished
+from tidemark_agent.wire.assignment import SessionJob, read_assignment
 
 from tests.agent.test_console import COPY, FAULT, KERNEL, NONCE, good_boot
 from tests.agent.test_run import session_assignment
@@ -46,7 +46,7 @@ def broken_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> 
     (tmp_path / "initramfs").touch()
     (tmp_path / "work").mkdir(exist_ok=True)
     monkeypatch.setattr(QemuDriver, "_words", lambda _self, image, _initramfs, console, _nonce: ["sh", image, console])
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
     driver = QemuDriver(
         arch="x86_64",
         options={},
@@ -77,7 +77,7 @@ def boot(
     monkeypatch.setattr("tidemark_agent.boot.qemu.run", emulator.run)
     trouble = "" if has_bwrap else "bwrap is missing"
     monkeypatch.setattr("tidemark_agent.boot.qemu.sandbox_trouble", lambda *_: trouble)
-    monkeypatch.setattr("tidemark_agent.disk.shutil.disk_usage", lambda _: Usage(free))
+    monkeypatch.setattr("tidemark_agent.system.disk.shutil.disk_usage", lambda _: Usage(free))
     driver = QemuDriver(
         arch=arch,
         options={"cpu": "Haswell"},
@@ -91,7 +91,7 @@ def boot(
         log=Log(io.StringIO()),
         stop=stop or threading.Event(),
     )
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.5)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.5)
     return driver.boot(KERNEL, [FAULT, COPY])
 
 

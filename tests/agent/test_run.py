@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.process import capture
-from tidemark_agent.sandbox import Sandbox
+from tidemark_agent.system.process import capture
+from tidemark_agent.system.sandbox import Sandbox
 
 from scripts.build_agent import AGENTS
 from server.lab.dispatch import local

@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tidemark_agent import sandbox
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.guarding.seccomp import filter_program, has_filter
-from tidemark_agent.limits import MIB, Limits
-from tidemark_agent.process import Finished, run
-from tidemark_agent.removal import remove_tree
-from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox, sandbox_trouble
+from tidemark_agent.guard.confinement import filter_program, has_filter
+from tidemark_agent.system import sandbox
+from tidemark_agent.system.disk import remove_tree
+from tidemark_agent.system.process import MIB, Finished, Limits, run
+from tidemark_agent.system.sandbox import Bind, Sandbox, require_sandbox, sandbox_trouble
 
-from bench.sandbox import attempts, flooded
-from bench.sandbox_floods import FLOODS
-from bench.sandbox_host import Host, hostile_host
+from bench.sandbox.__main__ import attempts, flooded
+from bench.sandbox.host import FLOODS, Host, hostile_host
 
 FLOODS_BY_NAME = {flood.name: flood for flood in FLOODS}
 

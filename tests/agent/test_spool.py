@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.client import Client
 from tidemark_agent.errors import UnreachableError
 from tidemark_agent.log import Log
 from tidemark_agent.run import Settings, Worker
-from tidemark_agent.spool import Spool
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.spool import Spool
 
 from tests.agent.fake_server import TOKEN, Lab, running_server
 
@@ -128,7 +128,7 @@ def test_artifact_that_another_result_needs_is_kept(tmp_path: Path) -> None:
 def test_result_on_which_the_server_breaks_waits_and_the_next_one_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     spool = build_spool(tmp_path)
     bad = f"attempts/{KEY}/boots/1"
     spool.put(bad, RESULT)
@@ -148,7 +148,7 @@ def test_result_on_which_the_server_breaks_waits_and_the_next_one_goes(
 def test_results_that_were_put_off_are_tried_before_something_new_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     spool = build_spool(tmp_path)
     spool.put(BOOT, RESULT)
     lab = build_lab()
@@ -177,7 +177,7 @@ def test_token_that_is_not_taken_refuses_no_result(tmp_path: Path, status: int) 
 def test_machine_goes_on_to_work_with_a_result_that_cannot_be_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     spool = build_spool(tmp_path)
     spool.put("attempts/session-3-1/boots/0", RESULT)
     lab = build_lab()
@@ -199,7 +199,7 @@ def test_artifact_is_named_after_the_bytes_that_are_kept(tmp_path: Path, monkeyp
         source.write_bytes(b"second")
         target.write_bytes(source.read_bytes())
 
-    monkeypatch.setattr("tidemark_agent.spool.shutil.copyfile", copy_late)
+    monkeypatch.setattr("tidemark_agent.wire.spool.shutil.copyfile", copy_late)
     sha256, size = build_spool(tmp_path).put_artifact(source)
     kept = (tmp_path / "spool/artifacts" / sha256).read_bytes()
     assert (hashlib.sha256(kept).hexdigest(), len(kept)) == (sha256, size)

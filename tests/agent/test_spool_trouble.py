@@ -11,13 +11,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tidemark_agent import client as client_module
 from tidemark_agent.__main__ import main
 from tidemark_agent.errors import UnreachableError
 from tidemark_agent.log import Log
-from tidemark_agent.spool import Spool
-from tidemark_agent.spool_list import print_spool
-from tidemark_agent.waiting import delay_of, put_off
+from tidemark_agent.wire import client
+from tidemark_agent.wire.spool import Spool, delay_of, print_spool, put_off
 
 from tests.agent.fake_server import Lab, running_server
 from tests.agent.test_spool import BOOT, KEY, RESULT, build_client, build_lab, build_spool, quiet
@@ -49,10 +47,8 @@ def test_server_away_for_a_day_loses_nothing_and_gets_everything_once_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clockwork()
-    monkeypatch.setattr(client_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    away = client_module.Client(
-        server="http://127.0.0.1:9", token=lambda: "tm", agent="agent-1", log=quiet(), stop=clock
-    )
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    away = client.Client(server="http://127.0.0.1:9", token=lambda: "tm", agent="agent-1", log=quiet(), stop=clock)
     position = 0
     while clock.now < DAY:
         build_spool(tmp_path).put(f"attempts/{KEY}/boots/{position}", RESULT)
@@ -73,7 +69,7 @@ def test_server_away_for_a_day_loses_nothing_and_gets_everything_once_in_order(
 def test_result_on_which_the_server_always_breaks_costs_one_call_a_day_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     build_spool(tmp_path).put(BOOT, RESULT)
     lab = build_lab()
     lab.broken.add(BOOT)
@@ -86,7 +82,7 @@ def test_result_on_which_the_server_always_breaks_costs_one_call_a_day_in_the_en
 
 
 def test_clock_that_jumped_back_by_years_blocks_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     build_spool(tmp_path).put(BOOT, RESULT)
     lab = build_lab()
     lab.broken.add(BOOT)
@@ -99,7 +95,7 @@ def test_clock_that_jumped_back_by_years_blocks_no_result(tmp_path: Path, monkey
 def test_results_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = build_spool(tmp_path)
     spool.put(f"attempts/{KEY}/boots/0", RESULT)
-    monkeypatch.setattr("tidemark_agent.spool.time.time_ns", lambda: 0)
+    monkeypatch.setattr("tidemark_agent.wire.spool.time.time_ns", lambda: 0)
     for position in (1, 2):
         spool.put(f"attempts/{KEY}/boots/{position}", RESULT)
     assert [item.path[-1] for item in spool.items()] == ["0", "1", "2"]
@@ -142,7 +138,7 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, state: Path, room: int) -> None:
         os.truncate(descriptor, start + size)
 
     monkeypatch.setattr("pathlib.Path.write_bytes", write_bytes)
-    monkeypatch.setattr("tidemark_agent.disk.os.posix_fallocate", allocate)
+    monkeypatch.setattr("tidemark_agent.system.disk.os.posix_fallocate", allocate)
 
 
 def used(state: Path) -> int:
@@ -178,7 +174,7 @@ def test_disk_that_was_full_from_the_start_is_said_before_anything_is_measured(
 def test_list_says_what_waits_and_what_was_refused_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     spool = build_spool(tmp_path)
     spool.put("attempts/session-9-1/boots/0", RESULT)
     spool.put("attempts/session-9-1/\x1b[2Jboots/1", RESULT)

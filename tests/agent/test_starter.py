@@ -13,9 +13,9 @@ import pytest
 from tidemark_agent import starter
 from tidemark_agent.__main__ import main
 from tidemark_agent.errors import UnfitError
-from tidemark_agent.locks import is_locked, try_lock
 from tidemark_agent.log import Log
 from tidemark_agent.starter import UNFIT, Starter
+from tidemark_agent.system.disk import is_locked, try_lock
 
 STAND_IN = """
 import fcntl, os, sys, time
@@ -102,7 +102,7 @@ def test_host_without_walls_does_not_begin_to_serve(
 def test_host_whose_memory_nobody_counts_is_unfit_unless_the_operator_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.limits.memory_trouble", lambda: "there is none")
+    monkeypatch.setattr("tidemark_agent.system.process.memory_trouble", lambda: "there is none")
     assert main(["check", "--sandbox", "none"]) == UNFIT
     assert main(["check", "--sandbox", "none", "--cgroup", "optional"]) == 0
 

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import PowerJob
 from tidemark_agent.config import PowerConfig
 from tidemark_agent.errors import KilledError, StoppedError
 from tidemark_agent.log import Log
-from tidemark_agent.power import cycle_power
-from tidemark_agent.process import capture
+from tidemark_agent.run import cycle_power
+from tidemark_agent.system.process import capture
+from tidemark_agent.wire.assignment import PowerJob
 
 from scripts.build_agent import AGENTS
 from tests.agent.fake_server import Lab, running_server
@@ -116,7 +116,7 @@ def test_program_that_somebody_ended_is_run_again_and_the_kernel_is_built(tmp_pa
 def test_kernel_that_ends_its_own_build_again_and_again_does_not_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
     outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("@gcc", "@kill -TERM $$$$; gcc")})
     assert outcome.outcome == "failed"
     assert "Terminated" in outcome.reason + outcome.log_tail
@@ -132,7 +132,7 @@ def test_program_that_is_killed_again_and_again_is_no_verdict_on_the_kernel(
     """A guard of memory in user space leaves no count of whom it killed."""
     if sandbox not in sandboxes(tmp_path):
         pytest.skip("no sandbox works here")
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
     outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("@gcc", f"@{said}; gcc")}, sandbox=sandbox)
     assert (outcome.outcome, "was killed twice" in outcome.reason) == ("infrastructure", True), outcome.reason
 
@@ -140,7 +140,7 @@ def test_program_that_is_killed_again_and_again_is_no_verdict_on_the_kernel(
 def test_compiler_that_takes_too_long_is_the_kernels_fault_although_its_limit_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
     endless = MAKEFILE.replace("@gcc", "@while :; do :; done; gcc")
     outcome = small_build(tmp_path, {"Makefile": endless}, limits={"cpu_seconds": 1})
     assert (outcome.outcome, "CPU time limit exceeded" in outcome.reason) == ("failed", True), outcome.reason
@@ -209,6 +209,6 @@ def test_program_of_ours_that_is_killed_waits_for_the_stop_that_may_have_ended_i
 
 
 def test_guard_that_is_killed_was_killed_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 0.1)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
     with pytest.raises(KilledError):
         capture(["sh", "-c", "kill -9 $PPID; sleep 60"], scratch=tmp_path, timeout=30, stop=threading.Event())

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from tidemark_agent.errors import InfrastructureError, UnreachableError
-from tidemark_agent.reproduce.document import DocumentError
-from tidemark_agent.reproduce.fetch import read_source
-from tidemark_agent.transport import build_opener
+from tidemark_agent.reproduce.document import DocumentError, read_source
+from tidemark_agent.wire.transport import build_opener
 
 from tests.agent.fake_server import handler_for
 from tests.agent.test_client import CLAIM, build_client, build_lab

@@ -11,10 +11,10 @@ from django.test import Client
 
 from server.builds.models import Build, BuildState
 from server.builds.storage import artifact_path
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, Builder, Host, Session, SessionState
-from server.lab.scheduling.builders import LOCAL_BUILDER, local_builder
+from server.lab.work import LOCAL_BUILDER, local_builder
 from server.results.models import Measurement
 from tests.builders import (
     build_attempt,

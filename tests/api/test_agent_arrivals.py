@@ -7,7 +7,7 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import BuildState
 from server.core.models import ApiToken
-from server.lab.dispatch.jenkins.definitions import wanted
+from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.models import (
     Attempt,
     AttemptState,

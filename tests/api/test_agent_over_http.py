@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 from pytest_django.live_server_helper import LiveServer
-from tidemark_agent.client import Client
 from tidemark_agent.errors import RefusedError
 from tidemark_agent.log import Log
-from tidemark_agent.reproduce.document import DocumentError, read_document
-from tidemark_agent.reproduce.fetch import read_source
-from tidemark_agent.spool import Spool
-from tidemark_agent.spool_list import print_spool
+from tidemark_agent.reproduce.document import DocumentError, read_document, read_source
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.spool import Spool, print_spool
 
 from server.builds.models import Build
 from server.builds.storage import artifact_path
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Session
-from server.lab.scheduling.builders import local_builder
+from server.lab.work import local_builder
 from server.results.models import Benchmark
 from tests.api.test_agent_api import dispatched_build
 from tests.builders import build_comparison, build_session

@@ -11,9 +11,9 @@ from django.core.management import call_command
 from server.builds.models import Artifact, Build, BuildState
 from server.builds.storage import put_artifact
 from server.core import clock
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
-from server.lab.hosts import Health
+from server.lab.hosts.state import Health
 from server.lab.models import AttemptState, Machine, SessionState
 from tests.api.test_agent_api import AGENT, Agent
 from tests.builders import build_attempt, build_build, build_builder, build_machine, build_session

@@ -8,7 +8,7 @@ import pytest
 from server.builds import storage
 from server.core import clock
 from server.core.models import ApiToken
-from server.lab import host_tokens
+from server.lab.hosts import tokens
 from server.lab.models import Attempt, AttemptState, SessionState
 from tests.api.test_agent_api import Agent
 from tests.builders import build_attempt, build_build, build_builder, build_session
@@ -50,7 +50,7 @@ def test_files_that_waited_on_the_builder_are_taken_for_a_week(agent: Agent, sta
 
 
 def test_attempt_has_so_many_bytes_stored_and_no_more(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_tokens, "_BYTES_OF_ATTEMPT", 1000)
+    monkeypatch.setattr(tokens, "_BYTES_OF_ATTEMPT", 1000)
     attempt = claimed()
     assert agent.put(b"a" * 600) == 201
     assert agent.put(b"a" * 600) == 200
@@ -65,7 +65,7 @@ def test_attempt_has_so_many_bytes_stored_and_no_more(agent: Agent, monkeypatch:
 
 
 def test_packed_file_counts_as_large_as_it_is_unpacked(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_tokens, "_BYTES_OF_ATTEMPT", 1_000_000)
+    monkeypatch.setattr(tokens, "_BYTES_OF_ATTEMPT", 1_000_000)
     claimed()
     bomb = b"\0" * 2_000_000
     assert agent.put(gzip.compress(bomb), Agent.name_of(bomb), encoding="gzip") == 409
@@ -73,8 +73,8 @@ def test_packed_file_counts_as_large_as_it_is_unpacked(agent: Agent, monkeypatch
 
 
 def test_of_a_builder_with_very_many_attempts_the_newest_count(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_tokens, "_BYTES_OF_ATTEMPT", 10)
-    monkeypatch.setattr(host_tokens, "_MOST_ATTEMPTS", 2)
+    monkeypatch.setattr(tokens, "_BYTES_OF_ATTEMPT", 10)
+    monkeypatch.setattr(tokens, "_MOST_ATTEMPTS", 2)
     for _ in range(4):
         claimed(AttemptState.LOST)
     assert [agent.put(bytes([number]) * 10) for number in range(3)] == [201, 201, 409]
@@ -83,8 +83,8 @@ def test_of_a_builder_with_very_many_attempts_the_newest_count(agent: Agent, mon
 def test_builder_that_stops_one_build_after_the_other_fills_no_disk(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_tokens, "_BYTES_OF_ATTEMPT", 10)
-    monkeypatch.setattr(host_tokens, "_MOST_IN_VAIN", 30)
+    monkeypatch.setattr(tokens, "_BYTES_OF_ATTEMPT", 10)
+    monkeypatch.setattr(tokens, "_MOST_IN_VAIN", 30)
     codes = []
     for number in range(5):
         attempt = claimed()

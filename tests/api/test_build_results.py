@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from pytest_django.fixtures import Settings
-from tidemark_agent.assignment import BuildJob, SessionJob, read_assignment
+from tidemark_agent.wire.assignment import BuildJob, SessionJob, read_assignment
 
 from server.builds.models import Artifact, Build, BuildState, ConfigFragment, Toolchain
 from server.core.models import ApiToken
-from server.lab.assignments import assignment
+from server.lab.attempts.arrivals import assignment
 from server.lab.models import Attempt, Builder, PowerCycle
 from tests.api.test_agent_api import AGENT, Agent, builder, dispatched_build
 from tests.builders import build_build, build_config, build_machine, build_session

@@ -27,7 +27,7 @@ from server.detection.models import (
     Verdict,
 )
 from server.lab.models import Attempt, JenkinsRun, Session, Trial
-from server.reports.services import compose_report
+from server.reports.outbox import compose_report
 from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
 from server.wsgi import application
 from tests.builders import (

@@ -11,8 +11,8 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
 from pytest_django.fixtures import Settings
 
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from tests.builders import build_builder
 from tests.lab_scenarios import busy_lab
 from tests.scenarios import busy_site

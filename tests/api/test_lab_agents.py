@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from django.test import Client
-from tidemark_agent.benchmarks import find_benchmark
+from tidemark_agent.benchmarks.bundle import find_benchmark
 
-from server.api.v1.agent_serializers import MOST_NOTES
+from server.api.v1.agent import MOST_NOTES
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, Boot, BootState, Session, SessionState
 from tests.builders import build_case, build_metric, build_session
 

@@ -12,9 +12,9 @@ from pytest_django.fixtures import Settings
 
 from server.builds import storage
 from server.builds.storage import artifact_path
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
-from server.lab.scheduling.builders import local_builder
+from server.lab.work import local_builder
 from tests.api.test_agent_api import AGENT, busy_builder, dispatched_build
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 
 from server.detection.models import Finding, Verdict
 from server.lab.models import Boot, Session
-from server.reports.services import compose_report
+from server.reports.outbox import compose_report
 from server.sources.models import Branch, Series, Tree
 from tests.builders import (
     build_comparison,

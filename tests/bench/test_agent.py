@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from bench.agent import MOST_CPU_PERCENT, MOST_MEMORY_MB, Cost, measured_cost, rows
 from bench.processes import Seen
+from bench.sandbox.agent import MOST_CPU_PERCENT, MOST_MEMORY_MB, Cost, measured_cost, rows
 
 SHORTEST_CASE_SECONDS = 30.0
 

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from bench.fleet_history_branch import play
-from bench.fleet_history_levels import Kernel, Levels
-from bench.fleet_history_score import score
-from bench.fleet_history_truth import Truth, make_truth
+from bench.history.branch import play
+from bench.history.run import score
+from bench.history.truth import Kernel, Levels, Truth, make_truth
 
 SEED = 1
 

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.fuzz import row
-from bench.fuzz_guard import Tally, read_tally
 from bench.kit import ROOT
+from bench.mail.fuzz import row
+from bench.mail.fuzz_guard import Tally, read_tally
 
 SCRIPT = """
 import sys

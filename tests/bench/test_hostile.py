@@ -1,6 +1,5 @@
-from bench import hostile
-from bench.hostile import cost
-from bench.hostile_mails import CASES
+from bench.mail import hostile
+from bench.mail.hostile import CASES, cost
 
 
 def test_every_case_is_made_in_the_size_that_is_asked_for() -> None:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import statistics
-from bench.kit import KitError, open_kit, pairs, recorded, simulated
-from bench.ours import without_truth
-from bench.ranges import Ranges
+from bench.kit import KitError, Ranges, open_kit, pairs, recorded, simulated
+from bench.statistics import __main__
+from bench.statistics.comparisons import without_truth
 
 SIMULATE = """
 HISTORY, AB = {"commits": (5, 6)}, {"icc": (0,)}
@@ -31,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_missing_kit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KitError, match=r"evaluate\.py"):
         open_kit(tmp_path / "nowhere")
-    assert statistics.main(["--kit", str(tmp_path / "nowhere")]) == 2
+    assert __main__.main(["--kit", str(tmp_path / "nowhere")]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "name its folder with --kit" in captured.err

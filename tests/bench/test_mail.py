@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench import mail
-from bench.mail import B4, OURS, PURE, Speed, figures_of, measured, speed_table
-from bench.mail_memory import Seen, shown
-from bench.rounds import Outcome, Round, Worker, WorkerError, read_threads, write_threads
+from bench.mail import __main__
+from bench.mail.__main__ import B4, OURS, PURE, Speed, figures_of, measured, speed_table
+from bench.mail.mailboxes import Outcome, Round, Worker, WorkerError, read_threads, write_threads
+from bench.mail.memory import Seen, shown
 from tests.fuzz.mails import OWN
 
 WORKER = """
-from bench.rounds import Outcome, serve
+from bench.mail.mailboxes import Outcome, serve
 def one_round(threads):
     print("noise")
     return Outcome(sum(map(len, threads)), len(threads), 7)
@@ -60,10 +60,10 @@ def test_a_bar_that_does_not_hold_fails_the_run(
     (tmp_path / "one.eml").write_bytes(OWN[0])
     ours = Speed(OURS, rounds(0.01))
     for seconds, code in ((0.031, 0), (0.029, 1)):
-        monkeypatch.setattr(mail, "measured", lambda *_, seconds=seconds: [ours, Speed(B4, rounds(seconds))])
-        assert mail.main(["--mails", str(tmp_path)]) == code
+        monkeypatch.setattr(__main__, "measured", lambda *_, seconds=seconds: [ours, Speed(B4, rounds(seconds))])
+        assert __main__.main(["--mails", str(tmp_path)]) == code
     assert "FAIL" in capsys.readouterr().out
-    assert mail.main(["--mails", str(tmp_path / "none")]) == 2
+    assert __main__.main(["--mails", str(tmp_path / "none")]) == 2
 
 
 def test_memory_that_grows_by_more_than_a_tenth_fails() -> None:

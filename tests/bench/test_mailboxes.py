@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.mail_memory import mbox
-from bench.mailboxes import NoMailsError, many, renamed, threads_in
+from bench.mail.mailboxes import NoMailsError, many, renamed, threads_in
+from bench.mail.memory import mbox
 from server.sources.mail.parser import parse_mail
 from tests.fuzz.checks import RECEIVED
 from tests.fuzz.mails import OWN

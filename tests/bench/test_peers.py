@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from bench import fleets, peers
-from bench.kit import Kit
-from bench.peers import Peer, PeerError, predict
+from bench import kit as bench_kit
+from bench.kit import Kit, Peer, PeerError, peer_predictions
+from bench.statistics import comparisons
 
 RUNNER = """
 import json, pathlib, sys
@@ -30,8 +30,8 @@ NONE = Peer("none", "nothing", "library==1")
 
 @pytest.fixture
 def kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kit:
-    monkeypatch.setattr(peers, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(peers, "environment_of", lambda _: sys.executable)
+    monkeypatch.setattr(bench_kit, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(bench_kit, "environment_of", lambda _: sys.executable)
     (tmp_path / "baselines.py").write_text(RUNNER)
     empty = ModuleType("empty")
     return Kit(tmp_path, empty, empty, empty)
@@ -43,18 +43,18 @@ def calls(kit: Kit) -> int:
 
 def test_a_peer_is_run_once_for_the_same_rows(kit: Kit) -> None:
     rows, tasks = [{"id": "a"}, {"id": "b"}], [{"id": "b", "prefixes": [3]}]
-    first = predict(kit, NONE, rows, tasks)
+    first = peer_predictions(kit, NONE, rows, tasks)
     assert first == [{"id": "a", "cps": [], "online": None}, {"id": "b", "cps": [], "online": [3]}]
-    assert predict(kit, NONE, rows, tasks) == first
+    assert peer_predictions(kit, NONE, rows, tasks) == first
     assert calls(kit) == 1
 
 
 def test_other_rows_another_peer_and_another_runner_are_run_anew(kit: Kit) -> None:
-    predict(kit, NONE, [{"id": "a"}])
-    predict(kit, NONE, [{"id": "b"}])
-    predict(kit, Peer("none", "nothing", "library==2"), [{"id": "b"}])
+    peer_predictions(kit, NONE, [{"id": "a"}])
+    peer_predictions(kit, NONE, [{"id": "b"}])
+    peer_predictions(kit, Peer("none", "nothing", "library==2"), [{"id": "b"}])
     (kit.folder / "baselines.py").write_text(RUNNER + "\n")
-    predict(kit, NONE, [{"id": "b"}])
+    peer_predictions(kit, NONE, [{"id": "b"}])
     assert calls(kit) == 4
 
 
@@ -63,7 +63,7 @@ def test_a_peer_that_breaks_is_no_peer_that_finds_nothing(kit: Kit, method: str)
     broken = Peer("broken", method, "library==1")
     for _ in range(2):
         with pytest.raises(PeerError):
-            predict(kit, broken, [{"id": "a"}])
+            peer_predictions(kit, broken, [{"id": "a"}])
 
 
 def test_a_broken_peer_is_left_out_of_the_table(
@@ -72,6 +72,6 @@ def test_a_broken_peer_is_left_out_of_the_table(
     def fail(*_: object, **__: object) -> None:
         raise PeerError("no network")
 
-    monkeypatch.setattr(fleets, "measure", fail)
-    assert fleets.peer(kit, NONE, None) == {}
+    monkeypatch.setattr(comparisons, "measure", fail)
+    assert comparisons.peer(kit, NONE, None) == {}
     assert "none is left out: no network" in capsys.readouterr().err

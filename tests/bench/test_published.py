@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import published
 from bench.kit import KitError
-from server.stats import Verdict
+from bench.statistics import published
+from server.stats import StatisticalVerdict
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_a_change_below_the_noise_may_stay_open(tmp_path: Path) -> None:
     (small,), _ = published.read_cases(write(tmp_path, row(patched=10.15, base_spread=5.0, patched_spread=5.0)))
     outcome = published.judge(small, share=0.3, seeds=20, min_effect=0.01)
     assert not outcome.decidable
-    assert outcome.verdicts[Verdict.INCONCLUSIVE] > 0.8
+    assert outcome.verdicts[StatisticalVerdict.INCONCLUSIVE] > 0.8
 
 
 def test_unchanged_is_tried_with_equal_means_and_shown_as_published(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from bench.kit import KitError
-from bench.replay_faults_sweeps import Sweeps
-from bench.replay_kernels import Kernel, kernel_of
-from bench.replay_player import playing
-from bench.replay_samples import Moment, values_of
-from bench.replay_shares import wilson
-from bench.replay_studies import read_studies
+from bench.replay.cases import Kernel, kernel_of, read_studies
+from bench.replay.faults import Sweeps
+from bench.replay.machines import Moment, values_of
+from bench.replay.player import playing
+from bench.replay.report import wilson
 from server.detection.models import Comparison, Finding, FindingVerdict
 
 

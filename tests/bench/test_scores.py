@@ -3,8 +3,8 @@ import math
 import pytest
 
 from bench.kit import Pairs
-from bench.rates import rate, rates_table
-from bench.scores import mean_and_error, relative_width
+from bench.statistics.comparisons import rate, rates_table
+from bench.table import mean_and_error, relative_width
 
 
 def pair(number: int, **changes: object) -> dict[str, object]:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bench.kit import Row
-from bench.sequential import comparison_table, groups, run
-from server.stats.sequential import Design
+from bench.statistics.sequential import comparison_table, groups, run
+from server.stats.comparison.looks import Design
 
 
 def row(kind: str, effect: float, seed: int, **fields: object) -> Row:

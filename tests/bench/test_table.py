@@ -1,7 +1,6 @@
 import math
 
-from bench.bars import BARS, Bar
-from bench.table import bars_table, by_seed, figure, mark, table
+from bench.table import BARS, Bar, bars_table, by_seed, figure, mark, table
 
 AT_LEAST = Bar("score", "score", "0.5", low=0.8)
 BETWEEN = Bar("rate", "rate", "", 0.035, 0.06, pooled=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.builds.stores import ArtifactStore, artifact_store
-from server.builds.stores.bucket import BucketStore
+from server.builds.bucket import BucketStore
+from server.builds.storage import ArtifactStore, artifact_store
 from tests.builds.s3_server import BUCKET, s3_server
 
 
@@ -22,7 +22,7 @@ def use_bucket(settings: Settings, address: str, **options: object) -> ArtifactS
         "bucket_name": BUCKET, "endpoint_url": address, "region_name": "us-east-1", "access_key": "key",
         "secret_key": "secret", "default_acl": None, "location": "", **options,
     }  # fmt: skip
-    entry = {"BACKEND": "server.builds.stores.bucket.BucketStore", "OPTIONS": chosen}
+    entry = {"BACKEND": "server.builds.bucket.BucketStore", "OPTIONS": chosen}
     settings.STORAGES = {**settings.STORAGES, "artifacts": entry}
     store = artifact_store()
     assert isinstance(store, BucketStore)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from server.builds.models import Artifact, Build, BuildState
-from server.builds.recording import ArtifactFile, BuildResult
+from server.builds.records import ArtifactFile, BuildResult
 from server.builds.storage import put_artifact
 from server.core import clock
 from tests.builders import build_build

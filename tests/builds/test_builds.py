@@ -5,8 +5,9 @@ import pytest
 from django.db import connection
 
 from server.builds.models import Build, BuildState
-from server.builds.services import ArtifactFile, BuildResult, record_build, want_build
+from server.builds.records import ArtifactFile, BuildResult, record_build
 from server.builds.storage import put_artifact
+from server.builds.wanted import want_build
 from server.core.errors import DomainError
 from tests.builders import build_build, build_config, build_revision, build_toolchain
 

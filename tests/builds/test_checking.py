@@ -5,16 +5,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from server.builds.checking import CHECK_EVERY, check_artifacts, put_aside
+from server.builds.expiry import CHECK_EVERY, check_artifacts, put_aside, serve_artifact
 from server.builds.models import Artifact, BuildState
-from server.builds.recording import record_build
-from server.builds.services import want_build
-from server.builds.serving import serve_artifact
-from server.builds.stores import ArtifactStore, artifact_store
+from server.builds.records import record_build
+from server.builds.storage import ArtifactStore, artifact_store
+from server.builds.wanted import want_build
 from server.core import clock
+from server.core.access.tokens import issue_token
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from tests.builders import build_attempt, build_machine, build_session
 from tests.builds.files import IMAGE, result, sha_of, state_of, stored_build
 from tests.builds.test_storage import damage
@@ -74,7 +73,7 @@ def test_store_that_is_away_harms_no_build(monkeypatch: pytest.MonkeyPatch) -> N
     def away(_sha256: str) -> bool:
         raise DomainError("store-away", "no answer", permanent=False)
 
-    monkeypatch.setattr("server.builds.checking.is_whole", away)
+    monkeypatch.setattr("server.builds.expiry.is_whole", away)
     assert check_artifacts(seconds=HOUR) == (0, [])
     assert state_of(build) == BuildState.BUILT
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.builds.config_lines import MOST_CHARACTERS, Part, as_line, merged, overruled, read_lines
+from server.builds.models import MOST_CHARACTERS, Part, as_line, merged, overruled, read_lines
 
 SYMBOLS = st.sampled_from(["CONFIG_A", "CONFIG_B", "CONFIG_NR_CPUS"])
 VALUES = st.sampled_from(["y", "m", "n", "64", '"-x"'])

@@ -2,7 +2,7 @@ import environ
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from server.env_artifacts import artifact_storage
+from server.env import artifact_storage
 
 KEYS = {"TIDEMARK_ARTIFACT_S3_KEY_ID": "key", "TIDEMARK_ARTIFACT_S3_SECRET_KEY": "secret"}
 
@@ -15,7 +15,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch, **values: str) -> dict[str, object]:
 
 
 def test_files_lie_in_a_folder_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen(monkeypatch) == {"BACKEND": "server.builds.stores.folder.FolderStore"}
+    assert chosen(monkeypatch) == {"BACKEND": "server.builds.storage.FolderStore"}
 
 
 def test_bucket_has_its_address_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

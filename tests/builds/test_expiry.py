@@ -9,12 +9,10 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
-from server.builds.expiry import Removal, expire_artifacts, stored_bytes
+from server.builds.expiry import Removal, expire_artifacts, expire_build, mark_expired, remove_files, stored_bytes
 from server.builds.models import Artifact, Build, BuildState
-from server.builds.recording import BuildResult, record_build
-from server.builds.removal import expire_build, mark_expired, remove_files
-from server.builds.storage import artifact_path, has_artifact, put_artifact
-from server.builds.stores import ArtifactStore
+from server.builds.records import BuildResult, record_build
+from server.builds.storage import ArtifactStore, artifact_path, has_artifact, put_artifact
 from server.core import clock
 from server.core.errors import DomainError
 from tests.builders import build_build

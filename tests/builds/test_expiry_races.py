@@ -5,9 +5,8 @@ from datetime import timedelta
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.builds.expiry import expire_artifacts
+from server.builds.expiry import expire_artifacts, expire_build
 from server.builds.models import Build, BuildState
-from server.builds.removal import expire_build
 from server.core import clock
 from tests.builds.files import state_of, stored_build
 

@@ -4,10 +4,9 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from server.builds.config_lines import read_lines
-from server.builds.loading import SHIPPED, load_builds
-from server.builds.models import ConfigFragment, KernelConfig, Toolchain
-from server.builds.recipes import contradictions, effective_text, recipe_of
+from server.builds.entries import SHIPPED, load_builds
+from server.builds.models import ConfigFragment, KernelConfig, Toolchain, read_lines
+from server.builds.wanted import contradictions, effective_text, recipe_of
 from server.core.errors import DomainError
 
 pytestmark = pytest.mark.django_db

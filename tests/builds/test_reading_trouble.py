@@ -8,10 +8,10 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 from pytest_django.fixtures import Settings
 
-from server.builds.checking import check_artifacts
+from server.builds.bucket import BucketStore
+from server.builds.expiry import check_artifacts
 from server.builds.models import BuildState
-from server.builds.stores.bucket import BucketStore
-from server.builds.stores.folder import FolderStore
+from server.builds.storage import FolderStore
 from tests.builds.conftest import use_bucket
 from tests.builds.files import IMAGE, sha_of, state_of, stored_build
 from workers.upkeep import clean

@@ -1,9 +1,9 @@
 import pytest
 
+from server.builds.expiry import expire_build
 from server.builds.models import Artifact, Build, BuildState
-from server.builds.recording import record_build
-from server.builds.removal import expire_build
-from server.builds.services import want_build
+from server.builds.records import record_build
+from server.builds.wanted import want_build
 from server.core.errors import DomainError
 from server.core.models import Transition
 from tests.builders import build_build

@@ -3,8 +3,7 @@ import hashlib
 import pytest
 
 from server.builds.models import BuildState, ConfigFragment, Toolchain
-from server.builds.recipes import effective_text, recipe_of
-from server.builds.services import cancel_edited, want_build
+from server.builds.wanted import cancel_edited, effective_text, recipe_of, want_build
 from server.core.errors import DomainError
 from tests.builders import build_build, build_config, build_revision, build_toolchain
 

@@ -11,9 +11,15 @@ import pytest
 from django.db import connection
 from pytest_django.fixtures import Settings
 
-from server.builds.reading import is_whole, open_artifact
-from server.builds.storage import artifact_path, has_artifact, put_artifact
-from server.builds.stores import ArtifactStore, artifact_store
+from server.builds.storage import (
+    ArtifactStore,
+    artifact_path,
+    artifact_store,
+    has_artifact,
+    is_whole,
+    open_artifact,
+    put_artifact,
+)
 from server.core import clock
 from server.core.errors import DomainError
 from tests.builds.conftest import use_bucket

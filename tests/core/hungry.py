@@ -16,7 +16,7 @@ __all__ = ["app"]
 @worker_process_init.connect
 def _count_at_once(**_kwargs: object) -> None:
     """Elsewhere a task that began some minutes ago may still be under way; here there is one process."""
-    from server.core import tries
+    from server.core.access import tries
 
     tries._LONGEST = timedelta(0)
 

@@ -6,8 +6,8 @@ import pytest
 import time_machine
 
 from server.core import clock
+from server.core.access.tries import GIVEN_UP, MOST_BEGUN, OutOfBoundsError, counted, forget_begun, given_up
 from server.core.models import Begun
-from server.core.tries import GIVEN_UP, MOST_BEGUN, OutOfBoundsError, counted, forget_begun, given_up
 
 pytestmark = pytest.mark.django_db
 KEY = "sources.apply_series 7"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.gates import ROOT
+from scripts.run_tests import ROOT
 from server.builds.models import Artifact
 from server.builds.storage import artifact_path, put_artifact
 from server.core import clock

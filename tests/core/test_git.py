@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.core.git import GitError, Repository, environment, run
+from server.core.programs.git import GitError, Repository, environment, run
 from tests.sources.posting import git, small_tree
 
 

@@ -19,9 +19,9 @@ from django.test import Client, RequestFactory
 from pytest_django.fixtures import Settings
 
 from server.api import authentication
+from server.core.access.tokens import issue_token
+from server.core.access.tries import client_network, count_try, forget_old_tries
 from server.core.models import ApiToken, Tries
-from server.core.tokens import issue_token
-from server.core.tries import client_network, count_try, forget_old_tries
 from tests.builders import build_machine
 
 pytestmark = pytest.mark.django_db

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.core.git import GitError, run
-from server.core.processes import Limits, TooMuchOutputError, exchange
+from server.core.programs.git import GitError, run
+from server.core.programs.sandbox import Limits, TooMuchOutputError, exchange
 
 
 def started(program: str, *words: str, limits: Limits | None = None) -> "subprocess.Popen[bytes]":
@@ -58,7 +58,7 @@ def test_limits_hold_for_files_and_memory(tmp_path: Path) -> None:
 
 
 def test_git_that_prints_too_much_is_a_temporary_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.core.git._MOST_OUTPUT", 1000)
+    monkeypatch.setattr("server.core.programs.git._MOST_OUTPUT", 1000)
     with pytest.raises(GitError, match="git help") as caught:
         run("help", "-a", cwd=tmp_path)
     assert (caught.value.code, caught.value.permanent) == ("git-too-much", False)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from scripts.gates import ROOT
+from scripts.run_tests import ROOT
 
 _KEY = "Jm0vQz8sKd3wXe6rTb9yUh2nPc5gLf7aWi4oRk1zNx8vBq6tYs"  # for no site
 

@@ -4,8 +4,8 @@ import pytest
 import time_machine
 
 from server.core import clock
+from server.core.access.tokens import find_token, issue_token, renew_token
 from server.core.models import ApiToken
-from server.core.tokens import find_token, issue_token, renew_token
 
 pytestmark = pytest.mark.django_db
 

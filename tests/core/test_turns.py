@@ -6,7 +6,7 @@ import pytest
 import time_machine
 from django.conf import settings
 
-from server.core.turns import in_turn
+from server.core.tasks import in_turn
 from server.sources.models import MailingList
 from tests.builders import build_list
 

@@ -4,7 +4,7 @@ import pytest
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from server.core.visible_text import VisibleTextMiddleware, for_terminal
+from server.core.middleware import VisibleTextMiddleware, for_terminal
 
 NAME = "\u202eeve\u2066"
 

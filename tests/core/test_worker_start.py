@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
+from server.core.access.tries import OutOfBoundsError
 from server.core.errors import DomainError
 from server.core.models import Begun
-from server.core.tries import OutOfBoundsError
 from server.lab.dispatch.local import require_walls
 from workers import detection
 

@@ -5,8 +5,8 @@ from django.apps import apps
 from django.contrib import admin
 from django.test import Client
 
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken, Transition
-from server.core.tokens import issue_token
 from server.lab.models import Builder, Machine
 from server.reports.models import Report
 from server.sources.models import Series

@@ -5,10 +5,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from server.core.models import Transition
-from server.dashboard.selectors import patches
-from server.sources.mail.subjects import Marks, parse_subject
+from server.dashboard.rows import postings
+from server.sources.mail.postings import Marks, parse_subject
 from server.sources.models import Patch, Series
-from server.sources.series.services import posting_mark
+from server.sources.series.requests import posting_mark
 from tests.builders import build_message, build_series
 from tests.dashboard.conftest import Reader
 
@@ -80,7 +80,7 @@ def test_of_many_patches_that_anybody_may_have_written_some_are_read_and_named(
         read.append(subject)
         return parse_subject(subject)
 
-    monkeypatch.setattr("server.sources.trust.proved_senders.parse_subject", parses)
+    monkeypatch.setattr("server.sources.trust.senders.parse_subject", parses)
     text = reader.read(page_of(held))
     box = text.split('id="approval"')[1].split("</section>")[0]
     assert [f"<li>{n}/30 mm: " in box for n in (0, 1, 6, 7, 8, 20, 21)] == [True, True, True, False, True, True, False]
@@ -182,14 +182,14 @@ def test_mail_that_comes_while_the_page_is_made_is_not_approved_with_it(
     """The mark is taken before the mails are read: what came later may be shown, and has to be read again."""
     before = posting_mark(held)
 
-    def late(series: Series) -> patches.Patches:
-        shown = patches.patches_of(series)
+    def late(series: Series) -> postings.Patches:
+        shown = postings.patches_of(series)
         late_mail = build_message(subject="[PATCH 2/2] mm: Something else")
         series.patches.latest("index").delete()
         Patch.objects.create(series=series, index=9, message=late_mail, subject="mm: Something else")
         return shown
 
-    monkeypatch.setattr("server.dashboard.selectors.posting.patches_of", late)
+    monkeypatch.setattr("server.dashboard.rows.postings.patches_of", late)
     text = Reader(admin_client).read(page_of(held))
     assert f'value="{before}"' in text
     assert posting_mark(held) != before

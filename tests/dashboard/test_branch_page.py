@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from server.dashboard.selectors import timelines
-from server.dashboard.sparks import HEIGHT, spark
+from server.dashboard import tree_pages
+from server.dashboard.rows.charts import HEIGHT, spark
 from server.detection.models import ChangePoint, MeasuredHead, Timeline, TimelinePoint
 from server.lab.models import Machine, Trial
 from server.sources.models import Branch
@@ -53,7 +53,7 @@ def test_branch_lists_its_timelines_with_where_they_changed(reader: Reader, time
 
 
 def test_many_timelines_come_page_by_page(reader: Reader, timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timelines, "_TIMELINES_PER_PAGE", 1)
+    monkeypatch.setattr(tree_pages, "_TIMELINES_PER_PAGE", 1)
     other = Timeline.objects.get(pk=timeline.pk)
     other.pk = None
     other.metric = build_metric("zz-last")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.dashboard.conditions import differing_settings, readable_settings
+from server.dashboard.rows.machine_facts import differing_settings, readable_settings
 from tests.builders import tell_boots
 from tests.dashboard.conftest import Reader
 from tests.scenarios import erms_regression

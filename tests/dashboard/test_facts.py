@@ -1,4 +1,4 @@
-from server.dashboard.facts import differing_facts, readable_facts
+from server.dashboard.rows.machine_facts import differing_facts, readable_facts
 
 
 def test_known_facts_come_first_and_unknown_ones_are_kept() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from server.dashboard import figures
+from server.dashboard.rows import figures
 
 MINUS = "\N{MINUS SIGN}"
 

@@ -4,7 +4,7 @@ import pytest
 
 from server.detection.models import Finding
 from server.lab.models import Session
-from server.lab.trials.planning import SAME_CODE
+from server.lab.trials.life import SAME_CODE
 from tests.builders import build_comparison, build_finding, build_machine, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.found_scenarios import split_finding

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tidemark_agent.probe import facts_of
 from tidemark_agent.probe.tree import Texts
 
-from server.dashboard.facts import differing_facts, readable_facts
-from server.dashboard.hardware import _WRITERS, lines
-from server.lab.boots import note_machine
+from server.dashboard.rows.machine_facts import _WRITERS, differing_facts, lines, readable_facts
+from server.lab.attempts.boots import note_machine
 from tests.agent.probe.machines import amd, arm
 from tests.agent.probe.machines.parts import Files
 from tests.builders import build_machine

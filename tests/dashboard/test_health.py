@@ -6,7 +6,7 @@ from django.db import connection
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from server.dashboard import health
+from server.dashboard import site
 
 
 def test_healthz_answers_without_a_database(client: Client) -> None:
@@ -27,7 +27,7 @@ def test_readyz_is_ok_when_database_and_broker_answer(client: Client) -> None:
 @pytest.mark.django_db
 def test_readyz_names_a_broker_that_does_not_answer(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = Celery("dead", broker="redis://127.0.0.1:1/0", set_as_current=False)
-    monkeypatch.setattr(health, "current_app", dead)
+    monkeypatch.setattr(site, "current_app", dead)
     response = client.get("/readyz")
     assert response.status_code == 503
     assert response.json() == {"status": "unavailable", "checks": {"database": "ok", "broker": "unreachable"}}

@@ -9,7 +9,7 @@ from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig
 from server.core import clock
 from server.core.models import Transition
 from server.detection.models import Finding
-from server.lab.facts import keep_facts_of_machine
+from server.lab.hosts.probes import keep_facts_of_machine
 from server.lab.models import (
     Attempt,
     Boot,

@@ -1,6 +1,6 @@
 import pytest
 
-from server.dashboard.selectors.paging import PER_PAGE
+from server.dashboard.rows.figures import PER_PAGE
 from server.sources.models import Series
 from tests.builders import build_list, build_series
 from tests.dashboard.conftest import Reader

@@ -216,7 +216,7 @@ def test_newer_and_older_version_are_linked(reader: Reader) -> None:
 def test_endless_versions_and_paths_do_not_make_an_endless_page(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.dashboard.selectors.versions._MOST_OLDER", 2)
+    monkeypatch.setattr("server.dashboard.rows.mail_rows._MOST_OLDER", 2)
     newer = build_series(version=9, subject="mm: Newer")
     for version in range(1, 6):
         build_series(version=version, subject=f"mm: Older {version}", superseded_by=newer)
@@ -235,6 +235,6 @@ def test_endless_versions_and_paths_do_not_make_an_endless_page(
 def test_cases_that_are_not_drawn_are_counted_and_nothing_is_said_of_them(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.dashboard.selectors.dots.MOST_CASES", 1)
+    monkeypatch.setattr("server.dashboard.rows.charts.MOST_CASES", 1)
     text = " ".join(reader.read(page_of(erms_regression())).split())
     assert re.search(r"<p>\d+ more cases?: see the sessions\.</p>", text)

@@ -98,7 +98,7 @@ def test_patch_shows_author_diffstat_paths_and_trailers(reader: Reader) -> None:
 def test_very_long_series_shows_its_first_patches_and_counts_the_others(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.dashboard.selectors.patches.MOST_PATCHES", 3)
+    monkeypatch.setattr("server.dashboard.rows.postings.MOST_PATCHES", 3)
     series = build_series(total=5)
     text = " ".join(reader.read(page_of(series)).split())
     assert (

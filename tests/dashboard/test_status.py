@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken, Begun
-from server.core.tokens import issue_token
 from server.detection.models import MachineQuestion
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
-from server.sources.series.explaining import COPY
+from server.sources.series.formation import COPY
 from tests.builders import build_list, build_machine, build_message, build_revision, build_series, build_tree
 from tests.dashboard.conftest import Reader
 

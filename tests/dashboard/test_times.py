@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from server.dashboard.times import ago
+from server.dashboard.rows.figures import ago
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from server.dashboard.selectors.sessions import session_facts
-from server.lab.facts import keep_facts
+from server.dashboard.session_page import session_facts
+from server.lab.hosts.probes import keep_facts
 from server.lab.models import Conditions
 from tests.builders import build_boot, build_machine, build_series, build_trial, build_trial_session
 

@@ -7,17 +7,16 @@ from django.core import mail as outbox
 from django.test import Client
 
 from demo.checks import Check, kernel_checks, mail_checks, measured_checks, page_checks, verdict_checks
-from demo.lab import MachinePlan, planned_machines
-from demo.outcomes import OUTCOMES, Outcome
+from demo.postings import OUTCOMES, Outcome
 from demo.processes import ADDRESS
 from demo.sink import Store
+from demo.world import MachinePlan, planned_machines
 from server.builds.models import Artifact
 from server.builds.storage import artifact_path
-from server.detection.services import judge_series
+from server.detection.on_trial_over import judge_series
 from server.lab.models import Session
 from server.reports.models import Delivery
-from server.reports.outbox import send_delivery
-from server.reports.services import compose_report
+from server.reports.outbox import compose_report, send_delivery
 from server.sources.models import Patch, Series
 from tests.builders import build_case as build_benchmark_case
 from tests.builders import (

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.archive import Archive, discussion, remark
-from demo.postings import ensure_posting, make_mails
+from demo.postings import Archive, discussion, ensure_posting, make_mails, remark
 from demo.processes import git
 from server.sources.mail.parser import parse_mail
 from tests.demo.kernels import kernel_repository, patches_of

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from demo.checks import measured, measured_checks, page_checks
-from demo.outcomes import OUTCOMES
+from demo import checks
+from demo.checks import measured_checks, page_checks
+from demo.postings import OUTCOMES
 from server.builds.models import Artifact, Build
 from server.builds.storage import artifact_path
 from server.core.models import Transition
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.lab.models import Boot, Session
-from server.lab.trials.planning import SAME_CODE
+from server.lab.trials.life import SAME_CODE
 from server.reports.models import Delivery, Report
 from server.results.models import Measurement
 from server.sources.models import Patch, Series
@@ -156,7 +157,7 @@ def test_check_fails_when(fact: str, finished: Finished) -> None:
 def test_boot_ids_may_not_repeat(finished: Finished) -> None:
     # The database refuses a second one, so the check is asked about a boot that is counted twice.
     boots = list(Boot.objects.select_related("session__base_build", "session__patched_build"))
-    faults = list(measured._proof_faults([*boots, boots[0]], finished.outcome))
+    faults = list(checks._proof_faults([*boots, boots[0]], finished.outcome))
     assert faults == ["1 boot ids stand more than once"]
     assert measured_checks(finished.series, finished.outcome, finished.machines)[2].ok
 

@@ -3,8 +3,8 @@
 import pytest
 
 from demo.checks import culprit_checks
-from demo.outcomes import OUTCOMES
-from demo.summary import search_lines
+from demo.postings import OUTCOMES
+from demo.watch import search_lines
 from server.detection.models import Bisection, BisectionStep, Finding
 from server.sources.models import Patch, Revision, Series
 from tests.builders import (

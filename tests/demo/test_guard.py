@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.errors import DemoError
-from demo.guard import only_demo, only_writer
-from demo.patience import STALL_SECONDS, Patience
+from demo.processes import STALL_SECONDS, DemoError, Patience, only_demo, only_writer
 from demo.world import ROOT, forget_world, open_world
 
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.lab import WALL_MACHINE, planned_machines, write_site
-from demo.outcomes import OUTCOMES
+from demo.postings import OUTCOMES
 from demo.processes import ADDRESS
+from demo.world import WALL_MACHINE, planned_machines, write_site
 from server.builds.models import KernelConfig
 from server.lab.models import Machine
 from server.lab.site import load_site

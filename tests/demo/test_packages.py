@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from demo import packages
-from demo.errors import DemoError
-from demo.packages import SourcePackages
+from demo import source
+from demo.processes import DemoError
+from demo.source import SourcePackages
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_sources_of_the_host_are_taken_when_no_mirror_is_named(monkeypatch: pyte
         "http://a.example/debian/ bookworm main\n"
         "http://b.example/ nodistro main\n"
     )
-    monkeypatch.setattr(packages, "run", lambda _command: lines)
-    assert packages._sources("bookworm") == [
+    monkeypatch.setattr(source, "run", lambda _command: lines)
+    assert source._sources("bookworm") == [
         "http://a.example/debian/ bookworm main",
         "http://a.example/security/ bookworm-security main",
     ]
@@ -49,20 +49,20 @@ def test_sources_of_the_host_are_taken_when_no_mirror_is_named(monkeypatch: pyte
 def test_another_suite_comes_from_the_mirror_of_the_host_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_DEBIAN_MIRROR", raising=False)
     lines = "http://a.example/debian/ bookworm main\nhttp://a.example/security/ bookworm-security main\n"
-    monkeypatch.setattr(packages, "run", lambda _command: lines)
-    assert packages._sources("trixie-backports") == ["http://a.example/debian/ trixie-backports main"]
+    monkeypatch.setattr(source, "run", lambda _command: lines)
+    assert source._sources("trixie-backports") == ["http://a.example/debian/ trixie-backports main"]
 
 
 def test_another_suite_comes_from_the_mirror_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_DEBIAN_MIRROR", "http://m.example/")
-    assert packages._sources("trixie-backports") == ["http://m.example/debian trixie-backports main"]
+    assert source._sources("trixie-backports") == ["http://m.example/debian trixie-backports main"]
 
 
 def test_host_without_debian_12_is_told_to_name_a_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDEMARK_DEBIAN_MIRROR", raising=False)
-    monkeypatch.setattr(packages, "run", lambda _command: "http://b.example/ noble main\n")
+    monkeypatch.setattr(source, "run", lambda _command: "http://b.example/ noble main\n")
     with pytest.raises(DemoError, match="name a mirror"):
-        packages._sources("bookworm")
+        source._sources("bookworm")
 
 
 def test_package_that_is_there_is_not_fetched_again(served: Path, tmp_path: Path) -> None:

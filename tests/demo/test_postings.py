@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.errors import DemoError
-from demo.outcomes import OUTCOMES
-from demo.postings import commit_patch, ensure_posting, kinds, make_mails
-from demo.processes import ADDRESS, git, git_environment, run
+from demo.postings import OUTCOMES, commit_patch, ensure_posting, kinds, make_mails
+from demo.processes import ADDRESS, DemoError, git, git_environment, run
 from server.sources.mail.parser import ParsedMail, parse_mail
 from tests.demo.kernels import kernel_repository, patches_of
 

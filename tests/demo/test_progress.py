@@ -2,8 +2,7 @@ import io
 from pathlib import Path
 
 from demo.progress import Display, clock_text
-from demo.times import Times, is_comparable
-from demo.world import ROOT
+from demo.world import ROOT, Times, is_comparable
 
 TITLES = {"tree": "makes the tree", "builds": "builds kernels"}
 EXPECTED = {"tree": 40.0, "builds": 180.0}

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.errors import DemoError
-from demo.sandbox import require_sandbox
+from demo.processes import DemoError, require_sandbox
 
 
 def program(folder: Path, text: str) -> dict[str, str]:

@@ -8,8 +8,8 @@ import pytest
 from django.core.management.base import CommandError
 from django.db import OperationalError
 
-from demo import service
-from demo.errors import DemoError
+from demo import world
+from demo.processes import DemoError
 from demo.world import World
 
 WORLD = cast("World", SimpleNamespace(folder=Path("x"), linux=Path("x"), archive=SimpleNamespace(url="")))
@@ -25,10 +25,10 @@ def register(monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> list[s
         if error := next(left, None):
             raise error
 
-    monkeypatch.setattr(service, "write_site", lambda *_words, **_options: Path("site.toml"))
-    monkeypatch.setattr(service, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(world, "write_site", lambda *_words, **_options: Path("site.toml"))
+    monkeypatch.setattr(world, "_PAUSE_SECONDS", 0.0)
     monkeypatch.setattr("django.core.management.call_command", run)
-    service.register_site(WORLD, "master")
+    world.register_site(WORLD, "master")
     return ran
 
 
@@ -45,4 +45,4 @@ def test_site_that_is_refused_and_database_that_stays_away_are_told(monkeypatch:
     with pytest.raises(DemoError, match="the site was refused: no machine"):
         register(monkeypatch, CommandError("no machine"))
     with pytest.raises(DemoError, match="the database did not answer"):
-        register(monkeypatch, *[OperationalError("gone")] * service._TRIES)
+        register(monkeypatch, *[OperationalError("gone")] * world._TRIES)

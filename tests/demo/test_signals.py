@@ -11,7 +11,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Cleans up until it reads a line, as the demo does until its processes have ended.
 AFTER_ONE = """
 import sys, time
-from demo.signals import interrupt_once
+from demo.processes import interrupt_once
 interrupt_once()
 try:
     print("ready", flush=True)
@@ -23,7 +23,7 @@ except KeyboardInterrupt:
 """
 MEANWHILE = """
 import signal, sys
-from demo.signals import interrupt_once, undisturbed
+from demo.processes import interrupt_once, undisturbed
 interrupt_once()
 handler = signal.getsignal(signal.SIGTERM)
 with undisturbed():
@@ -70,7 +70,7 @@ def test_clean_up_at_the_regular_end_is_not_broken_either() -> None:
 
 
 def test_demo_under_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
-    code = "import signal; from demo.signals import interrupt_once; interrupt_once(); print(signal.getsignal(1))"
+    code = "import signal; from demo.processes import interrupt_once; interrupt_once(); print(signal.getsignal(1))"
     command = ["nohup", sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL)
     assert int(done.stdout) == signal.SIG_IGN

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from demo import source
-from demo.errors import DemoError
-from demo.processes import git
+from demo.processes import DemoError, git
 from demo.source import BRANCH, ensure_tree
 from demo.treemaker import commit_package, commits
 from tests.demo.test_treemaker import source_package

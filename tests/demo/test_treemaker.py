@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.errors import DemoError
-from demo.processes import git
+from demo.processes import DemoError, git
 from demo.treemaker import commit_archive, commit_package, commits, prepare_repository
 
 BRANCH = "linux-6.1.y"

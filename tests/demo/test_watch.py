@@ -7,9 +7,9 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from demo import watch
-from demo.lab import TREE_NAME
 from demo.postings import Posting
-from demo.summary import check_lines, mail_lines, time_lines, verdict_table
+from demo.watch import check_lines, mail_lines, time_lines, verdict_table
+from demo.world import TREE_NAME
 from server.builds.models import Build
 from server.core import clock
 from server.lab.models import Boot, Session

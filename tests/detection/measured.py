@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from server.detection.looking import look_at_trial
+from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Machine, Session, Trial
 from server.sources.models import Series
 from tests.builders import (

@@ -3,8 +3,8 @@
 import pytest
 
 from server.core.errors import DomainError
-from server.detection import answering
-from server.detection.answering import HANDLERS, answer_trial
+from server.detection import on_trial_over
+from server.detection.on_trial_over import HANDLERS, answer_trial
 from server.lab.models import Trial
 from tests.builders import build_trial
 
@@ -42,7 +42,7 @@ def test_a_handler_that_fails_is_asked_again(taken: list[int], monkeypatch: pyte
         raise DomainError("broken", str(trial))
 
     with monkeypatch.context() as patched:
-        patched.setitem(answering.HANDLERS, "head", fail)
+        patched.setitem(on_trial_over.HANDLERS, "head", fail)
         with pytest.raises(DomainError):
             answer_trial(trial_id=trial.pk)
     trial.refresh_from_db()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.detection.cells import read_cells
+from server.detection.trials.judgement import read_cells
 from server.lab.models import Boot, Session
 from server.results.models import Measurement, Metric
 from tests.builders import build_boot, build_case, build_measurement, build_metric, build_series, build_session

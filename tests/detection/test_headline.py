@@ -1,7 +1,6 @@
 import pytest
 
-from server.detection.headline import as_percent, as_ratio, headline
-from server.detection.vector import UarchVerdict, kind_of, shorten
+from server.detection.findings.vector import UarchVerdict, as_percent, as_ratio, headline, kind_of, shorten
 from server.lab.models import Microarchitecture
 
 

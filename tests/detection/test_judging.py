@@ -10,9 +10,9 @@ from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.detection.doubting import SAME_IMAGE
 from server.detection.models import Comparison, Finding, FindingVerdict
-from server.detection.services import judge_series
+from server.detection.on_trial_over import judge_series
+from server.detection.trials.scope import SAME_IMAGE
 from server.lab.models import Boot, Session
 from server.sources.models import Series
 from tests.builders import (

@@ -12,11 +12,11 @@ from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from server.core.errors import DomainError
-from server.detection.looking import look_at_trial
 from server.detection.models import Comparison
-from server.lab.boots import QUARANTINED
+from server.detection.trials.look import look_at_trial
+from server.lab.attempts.boots import QUARANTINED
 from server.lab.models import Boot, Machine, Session, Trial
-from server.lab.trials.planning import SAME_CODE
+from server.lab.trials.life import SAME_CODE
 from server.results.models import Measurement
 from tests.builders import EPOCH, build_boot, build_series, build_trial, build_trial_session
 from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, play, scatter, virtual, visit

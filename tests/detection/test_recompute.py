@@ -3,9 +3,9 @@ from io import StringIO
 import pytest
 from django.core.management import CommandError, call_command
 
-from server.detection.looking import look_at_trial
 from server.detection.models import Comparison, Finding, FindingVerdict
-from server.detection.services import judge_series
+from server.detection.on_trial_over import judge_series
+from server.detection.trials.look import look_at_trial
 from server.results.models import Measurement
 from tests.builders import build_series
 from tests.detection.measured import SLOWER, STEADY, measured_session, measured_trial, physical

@@ -2,11 +2,11 @@
 
 import pytest
 
+from server.detection.findings.result import remade, remake, result_of
 from server.detection.models import Comparison, Finding
-from server.detection.results import remade, remake, result_of
-from server.detection.services import judge_series
+from server.detection.on_trial_over import judge_series
 from server.lab.models import Boot, Session, Trial
-from server.lab.trials.planning import SAME_CODE
+from server.lab.trials.life import SAME_CODE
 from tests.builders import EPOCH, build_series, build_session, build_trial, build_trial_session, tell_boots
 from tests.detection.measured import FASTER, SLOWER, STEADY, Measured, measured_trial, physical
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.detection.looking import look_at_trial
 from server.detection.models import Comparison
+from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Session, Trial
 from tests.builders import build_trial, build_trial_session
 from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, visit

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from server.core import clock
 from server.detection.models import Comparison, Verdict
-from server.detection.storing import store_comparisons
+from server.detection.trials.look import store_comparisons
 from server.lab.models import Session
 from tests.builders import build_case, build_metric, build_session
 

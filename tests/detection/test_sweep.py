@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
+from server.core.access.tries import MOST_BEGUN, OutOfBoundsError
 from server.core.locks import advisory_lock
 from server.core.models import Begun
-from server.core.tries import MOST_BEGUN, OutOfBoundsError
 from server.detection.models import Finding
-from server.detection.tending import PARTS
+from server.detection.sweep import PARTS
 from server.lab.models import Session, Trial
 from server.sources.models import Series
 from tests.builders import build_series, build_session, build_trial, build_trial_session

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from scripts.stack.processes import marked_processes
+from scripts.stack.supervisor import marked_processes
 
 TARGETS = ("web", "worker", "beat", "agent", "redis", "postgres")
 

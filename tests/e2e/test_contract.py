@@ -15,11 +15,11 @@ from pytest_django.live_server_helper import LiveServer
 from scripts.build_agent import build_agent
 from server.builds.models import Artifact, Build, BuildState
 from server.builds.storage import artifact_path, put_artifact
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
+from server.lab.hosts.trouble import want_power_cycle
 from server.lab.models import Attempt, AttemptState, BootState, PowerCycle, PowerCycleState, Session, SessionState
-from server.lab.power import want_power_cycle
-from server.lab.scheduling.builders import local_builder
+from server.lab.work import local_builder
 from server.results.benchmarks import load_benchmark
 from tests.builders import (
     build_attempt,

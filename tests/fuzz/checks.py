@@ -5,10 +5,11 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from server.sources.mail.collect import series_in
+from bench.mail.ours import series_in
 from server.sources.mail.diffs import read_diff
 from server.sources.mail.parser import ParsedMail, parse_mail
-from server.sources.mail.threads import Posting, Version, posting_of, versions_of
+from server.sources.mail.postings import Posting, Version, posting_of
+from server.sources.mail.series_shape import versions_of
 
 RECEIVED = datetime(2027, 1, 1, tzinfo=UTC)
 # Lengths of columns, by the names of fields here; a test holds them beside the models.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.mailboxes import CORPUS, threads_in
-from server.sources.mail.threads import Posting
+from bench.mail.mailboxes import CORPUS, threads_in
+from server.sources.mail.postings import Posting
 from server.sources.models import Message, Patch, Series
 from tests.fuzz.checks import LENGTHS, RECEIVED, check_together, check_versions, read_checked
 from tests.fuzz.mails import OWN

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from server.sources.messages.storing import keep_parsed, read_mail, store_message
+from server.sources.messages.storage import keep_parsed, read_mail, store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread
-from server.sources.series.grouping import group_stale
+from server.sources.series.formation import group_stale
 from tests.builders import build_list
 from tests.fuzz.mails import OWN
 from tests.fuzz.mutations import chance_of, mutated

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.lab.dispatch.jenkins import rate
+from server.lab.dispatch.jenkins import http
 from server.lab.models import Builder, JenkinsJob, Machine
 from tests.builders import build_machine
 from tests.jenkins.server import JenkinsServer
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[JenkinsServer]:
     # How fast requests may leave is tested by itself.
-    monkeypatch.setattr(rate, "take_turn", lambda _patience: None)
+    monkeypatch.setattr(http, "take_turn", lambda _patience: None)
     settings.LAB_CONTROL = ""
     build_machine("zen3-01", boot_driver="kexec")
     Builder.objects.create(name="b1", arches=["x86_64"], capacity=2)

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from server.lab.dispatch.jenkins.answers import Canceled, Stage, Triggered
-from server.lab.dispatch.jenkins.client import (
+from server.lab.dispatch.jenkins.answers import Canceled, QueueStage, Triggered
+from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.http import Wire
+from server.lab.dispatch.jenkins.values import (
     Forbidden,
     Garbled,
-    JenkinsClient,
     JenkinsError,
     Missing,
     Rejected,
     TokenRefused,
     Unreachable,
 )
-from server.lab.dispatch.jenkins.client_wire import Wire
 from tests.jenkins.odd_server import OddServer, Talk, answer, json_answer, odd_server, says, trickles
 
 TOKEN = "11deadbeef-very-secret"
@@ -72,7 +72,7 @@ def queue_with(**fields: object) -> str:
 def test_queue_shows_our_items_in_any_language_and_leaves_others_alone(token_file: Path) -> None:
     with connected(token_file, says(json_answer(json.dumps(QUEUE)))) as (client, _):
         (item,) = client.queue()
-    assert (item.id, item.run_id, item.stage, item.stuck) == (12, "build-7-1", Stage.BUILDABLE, True)
+    assert (item.id, item.run_id, item.stage, item.stuck) == (12, "build-7-1", QueueStage.BUILDABLE, True)
     assert item.why.startswith("Warten")
 
 

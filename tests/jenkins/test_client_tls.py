@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from server.lab.dispatch.jenkins.client import JenkinsClient, Unreachable
-from server.lab.dispatch.jenkins.client_wire import Wire
+from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.http import Wire
+from server.lab.dispatch.jenkins.values import Unreachable
 from tests.jenkins.odd_server import Talk, json_answer, odd_server, says, trickles
 
 EMPTY = json_answer('{"items": []}')

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.lab.dispatch.base import Kind
 from server.lab.dispatch.jenkins.answers import JobFacts
-from server.lab.dispatch.jenkins.client import JenkinsClient, Missing
-from server.lab.dispatch.jenkins.client_wire import Wire
-from server.lab.dispatch.jenkins.definitions import check_job, job_name, name_problem, wanted
-from server.lab.dispatch.jenkins.definitions_compared import difference
-from server.lab.dispatch.jenkins.definitions_xml import filled
+from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.configuration import difference
+from server.lab.dispatch.jenkins.http import Wire
+from server.lab.dispatch.jenkins.jobs import check_job, filled, job_name, name_problem, wanted
+from server.lab.dispatch.jenkins.values import Missing
 from server.lab.models import Builder, Machine
+from server.lab.port import WorkKind
 from tests.builders import build_machine
 
 pytestmark = pytest.mark.django_db
@@ -194,7 +194,7 @@ def checked(tmp_path: Path, facts: JobFacts | None, name: str = "tidemark-build-
 def test_a_job_as_it_was_defined_has_no_problem_and_an_edited_one_says_which(tmp_path: Path) -> None:
     build_lab()
     name = "tidemark-build-b1"
-    assert job_name(Kind.BUILD, "b1") == name
+    assert job_name(WorkKind.BUILD, "b1") == name
     good = JobFacts(name, True, wanted().jobs[name].description, (("RUN_ID", "StringParameterDefinition"),))
     assert checked(tmp_path, good) == ""
     assert "disabled" in checked(tmp_path, JobFacts(name, False, good.description, good.parameters))

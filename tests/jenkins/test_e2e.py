@@ -13,12 +13,10 @@ import pytest
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
-from scripts.e2e_jenkins import agents
-from scripts.e2e_jenkins.agents import own_folder
-from scripts.e2e_jenkins.forms import HOUSEKEEPING, RECORDED, Forms, StrayRequestError
-from scripts.e2e_jenkins.report import Report, Step
-from server.lab.dispatch.jenkins import alarms
-from server.lab.scheduling import backoff
+from scripts.e2e_jenkins import host
+from scripts.e2e_jenkins.host import HOUSEKEEPING, RECORDED, Forms, Report, Step, StrayRequestError, own_folder
+from server.lab.dispatch.jenkins import controller
+from server.lab.scheduling import reader
 from tests.jenkins.recordings.files import ABSENT, FOLDER, exchanges, scenarios
 from tests.jenkins.server import JenkinsServer
 
@@ -57,9 +55,9 @@ def test_the_whole_way_ends_well_and_leaves_nothing_behind(
 ) -> None:
     from scripts.e2e_jenkins.whole import Wishes, play_whole
 
-    monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta(seconds=1))
-    monkeypatch.setattr(alarms, "_PROBE_EVERY", timedelta(seconds=1))
-    monkeypatch.setattr(backoff, "LONGEST_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(controller, "_BELIEVED_AFTER", timedelta(seconds=1))
+    monkeypatch.setattr(controller, "_PROBE_EVERY", timedelta(seconds=1))
+    monkeypatch.setattr(reader, "LONGEST_WAIT_SECONDS", 1.0)
     report = Report()
     with JenkinsServer() as server, own_folder(PREFIX, report) as folder, _restarting(server, tmp_path):
         _point_at(server, settings, folder, live_server.url)
@@ -140,9 +138,9 @@ def test_the_last_line_says_what_was_not_tried() -> None:
 
 
 def test_what_a_run_leaves_on_the_host_fails_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agents, "_STATE", tmp_path / "lib")
-    monkeypatch.setattr(agents, "_WRITABLE", (tmp_path,))
-    monkeypatch.setattr(agents, "_END_SECONDS", 0)
+    monkeypatch.setattr(host, "_STATE", tmp_path / "lib")
+    monkeypatch.setattr(host, "_WRITABLE", (tmp_path,))
+    monkeypatch.setattr(host, "_END_SECONDS", 0)
     (tmp_path / "lib" / "tidemark-agent").mkdir(parents=True)
     report = Report(quiet=True)
     with suppress(KeyboardInterrupt), own_folder("e2e-0-", report) as folder:

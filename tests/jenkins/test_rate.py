@@ -9,8 +9,8 @@ from django.db import connection
 from django.db.models.functions import Now
 from pytest_django.fixtures import Settings
 
-from server.lab.dispatch.jenkins.errors import Crowded
-from server.lab.dispatch.jenkins.rate import BURST, REQUESTS_PER_SECOND, take_turn
+from server.lab.dispatch.jenkins.http import BURST, REQUESTS_PER_SECOND, take_turn
+from server.lab.dispatch.jenkins.values import Crowded
 from server.lab.models import JenkinsController
 
 

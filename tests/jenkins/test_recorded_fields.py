@@ -5,21 +5,21 @@ from typing import Any
 
 import pytest
 
-from server.lab.dispatch.jenkins import client_read
+from server.lab.dispatch.jenkins import answers
 from tests.jenkins.recordings.files import ABSENT, FOLDER, exchanges, scenarios
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason=ABSENT)
 _BUILDS, _JOB, _COMPUTER, _TOP = "builds", "jobs", "computer", "top"
 # Where each request's answer begins, as the key below which such objects stand in a list.
 TREES = {
-    client_read.QUEUE_TREE: _TOP,
-    client_read.JOBS_TREE: _TOP,
-    client_read.NODES_TREE: _TOP,
-    client_read.CONTROLLER_TREE: _TOP,
-    client_read.NODE_TREE: _COMPUTER,
-    client_read.BUILD_TREE: _BUILDS,
-    client_read.SEARCH_TREE: _JOB,
-    client_read.JOB_TREE: _JOB,
+    answers.QUEUE_TREE: _TOP,
+    answers.JOBS_TREE: _TOP,
+    answers.NODES_TREE: _TOP,
+    answers.CONTROLLER_TREE: _TOP,
+    answers.NODE_TREE: _COMPUTER,
+    answers.BUILD_TREE: _BUILDS,
+    answers.SEARCH_TREE: _JOB,
+    answers.JOB_TREE: _JOB,
 }
 _CLASSES = {
     "hudson.model.FreeStyleBuild": _BUILDS,

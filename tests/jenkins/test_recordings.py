@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from server.lab.dispatch.jenkins.apply_client import AdminClient
-from server.lab.dispatch.jenkins.client import JenkinsError
-from server.lab.dispatch.jenkins.client_wire import Wire
+from server.lab.dispatch.jenkins.configuration import AdminClient
+from server.lab.dispatch.jenkins.http import Wire
+from server.lab.dispatch.jenkins.values import JenkinsError
 from tests.jenkins.recordings.calls import Entry, NotOurs, Ours
 from tests.jenkins.recordings.files import ABSENT, FOLDER, Exchange, exchanges, scenarios
 from tests.jenkins.recordings.places import PLACES

@@ -10,13 +10,13 @@ from django.test import Client
 from server.builds.models import Build, BuildState
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.detection.answering import answer_trial
-from server.detection.looking import look_at_trial
 from server.detection.models import Finding
-from server.lab.asking_again import ask_again
-from server.lab.fruitless import fruitless_attempts
+from server.detection.on_trial_over import answer_trial
+from server.detection.trials.look import look_at_trial
+from server.lab.attempts.ends import fruitless_attempts
+from server.lab.care import ask_again
 from server.lab.models import BootState, Machine, SessionState, Trial, TrialState
-from server.lab.trials.planning import plan_trial
+from server.lab.trials.life import plan_trial
 from server.sources.models import Series
 from tests.builders import build_attempt, build_build, build_machine, build_series, build_trial
 

@@ -11,13 +11,14 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
+from server.core.access.tokens import find_token, issue_token
 from server.core.errors import DomainError
 from server.core.models import ApiToken, Transition
-from server.core.tokens import find_token, issue_token
-from server.lab import attempts, rounds
-from server.lab.dispatch.base import DispatchError, Look, Observed, Sighting, Work
+from server.lab import rounds
+from server.lab.attempts import ends, life
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
-from server.lab.superseded import cancel_superseded
+from server.lab.port import DispatchError, Observed, Sighting, Sightings, Work
+from server.lab.sweep import cancel_superseded
 from server.sources.models import Series, SeriesState
 from tests.builders import build_attempt, build_build, build_builder, build_machine, build_series, build_session
 
@@ -42,8 +43,8 @@ class RememberingDispatcher:
         self.submitted.append(work.key)
         self.seen[work.key] = Observed.ALIVE
 
-    def look(self, works: Sequence[Work]) -> Look:
-        return Look({work.key: Sighting(self.seen.get(work.key, Observed.ABSENT)) for work in works})
+    def look(self, works: Sequence[Work]) -> Sightings:
+        return Sightings({work.key: Sighting(self.seen.get(work.key, Observed.ABSENT)) for work in works})
 
     def cancel(self, work: Work) -> bool:
         self.canceled.append(work.key)
@@ -137,7 +138,7 @@ def test_dead_agent_returns_build_to_queue_as_a_new_attempt(port: RememberingDis
     with time_machine.travel(NOON, tick=False) as traveller:
         build = build_build(state=BuildState.WANTED)
         rounds.place_work()
-        attempts.claim_attempt(the_attempt(), "agent-one")
+        life.claim_attempt(the_attempt(), "agent-one")
         port.seen[f"build-{build.pk}-1"] = Observed.ENDED
         rounds.reconcile_attempts()
         build.refresh_from_db()
@@ -169,7 +170,7 @@ def test_silent_agent_is_canceled_and_its_work_planned_again(port: RememberingDi
     with time_machine.travel(NOON, tick=False) as traveller:
         session = build_session()
         rounds.place_work()
-        attempts.claim_attempt(the_attempt(), "agent-one")
+        life.claim_attempt(the_attempt(), "agent-one")
         traveller.shift(timedelta(minutes=10))
         rounds.reconcile_attempts()
         assert port.canceled == [], "an outage of the service is no reason to kill an agent"
@@ -183,11 +184,11 @@ def test_silent_agent_is_canceled_and_its_work_planned_again(port: RememberingDi
 def test_work_without_progress_is_given_up(port: RememberingDispatcher) -> None:
     with time_machine.travel(NOON, tick=False) as traveller:
         build = build_build(state=BuildState.WANTED)
-        for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
+        for number in range(1, ends.MAX_FRUITLESS_ATTEMPTS + 1):
             traveller.shift(timedelta(minutes=1))
             rounds.place_work()
             attempt = Attempt.objects.select_related("build", "session").get(key=f"build-{build.pk}-{number}")
-            attempts.lose_attempt(attempt, "power cut")
+            ends.lose_attempt(attempt, "power cut")
     build.refresh_from_db()
     assert build.state == BuildState.FAILED
     assert "power cut" in build.reason
@@ -199,11 +200,11 @@ def test_machine_whose_clock_is_wrong_is_given_up_too(port: RememberingDispatche
         session.boots.filter(position=0).update(
             state=BootState.FAILED, state_since=NOON, ended_at=NOON + timedelta(days=3650)
         )
-        for number in range(1, attempts.MAX_FRUITLESS_ATTEMPTS + 1):
+        for number in range(1, ends.MAX_FRUITLESS_ATTEMPTS + 1):
             traveller.shift(timedelta(minutes=1))
             rounds.place_work()
             attempt = Attempt.objects.select_related("build", "session").get(key=f"session-{session.pk}-{number}")
-            attempts.lose_attempt(attempt, "power cut")
+            ends.lose_attempt(attempt, "power cut")
     session.refresh_from_db()
     assert session.state == SessionState.FAILED
 
@@ -218,10 +219,10 @@ def test_why_work_cannot_be_handed_over_is_told(port: RememberingDispatcher) -> 
 def test_second_agent_cannot_claim(port: RememberingDispatcher) -> None:
     build_build(state=BuildState.WANTED)
     rounds.place_work()
-    attempts.claim_attempt(the_attempt(), "agent-one")
-    attempts.claim_attempt(the_attempt(), "agent-one")
+    life.claim_attempt(the_attempt(), "agent-one")
+    life.claim_attempt(the_attempt(), "agent-one")
     with pytest.raises(DomainError, match="running") as raised:
-        attempts.claim_attempt(the_attempt(), "agent-two")
+        life.claim_attempt(the_attempt(), "agent-two")
     assert raised.value.code == "superseded"
 
 
@@ -230,7 +231,7 @@ def test_claim_of_work_that_is_over_is_refused(port: RememberingDispatcher) -> N
     rounds.place_work()
     Build.objects.filter(pk=build.pk).update(state=BuildState.FAILED)
     with pytest.raises(DomainError, match="over"):
-        attempts.claim_attempt(the_attempt(), "agent-one")
+        life.claim_attempt(the_attempt(), "agent-one")
     assert the_attempt().state == AttemptState.CANCELED
 
 
@@ -241,7 +242,7 @@ def test_token_of_another_machine_finds_nothing(port: RememberingDispatcher) -> 
     token = find_token(secret)
     assert token is not None
     with pytest.raises(DomainError) as raised:
-        attempts.find_attempt(key=f"session-{session.pk}-1", token=token)
+        life.find_attempt(key=f"session-{session.pk}-1", token=token)
     assert raised.value.code == "not-found"
 
 
@@ -256,7 +257,7 @@ def test_request_of_an_agent_reads_no_log(kind: str) -> None:
     token = find_token(issue_token(name=host, scope=scope, subject=host))
     assert token is not None
     with CaptureQueriesContext(connection) as captured:
-        assert attempts.find_attempt(key=attempt.key, token=token) == attempt
+        assert life.find_attempt(key=attempt.key, token=token) == attempt
     assert not [query for query in captured if re.search(r'"(log|log_tail|first_error)"', query["sql"])]
     assert len(captured) == 1
 
@@ -264,11 +265,11 @@ def test_request_of_an_agent_reads_no_log(kind: str) -> None:
 def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher) -> None:
     session = build_session()
     rounds.place_work()
-    attempts.claim_attempt(the_attempt(), "agent-one")
-    assert attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="boot 1 of 4")
+    life.claim_attempt(the_attempt(), "agent-one")
+    assert life.renew_lease(attempt=the_attempt(), agent="agent-one", progress="boot 1 of 4")
     Series.objects.filter(pk=session.series_id or 0).update(state=SeriesState.SUPERSEDED)
-    assert not attempts.renew_lease(attempt=the_attempt(), agent="agent-one", progress="")
-    attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="done", reason="")
+    assert not life.renew_lease(attempt=the_attempt(), agent="agent-one", progress="")
+    ends.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="done", reason="")
     assert cancel_superseded() == 1
     session.refresh_from_db()
     assert session.state == SessionState.CANCELED
@@ -277,10 +278,10 @@ def test_heartbeat_of_a_superseded_series_says_stop(port: RememberingDispatcher)
 def test_end_with_boots_left_plans_the_session_again(port: RememberingDispatcher) -> None:
     session = build_session()
     rounds.place_work()
-    attempts.claim_attempt(the_attempt(), "agent-one")
+    life.claim_attempt(the_attempt(), "agent-one")
     session.boots.filter(position=0).update(state=BootState.RUNNING)
-    attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
-    attempts.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
+    ends.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
+    ends.end_attempt(attempt=the_attempt(), agent="agent-one", outcome="failed", reason="disk full")
     session.refresh_from_db()
     assert session.state == SessionState.PLANNED
     assert "disk full" in session.reason

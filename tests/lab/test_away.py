@@ -7,10 +7,11 @@ import time_machine
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
-from server.lab import attempts, rounds
-from server.lab.assignments import CaseOrder, assignment
-from server.lab.dispatch.base import Observed
+from server.lab import rounds
+from server.lab.attempts import ends, life
+from server.lab.attempts.arrivals import CaseOrder, assignment
 from server.lab.models import Attempt, AttemptState, SessionState
+from server.lab.port import Observed
 from tests.builders import build_machine, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
 
@@ -28,7 +29,7 @@ def attempt() -> Attempt:
 
 
 def beat(attempt: Attempt, **fields: object) -> None:
-    attempts.renew_lease(attempt=attempt, agent=AGENT, progress="", **fields)  # type: ignore[arg-type]  # (words and numbers)
+    life.renew_lease(attempt=attempt, agent=AGENT, progress="", **fields)  # type: ignore[arg-type]  # (words and numbers)
     attempt.refresh_from_db()
 
 
@@ -45,15 +46,15 @@ def test_end_of_the_agents_log_is_kept(attempt: Attempt) -> None:
     beat(attempt)
     beat(attempt, log="second\n")
     assert attempt.log == "first\nsecond\n"
-    beat(attempt, log="x" * attempts.MAX_LOG_CHARACTERS)
+    beat(attempt, log="x" * ends.MAX_LOG_CHARACTERS)
     beat(attempt, log="last\n")
-    assert len(attempt.log) == attempts.MAX_LOG_CHARACTERS
+    assert len(attempt.log) == ends.MAX_LOG_CHARACTERS
     assert attempt.log.endswith("xlast\n")
 
 
 def test_log_of_an_agent_that_was_replaced_is_not_kept(attempt: Attempt) -> None:
     with pytest.raises(DomainError):
-        attempts.renew_lease(attempt=attempt, agent="agent-two", progress="", log="lie")
+        life.renew_lease(attempt=attempt, agent="agent-two", progress="", log="lie")
     attempt.refresh_from_db()
     assert attempt.log == ""
 

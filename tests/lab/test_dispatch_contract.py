@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.lab.dispatch.base import DispatchError, Observed, Work
-from server.lab.dispatch.jenkins import ladder, matching
+from server.lab.dispatch.jenkins import adapter, runs
 from server.lab.models import Attempt
+from server.lab.port import DispatchError, Observed, Work
 from tests.lab.worlds import ApartWorld, JenkinsWorld, LocalWorld, World, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
@@ -19,8 +19,8 @@ def world(
     request: pytest.FixtureRequest, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     # Waiting for what may still be on its way is what takes a controller's adapter its time.
-    monkeypatch.setattr(matching, "_UNKNOWN_SECONDS", 0.1)
-    monkeypatch.setattr(matching, "_MISSED_SECONDS", 0.3)
+    monkeypatch.setattr(runs, "_UNKNOWN_SECONDS", 0.1)
+    monkeypatch.setattr(runs, "_MISSED_SECONDS", 0.3)
     worlds: dict[str, type[LocalWorld | ApartWorld | JenkinsWorld]] = {
         "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld,
     }  # fmt: skip
@@ -144,4 +144,4 @@ def test_hosts_of_the_lab_alone_are_held(world: World, work: Work) -> None:
 
 
 def test_ladder_is_patient_by_default() -> None:
-    assert ladder._STOP_PATIENCE.total_seconds() == 60
+    assert adapter._STOP_PATIENCE.total_seconds() == 60

@@ -3,8 +3,8 @@
 import pytest
 
 from server.core.models import Transition
-from server.lab.boots import note_machine
-from server.lab.hardware import latest_changes
+from server.lab.attempts.boots import note_machine
+from server.lab.hosts.probes import latest_changes
 from server.lab.models import Machine
 from tests.builders import build_machine
 

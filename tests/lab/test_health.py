@@ -7,13 +7,12 @@ import pytest
 from server.builds.models import Build
 from server.core import clock
 from server.core.models import Transition
-from server.lab.boots import finish_session, note_machine
-from server.lab.health import judge_health, plan_health_session
-from server.lab.hosts import change_health
+from server.lab.attempts.boots import finish_session, note_machine
+from server.lab.hosts.health import judge_health, plan_health_session
+from server.lab.hosts.state import change_health
 from server.lab.models import Boot, Machine, Session
-from server.lab.planner import plan_series
-from server.lab.recovery import plan_checks
-from server.lab.superseded import cancel_superseded
+from server.lab.sweep import cancel_superseded, plan_checks
+from server.lab.trials.life import plan_series
 from server.sources.models import Branch, HeadMove, Revision
 from tests.builders import build_build, build_machine, build_revision, build_series, build_tree, tell_boots
 

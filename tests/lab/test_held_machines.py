@@ -5,16 +5,15 @@ from collections.abc import Callable
 import pytest
 
 from server.lab import care
-from server.lab.boots import QUARANTINED, finish_session
-from server.lab.health import judge_health, plan_health_session
-from server.lab.hosts import change_health
+from server.lab.attempts.boots import QUARANTINED, finish_session
+from server.lab.attempts.life import open_attempt
+from server.lab.hosts.health import judge_health, plan_health_session
+from server.lab.hosts.state import change_health
+from server.lab.hosts.trouble import give_up_machine
 from server.lab.models import Builder, Machine, Session, Trial
-from server.lab.opening import open_attempt
-from server.lab.power import give_up_machine
-from server.lab.recovery import plan_checks
-from server.lab.scheduling import next_placements, why_waiting
-from server.lab.stranded import rescue_stranded
-from server.lab.trials.planning import plan_trial
+from server.lab.scheduling.placement import next_placements, why_waiting
+from server.lab.sweep import plan_checks, rescue_stranded
+from server.lab.trials.life import plan_trial
 from tests.builders import (
     build_build,
     build_health_session,

@@ -7,8 +7,7 @@ import time_machine
 from pytest_django.fixtures import Settings
 
 from server.core.models import Transition
-from server.lab.dispatch.base import HostSighting
-from server.lab.hosts import (
+from server.lab.hosts.state import (
     HostHello,
     change_health,
     change_state,
@@ -18,6 +17,7 @@ from server.lab.hosts import (
     note_sightings,
 )
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, Session
+from server.lab.port import HostSighting
 from tests.builders import build_build, build_machine, build_session
 
 pytestmark = pytest.mark.django_db

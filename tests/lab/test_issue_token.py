@@ -8,8 +8,8 @@ from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from server.core import clock
+from server.core.access.tokens import find_token
 from server.core.models import ApiToken
-from server.core.tokens import find_token
 from server.lab.models import Builder, Machine
 from tests.builders import build_machine
 

@@ -1,11 +1,11 @@
 """Which files of its two builds a machine is told to boot."""
 
 import pytest
-from tidemark_agent.assignment import SessionJob, read_assignment
+from tidemark_agent.wire.assignment import SessionJob, read_assignment
 
 from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
-from server.lab.assignments import assignment
+from server.lab.attempts.arrivals import assignment
 from server.lab.models import Attempt
 from tests.builders import build_session
 

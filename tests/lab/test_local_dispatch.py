@@ -12,11 +12,11 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core import clock
+from server.core.access.tokens import find_token
 from server.core.models import ApiToken
-from server.core.processes import bound_memory
-from server.core.tokens import find_token
-from server.lab.dispatch.base import DispatchError, Observed, Work
+from server.core.programs.sandbox import bound_memory
 from server.lab.dispatch.local import LocalDispatcher, forget_old_logs, stop_agents
+from server.lab.port import DispatchError, Observed, Work
 
 pytestmark = pytest.mark.django_db
 

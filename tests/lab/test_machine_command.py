@@ -7,9 +7,9 @@ from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from server.core.models import Transition
-from server.lab.attempts import finish_canceled
+from server.lab.attempts.ends import finish_canceled
 from server.lab.models import AttemptState, Builder, Machine, PowerCycle, Session
-from server.lab.recovery import sweep
+from server.lab.sweep import sweep
 from tests.builders import build_build, build_health_session, build_machine, build_session
 from tests.lab.test_health import a_head
 from tests.lab.test_hosts import an_attempt

@@ -6,14 +6,14 @@ import pytest
 
 from server.builds.models import Build, BuildState
 from server.lab.models import Session, SessionState
-from server.lab.planner import plan_series
+from server.lab.trials.life import plan_series
 from server.sources.applying.application import apply_series
-from server.sources.measuring import load_default_rules
-from server.sources.messages.storing import store_message
+from server.sources.measure_rules import load_default_rules
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Series, SeriesState, Tree
-from server.sources.series.grouping import group_stale
-from server.sources.trees.fetching import fetch_tree
-from server.sources.trust.checking import check_series, trust_sender
+from server.sources.series.formation import group_stale
+from server.sources.trees.fetch import fetch_tree
+from server.sources.trust.series_check import check_series, trust_sender
 from tests.builders import build_list, build_machine
 from tests.sources.posting import Upstream, lines, small_tree, two_patches
 from tests.sources.signing import Names, sign

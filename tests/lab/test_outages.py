@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import time_machine
 
-from server.lab import attempts, outages, rounds
-from server.lab.dispatch.base import DispatchError, Observed
+from server.lab import rounds
+from server.lab.attempts import life
 from server.lab.models import Attempt, AttemptState, RoundMark
+from server.lab.port import DispatchError, Observed
 from tests.builders import build_machine, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
 
@@ -35,7 +36,7 @@ def claimed(port: RememberingDispatcher, seen: Observed) -> Attempt:
         build_session(build_series(), build_machine(boot_driver="kexec"))
     row = round_at(NOON - timedelta(seconds=30))
     with time_machine.travel(NOON, tick=False):
-        attempts.claim_attempt(Attempt.objects.select_related("session__machine").get(), AGENT)
+        life.claim_attempt(Attempt.objects.select_related("session__machine").get(), AGENT)
     port.seen[row.key] = seen
     return round_at(NOON)
 
@@ -49,7 +50,7 @@ def test_outage_of_the_service_loses_nothing(port: RememberingDispatcher, seen: 
     assert (row.state, row.losing) == (AttemptState.RUNNING, False)
     assert row.deadline_at == deadline + away
     with time_machine.travel(NOON + away + timedelta(minutes=1), tick=False):
-        assert attempts.renew_lease(attempt=row, agent=AGENT, progress="still there")
+        assert life.renew_lease(attempt=row, agent=AGENT, progress="still there")
 
 
 def test_who_stays_silent_after_the_outage_is_lost(port: RememberingDispatcher) -> None:
@@ -77,7 +78,7 @@ def test_controller_that_is_away_is_no_outage_of_the_service(
 def test_round_that_takes_long_is_no_outage(port: RememberingDispatcher) -> None:
     claimed(port, Observed.LEFT)
     with time_machine.travel(NOON + timedelta(minutes=5), tick=False):
-        outages.end_round(port.name)
+        rounds.end_round(port.name)
     assert round_at(NOON + timedelta(minutes=6)).state == AttemptState.LOST
 
 
@@ -87,6 +88,6 @@ def test_of_two_dispatchers_one_gives_the_time_back(port: RememberingDispatcher)
     stale = RoundMark.objects.get()
     moment = NOON + timedelta(hours=1)
     with time_machine.travel(moment, tick=False):
-        outages.begin_round(port.name)
-        outages._give_back(stale, moment)
+        rounds.begin_round(port.name)
+        rounds._give_back(stale, moment)
     assert Attempt.objects.get().deadline_at == deadline + timedelta(hours=1)

@@ -11,9 +11,9 @@ from django.test import Client
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.lab import care
-from server.lab.boots import note_machine
+from server.lab.attempts.boots import note_machine
+from server.lab.hosts.probes import SUBJECT, MachineKind, kind_of
 from server.lab.models import Machine
-from server.lab.physical import SUBJECT, Kind, kind_of
 from server.lab.site import load_site
 from tests.builders import build_machine
 
@@ -44,10 +44,12 @@ def test_doubt_of_a_probe_makes_a_machine_no_evidence_until_a_person_vouches_for
     machine = seen(build_machine(), CLEAR)
     assert (machine.virtual, lines()) == (False, [])
     machine = seen(machine, DOUBTED, DOUBTED, CLEAR)
-    assert (machine.virtual, kind_of(machine)) == (True, Kind.UNKNOWN), "a later probe that does not doubt is no word"
+    assert (machine.virtual, kind_of(machine)) == (True, MachineKind.UNKNOWN), (
+        "a later probe that does not doubt is no word"
+    )
     care.call_physical(machine, "a card that\nspeaks virtio", actor="ada")
     machine = seen(machine, DOUBTED)
-    assert (machine.virtual, kind_of(machine)) == (False, Kind.PHYSICAL)
+    assert (machine.virtual, kind_of(machine)) == (False, MachineKind.PHYSICAL)
     assert (machine.physical_by, machine.physical_reason) == ("ada", "a card that speaks virtio")
     assert machine.physical_at is not None
     doubt = "it has virtio devices, as guests have and a few cards on bare metal"
@@ -62,7 +64,7 @@ def test_word_that_is_taken_back_leaves_the_doubt() -> None:
     care.call_physical(machine, "seen in the rack", actor="ada")
     care.doubt(machine, "that was another one", actor="bob")
     machine.refresh_from_db()
-    assert (machine.virtual, kind_of(machine), machine.physical_by) == (True, Kind.UNKNOWN, "")
+    assert (machine.virtual, kind_of(machine), machine.physical_by) == (True, MachineKind.UNKNOWN, "")
     assert lines()[-1] == ("physical", "unknown", "that was another one", "bob")
     with pytest.raises(DomainError, match="nobody said that vm-haswell is physical"):
         care.doubt(machine, "once more", actor="bob")
@@ -72,7 +74,7 @@ def test_proof_of_a_hypervisor_stands_against_every_word() -> None:
     machine = seen(build_machine(), DOUBTED)
     care.call_physical(machine, "seen in the rack", actor="ada")
     machine = seen(machine, GUEST, CLEAR)
-    assert (machine.virtual, kind_of(machine)) == (True, Kind.VIRTUAL)
+    assert (machine.virtual, kind_of(machine)) == (True, MachineKind.VIRTUAL)
     assert lines()[-1] == ("physical", "virtual", "a probe saw a hypervisor: kvm", "")
     with pytest.raises(DomainError, match="is virtual: its registration or a probe says so"):
         care.call_physical(machine, "but I saw it", actor="ada")
@@ -98,10 +100,10 @@ def test_measured_boot_whose_facts_do_not_name_the_cpu_is_doubted(name: str, tol
     del facts["doubts"]
     machine = build_machine()
     note_machine(machine=machine, facts=facts, trace="b1946ac92492d234", measured=False)
-    assert kind_of(machine) == Kind.PHYSICAL, "a boot that failed may show half of it"
+    assert kind_of(machine) == MachineKind.PHYSICAL, "a boot that failed may show half of it"
     machine = seen(machine, facts)
-    assert (kind_of(machine), list(machine.doubts)) == (Kind.UNKNOWN, [name])
-    assert kind_of(seen(machine, {**GUEST, name: told})) == Kind.VIRTUAL
+    assert (kind_of(machine), list(machine.doubts)) == (MachineKind.UNKNOWN, [name])
+    assert kind_of(seen(machine, {**GUEST, name: told})) == MachineKind.VIRTUAL
     own = {**facts, "doubts": {name: "the probe's own words"}}
     assert seen(machine, own).doubts == {name: "the probe's own words"}
 

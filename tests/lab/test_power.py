@@ -5,8 +5,8 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.lab.hosts.trouble import end_power_cycle, power_trouble, want_power_cycle
 from server.lab.models import PowerCycle, PowerCycleState
-from server.lab.power import end_power_cycle, power_trouble, want_power_cycle
 from tests.builders import build_machine, build_session
 from tests.lab.test_hosts import an_attempt, state_of
 

@@ -1,11 +1,11 @@
 import pytest
 
+from server.builds.expiry import expire_build
 from server.builds.models import Build, BuildState
-from server.builds.removal import expire_build
-from server.builds.retiring import retire_build
+from server.builds.records import retire_build
 from server.lab.models import Boot, Session, SessionState
-from server.lab.needed_builds import builds_in_use
-from server.lab.rebuilding import tend_kernels
+from server.lab.sweep import tend_kernels
+from server.lab.trials.kernels import builds_in_use
 from tests.builders import build_build, build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db

@@ -6,9 +6,9 @@ import pytest
 import time_machine
 from pytest_django.fixtures import Settings
 
+from server.lab.hosts.trouble import after_lost
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, Session
-from server.lab.recovery import BACK_AFTER_POWER_CYCLE, POWER_CYCLE_WITHIN, RETURN_WITHIN, after_lost, sweep
-from server.lab.stranded import rescue_stranded
+from server.lab.sweep import BACK_AFTER_POWER_CYCLE, POWER_CYCLE_WITHIN, RETURN_WITHIN, rescue_stranded, sweep
 from tests.builders import build_build, build_machine, build_series, build_session
 from tests.lab.test_hosts import an_attempt, state_of
 

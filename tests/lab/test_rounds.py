@@ -8,14 +8,15 @@ import time_machine
 from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
-from server.lab import attempts, opening, rounds
-from server.lab.arrivals import arrive
-from server.lab.dispatch.base import DispatchError, Look, Observed, Work
-from server.lab.holding import hosts_to_hold
-from server.lab.hosts import change_health
+from server.lab import rounds
+from server.lab.attempts import ends, life
+from server.lab.attempts.arrivals import arrive
+from server.lab.hosts.state import change_health
 from server.lab.models import Attempt, AttemptState, Builder, Machine, Session, SessionState
-from server.lab.scheduling import Placement, next_placements
-from server.lab.superseded import stop_needless
+from server.lab.port import DispatchError, Observed, Sightings, Work
+from server.lab.rounds import hosts_to_hold
+from server.lab.scheduling.placement import Placement, next_placements
+from server.lab.sweep import stop_needless
 from tests.builders import build_build, build_machine, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
 
@@ -70,7 +71,7 @@ def test_lease_is_believed_before_what_the_dispatcher_says(
     port: RememberingDispatcher, seen: Observed, after_seconds: int, state: str
 ) -> None:
     with time_machine.travel(NOON, tick=False):
-        attempts.claim_attempt(placed(), AGENT)
+        life.claim_attempt(placed(), AGENT)
     row = round_at(NOON + timedelta(seconds=after_seconds), seen=seen, port=port)
     # What is to be stopped is stopped in the same round, where its dispatcher has nothing of it any more.
     assert row.state == ("lost" if state == "canceling" else state)
@@ -81,13 +82,13 @@ def test_heartbeat_during_a_round_keeps_the_attempt(
     port: RememberingDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with time_machine.travel(NOON, tick=False):
-        attempts.claim_attempt(placed(), AGENT)
+        life.claim_attempt(placed(), AGENT)
     port.seen[the_attempt().key] = Observed.LEFT
     look = port.look
     with time_machine.travel(NOON + timedelta(minutes=2), tick=False):
 
         def look_and_hear(works: object) -> object:
-            attempts.renew_lease(attempt=the_attempt(), agent=AGENT, progress="")
+            life.renew_lease(attempt=the_attempt(), agent=AGENT, progress="")
             return look(works)  # type: ignore[arg-type]  # (passed on as it came)
 
         monkeypatch.setattr(port, "look", look_and_hear)
@@ -110,17 +111,17 @@ def test_attempt_that_nobody_claims_is_stopped_and_its_work_planned_again(
 
 def test_claimed_attempt_that_beats_and_never_ends_is_stopped(port: RememberingDispatcher) -> None:
     with time_machine.travel(NOON, tick=False):
-        attempts.claim_attempt(placed(), AGENT)
-        attempts.allow_time(the_attempt(), boot_seconds=180)
+        life.claim_attempt(placed(), AGENT)
+        life.allow_time(the_attempt(), boot_seconds=180)
     deadline = the_attempt().deadline_at
     assert deadline == NOON + timedelta(hours=1) + 8 * timedelta(minutes=18)
     with time_machine.travel(NOON + timedelta(hours=1), tick=False):
-        attempts.claim_attempt(the_attempt(), AGENT)
-        attempts.allow_time(the_attempt(), boot_seconds=180)
+        life.claim_attempt(the_attempt(), AGENT)
+        life.allow_time(the_attempt(), boot_seconds=180)
     assert the_attempt().deadline_at == deadline
     late = deadline + timedelta(seconds=1)
     with time_machine.travel(late, tick=False):
-        attempts.renew_lease(attempt=the_attempt(), agent=AGENT, progress="for ever")
+        life.renew_lease(attempt=the_attempt(), agent=AGENT, progress="for ever")
     row = round_at(late, seen=Observed.ALIVE, port=port)
     assert (row.state, row.losing) == (AttemptState.CANCELING, True)
     row = round_at(late + timedelta(seconds=61), seen=Observed.LEFT, port=port)
@@ -131,7 +132,7 @@ def test_dispatcher_that_does_not_answer_changes_nothing(
     port: RememberingDispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with time_machine.travel(NOON, tick=False):
-        attempts.claim_attempt(placed(), AGENT)
+        life.claim_attempt(placed(), AGENT)
 
     def silent(_works: object) -> object:
         raise DispatchError("away", "no answer", permanent=False)
@@ -190,11 +191,11 @@ def test_machine_in_quarantine_is_let_go_of_for_its_health_session(port: Remembe
 def test_second_dispatcher_opens_nothing_for_a_machine_that_is_taken() -> None:
     machine = build_machine()
     first, second = (build_session(build_series(), machine) for _ in range(2))
-    assert attempts.open_attempt(Placement(first, machine, 1), "a") is not None
-    assert attempts.open_attempt(Placement(second, machine, 1), "b") is None
+    assert life.open_attempt(Placement(first, machine, 1), "a") is not None
+    assert life.open_attempt(Placement(second, machine, 1), "b") is None
     stale = Session.objects.get(pk=first.pk)
     stale.state = SessionState.PLANNED
-    assert attempts.open_attempt(Placement(stale, machine, 1), "b") is None
+    assert life.open_attempt(Placement(stale, machine, 1), "b") is None
     second.refresh_from_db()
     assert second.state == SessionState.PLANNED
 
@@ -211,10 +212,10 @@ def test_attempt_whose_work_has_its_result_is_stopped_before_it_begins(port: Rem
 def test_result_that_comes_while_the_attempt_is_stopped_counts(port: RememberingDispatcher) -> None:
     build = build_build(state=BuildState.WANTED)
     rounds.place_work()
-    attempts.claim_attempt(the_attempt(), AGENT)
-    attempts.cancel_attempt(the_attempt(), "too long", losing=True)
+    life.claim_attempt(the_attempt(), AGENT)
+    ends.cancel_attempt(the_attempt(), "too long", losing=True)
     Build.objects.filter(pk=build.pk).update(state=BuildState.FAILED)
-    attempts.end_attempt(attempt=the_attempt(), agent=AGENT, outcome="failed", reason="mm/x.c:1: error")
+    ends.end_attempt(attempt=the_attempt(), agent=AGENT, outcome="failed", reason="mm/x.c:1: error")
     assert the_attempt().state == AttemptState.DONE
 
 
@@ -230,7 +231,7 @@ def test_session_that_moved_to_a_sister_after_the_decision_is_not_opened_on_its_
     session = build_session()
     (placement,) = next_placements(free_slots=None)
     Session.objects.filter(pk=session.pk).update(machine=build_machine("sister"))
-    assert attempts.open_attempt(placement, "local") is None
+    assert life.open_attempt(placement, "local") is None
     session.refresh_from_db()
     assert (session.state, Attempt.objects.count()) == ("planned", 0)
 
@@ -239,7 +240,7 @@ def test_machine_that_a_person_took_out_after_the_decision_gets_nothing() -> Non
     session = build_session()
     (placement,) = next_placements(free_slots=None)
     change_health(Machine.objects.get(), "quarantined", "smells of smoke", actor="ada")
-    assert attempts.open_attempt(placement, "local") is None
+    assert life.open_attempt(placement, "local") is None
     session.refresh_from_db()
     assert (session.state, Attempt.objects.count(), Machine.objects.get().state) == ("planned", 0, "idle")
 
@@ -254,7 +255,7 @@ def test_look_that_takes_long_takes_nothing_from_placing(
     monkeypatch.setattr("server.lab.rounds.time.monotonic", lambda: now[0])
     look, submit = port.look, port.submit
 
-    def slow_look(works: Sequence[Work]) -> Look:
+    def slow_look(works: Sequence[Work]) -> Sightings:
         now[0] += 5
         return look(works)
 
@@ -272,8 +273,8 @@ def test_key_is_never_given_out_again(port: RememberingDispatcher) -> None:
     session = build_session(build_series(), build_machine())
     for number in (1, 2, 3):
         session.refresh_from_db()
-        attempt = opening.open_attempt(Placement(session, session.machine, 1), "any")
+        attempt = life.open_attempt(Placement(session, session.machine, 1), "any")
         assert attempt is not None
         assert attempt.number == number
-        attempts.lose_attempt(attempt, "lost")
+        ends.lose_attempt(attempt, "lost")
         session.attempts.filter(number=number - 1).delete()

@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.lab.dispatch.base import Kind
-from server.lab.scheduling import Decision, Snapshot, decide
-from server.lab.scheduling.fairness import effective_priority, weight_of
-from server.lab.scheduling.reasons import machine_trouble
+from server.lab.port import WorkKind
+from server.lab.scheduling.decision import decide, effective_priority, machine_trouble, weight_of
 from server.lab.scheduling.snapshot import (
-    BuilderFacts,
-    MachineFacts,
+    Decision,
+    KnownBuilder,
+    KnownMachine,
+    Snapshot,
     Spent,
     WaitingBuild,
     WaitingCycle,
@@ -37,12 +37,12 @@ def a_build(pk: int, **fields: Any) -> WaitingBuild:
     return WaitingBuild(**{"id": pk, "config": 1, **known, **fields})
 
 
-def machines(number: int, **fields: Any) -> dict[int, MachineFacts]:
-    return {pk: MachineFacts(id=pk, name=f"m{pk}", **fields) for pk in range(1, number + 1)}
+def machines(number: int, **fields: Any) -> dict[int, KnownMachine]:
+    return {pk: KnownMachine(id=pk, name=f"m{pk}", **fields) for pk in range(1, number + 1)}
 
 
-def builders(*all_fields: dict[str, Any]) -> dict[int, BuilderFacts]:
-    return {pk: BuilderFacts(**{"id": pk, "name": f"b{pk}", **fields}) for pk, fields in enumerate(all_fields, start=1)}
+def builders(*all_fields: dict[str, Any]) -> dict[int, KnownBuilder]:
+    return {pk: KnownBuilder(**{"id": pk, "name": f"b{pk}", **fields}) for pk, fields in enumerate(all_fields, start=1)}
 
 
 def ids(decisions: list[Decision]) -> list[int]:
@@ -58,7 +58,7 @@ _HEALTHS = st.sampled_from(["good", "good", "good", "unknown", "quarantined", "m
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
     facts = {
-        pk: MachineFacts(
+        pk: KnownMachine(
             id=pk,
             name=f"m{pk}",
             enabled=draw(st.integers(0, 9)) > 0,
@@ -102,9 +102,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 def test_each_machine_gets_one_piece_of_work_that_it_can_take(snapshot: Snapshot) -> None:
     by_id = {one.id: one for one in snapshot.sessions}
     chosen = decide(snapshot)
-    sessions = [by_id[one.id] for one in chosen if one.kind == Kind.SESSION]
+    sessions = [by_id[one.id] for one in chosen if one.kind == WorkKind.SESSION]
     switched = [
-        one.machine for one in snapshot.cycles if (Kind.POWER_CYCLE, one.id) in {(c.kind, c.id) for c in chosen}
+        one.machine for one in snapshot.cycles if (WorkKind.POWER_CYCLE, one.id) in {(c.kind, c.id) for c in chosen}
     ]
     assert max(Counter([*(one.machine for one in sessions), *switched]).values(), default=0) <= 1
     for session in sessions:
@@ -120,7 +120,7 @@ def test_each_machine_gets_one_piece_of_work_that_it_can_take(snapshot: Snapshot
 def test_higher_priority_never_waits_behind_lower_on_one_machine(snapshot: Snapshot) -> None:
     by_id = {one.id: one for one in snapshot.sessions}
     for decision in decide(snapshot):
-        if decision.kind != Kind.SESSION:
+        if decision.kind != WorkKind.SESSION:
             continue
         chosen = by_id[decision.id]
         others = [one for one in snapshot.sessions if one.machine == chosen.machine and one.due <= NOON]
@@ -148,7 +148,7 @@ def test_decision_does_not_depend_on_the_order_of_what_was_read(snapshot: Snapsh
 @settings(max_examples=30, deadline=None)
 def test_machine_that_could_take_something_is_not_left_idle(snapshot: Snapshot) -> None:
     unlimited = Snapshot(**{**vars(snapshot), "free_slots": None})
-    taken = {one.host for one in decide(unlimited) if one.kind == Kind.SESSION}
+    taken = {one.host for one in decide(unlimited) if one.kind == WorkKind.SESSION}
     switched = {one.machine for one in unlimited.cycles if not unlimited.machines[one.machine].busy}
     able = {one.machine for one in unlimited.sessions if one.due <= NOON and not machine_trouble(unlimited, one)}
     assert taken == able - switched
@@ -220,18 +220,18 @@ def test_power_cycles_and_checks_go_first_then_kernels_then_sessions() -> None:
         builds=(a_build(4),),
         cycles=(WaitingCycle(5, 3, NOON, NOON),),
         machines={
-            1: MachineFacts(1, "a"),
-            2: MachineFacts(2, "b", health="quarantined"),
-            3: MachineFacts(3, "c", state="power-cycling", cycling=True),
+            1: KnownMachine(1, "a"),
+            2: KnownMachine(2, "b", health="quarantined"),
+            3: KnownMachine(3, "c", state="power-cycling", cycling=True),
         },
         builders=builders({}),
     )
     order = [(one.kind, one.id) for one in decide(snapshot)]
-    assert order == [(Kind.POWER_CYCLE, 5), (Kind.SESSION, 2), (Kind.BUILD, 4), (Kind.SESSION, 1)]
+    assert order == [(WorkKind.POWER_CYCLE, 5), (WorkKind.SESSION, 2), (WorkKind.BUILD, 4), (WorkKind.SESSION, 1)]
 
 
 def test_power_cycle_waits_for_the_session_that_is_being_stopped() -> None:
-    busy = {1: MachineFacts(1, "a", state="working", busy="session-1-1", cycling=True)}
+    busy = {1: KnownMachine(1, "a", state="working", busy="session-1-1", cycling=True)}
     assert decide(Snapshot(NOON, cycles=(WaitingCycle(5, 1, NOON, NOON),), machines=busy)) == []
 
 
@@ -270,7 +270,7 @@ def test_base_goes_before_its_series_and_the_series_that_lacks_least_first() -> 
 
 
 def test_nothing_smaller_overtakes_where_slots_are_few() -> None:
-    facts = {1: MachineFacts(1, "a", alone=True), 2: MachineFacts(2, "b")}
+    facts = {1: KnownMachine(1, "a", alone=True), 2: KnownMachine(2, "b")}
     sessions = (a_session(1, 1, priority=1), a_session(2, 2))
     assert ids(decide(Snapshot(NOON, sessions, machines=facts, free_slots=1, all_slots=2))) == []
     assert ids(decide(Snapshot(NOON, sessions, machines=facts, free_slots=2, all_slots=2))) == [1]

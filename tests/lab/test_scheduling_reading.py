@@ -11,7 +11,9 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import Build
 from server.lab.models import Attempt, Builder, PowerCycle, Session
-from server.lab.scheduling import local_builder, next_placements, queue_in_order, read_snapshot, why_waiting
+from server.lab.scheduling.placement import next_placements, queue_in_order, why_waiting
+from server.lab.scheduling.reader import read_snapshot
+from server.lab.work import local_builder
 from tests.builders import (
     build_build,
     build_health_session,

@@ -7,7 +7,8 @@ from django.core.management import CommandError, call_command
 
 from server.core.models import Transition
 from server.lab.models import Session
-from server.lab.scheduling import decide, read_snapshot
+from server.lab.scheduling.decision import decide
+from server.lab.scheduling.reader import read_snapshot
 from tests.builders import build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db

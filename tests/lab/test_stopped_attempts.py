@@ -5,13 +5,18 @@ from pytest_django.fixtures import Settings
 
 from server.builds.blame import Blame, blame
 from server.builds.models import Build, BuildState
-from server.lab.attempts import cancel_attempt, end_attempt, finish_canceled
-from server.lab.boots import BootReport
-from server.lab.fruitless import MAX_FRUITLESS_ATTEMPTS, fruitless_attempts
+from server.lab.attempts.boots import BootReport
+from server.lab.attempts.ends import (
+    MAX_FRUITLESS_ATTEMPTS,
+    cancel_attempt,
+    end_attempt,
+    finish_canceled,
+    fruitless_attempts,
+)
+from server.lab.hosts.trouble import want_power_cycle
 from server.lab.models import Attempt, AttemptState, BootState, PowerCycleState, Session, SessionState
-from server.lab.power import want_power_cycle
-from server.lab.scheduling.builders import local_builder
-from server.results.services import record_boot
+from server.lab.work import local_builder
+from server.results.measurements import record_boot
 from tests.api.test_agent_api import builder
 from tests.builders import build_attempt, build_build, build_machine, build_session
 from tests.results.test_record_boot import report, running_session, values

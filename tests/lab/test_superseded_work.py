@@ -5,15 +5,17 @@ from typing import Any
 import pytest
 
 from server.builds.models import Build, BuildState
-from server.builds.services import BuildResult, record_build, want_build
+from server.builds.records import BuildResult, record_build
+from server.builds.wanted import want_build
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.lab import attempts, rounds
+from server.lab import rounds
+from server.lab.attempts import ends, life
 from server.lab.models import Attempt, AttemptState, SessionState
-from server.lab.planner import plan_series
-from server.lab.superseded import cancel_superseded
+from server.lab.sweep import cancel_superseded
+from server.lab.trials.life import plan_series
 from server.sources.models import Series, SeriesState, WantedRevision
-from server.sources.series.superseding import supersede
+from server.sources.supersession import supersede
 from tests.builders import build_build, build_machine, build_revision, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
 from workers.lab import sweep
@@ -94,12 +96,12 @@ def test_running_build_is_told_to_stop_by_its_next_heartbeat(port: RememberingDi
     plan_series(series_id=first.pk)
     rounds.place_work()
     attempt = Attempt.objects.select_related("build", "session").get()
-    attempts.claim_attempt(attempt, "one")
-    assert attempts.renew_lease(attempt=attempt, agent="one", progress="compiling")
+    life.claim_attempt(attempt, "one")
+    assert life.renew_lease(attempt=attempt, agent="one", progress="compiling")
     second_version(first)
     sweep()
-    assert not attempts.renew_lease(attempt=attempt, agent="one", progress="compiling")
-    attempts.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
+    assert not life.renew_lease(attempt=attempt, agent="one", progress="compiling")
+    ends.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
     rounds.place_work()
     assert states(of=first) == ["canceled", "canceled"]
     assert port.submitted == [attempt.key]
@@ -115,7 +117,7 @@ def test_attempt_that_nobody_claimed_is_canceled_and_refused_to_a_late_agent(por
     attempt = Attempt.objects.select_related("build", "session").get()
     assert (attempt.state, attempt.reason) == (AttemptState.CANCELING, REASON)
     with pytest.raises(DomainError, match="canceling"):
-        attempts.claim_attempt(attempt, "late")
+        life.claim_attempt(attempt, "late")
     rounds.reconcile_attempts()
     attempt.refresh_from_db()
     assert (attempt.state, attempt.reason) == (AttemptState.CANCELED, REASON)
@@ -127,13 +129,13 @@ def test_running_session_is_told_and_canceled_when_it_has_stopped(port: Remember
     session = build_session(first)
     rounds.place_work()
     attempt = Attempt.objects.select_related("build", "session__series", "session__machine").get()
-    attempts.claim_attempt(attempt, "one")
+    life.claim_attempt(attempt, "one")
     second_version(first)
     sweep()
     session.refresh_from_db()
     assert session.state == SessionState.RUNNING
-    assert not attempts.renew_lease(attempt=attempt, agent="one", progress="booting")
-    attempts.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
+    assert not life.renew_lease(attempt=attempt, agent="one", progress="booting")
+    ends.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
     sweep()
     session.refresh_from_db()
     assert session.state == SessionState.CANCELED

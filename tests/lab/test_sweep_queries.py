@@ -8,9 +8,9 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.lab.hosts import Health
+from server.lab.hosts.state import Health
+from server.lab.hosts.trouble import judge_machine
 from server.lab.models import Attempt, Machine, Session
-from server.lab.trouble import judge_machine
 from tests.builders import build_attempt, build_builder, build_machine, build_power_cycle, build_series, build_session
 from workers.lab import sweep
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_django.fixtures import Settings
-from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
 from tidemark_agent.starter import Starter
+from tidemark_agent.system.disk import try_lock
 
-from server.lab.dispatch.base import Dispatcher, Kind, Work
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
 from server.lab.dispatch.jenkins.client import JenkinsClient
-from server.lab.dispatch.jenkins.client_wire import Wire
-from server.lab.dispatch.jenkins.definitions import wanted
+from server.lab.dispatch.jenkins.http import Wire
+from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.dispatch.local import LocalDispatcher, stop_agents
 from server.lab.models import Attempt, AttemptState, Session
-from server.lab.works import work_of
+from server.lab.port import Dispatcher, Work, WorkKind
+from server.lab.work import work_of
 from tests.builders import build_machine, build_series, build_session
 from tests.jenkins.server import JenkinsServer
 from tests.jenkins.server.jobs import make
@@ -99,7 +99,7 @@ def new_work(machine: str = "vm-haswell", **fields: Any) -> tuple[Attempt, Work]
         state=AttemptState.SUBMITTING,
     )
     work = work_of(attempt)
-    assert work.kind is Kind.SESSION
+    assert work.kind is WorkKind.SESSION
     return attempt, work
 
 

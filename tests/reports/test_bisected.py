@@ -5,10 +5,9 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.detection.models import Comparison, Finding
+from server.reports.mail import CHANGED
 from server.reports.models import Delivery, Report
-from server.reports.outbox import send_delivery, wake_outbox
-from server.reports.renewing import CHANGED
-from server.reports.services import approve_report, compose_report
+from server.reports.outbox import approve_report, compose_report, send_delivery, wake_outbox
 from tests.builders import build_finding
 from tests.reports.test_compose import split_series
 

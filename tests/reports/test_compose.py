@@ -6,8 +6,8 @@ from pytest_django.fixtures import Settings
 from server.core.errors import DomainError
 from server.detection.models import Finding, Verdict
 from server.lab.models import Boot, Session
-from server.reports.compose import MOST_LINES, Text, compose
 from server.reports.evidence import gather
+from server.reports.mail import MOST_LINES, Text, compose
 from server.sources.models import Message, Series
 from tests.builders import (
     build_case,

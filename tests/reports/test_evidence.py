@@ -6,16 +6,15 @@ from dataclasses import replace
 import pytest
 
 from server.core import clock
-from server.detection.answering import answer_trial
-from server.detection.looking import look_at_trial
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding, Verdict
+from server.detection.on_trial_over import answer_trial
+from server.detection.trials.look import look_at_trial
 from server.lab.models import Session, Trial
-from server.lab.trials.planning import SAME_CODE
-from server.reports.compose import MOST_LINES, compose
+from server.lab.trials.life import SAME_CODE
 from server.reports.evidence import gather
+from server.reports.mail import MOST_LINES, compose, envelope
 from server.reports.models import Report
-from server.reports.recipients import envelope
-from server.reports.services import compose_report
+from server.reports.outbox import compose_report
 from server.sources.models import Message, Series
 from tests.builders import (
     build_case,

@@ -20,8 +20,15 @@ from server.core.errors import DomainError
 from server.detection.models import Finding, Verdict
 from server.lab.models import Boot, Session
 from server.reports.models import Delivery, Report
-from server.reports.outbox import send_delivery, wake_outbox
-from server.reports.services import approve_report, compose_report, opt_out, queue_delivery, reject_report
+from server.reports.outbox import (
+    approve_report,
+    compose_report,
+    opt_out,
+    queue_delivery,
+    reject_report,
+    send_delivery,
+    wake_outbox,
+)
 from server.sources.models import Message, Series
 from tests.builders import (
     build_comparison,
@@ -465,7 +472,7 @@ def test_name_service_that_is_away_delays_a_virtual_mail_and_loses_nothing(
     def away(*_args: object, **_options: object) -> None:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
-    monkeypatch.setattr("server.reports.smtp.socket.getaddrinfo", away)
+    monkeypatch.setattr("server.reports.mail.socket.getaddrinfo", away)
     delivery = queued(virtual=True)
     assert send_delivery(delivery_id=delivery.pk) is False
     delivery.refresh_from_db()

@@ -9,9 +9,8 @@ from pytest_django.fixtures import Settings
 from server.builds.models import Build
 from server.detection.models import Finding, Verdict
 from server.lab.models import Attempt, Boot, Session
-from server.reports.history import series_history
 from server.reports.models import Delivery, Report
-from server.reports.progress import series_progress, series_progress_many
+from server.reports.progress import series_history, series_progress, series_progress_many
 from server.sources.models import Patch, Series
 from tests.builders import (
     build_build,

@@ -13,8 +13,7 @@ from server.core.models import Transition
 from server.detection.models import Finding, Verdict
 from server.lab.models import Session
 from server.reports.models import Delivery, Report
-from server.reports.outbox import send_delivery
-from server.reports.services import compose_report
+from server.reports.outbox import compose_report, send_delivery
 from tests.builders import build_comparison, build_finding, build_list, build_series, build_session
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -1,8 +1,7 @@
 import pytest
 
 from server.builds.models import Build, BuildState
-from server.reports.rows import rows_of_many
-from server.reports.stages import builds_stage
+from server.reports.stages import builds_stage, rows_of_many
 from tests.builders import build_build, build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db

@@ -9,8 +9,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.detection.models import Finding
 from server.reports.models import Delivery, Report
-from server.reports.outbox import wake_outbox
-from server.reports.services import queue_delivery
+from server.reports.outbox import queue_delivery, wake_outbox
 from tests.builders import build_finding, build_series
 from workers import reports
 from workers.reports import sweep

@@ -5,8 +5,8 @@ import pytest
 from server.builds.models import Artifact
 from server.core.errors import DomainError
 from server.results.benchmarks import load_benchmark, source_version
+from server.results.measurements import case_orders
 from server.results.models import Case, Metric
-from server.results.selectors import case_orders
 from tests.builders import build_build, build_machine, build_measurement, build_session
 from tests.house.sources import ROOT
 

@@ -6,16 +6,14 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
-from server.detection.cells import read_cells
-from server.lab.attempts import end_session
-from server.lab.boots import BootReport, start_boot
-from server.lab.facts import facts_of_machine
-from server.lab.hardware import latest_changes
+from server.detection.trials.judgement import read_cells
+from server.lab.attempts.boots import BootReport, start_boot
+from server.lab.attempts.ends import end_session
+from server.lab.hosts.probes import facts_of_machine, latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
-from server.results import services
+from server.results import measurements
+from server.results.measurements import Values, columns, record_boot
 from server.results.models import Benchmark, Case, Measurement
-from server.results.selectors import columns
-from server.results.services import Values, record_boot
 from tests.builders import build_case, build_metric, build_session
 
 pytestmark = pytest.mark.django_db
@@ -105,7 +103,7 @@ def test_boot_has_as_much_as_its_readers_can_bear(
     monkeypatch: pytest.MonkeyPatch, bound: str, most: int, stored: int
 ) -> None:
     """Whoever owns a machine sends what he likes; what is beyond is noted, and the rest is kept."""
-    monkeypatch.setattr(services, bound, most)
+    monkeypatch.setattr(measurements, bound, most)
     session, attempt = running_session()
     for name in ("fault-8k", "fault-16k"):
         case = Case.objects.get(name="fault-4k")

@@ -6,7 +6,7 @@ import environ
 import pytest
 
 from scripts.stack import StackError
-from scripts.stack.environment import choose_port, read_env_file, secret_key, write_env_file
+from scripts.stack.places import choose_port, read_env_file, secret_key, write_env_file
 
 VALUES = {
     "TIDEMARK_SECRET_KEY": "a-b_c",

@@ -13,10 +13,9 @@ import pytest
 import redis
 
 from scripts.stack import Program, Stack, StackError, stack_down, stack_remove, stack_status, stack_up
-from scripts.stack.environment import read_env_file
-from scripts.stack.places import Places
-from scripts.stack.postgres import choose_postgres
-from scripts.stack.processes import is_alive, marked_processes
+from scripts.stack.places import Places, read_env_file
+from scripts.stack.servers import choose_postgres
+from scripts.stack.supervisor import is_alive, marked_processes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What an operator's shell would hold, without the settings that these tests themselves run on.

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from server.sources.models import MailingList, Tree, TrustedSender
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_list
 from tests.sources.posting import Archive, Upstream, small_tree
 

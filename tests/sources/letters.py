@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.sources.archives.lists import read_list
+from server.sources.archives.archive import read_list
 from server.sources.models import MailingList, Message
 from tests.sources.posting import mail
 

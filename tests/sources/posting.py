@@ -6,10 +6,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.sources.messages.storing import store_message
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Series
-from server.sources.series.grouping import group_stale
-from server.sources.trust.checking import check_series
+from server.sources.series.formation import group_stale
+from server.sources.trust.series_check import check_series
 
 _ENVIRONMENT = {
     "PATH": os.environ["PATH"],

@@ -7,16 +7,17 @@ from types import SimpleNamespace
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.core import clock, sandbox
+from server.core import clock
 from server.core.errors import DomainError
-from server.core.git import GitError, Repository
 from server.core.locks import advisory_lock
-from server.sources.applying import steps as application_steps
+from server.core.programs import sandbox
+from server.core.programs.git import GitError, Repository
+from server.sources.applying import application
 from server.sources.applying.application import apply_series
-from server.sources.applying.check import linear_commits
+from server.sources.applying.git_am import linear_commits
 from server.sources.mirror import base_ref, mirror, ref_of, series_ref, tree_ref
 from server.sources.models import MailingList, Patch, Revision, Series, Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
 from tests.sources.posting import Upstream, lines, two_patches
 
@@ -220,7 +221,7 @@ def test_only_ready_series_are_applied(ready: MailingList, upstream: Upstream, s
 def test_git_that_takes_too_long_refuses_the_series(
     ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application_steps, "_SECONDS", 0.0)
+    monkeypatch.setattr(application, "_SECONDS", 0.0)
     series = store(ready, upstream.mails(two_patches(upstream)))
     for failures in (1, 2):
         with pytest.raises(GitError):
@@ -239,7 +240,7 @@ def test_slow_git_am_is_ended_when_the_time_of_the_series_is_over(
     ready: MailingList, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = iter([0.0, 0.0, 0.0, 120.0 - 0.001])
-    monkeypatch.setattr(application_steps, "time", SimpleNamespace(monotonic=lambda: next(now, 121.0)))
+    monkeypatch.setattr(application, "time", SimpleNamespace(monotonic=lambda: next(now, 121.0)))
     series = store(ready, upstream.mails(two_patches(upstream)))
     with pytest.raises(GitError):
         apply_series(series=series)
@@ -254,7 +255,7 @@ def test_git_that_fails_again_and_again_refuses_the_series(
     def broken(**_options: object) -> None:
         raise GitError("git-failed", "git read-tree: bad index")
 
-    monkeypatch.setattr(application_steps, "apply_mails", broken)
+    monkeypatch.setattr(application, "apply_mails", broken)
     series = store(ready, upstream.mails(two_patches(upstream)))
     for _ in range(2):
         with pytest.raises(GitError):

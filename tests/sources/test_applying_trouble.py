@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from server.core import clock, sandbox
+from server.core import clock
 from server.core.errors import DomainError
-from server.core.git import Completed, GitError, Repository
-from server.sources.applying import application, git_am, patch_ids
+from server.core.programs import sandbox
+from server.core.programs.git import Completed, GitError, Repository
+from server.sources.applying import application, git_am, prerequisites
 from server.sources.applying.application import apply_series, series_to_apply
 from server.sources.models import MailingList, Series, Tree
 from tests.builders import build_list, build_series
@@ -167,9 +168,9 @@ def test_history_that_was_not_read_to_its_end_holds_not_just_what_was_read(
 ) -> None:
     head = fetched.branches.get(name="master").head
     assert head is not None
-    assert patch_ids.ids_in_history(head.sha, ())
+    assert prerequisites.ids_in_history(head.sha, ())
     with pytest.raises(GitError, match="git log of 000000000000: fatal"):
-        patch_ids.ids_in_history("0" * 40, ())
-    monkeypatch.setattr(patch_ids, "_LOG", patch_ids._LOG.replace("git --git-dir=.", "kill -9 $BASHPID; git"))
+        prerequisites.ids_in_history("0" * 40, ())
+    monkeypatch.setattr(prerequisites, "_LOG", prerequisites._LOG.replace("git --git-dir=.", "kill -9 $BASHPID; git"))
     with pytest.raises(GitError, match="bash was ended by the system"):
-        patch_ids.ids_in_history(head.sha, ())
+        prerequisites.ids_in_history(head.sha, ())

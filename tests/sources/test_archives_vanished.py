@@ -4,15 +4,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from server.sources.archives.copies import Step
-from server.sources.archives.vanished import Vanished, vanished
+from server.sources.archives.epochs import ArchiveStep
+from server.sources.archives.reader import Vanished, vanished
 
 _WHEN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def history(mails: str) -> list[Step]:
+def history(mails: str) -> list[ArchiveStep]:
     """One commit for each letter; a dot stands for one that brings no mail."""
-    return [Step(f"{n}", _WHEN, mail="" if mail == "." else mail) for n, mail in enumerate(mails)]
+    return [ArchiveStep(f"{n}", _WHEN, mail="" if mail == "." else mail) for n, mail in enumerate(mails)]
 
 
 def compared(old: str, new: str, ids: dict[str, str] | None = None) -> Vanished:

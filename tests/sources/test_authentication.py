@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from server.sources.trust.authentication import prove_by_results
-from server.sources.trust.proofs import Proof, UnprovableError, read_mail
+from server.sources.trust.proofs import Proof, UnprovableError, prove_by_results, read_provable
 from tests.sources.posting import DIFF, mail
 
 SERVERS = frozenset({"mx.example.net"})
@@ -14,7 +13,7 @@ SERVERS = frozenset({"mx.example.net"})
 def prove(*values: str, sender: str = "Ada Author <ada@example.org>") -> Proof:
     headers = "".join(f"Authentication-Results: {value}\n" for value in values)
     raw = headers.encode() + mail("[PATCH] x", DIFF, sender=sender)
-    return prove_by_results(read_mail(raw), sender="ada@example.org", servers=SERVERS)
+    return prove_by_results(read_provable(raw), sender="ada@example.org", servers=SERVERS)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ SAID = "mx.example.net says dkim=pass of example.org"
 def prove_signed(value: str, *signatures: str, headers: str = "") -> Proof:
     signed = "".join(f"DKIM-Signature: {one}\n" for one in signatures)
     raw = f"Authentication-Results: {value}\n{signed}{headers}".encode() + mail("[PATCH] x", DIFF)
-    return prove_by_results(read_mail(raw), sender="ada@example.org", servers=SERVERS)
+    return prove_by_results(read_provable(raw), sender="ada@example.org", servers=SERVERS)
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from server.core import clock
 from server.core.errors import DomainError
 from server.sources.applying.application import apply_series
-from server.sources.bases import announced
-from server.sources.bases.places import Clues, Rank, places_for
+from server.sources.bases import base_places
+from server.sources.bases.base_places import Clues, Rank, places_for
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import HeadMove, MailingList, Series, Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_list
 from tests.sources.applying import applied, base_of, commits_of, store, with_trailer
 from tests.sources.posting import DIFF, Upstream, lines, mail, small_tree, two_patches
@@ -110,7 +110,7 @@ def test_mirror_that_is_too_slow_as_yet_does_not_refuse_a_base_commit(
     head = upstream.git("rev-parse", "HEAD")
     series = store(ready, upstream.mails(two_patches(upstream), f"--base={head}"))
     with monkeypatch.context() as patched:
-        patched.setattr(announced, "_SECONDS", 0.0)
+        patched.setattr(base_places, "_SECONDS", 0.0)
         for _ in range(4):
             Series.objects.update(tried_at=clock.now() - timedelta(hours=1))
             with pytest.raises(DomainError, match=f"which branches hold base-commit {head} is not known yet"):

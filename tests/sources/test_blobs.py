@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from server.core.git import Repository
-from server.sources.bases.blobs import PreImages, content_at, pre_images
-from server.sources.bases.blobs_history import merged_match, newest_match
+from server.core.programs.git import Repository
+from server.sources.bases.candidates import PreImages, content_at, merged_match, newest_match, pre_images
 from server.sources.mail.diffs import Diff, FileChange
 from tests.sources.posting import Upstream
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from server.sources.mail.collect import series_in
+from bench.mail.ours import series_in
 from server.sources.mail.parser import parse_mail
 from server.sources.messages.mailboxes import mails_of
-from server.sources.messages.storing import store_message
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Series
-from server.sources.series.grouping import group_stale
+from server.sources.series.formation import group_stale
 
 _ROOT = Path(__file__).resolve().parents[2]
 CORPUS = _ROOT.parent / "shared" / "mail-corpus"
@@ -69,7 +69,7 @@ def test_series_of_real_threads_are_those_that_b4_finds() -> None:
 @pytest.mark.django_db
 def test_every_test_mail_of_other_projects_is_stored(linux_mm: MailingList) -> None:
     blobs = set()
-    # The lists' mails are many: bench/mail.py stores them.
+    # The lists' mails are many: bench/mail/__main__.py stores them.
     for file in sorted([*CORPUS.glob("patchwork/*/*.mbox"), *CORPUS.glob("b4/*.mbox")]):
         for raw in mails_of(file):
             message = store_message(mailing_list=linux_mm, raw=raw)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.sources.mail.collect import Collected, series_in
+from bench.mail.ours import Collected, series_in
 from server.sources.mail.parser import ParsedMail, parse_mail
 from server.sources.messages.mailboxes import mails_of
 from tests.sources.corpus_facts import B4, PATCHWORK_DIFFS, PATCHWORK_SERIES, Changed, Followed, Posted

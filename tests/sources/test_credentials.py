@@ -8,10 +8,10 @@ from django.db import IntegrityError, transaction
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
-from server.sources.archives.web import fetched
+from server.sources.archives.epochs import fetched
 from server.sources.models import Tree
-from server.sources.trees.fetching import fetch_tree
-from server.sources.trees.loading import load_trees
+from server.sources.trees.entries import load_trees
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_list, build_tree
 from tests.door import SECRET, Door, door
 from tests.sources.posting import Upstream, git

@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from server.sources.mail import subjects
-from server.sources.mail.subjects import parse_subject
-from server.sources.mail.threads import Posting
-from server.sources.messages.storing import store_message
+from server.sources.mail import postings
+from server.sources.mail.postings import Posting, parse_subject
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Series, Thread
-from server.sources.series.followups import Answer, Followups
-from server.sources.series.grouping import group_stale
-from server.sources.series.retaking import Around
-from server.sources.trust.checking import check_series
+from server.sources.series.formation import group_stale
+from server.sources.series.late_mails import Around
+from server.sources.series.thread_rows import Answer, Followups
+from server.sources.trust.series_check import check_series
 from tests.builders import build_list
 from tests.sources.posting import DIFF, mail
 
@@ -58,7 +57,7 @@ def counted_calls(monkeypatch: pytest.MonkeyPatch, place: str, real: Callable[..
 def test_subject_of_each_mail_is_read_equally_often_in_a_long_series(
     public: MailingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = counted_calls(monkeypatch, "server.sources.series.rows.parse_subject", parse_subject)
+    calls = counted_calls(monkeypatch, "server.sources.series.thread_rows.parse_subject", parse_subject)
     each = []
     for total in (5, 20):
         crowd(public, total, name=f"n{total}")
@@ -73,7 +72,7 @@ def test_subject_of_each_mail_is_read_equally_often_in_a_long_series(
 def test_marks_without_end_are_read_at_the_beginning_of_a_subject_only(
     monkeypatch: pytest.MonkeyPatch, mark: str
 ) -> None:
-    tried = counted_calls(monkeypatch, "server.sources.mail.subjects._end_of_mark", subjects._end_of_mark)
+    tried = counted_calls(monkeypatch, "server.sources.mail.postings._end_of_mark", postings._end_of_mark)
     marks = parse_subject(f"[PATCH v2 3/7] {mark * (7900 // len(mark))} mm: Do this")
     assert (marks.patch, marks.version, marks.title.endswith("mm: Do this")) == (True, 2, True)
     assert len(tried) <= 20

@@ -2,8 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.sources.mail.diffs import Diff, FileChange, read_diff
-from server.sources.mail.paths import git_names, unquoted
+from server.sources.mail.diffs import Diff, FileChange, git_names, read_diff, unquoted
 
 HUNK = "@@ -1,2 +1,3 @@ main()\n one\n-two\n+2\n+3\n"
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from server.sources.trust.dkim_keys import DnsTroubleError
-from server.sources.trust.dkim_proof import prove_by_dkim
-from server.sources.trust.proofs import Proof
+from server.sources.trust.proofs import Proof, prove_by_dkim
 from tests.sources.posting import DIFF, mail
 from tests.sources.signing import RECORD, Names, sign
 

@@ -4,7 +4,7 @@ import random
 from datetime import UTC, datetime
 
 from server.sources.mail.parser import ParsedMail, parse_mail
-from server.sources.trust.dkim_proof import prove_by_dkim
+from server.sources.trust.proofs import prove_by_dkim
 from tests.sources.posting import DIFF, mail
 from tests.sources.signing import Names, sign
 

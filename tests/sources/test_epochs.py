@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from server.core.errors import DomainError
-from server.sources.archives import web as archives_http
+from server.sources.archives import epochs
 from server.sources.archives.epochs import EpochPlace, find_epochs
 from tests.sources.hostile_web import Answer, content, garbage, hang, serving, trickle
 
@@ -66,8 +66,8 @@ def test_manifest_may_be_packed_once_more_by_the_server(tmp_path: Path) -> None:
 def test_hostile_archive_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, reason: str
 ) -> None:
-    monkeypatch.setattr(archives_http, "_TIMEOUT", 0.3)
-    monkeypatch.setattr(archives_http, "_LONGEST", 0.5)
+    monkeypatch.setattr(epochs, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(epochs, "_LONGEST", 0.5)
     started = time.monotonic()
     with serving(answer) as web, pytest.raises(DomainError, match=reason) as error:
         found(f"{web}/mm", tmp_path)
@@ -102,7 +102,7 @@ def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
 def test_trickle_is_ended_in_time_below_tls_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tls: ssl.SSLContext, answer: Answer, safe: bool
 ) -> None:
-    monkeypatch.setattr(archives_http, "_LONGEST", 0.5)
+    monkeypatch.setattr(epochs, "_LONGEST", 0.5)
 
     def speak(connection: socket.socket) -> None:
         with tls.wrap_socket(connection, server_side=True) as wrapped:

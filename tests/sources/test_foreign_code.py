@@ -3,12 +3,12 @@
 import pytest
 from tidemark_agent.build.objects import is_published
 
-from server.lab.kernel_trust import TRUSTED_BOOT, trees_of_patches
+from server.lab.hosts.probes import TRUSTED_BOOT, trees_of_patches
 from server.lab.models import Boot
 from server.sources.applying.application import apply_series
 from server.sources.mirror import mirror, record_revisions, ref_of
 from server.sources.models import MailingList, Revision, Series, Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_trial, build_trial_session
 from tests.sources.applying import applied, base_of, commits_of, with_trailer
 from tests.sources.posting import Upstream, lines

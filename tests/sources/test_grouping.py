@@ -11,15 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from server.core.models import Begun
-from server.sources.messages.joining import adopt_messages
-from server.sources.messages.storing import forget_message, store_message
+from server.sources.messages.storage import adopt_messages, forget_message, store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
-from server.sources.series import writing
-from server.sources.series.as_json import all_series_json
-from server.sources.series.grouping import group_stale
-from server.sources.series.rows import ThreadRows
-from server.sources.series.services import sweep_series
-from server.sources.series.writing import write_versions
+from server.sources.series import formation
+from server.sources.series.formation import group_stale, write_versions
+from server.sources.series.requests import all_series_json, sweep_series
+from server.sources.series.thread_rows import ThreadRows
 from tests.builders import build_list
 from tests.sources.posting import DIFF, deliver, mail
 
@@ -241,11 +238,11 @@ def test_killed_between_reading_and_writing_is_done_again(
         real(*args)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("server.sources.series.grouping.write_versions", dies)
+    monkeypatch.setattr("server.sources.series.formation.write_versions", dies)
     with pytest.raises(KeyboardInterrupt):
         group_stale()
     assert not Series.objects.exists()
-    monkeypatch.setattr("server.sources.series.grouping.write_versions", real)
+    monkeypatch.setattr("server.sources.series.formation.write_versions", real)
     sweep_series()
     assert [s["complete"] for s in facts()].count(True) == 3
     assert not Thread.objects.filter(stale=True).exists()
@@ -260,9 +257,9 @@ def test_thread_that_no_rule_foresaw_stops_no_other(linux_mm: MailingList, monke
             Series.objects.create(version=-1, total=1, submitted_at=NOON, mailing_list=linux_mm)
         return real(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("server.sources.series.grouping.write_versions", fails)
+    monkeypatch.setattr("server.sources.series.formation.write_versions", fails)
     assert group_stale(limit=1) == 1
-    monkeypatch.setattr("server.sources.series.grouping.write_versions", real)
+    monkeypatch.setattr("server.sources.series.formation.write_versions", real)
     group_stale()
     assert Series.objects.get().root_message_id == "b1-0@x"
     assert reasons()["a1-1@x"].startswith("could not be made part of a series: ")
@@ -291,7 +288,7 @@ def test_thread_that_is_longer_than_people_make_them_takes_no_more(
     linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(linux_mm, *posting(3))
-    monkeypatch.setattr("server.sources.messages.joining._LONGEST", 4)
+    monkeypatch.setattr("server.sources.messages.storage._LONGEST", 4)
     late = [
         mail(f"[PATCH v2 {n}/2] mm: {n}", DIFF, message_id=f"late{n}@x", parent=parent)
         for n, parent in ((1, "a1-0@x"), (2, "late1@x"))
@@ -307,14 +304,14 @@ def test_thread_whose_time_is_over_goes_on_when_its_turn_comes_again(
 ) -> None:
     first = mail("[PATCH] mm: 0", DIFF, message_id="p0@x")
     store(linux_mm, first, *(mail(f"[PATCH] mm: {n}", DIFF, message_id=f"p{n}@x", parent="p0@x") for n in range(1, 4)))
-    real = writing._write
+    real = formation._write
 
     def slowly(rows: ThreadRows, *about: Any) -> bool:
         done = real(rows, *about)
         rows.pause = 0.0
         return done
 
-    monkeypatch.setattr(writing, "_write", slowly)
+    monkeypatch.setattr(formation, "_write", slowly)
     made: list[int] = []
     while Thread.objects.filter(stale=True).exists():
         assert len(made) < 9

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection
 
-from server.sources.messages.storing import store_message
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Series, Thread, ThreadMember
-from server.sources.series.grouping import group_stale
+from server.sources.series.formation import group_stale
 from tests.builders import build_list
 from tests.sources.posting import DIFF, mail
 

@@ -13,16 +13,15 @@ from django.core.management import CommandError, call_command
 
 from server.core import clock
 from server.sources.applying.application import apply_series
-from server.sources.mail.threads import REROLL_QUIET
-from server.sources.messages.storing import store_message
+from server.sources.mail.postings import REROLL_QUIET
+from server.sources.messages.storage import store_message
 from server.sources.mirror import mirror
 from server.sources.models import MailingList, Message, Patch, Series, Tree, TrustedSender
-from server.sources.series.as_json import series_json
-from server.sources.series.grouping import group_stale
-from server.sources.series.services import approve_series, sweep_series
-from server.sources.trees.fetching import fetch_tree
-from server.sources.trust.authentication import servers_for
-from server.sources.trust.checking import check_series, prove_loose
+from server.sources.series.formation import group_stale
+from server.sources.series.requests import approve_series, series_json, sweep_series
+from server.sources.trees.fetch import fetch_tree
+from server.sources.trust.proofs import servers_for
+from server.sources.trust.series_check import check_series, prove_loose
 from tests.builders import build_list
 from tests.sources.applying import applied, store
 from tests.sources.posting import DIFF, Upstream, deliver, lines, mail

@@ -12,8 +12,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError
 
 from server.core.errors import DomainError
-from server.sources.messages import importing
-from server.sources.messages import mailboxes as imports
+from server.sources.messages import mailboxes
 from server.sources.messages.mailboxes import mails_in, mails_of
 from server.sources.models import MailingList, Message, Series
 from tests.builders import build_list
@@ -67,7 +66,7 @@ def test_mail_is_split_from_no_more_than_itself_in_memory() -> None:
 
 
 def test_what_is_too_large_for_a_mail_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imports, "LARGEST_MAIL", 3 * 2**20)
+    monkeypatch.setattr(mailboxes, "LARGEST_MAIL", 3 * 2**20)
     (tmp_path / "disk.eml").write_bytes(b"\0" * 4 * 2**20)
     with pytest.raises(DomainError, match=r"disk\.eml: holds a mail larger than 3 MB"):
         list(mails_of(tmp_path))
@@ -141,7 +140,7 @@ def test_mail_server_keeps_the_mail_while_the_database_is_away(
     def away(**_kwargs: object) -> None:
         raise OperationalError("connection refused\nIs the server running?")
 
-    monkeypatch.setattr(importing, "keep_parsed", away)
+    monkeypatch.setattr(mailboxes, "keep_parsed", away)
     with pytest.raises(CommandError, match="does not take mails: connection refused") as raised:
         piped(monkeypatch, ONE, "--list", linux_mm.name)
     assert raised.value.returncode == os.EX_TEMPFAIL

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from server.core import clock
-from server.sources.archives.lists import claim_due_lists, read_list
+from server.sources.archives.archive import claim_due_lists, read_list
 from server.sources.models import Epoch, MailingList, Message
 from tests.sources.letters import content, killed, letters, subjects
 from tests.sources.posting import NOON, Archive, mail
@@ -95,19 +95,19 @@ def test_position_moves_with_each_mail(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that dies in the middle of a mail has neither that mail nor its position."""
-    from server.sources.archives import reading as archives_reading
-    from server.sources.messages.storing import ReadMail, Stored, keep_parsed
+    from server.sources.archives import reader
+    from server.sources.messages.storage import ReadMail, StoredMail, keep_parsed
 
     archive.add(*letters(3))
 
-    def dies_at_second(*, mailing_list: MailingList, mail: ReadMail) -> Stored:
+    def dies_at_second(*, mailing_list: MailingList, mail: ReadMail) -> StoredMail:
         stored = keep_parsed(mailing_list=mailing_list, mail=mail)
         if stored.message.subject == "Letter 1":
             raise KeyboardInterrupt
         return stored
 
     with monkeypatch.context() as broken:
-        broken.setattr(archives_reading, "keep_parsed", dies_at_second)
+        broken.setattr(reader, "keep_parsed", dies_at_second)
         killed(linux_mm)
     assert subjects() == ["Letter 0"]
     assert read_list(mailing_list=linux_mm).commits == 2
@@ -126,8 +126,8 @@ def test_reading_that_is_asked_to_stop_finishes_the_mail_at_hand(linux_mm: Maili
 def test_position_that_another_process_moved_is_left_alone(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources.archives import reading as archives_reading
-    from server.sources.messages.storing import keep_parsed
+    from server.sources.archives import reader
+    from server.sources.messages.storage import keep_parsed
 
     archive.add(*letters(3))
 
@@ -135,7 +135,7 @@ def test_position_that_another_process_moved_is_left_alone(
         Epoch.objects.update(last_commit="f" * 40)
         return keep_parsed(**arguments)
 
-    monkeypatch.setattr(archives_reading, "keep_parsed", other_process)
+    monkeypatch.setattr(reader, "keep_parsed", other_process)
     assert read_list(mailing_list=linux_mm).more
     assert Epoch.objects.get().last_commit == "f" * 40
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from server.sources.archives import lists
+from server.sources.archives import archive as archives_archive
+from server.sources.archives.archive import read_list
 from server.sources.archives.epochs import EpochPlace
-from server.sources.archives.lists import read_list
 from server.sources.models import MailingList
 from tests.sources.hostile_web import hang, serving
 from tests.sources.letters import content, letters, subjects
@@ -172,15 +172,17 @@ def test_git_is_not_led_to_another_host(linux_mm: MailingList, archive: Archive,
 def test_hanging_remote_costs_one_timeout_and_keeps_what_is_known(
     linux_mm: MailingList, archive: Archive, inbox: Path, web: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources.archives import copies as archives
+    from server.sources.archives import epochs
 
     archive.add(*letters(1))
     Archive.create(inbox, number=1).add(*letters(1, start=1))
     read_list(mailing_list=linux_mm)
-    monkeypatch.setattr(archives, "_ASK_SECONDS", 0.5)
+    monkeypatch.setattr(epochs, "_ASK_SECONDS", 0.5)
     places = tuple(EpochPlace(number, "") for number in (0, 1))
     with serving(hang) as silent:
-        monkeypatch.setattr(lists, "find_epochs", lambda *_, **__: [replace(p, url=f"{silent}/x") for p in places])
+        monkeypatch.setattr(
+            archives_archive, "find_epochs", lambda *_, **__: [replace(p, url=f"{silent}/x") for p in places]
+        )
         started = time.monotonic()
         read_list(mailing_list=linux_mm)
     assert time.monotonic() - started < 5

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from server.sources.archives import lists
-from server.sources.archives.lists import read_list
+from server.sources.archives import archive as archives_archive
+from server.sources.archives.archive import read_list
 from server.sources.models import MailingList, Message
 from tests.sources.letters import content, killed, letters, subjects
 from tests.sources.posting import Archive, git
@@ -148,18 +148,18 @@ def test_mail_taken_again_after_its_deletion_has_its_content_after_a_rewrite(
 def test_reader_killed_between_rewriting_and_settling_goes_on(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources.archives import vanished as archives_vanished
+    from server.sources.archives import reader
 
     mails = letters(4)
     archive.add(*mails)
     read_list(mailing_list=linux_mm)
     archive.rewrite(mails[0], mails[3])
     with monkeypatch.context() as broken:
-        broken.setattr(lists, "settle_replaced", Mock(side_effect=KeyboardInterrupt))
+        broken.setattr(archives_archive, "settle_replaced", Mock(side_effect=KeyboardInterrupt))
         killed(linux_mm)
     assert content("letter-1@example.org") == [mails[1]]
     with monkeypatch.context() as broken:
-        broken.setattr(archives_vanished, "forget", Mock(side_effect=[True, KeyboardInterrupt]))
+        broken.setattr(reader, "forget", Mock(side_effect=[True, KeyboardInterrupt]))
         killed(linux_mm)
     read_list(mailing_list=linux_mm)
     assert content("letter-1@example.org") == content("letter-2@example.org") == [b""]

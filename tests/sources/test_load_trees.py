@@ -5,7 +5,7 @@ from django.core.management import CommandError, call_command
 
 from server.core.errors import DomainError
 from server.sources.models import Tree
-from server.sources.trees.loading import load_trees
+from server.sources.trees.entries import load_trees
 from tests.house.sources import ROOT
 
 pytestmark = pytest.mark.django_db

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from server.core.git import Repository
-from server.sources.trust.maintainers import maintainers_at, read_maintainers, unmaintained
+from server.core.programs.git import Repository
+from server.sources.trust.senders import maintainers_at, read_maintainers, unmaintained
 from tests.sources.posting import Upstream
 
 TEXT = """\

@@ -6,12 +6,10 @@ from io import StringIO
 import pytest
 from django.core.management import call_command
 
-from server.results.matrix import expand
-from server.results.selectors import unknown_benchmarks
-from server.sources.measure_rules import RULES
-from server.sources.measuring import benchmarks_for, load_default_rules
+from server.results.benchmarks import expand
+from server.results.measurements import unknown_benchmarks
+from server.sources.measure_rules import RULES, benchmarks_for, load_default_rules, matches_path
 from server.sources.models import MeasureRule
-from server.sources.wildcards import matches_path
 from tests.builders import build_case
 from tests.house.sources import ROOT
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.sources.mail.parser import MAX_BYTES, ParsedMail, parse_mail
-from server.sources.mail.subjects import Marks, parse_subject
+from server.sources.mail.postings import Marks, parse_subject
 from tests.sources.posting import DIFF, mail
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)

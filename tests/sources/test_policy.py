@@ -6,7 +6,7 @@ import pytest
 
 from server.core import clock
 from server.sources.models import HeadMove, Tree, WantedRevision
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.sources.posting import NOON, Upstream, git
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from server.core import clock
-from server.sources.applying import patch_ids as ids
+from server.sources.applying import prerequisites
 from server.sources.applying.application import apply_series
-from server.sources.applying.patch_ids import patch_ids
-from server.sources.applying.prerequisites import find_needs
+from server.sources.applying.prerequisites import find_needs, patch_ids
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import MailingList, Message, Patch, Series, Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_list, build_series
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
 from tests.sources.posting import DIFF, Upstream, git, lines, mail, two_patches
@@ -359,14 +358,14 @@ def test_large_patches_of_strangers_cost_no_memory_and_no_patch_id_of_others(
     for patch, size in zip(strangers, [3_000_000, *[1_500_000] * 8], strict=True):
         Message.objects.filter(pk=patch.message_id).update(raw=mail("[PATCH] mm: Large", filler * (size // 80) + DIFF))
     read: list[int] = []
-    plain = ids.patch_ids
+    plain = prerequisites.patch_ids
 
     def counted(texts: Sequence[str], *, folder: Path) -> list[str]:
         read.append(sum(map(len, texts)))
         return plain(texts, folder=folder)
 
-    monkeypatch.setattr(ids, "patch_ids", counted)
-    assert ids.fill_patch_ids(folder=tmp_path / "ids") == 3
+    monkeypatch.setattr(prerequisites, "patch_ids", counted)
+    assert prerequisites.fill_patch_ids(folder=tmp_path / "ids") == 3
     assert len(read) == 2
     assert max(read) < 4 * 1024 * 1024
     assert Patch.objects.get(pk=true.pk).patch_id == patch_ids([DIFF], folder=tmp_path / "alone")[0]

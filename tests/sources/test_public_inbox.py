@@ -12,9 +12,9 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from bench.archive_inbox import Inbox
-from server.sources.archives.lists import read_list
-from server.sources.messages.storing import blob_id
+from bench.archive.inbox import Inbox
+from server.sources.archives.archive import read_list
+from server.sources.messages.storage import blob_id
 from server.sources.models import Epoch, MailingList, Message, Series
 from tests.sources.posting import Upstream, mail, two_patches
 

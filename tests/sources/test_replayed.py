@@ -7,11 +7,11 @@ from email.utils import format_datetime
 import pytest
 
 from server.core import clock
-from server.sources.messages.storing import store_message
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Series, TrustedSender
-from server.sources.series.grouping import group_stale
-from server.sources.series.services import approve_series, may_be_approved
-from server.sources.trust.checking import check_series
+from server.sources.series.formation import group_stale
+from server.sources.series.requests import approve_series, may_be_approved
+from server.sources.trust.series_check import check_series
 from tests.builders import build_list
 from tests.sources.posting import DIFF, mail
 from tests.sources.signing import Names, sign

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from server.sources.mail.postings import REROLL_QUIET, Posting
-from server.sources.mail.threads import versions_of
+from server.sources.mail.series_shape import versions_of
 from tests.sources.test_threads import NOON, posting
 
 V1 = (

@@ -7,13 +7,12 @@ from email.utils import format_datetime
 import pytest
 
 from server.core import clock
-from server.sources.mail.threads import REROLL_QUIET
-from server.sources.messages.storing import store_message
+from server.sources.mail.postings import REROLL_QUIET
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
-from server.sources.series.as_json import all_series_json
-from server.sources.series.grouping import group_stale
-from server.sources.series.services import sweep_series
-from server.sources.trust.checking import check_series
+from server.sources.series.formation import group_stale
+from server.sources.series.requests import all_series_json, sweep_series
+from server.sources.trust.series_check import check_series
 from tests.sources.posting import DIFF, mail
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

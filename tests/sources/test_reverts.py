@@ -3,10 +3,10 @@
 import pytest
 
 from server.sources.applying.application import apply_series
+from server.sources.applying.git_am import revert_commit
 from server.sources.mirror import mirror, record_revisions, ref_of
 from server.sources.models import MailingList, Revision, Series, Tree
-from server.sources.reverts import revert_commit
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.sources.applying import applied
 from tests.sources.posting import Upstream, lines, two_patches
 

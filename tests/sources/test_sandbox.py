@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.core import sandbox
 from server.core.errors import DomainError
-from server.core.git import Completed, GitError, run, run_program
-from server.core.sandbox import Room, require_sandbox
+from server.core.programs import sandbox
+from server.core.programs.git import Completed, GitError, run, run_program
+from server.core.programs.sandbox import Room, require_sandbox
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from server.sources.applying import screening
-from server.sources.applying.screening import PatchRefusedError, ScreenedMail, screen_patches
-from server.sources.applying.screening_git import read_strange
-from server.sources.applying.screening_paths import objection
+from server.sources import screened_mails
 from server.sources.models import MailingList, Message, Patch, Series, Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.screened_mails import PatchRefusedError, ScreenedMail, objection, read_strange, screen_patches
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import EPOCH
 from tests.sources.applying import applied, full_am, trees_of
 from tests.sources.posting import DIFF, Upstream, mail, small_tree, two_patches
@@ -118,13 +116,13 @@ def test_the_patch_of_a_series_is_named(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screening, "MAX_FILES", 3000)
+    monkeypatch.setattr(screened_mails, "MAX_FILES", 3000)
     body = "Text.\n---\n" + "".join(diff(f"f{n}").partition("---\n")[2].partition("--\n")[0] for n in range(3001))
     assert refusal(tmp_path / "screen", mail("[PATCH] x", body)) == "the series touches more than 3000 files"
 
 
 def test_too_large_series_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screening, "MAX_SERIES_BYTES", 1024**2)
+    monkeypatch.setattr(screened_mails, "MAX_SERIES_BYTES", 1024**2)
     raws = [mail(f"[PATCH {n}/2] x", DIFF + "x" * 600_000) for n in (1, 2)]
     assert refusal(tmp_path / "screen", *raws) == "the series is larger than 1 MB"
 

@@ -6,9 +6,9 @@ from django.core.management import CommandError, call_command
 
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.sources.messages.storing import forget_message
+from server.sources.messages.storage import forget_message
 from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
-from server.sources.series.services import approve_series, sweep_series
+from server.sources.series.requests import approve_series, sweep_series
 from tests.builders import build_list, build_message, build_series
 from tests.sources.posting import DIFF, Upstream, deliver, mail, two_patches
 
@@ -149,7 +149,7 @@ def test_approval_that_dies_half_way_is_no_approval(
     def killed(_series: Series) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr("server.sources.series.services.supersede", killed)
+    monkeypatch.setattr("server.sources.series.requests.supersede", killed)
     with pytest.raises(InterruptedError):
         approve_series(series=Series.objects.get(), reason="known author")
     assert Series.objects.get().state == Series.State.HELD

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
 from server.sources.models import Branch, HeadMove, MailingList, Message, Series
-from server.sources.series.as_json import all_series_json, series_json
+from server.sources.series.requests import all_series_json, series_json
 from tests.builders import EPOCH, build_list, build_series
 from tests.sources.posting import DIFF, deliver, mail
 

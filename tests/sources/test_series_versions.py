@@ -11,12 +11,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from server.core.errors import DomainError
-from server.sources.mail.threads import REROLL_QUIET
-from server.sources.messages.storing import store_message
+from server.sources.mail.postings import REROLL_QUIET
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Patch, Series, TrustedSender
-from server.sources.series.grouping import group_stale
-from server.sources.series.services import approve_series, sweep_series
-from server.sources.series.superseding import supersede
+from server.sources.series.formation import group_stale
+from server.sources.series.requests import approve_series, sweep_series
+from server.sources.supersession import supersede
 from tests.sources.posting import DIFF, deliver, mail
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

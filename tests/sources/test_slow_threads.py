@@ -10,23 +10,21 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import OperationalError, connection, transaction
 
 from server.core import clock
+from server.core.access.tries import GIVEN_UP, given_up
 from server.core.errors import DomainError
 from server.core.locks import BUSY, advisory_lock
 from server.core.models import Begun
-from server.core.tries import GIVEN_UP, given_up
-from server.sources.archives.lists import read_list
-from server.sources.messages import joining
-from server.sources.messages.facts import MailFacts
-from server.sources.messages.joining import MAIL_LOCK, lock_mail
-from server.sources.messages.storing import store_message
+from server.sources.archives.archive import read_list
+from server.sources.mail_facts import MailFacts
+from server.sources.messages import storage
+from server.sources.messages.storage import MAIL_LOCK, lock_mail, store_message
 from server.sources.models import MailingList, Message, Series, Thread
-from server.sources.series.grouping import group_stale
-from server.sources.series.rows import ThreadRows
-from server.sources.series.writing import write_versions
+from server.sources.series.formation import group_stale, write_versions
+from server.sources.series.thread_rows import ThreadRows
 from tests.sources.posting import DIFF, Archive, mail
 from workers import sources
 
-WRITE = "server.sources.series.grouping.write_versions"
+WRITE = "server.sources.series.formation.write_versions"
 
 
 @pytest.fixture
@@ -131,7 +129,7 @@ def test_whoever_waits_for_the_lock_of_the_mails_gives_way_and_comes_again(
     linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store_message(mailing_list=linux_mm, raw=mail("[PATCH] mm: One", DIFF))
-    monkeypatch.setattr(joining, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(storage, "_PATIENCE_SECONDS", 0.2)
     with advisory_lock(MAIL_LOCK) as free:
         assert free
         with pytest.raises(DomainError, match=r"others have been at work there \(sources.mail\)") as raised:
@@ -156,7 +154,7 @@ def test_list_whose_mails_wait_for_others_has_not_failed(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add(mail("[PATCH] mm: One", DIFF))
-    monkeypatch.setattr(joining, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(storage, "_PATIENCE_SECONDS", 0.2)
     with advisory_lock(MAIL_LOCK):
         assert read_list(mailing_list=linux_mm).error == ""
     assert (linux_mm.failures, "sources.mail" in linux_mm.last_error) == (0, True)

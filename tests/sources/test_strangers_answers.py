@@ -7,12 +7,12 @@ from email.utils import format_datetime
 import pytest
 
 from server.core import clock
-from server.dashboard.selectors.approval import approval_of
-from server.sources.messages.storing import store_message
+from server.dashboard.rows.postings import approval_of
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Series, Thread, TrustedSender
-from server.sources.series.grouping import group_stale
-from server.sources.series.services import sweep_series
-from server.sources.trust.checking import check_series, prove_loose
+from server.sources.series.formation import group_stale
+from server.sources.series.requests import sweep_series
+from server.sources.trust.series_check import check_series, prove_loose
 from tests.builders import build_list
 from tests.sources.posting import DIFF, mail
 from tests.sources.signing import Names, sign

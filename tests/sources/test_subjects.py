@@ -1,6 +1,6 @@
 import pytest
 
-from server.sources.mail.subjects import Marks, normalised, parse_subject
+from server.sources.mail.postings import Marks, normalised, parse_subject
 
 
 @pytest.mark.parametrize(

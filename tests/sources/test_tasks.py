@@ -8,11 +8,11 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
-from server.sources.applying import steps as application_steps
-from server.sources.archives import lists
-from server.sources.messages.storing import store_message
+from server.sources.applying import application
+from server.sources.archives import archive
+from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, Series, Tree
-from server.sources.series.grouping import group_stale
+from server.sources.series.formation import group_stale
 from tests.sources.posting import DIFF, Archive, Upstream, deliver, mail, two_patches
 from workers import sources
 
@@ -40,7 +40,7 @@ def test_long_archive_wakes_its_own_next_step(
 ) -> None:
     Archive.create(tmp_path / "inbox").add(*(mail(f"{n}", message_id=f"{n}@x") for n in range(3)))
     MailingList.objects.update(url=str(tmp_path / "inbox"))
-    monkeypatch.setattr(lists, "read_list", partial(lists.read_list, limit=2))
+    monkeypatch.setattr(archive, "read_list", partial(archive.read_list, limit=2))
     sources.read_list(linux_mm.pk)
     assert sent_tasks == [("sources.read_list", (linux_mm.pk,))]
     sources.read_list(linux_mm.pk)
@@ -95,17 +95,17 @@ def test_worker_killed_at_any_step_changes_nothing_in_the_end(
     sources.fetch_tree(linux_mm.tree_id or 0)
     deliver(linux_mm, *upstream.mails(two_patches(upstream)))
     series = Series.objects.get()
-    real = getattr(application_steps, step)
+    real = getattr(application, step)
 
     def dies(*args: object, **kwargs: object) -> None:
         if moment == "after":
             real(*args, **kwargs)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(application_steps, step, dies)
+    monkeypatch.setattr(application, step, dies)
     with pytest.raises(KeyboardInterrupt):
         sources.apply(series.pk)
-    monkeypatch.setattr(application_steps, step, real)
+    monkeypatch.setattr(application, step, real)
     sources.apply(series.pk)
     series.refresh_from_db()
     assert series.state == Series.State.APPLIED
@@ -150,7 +150,7 @@ def test_senders_that_cannot_be_checked_now_are_left_to_the_sweep(
     def away(**_kwargs: object) -> None:
         raise DomainError("dns-away", "no name server answers", permanent=False)
 
-    monkeypatch.setattr("server.sources.trust.checking.check_series", away)
+    monkeypatch.setattr("server.sources.trust.series_check.check_series", away)
     sources.check_series(series.pk)
     sources.check_series(series.pk + 1)
     sent_tasks.clear()

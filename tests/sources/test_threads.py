@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.sources.mail.threads import Posting, versions_of
+from server.sources.mail.postings import Posting
+from server.sources.mail.series_shape import versions_of
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 _keys = count(1)

@@ -3,7 +3,7 @@ from django.core.management import CommandError, call_command
 
 from server.sources.mirror import mirror, tree_ref
 from server.sources.models import Branch, Revision, Tree
-from server.sources.trees.fetching import claim_due_trees, fetch_tree
+from server.sources.trees.fetch import claim_due_trees, fetch_tree
 from tests.sources.posting import Upstream, two_patches
 
 

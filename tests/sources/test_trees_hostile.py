@@ -4,8 +4,7 @@ import pytest
 
 from server.sources.mirror import mirror, tree_ref
 from server.sources.models import Branch, Revision, Tree
-from server.sources.trees.fetching import fetch_tree
-from server.sources.trees.refnames import LONGEST_NAME, is_usable, select
+from server.sources.trees.fetch import LONGEST_NAME, fetch_tree, is_usable, select
 from tests.sources.posting import Upstream, git
 
 

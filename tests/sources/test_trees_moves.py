@@ -2,12 +2,12 @@
 
 import pytest
 
-from server.core.git import GitError
+from server.core.programs.git import GitError
 from server.sources.mirror import mirror, old_ref, ref_of, tag_ref, tree_ref
 from server.sources.models import Branch, HeadMove, Revision, Tag, Tree
-from server.sources.trees import taking
-from server.sources.trees.fetching import fetch_tree
-from server.sources.trees.steps import MOST_REVISIONS
+from server.sources.trees import fetch
+from server.sources.trees.fetch import fetch_tree
+from server.sources.trees.heads import MOST_REVISIONS
 from tests.sources.posting import Upstream, git
 
 
@@ -106,7 +106,7 @@ def test_poll_that_was_cut_off_is_made_up_for(
         def killed(*_args: object, **_kwargs: object) -> None:
             raise GitError("git-failed", "killed")
 
-        patch.setattr(taking, step, killed)
+        patch.setattr(fetch, step, killed)
         fetch_tree(tree=fetched)
         assert "killed" in fetched.last_error
     recorded = Branch.objects.get().head

@@ -11,14 +11,12 @@ from datetime import timedelta
 import pytest
 
 from server.core import clock
-from server.core.processes import Limits
+from server.core.programs.sandbox import Limits
 from server.sources.mirror import mirror, old_ref
 from server.sources.models import Branch, Tree
-from server.sources.polling import is_due, next_try
-from server.sources.trees import fetching as trees
-from server.sources.trees import remotes
-from server.sources.trees.fetching import fetch_tree
-from server.sources.trees.remotes import list_remote
+from server.sources.polls import is_due, next_try
+from server.sources.trees import fetch
+from server.sources.trees.fetch import fetch_tree, list_remote
 from tests.sources.posting import Upstream
 from tests.sources.serving import git_daemon
 
@@ -95,7 +93,7 @@ def test_remote_that_talks_nonsense_harms_only_its_own_tree(
 ) -> None:
     with server(talk) as port, monkeypatch.context() as patience:
         # Only those that never end get little: a busy machine must not fail the test.
-        patience.setattr(trees, "LIST_SECONDS", 0.5 if talk in {hang, trickle} else 20.0)
+        patience.setattr(fetch, "LIST_SECONDS", 0.5 if talk in {hang, trickle} else 20.0)
         bad = Tree.objects.create(name="bad", url=f"git://127.0.0.1:{port}/x.git", branch_patterns=["*"])
         assert fetch_tree(tree=bad) == []
     bad.refresh_from_db()
@@ -107,7 +105,7 @@ def test_remote_that_talks_nonsense_harms_only_its_own_tree(
 
 def test_endless_refs_are_cut_off_by_a_limit_of_memory(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is made small here; without it git would hold all that a server tells."""
-    monkeypatch.setattr(remotes, "_LISTING", Limits(file_bytes=2**20, memory_bytes=24 * 2**20))
+    monkeypatch.setattr(fetch, "_LISTING", Limits(file_bytes=2**20, memory_bytes=24 * 2**20))
 
     def flood(caller: socket.socket) -> None:
         for start in range(0, 10**9, 1000):
@@ -165,7 +163,7 @@ def test_fetch_that_is_too_slow_says_how_to_do_it_by_hand(tree: Tree) -> None:
 
 
 def test_full_disk_stops_fetching_before_it_is_full(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remotes, "_ROOM", 2**60)
+    monkeypatch.setattr(fetch, "_ROOM", 2**60)
     fetch_tree(tree=tree)
     assert "MB of disk are left for mirror.git" in tree.last_error
 
@@ -173,7 +171,7 @@ def test_full_disk_stops_fetching_before_it_is_full(tree: Tree, monkeypatch: pyt
 def test_pack_above_the_limit_of_size_is_cut_off(
     tree: Tree, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remotes, "_FETCHING", Limits(file_bytes=2000, memory_bytes=2**30))
+    monkeypatch.setattr(fetch, "_FETCHING", Limits(file_bytes=2000, memory_bytes=2**30))
     upstream.commit({f"file{n}": f"{n * 7919**20}\n" for n in range(200)})
     fetch_tree(tree=tree)
     assert tree.failures == 1
@@ -186,8 +184,8 @@ def test_pack_is_never_larger_than_the_room_that_is_left(
     tree: Tree, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = shutil.disk_usage(upstream.path)
-    monkeypatch.setattr(remotes, "_ROOM", used.free - 2**30)
-    monkeypatch.setattr(remotes, "_KEPT_FREE", used.free - 2000)
+    monkeypatch.setattr(fetch, "_ROOM", used.free - 2**30)
+    monkeypatch.setattr(fetch, "_KEPT_FREE", used.free - 2000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: used)
     upstream.commit({f"file{n}": f"{n * 7919**20}\n" for n in range(200)})
     fetch_tree(tree=tree)
@@ -201,13 +199,13 @@ def test_branch_deleted_between_listing_and_fetching_is_no_failure(
     upstream.git("branch", "short-lived")
     real = list_remote
 
-    def listed(*args: object, **kwargs: object) -> remotes.Listing:
+    def listed(*args: object, **kwargs: object) -> fetch.Listing:
         listing = real(*args, **kwargs)  # type: ignore[arg-type]  # handed on as they came
         if "short-lived" in listing.heads:
             upstream.git("branch", "-q", "-D", "short-lived")
         return listing
 
-    monkeypatch.setattr(trees, "list_remote", listed)
+    monkeypatch.setattr(fetch, "list_remote", listed)
     assert len(fetch_tree(tree=tree)) == 1
     assert tree.last_error == ""
 

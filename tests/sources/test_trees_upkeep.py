@@ -11,11 +11,11 @@ import pytest
 from django.db import connection
 from pytest_django.fixtures import Settings
 
-from server.core.git import Repository
+from server.core.programs.git import Repository
 from server.sources import upkeep
 from server.sources.mirror import bare_repository, mirror
 from server.sources.models import Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from server.sources.upkeep import tend_all, tend_repository
 from tests.sources.posting import Upstream, git
 

@@ -7,12 +7,12 @@ import time_machine
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.core.git import Repository
 from server.core.locks import advisory_lock
+from server.core.programs.git import Repository
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender
-from server.sources.trust import checking, senders
-from server.sources.trust.checking import check_again, check_series, held_series_of, series_to_check, trust_sender
+from server.sources.trust import senders, series_check
 from server.sources.trust.dkim_keys import DnsTroubleError
+from server.sources.trust.series_check import check_again, check_series, held_series_of, series_to_check, trust_sender
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
 from tests.sources.posting import DIFF, Upstream, mail
 from tests.sources.signing import SELECTOR, Names, sign
@@ -338,7 +338,7 @@ def test_mirror_that_cannot_be_read_trusts_nobody(maintained: Upstream, monkeypa
 
 
 def test_sweep_asks_for_some_checks_at_a_time_and_the_newest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(series_check, "_MOST_AT_ONCE", 2)
     keys = [posted(mail("[PATCH] x", f"{DIFF}{n}\n", message_id=f"{n}@x")).pk for n in range(3)]
     assert series_to_check() == [keys[2], keys[1]]
     for key in keys[1:]:

@@ -15,20 +15,21 @@ from django.core.management import call_command
 from django.db import connection
 
 from server.core import clock
-from server.core.git import Repository
-from server.core.git import run as git_run
-from server.core.processes import Limits
+from server.core.programs.git import Repository
+from server.core.programs.git import run as git_run
+from server.core.programs.sandbox import Limits
 from server.sources import mirror as mirrors
 from server.sources import upkeep
-from server.sources.archives import copies, lists
-from server.sources.archives.copies import UNCLEAN, archive_folder
-from server.sources.archives.lists import read_list
+from server.sources.archives import archive as archives_archive
+from server.sources.archives import epochs
+from server.sources.archives.archive import read_list
+from server.sources.archives.epochs import UNCLEAN, archive_folder
 from server.sources.management.commands import watch_list
 from server.sources.mirror import bare_repository
 from server.sources.models import Epoch, MailingList, Message, Tree, WantedRevision
-from server.sources.polling import is_due
-from server.sources.trees import fetching, remotes
-from server.sources.trees.fetching import fetch_tree
+from server.sources.polls import is_due
+from server.sources.trees import fetch
+from server.sources.trees.fetch import fetch_tree
 from server.sources.upkeep import tend_repository
 from tests.sources.letters import letters, subjects
 from tests.sources.posting import Archive, Upstream
@@ -42,8 +43,8 @@ def test_error_that_nobody_foresaw_is_an_alarm_and_slows_the_polls(
     tree: Tree, linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Mock(side_effect=RuntimeError("http://u:s3cret@host/ is odd"))
-    monkeypatch.setattr(fetching, "_look", broken)
-    monkeypatch.setattr(lists, "find_epochs", broken)
+    monkeypatch.setattr(fetch, "_look", broken)
+    monkeypatch.setattr(archives_archive, "find_epochs", broken)
     with pytest.raises(RuntimeError):
         fetch_tree(tree=tree)
     with pytest.raises(RuntimeError):
@@ -69,7 +70,7 @@ def test_fetch_by_hand_waits_for_the_worker_that_fetches(tree: Tree, capsys: pyt
 def test_watcher_survives_an_error_that_nobody_foresaw(linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch) -> None:
     linux_mm.url = "/nowhere"
     linux_mm.save()
-    monkeypatch.setattr(lists, "find_epochs", Mock(side_effect=RuntimeError("odd")))
+    monkeypatch.setattr(archives_archive, "find_epochs", Mock(side_effect=RuntimeError("odd")))
     monkeypatch.setattr(connection, "close", Mock())
     watcher = watch_list.Command()
     watcher.ending = threading.Event()
@@ -91,7 +92,9 @@ def test_file_that_nobody_may_delete_is_no_reason_to_neglect_other_repositories(
 def test_folder_that_may_not_be_read_is_an_error_of_the_list(
     linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "find_epochs", Mock(side_effect=PermissionError(13, "Permission denied", "/inbox")))
+    monkeypatch.setattr(
+        archives_archive, "find_epochs", Mock(side_effect=PermissionError(13, "Permission denied", "/inbox"))
+    )
     assert "Permission denied" in read_list(mailing_list=linux_mm).error
     assert MailingList.objects.get().failures == 1
 
@@ -146,7 +149,7 @@ def test_full_disk_stops_lists_before_it_is_full(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add(*letters(1))
-    monkeypatch.setattr(remotes, "_ROOM", 2**60)
+    monkeypatch.setattr(fetch, "_ROOM", 2**60)
     assert "MB of disk are left for 0.git" in read_list(mailing_list=linux_mm).error
 
 
@@ -154,7 +157,7 @@ def test_pack_of_an_archive_that_broke_off_is_removed(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add(*letters(150))
-    monkeypatch.setattr(copies, "_FETCH_LIMITS", Limits(file_bytes=2000, memory_bytes=2**30))
+    monkeypatch.setattr(epochs, "_FETCH_LIMITS", Limits(file_bytes=2000, memory_bytes=2**30))
     assert "fetch" in read_list(mailing_list=linux_mm).error
     packs = archive_folder(linux_mm.name) / "0.git" / "objects" / "pack"
     assert packs.is_dir()
@@ -218,7 +221,7 @@ def test_purged_mail_that_took_too_long_to_clean_away_goes_at_upkeep(
     gone = Message.objects.get(message_id="letter-1@example.org").blob
     mails = letters(3)
     archive.rewrite(mails[0], mails[2])
-    monkeypatch.setattr(lists, "_CLEAN_SECONDS", 0.0)
+    monkeypatch.setattr(archives_archive, "_CLEAN_SECONDS", 0.0)
     assert read_list(mailing_list=linux_mm).deleted == 1
     assert linux_mm.last_error == ""
     copy = bare_repository(copy_of(state_dir))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from server.stats.timelines import Timeline
+from server.stats.changepoints.timeline import TimelineValues
 
 MACHINES = ("zen3", "zen5", "icelake", "neoverse")
 BENCHMARKS = ("pipe", "fork", "futex", "kbuild", "tcp", "mmap")
@@ -21,7 +21,7 @@ def fleet(
     noise: float = 0.01,
     machines: Sequence[str] = MACHINES,
     benchmarks: Sequence[str] = BENCHMARKS,
-) -> list[Timeline]:
+) -> list[TimelineValues]:
     """Normal noise about a level of 100, of every machine and benchmark."""
     rng = np.random.default_rng(seed)
     made = []
@@ -32,7 +32,7 @@ def fleet(
                 level[revision:] += size
             values = np.exp(level + noise * rng.standard_normal(points))
             made.append(
-                Timeline(
+                TimelineValues(
                     name=f"{machine}/{benchmark}",
                     values=values,
                     revisions=np.arange(points),

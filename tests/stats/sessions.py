@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from server.stats import Cell
-from server.stats.evidence import Design
-from server.stats.stopping import CellProgress, State, judge_cells
+from server.stats.comparison.decisions import CellProgress, State, judge_cells
+from server.stats.comparison.looks import Design
 
 
 def cells(effect: float, *, count: int, seed: int, min_effect: float = 0.01, spread: float = 0.01) -> list[Cell]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from server.stats import Cell, Comparison, Flag, compare
+from server.stats import Cell, CellComparison, Flag, compare
 
 
 def cells(count: int, *, seed: int, boot: float = 0.0, run: float = 0.02, boots: int = 7, runs: int = 3) -> list[Cell]:
@@ -20,13 +20,13 @@ def cells(count: int, *, seed: int, boot: float = 0.0, run: float = 0.02, boots:
     return [Cell(list(arm()), list(arm()), "lower", 0.01, 0.0, even, odd) for _ in range(count)]
 
 
-def width(result: Comparison) -> float:
+def width(result: CellComparison) -> float:
     assert result.ratio_low is not None
     assert result.ratio_high is not None
     return result.ratio_high - result.ratio_low
 
 
-def widths(results: list[Comparison]) -> float:
+def widths(results: list[CellComparison]) -> float:
     return float(np.median([width(result) for result in results]))
 
 
@@ -40,7 +40,7 @@ def t_widths(of: list[Cell]) -> float:
     return float(np.median(found))
 
 
-def covered(results: list[Comparison]) -> float:
+def covered(results: list[CellComparison]) -> float:
     return float(np.mean([(r.ratio_low or 0) <= 1 <= (r.ratio_high or 0) for r in results]))
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from server.stats import Cell, Comparison, Flag, Verdict, compare
+from server.stats import Cell, CellComparison, Flag, StatisticalVerdict, compare
 
 
-def one(base: list[list[float]], patched: list[list[float]], resolution: float = 0.0) -> Comparison:
+def one(base: list[list[float]], patched: list[list[float]], resolution: float = 0.0) -> CellComparison:
     return compare([Cell(base, patched, "lower", 0.01, resolution)])[0]
 
 
@@ -31,7 +31,7 @@ def test_runs_with_two_modes_give_no_false_alarms(boots: int, runs: int, share: 
 
 def test_boots_that_agree_do_not_make_runs_that_vary_certain() -> None:
     result = one([[90.0, 100.0, 110.0]] * 4, [[94.0, 104.0, 114.0]] * 4)
-    assert result.verdict == Verdict.INCONCLUSIVE
+    assert result.verdict == StatisticalVerdict.INCONCLUSIVE
     assert result.p_value is not None
     assert result.p_value > 0.01
     assert Flag.ZERO_SPREAD not in result.flags
@@ -59,7 +59,7 @@ def test_rounded_values_of_unknown_resolution_are_never_certain_by_chance(boots:
 @pytest.mark.parametrize("boots", [2, 4, 16])
 def test_constants_near_each_other_are_undecided_without_a_resolution(boots: int) -> None:
     result = one([[1.2]] * boots, [[1.3]] * boots)
-    assert result.verdict == Verdict.INCONCLUSIVE
+    assert result.verdict == StatisticalVerdict.INCONCLUSIVE
     assert result.p_value is not None
     assert result.p_value > 0.05
 
@@ -67,18 +67,18 @@ def test_constants_near_each_other_are_undecided_without_a_resolution(boots: int
 @pytest.mark.parametrize("boots", [2, 4, 16])
 @pytest.mark.parametrize("scale", [1e-9, 1.0, 3e7])
 def test_a_constant_that_doubles_is_a_change_without_a_resolution(boots: int, scale: float) -> None:
-    assert one([[scale] * 3] * boots, [[2 * scale] * 3] * boots).verdict == Verdict.REGRESSED
+    assert one([[scale] * 3] * boots, [[2 * scale] * 3] * boots).verdict == StatisticalVerdict.REGRESSED
 
 
 def test_with_a_resolution_constants_near_each_other_are_a_change() -> None:
     result = one([[1.2]] * 2, [[1.3]] * 2, resolution=0.001)
-    assert result.verdict == Verdict.REGRESSED
+    assert result.verdict == StatisticalVerdict.REGRESSED
     assert result.p_value is not None
     assert result.p_value < 1e-3
 
 
 def test_equal_constants_are_unchanged_without_a_resolution() -> None:
-    assert one([[0.3]] * 2, [[0.3]] * 2).verdict == Verdict.UNCHANGED
+    assert one([[0.3]] * 2, [[0.3]] * 2).verdict == StatisticalVerdict.UNCHANGED
 
 
 def test_where_values_repeat_their_smallest_distance_is_taken_for_the_resolution() -> None:

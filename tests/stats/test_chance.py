@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from server.stats.chance import Joined, by_chance, joined
+from server.stats.explanation.search import Joined, by_chance, joined
 
 
 def single(machines: int) -> list[int]:

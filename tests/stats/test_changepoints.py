@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from server.stats.changepoints import nominate
-from server.stats.steps import STRICT
-from server.stats.timelines import Timeline
+from server.stats.changepoints.nominations import nominate
+from server.stats.changepoints.steps import STRICT
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.timelines import indices, noise, stepped, steps
 
 
@@ -87,5 +87,5 @@ def test_a_course_without_levels_gets_its_breaks_only() -> None:
 
 def test_a_machine_that_drifts_away_has_no_breaks() -> None:
     values = 100.0 + np.concatenate([np.linspace(0, 4, 80), np.linspace(4, 1, 80)]) + 0.05 * noise(20, 160)
-    (found,) = nominate([Timeline("test", values, np.arange(160), machine="zen4")])
+    (found,) = nominate([TimelineValues("test", values, np.arange(160), machine="zen4")])
     assert found == []

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.stats.changepoints import SHARED, WINDOW, nominate
-from server.stats.timelines import Timeline
+from server.stats.changepoints.nominations import SHARED, WINDOW, nominate
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.timelines import indices, noise, stepped, steps
 
 
@@ -32,7 +32,7 @@ def test_missing_values_are_left_out_and_indices_refer_to_the_given_ones() -> No
 def test_revisions_are_those_of_the_points() -> None:
     values = stepped(13, 100, {40: 1.1})
     revisions = [3 * i + 7 for i in range(100)]
-    ((step,),) = nominate([Timeline("test", values, np.array(revisions))])
+    ((step,),) = nominate([TimelineValues("test", values, np.array(revisions))])
     assert (step.index, step.revision) == (40, 127)
 
 

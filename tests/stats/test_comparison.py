@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from server.stats import Cell, Comparison, Flag, Verdict, compare
+from server.stats import Cell, CellComparison, Flag, StatisticalVerdict, compare
 
 QUIET_BASE = [[100.0], [101.0], [99.5], [100.4], [100.9]]
 QUIET_PATCHED = [[104.0], [105.2], [104.4], [103.9], [105.0]]
 
 
-def one(base: Any, patched: Any, *, better: Any = "lower", min_effect: float = 0.01, **fields: Any) -> Comparison:
+def one(base: Any, patched: Any, *, better: Any = "lower", min_effect: float = 0.01, **fields: Any) -> CellComparison:
     return compare([Cell(base=base, patched=patched, better=better, min_effect=min_effect, **fields)])[0]
 
 
@@ -28,7 +28,7 @@ def test_one_run_in_each_boot_gives_nearly_students_t_on_the_boots_logs() -> Non
     assert result.ratio_high == pytest.approx(math.exp(interval.high), abs=5e-4)
     geometric = scipy_stats.gmean(np.ravel(QUIET_PATCHED)) / scipy_stats.gmean(np.ravel(QUIET_BASE))
     assert result.ratio == pytest.approx(geometric, abs=3e-4)
-    assert result.verdict == Verdict.REGRESSED
+    assert result.verdict == StatisticalVerdict.REGRESSED
 
 
 def test_arms_of_clearly_different_spread_are_compared_nearly_by_welch() -> None:
@@ -68,9 +68,9 @@ def test_means_are_arithmetic_and_in_the_metrics_unit() -> None:
 
 
 def test_direction_comes_from_better() -> None:
-    assert one(QUIET_BASE, QUIET_PATCHED, better="higher").verdict == Verdict.IMPROVED
-    assert one(QUIET_PATCHED, QUIET_BASE, better="higher").verdict == Verdict.REGRESSED
-    assert one(QUIET_PATCHED, QUIET_BASE, better="lower").verdict == Verdict.IMPROVED
+    assert one(QUIET_BASE, QUIET_PATCHED, better="higher").verdict == StatisticalVerdict.IMPROVED
+    assert one(QUIET_PATCHED, QUIET_BASE, better="higher").verdict == StatisticalVerdict.REGRESSED
+    assert one(QUIET_PATCHED, QUIET_BASE, better="lower").verdict == StatisticalVerdict.IMPROVED
 
 
 def test_real_change_below_the_minimum_effect_is_unchanged() -> None:
@@ -78,12 +78,12 @@ def test_real_change_below_the_minimum_effect_is_unchanged() -> None:
     result = one([[100.0], [100.01], [99.99], [100.0]], slightly)
     assert result.p_value is not None
     assert result.p_value < 0.001
-    assert result.verdict == Verdict.UNCHANGED
+    assert result.verdict == StatisticalVerdict.UNCHANGED
 
 
 def test_change_that_straddles_the_minimum_effect_is_inconclusive_with_its_interval() -> None:
     result = one(QUIET_BASE, [[boot[0] * 1.01] for boot in QUIET_BASE])
-    assert result.verdict == Verdict.INCONCLUSIVE
+    assert result.verdict == StatisticalVerdict.INCONCLUSIVE
     assert "neither within nor beyond a change of 1 %" in result.reason
 
 
@@ -97,7 +97,7 @@ def test_mde_is_the_change_called_with_80_percent_power() -> None:
     patched = effect * np.exp(random.normal(0, spread, (2000, boots, 1)))
     cells = [Cell(b, p, better="lower", min_effect=0.01) for b, p in zip(list(base), list(patched), strict=True)]
     results = compare(cells)
-    called = np.mean([result.verdict == Verdict.REGRESSED for result in results])
+    called = np.mean([result.verdict == StatisticalVerdict.REGRESSED for result in results])
     assert called == pytest.approx(0.80, abs=0.03)
     assert np.median([result.mde or 0 for result in results]) == pytest.approx(effect - 1, rel=0.05)
 
@@ -108,7 +108,7 @@ def test_mde_is_the_change_called_with_80_percent_power() -> None:
 @pytest.mark.parametrize("boots", [2, 3, 4, 6, 16])
 def test_equal_constants_are_unchanged_and_say_what_would_have_been_seen(boots: int) -> None:
     result = one([[2168.0] * 5] * boots, [[2168.0] * 5] * boots, resolution=1.0)
-    assert result.verdict == Verdict.UNCHANGED
+    assert result.verdict == StatisticalVerdict.UNCHANGED
     assert (result.ratio, result.p_value, result.p_rank) == (1.0, 1.0, 1.0)
     assert Flag.ZERO_SPREAD in result.flags
     assert result.mde is not None
@@ -118,7 +118,7 @@ def test_equal_constants_are_unchanged_and_say_what_would_have_been_seen(boots: 
 @pytest.mark.parametrize("boots", [2, 3, 4, 6, 16])
 def test_large_difference_of_constants_is_certain(boots: int) -> None:
     result = one([[5762.0] * 5] * boots, [[9871.0] * 5] * boots, resolution=1.0)
-    assert result.verdict == Verdict.REGRESSED
+    assert result.verdict == StatisticalVerdict.REGRESSED
     assert result.p_value is not None
     assert result.p_value < 1e-6
     assert result.ratio == pytest.approx(9871 / 5762)
@@ -128,25 +128,25 @@ def test_large_difference_of_constants_is_certain(boots: int) -> None:
 def test_one_step_of_the_resolution_is_never_significant(boots: int) -> None:
     """Also where one step is ten percent, and however many boots repeat it."""
     result = one([[10.0]] * boots, [[11.0]] * boots, resolution=1.0)
-    assert result.verdict == Verdict.INCONCLUSIVE
+    assert result.verdict == StatisticalVerdict.INCONCLUSIVE
     assert result.p_value is not None
     assert result.p_value > 0.05
 
 
 def test_many_steps_of_the_resolution_are_significant() -> None:
-    assert one([[10.0]] * 4, [[16.0]] * 4, resolution=1.0).verdict == Verdict.REGRESSED
+    assert one([[10.0]] * 4, [[16.0]] * 4, resolution=1.0).verdict == StatisticalVerdict.REGRESSED
 
 
 def test_equal_constants_of_unknown_resolution_are_judged_on_the_grid_of_floats() -> None:
     equal = one([[0.3]] * 2, [[0.3]] * 2)
-    assert equal.verdict == Verdict.UNCHANGED
+    assert equal.verdict == StatisticalVerdict.UNCHANGED
     assert equal.mde == pytest.approx(0.01, rel=1e-9)
     assert equal.p_value == 1.0
 
 
 def test_one_constant_arm_leaves_the_uncertainty_of_the_other() -> None:
     result = one([[100.0]] * 4, [[80.0], [130.0], [95.0], [120.0]], resolution=0.01)
-    assert result.verdict == Verdict.INCONCLUSIVE
+    assert result.verdict == StatisticalVerdict.INCONCLUSIVE
     assert {Flag.ZERO_SPREAD, Flag.UNEQUAL_SPREAD} <= set(result.flags)
 
 
@@ -162,7 +162,7 @@ def test_measured_spread_above_the_resolution_is_not_widened() -> None:
 )
 def test_bad_arm_gives_an_inconclusive_result_with_a_reason(bad: list[list[float]]) -> None:
     for result, name in ((one(bad, QUIET_PATCHED), "base"), (one(QUIET_BASE, bad), "patched")):
-        assert result.verdict == Verdict.INCONCLUSIVE
+        assert result.verdict == StatisticalVerdict.INCONCLUSIVE
         assert result.reason.startswith(f"{name} kernel: ")
         assert result.flags
         assert (result.p_value, result.ratio_low, result.mde) == (None, None, None)

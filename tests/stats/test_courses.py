@@ -1,7 +1,7 @@
 import numpy as np
 
-from server.stats.courses import step_share
-from server.stats.timelines import Floats
+from server.stats.changepoints.steps import step_share
+from server.stats.changepoints.timeline import Floats
 
 N = 30
 

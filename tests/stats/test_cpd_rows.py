@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.stats.cpd_rows import predict
+from server.stats.rows import predict
 
 Row = dict[str, Any]
 

@@ -3,15 +3,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from server.stats.causes import Explanation
-from server.stats.doubts import doubted
-from server.stats.fleet import resolve
-from server.stats.shifts import Shift
-from server.stats.timelines import Timeline
+from server.stats.changepoints.causes import PlaceExplanation, doubted
+from server.stats.changepoints.fleet import resolve
+from server.stats.changepoints.shifts import Shift
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import BENCHMARKS, MACHINES, Changes, everything_of, fleet
 
 
-def _found(timelines: list[Timeline]) -> set[str]:
+def _found(timelines: list[TimelineValues]) -> set[str]:
     steps = resolve(timelines).steps
     return {t.name for t, own in zip(timelines, steps, strict=True) if any(abs(s.revision - 60) <= 3 for s in own)}
 
@@ -62,13 +61,13 @@ def test_event_that_leaves_one_benchmark_alone_stays_an_event() -> None:
 
 
 def test_event_beside_a_change_of_other_benchmarks_stays_an_event() -> None:
-    said = Explanation({"zen5": 9.0, "zen3": -9.0}, frozenset({"zen3"}), frozenset({"pipe"}))
+    said = PlaceExplanation({"zen5": 9.0, "zen3": -9.0}, frozenset({"zen3"}), frozenset({"pipe"}))
     shifts = {b: Shift(0.05, 0.004, 25) for b in BENCHMARKS}
     assert doubted(said, {"zen5": shifts, "zen3": {"pipe": Shift(0.1, 0.004, 25)}}, {"zen5": 60}) == said
 
 
 def test_machine_that_moves_the_benchmarks_of_the_code_is_counted_to_it() -> None:
-    said = Explanation({"zen5": 9.0, "zen3": -9.0}, frozenset({"zen3"}), frozenset({"pipe", "fork"}))
+    said = PlaceExplanation({"zen5": 9.0, "zen3": -9.0}, frozenset({"zen3"}), frozenset({"pipe", "fork"}))
     down = {"pipe": Shift(-0.1, 0.004, 25), "fork": Shift(-0.2, 0.004, 25)}
     found = doubted(
         said, {"zen5": down, "zen3": {b: Shift(-s.effect, s.error, 25) for b, s in down.items()}}, {"zen5": 60}
@@ -78,7 +77,7 @@ def test_machine_that_moves_the_benchmarks_of_the_code_is_counted_to_it() -> Non
 
 
 def test_machines_that_are_serviced_three_revisions_apart_keep_their_events() -> None:
-    said = Explanation({"zen5": 9.0, "zen3": 9.0}, frozenset(), frozenset())
+    said = PlaceExplanation({"zen5": 9.0, "zen3": 9.0}, frozenset(), frozenset())
     up = {b: Shift(0.05, 0.004, 25) for b in BENCHMARKS}
     down = {b: Shift(-0.05, 0.004, 25) for b in BENCHMARKS}
     assert doubted(said, {"zen5": up, "zen3": down}, {"zen5": 60, "zen3": 63}) == said
@@ -87,19 +86,19 @@ def test_machines_that_are_serviced_three_revisions_apart_keep_their_events() ->
 
 @pytest.mark.parametrize(("still", "kept"), [(1, True), (2, True), (3, False)])
 def test_event_is_doubted_where_too_many_benchmarks_of_the_machine_are_still(still: int, *, kept: bool) -> None:
-    said = Explanation({"zen5": 9.0}, frozenset(), frozenset())
+    said = PlaceExplanation({"zen5": 9.0}, frozenset(), frozenset())
     shifts = {b: Shift(0.001 if i < still else 0.05, 0.004, 25) for i, b in enumerate(BENCHMARKS)}
     assert (doubted(said, {"zen5": shifts}, {"zen5": 60}).events["zen5"] > 0) == kept
 
 
 def test_benchmark_too_noisy_to_be_known_to_be_still_does_not_count() -> None:
-    said = Explanation({"zen5": 9.0}, frozenset(), frozenset())
+    said = PlaceExplanation({"zen5": 9.0}, frozenset(), frozenset())
     shifts = {b: Shift(0.001, 0.03, 25) if i < 4 else Shift(0.05, 0.004, 25) for i, b in enumerate(BENCHMARKS)}
     assert doubted(said, {"zen5": shifts}, {"zen5": 60}) == said
 
 
 def test_nothing_to_doubt_is_left_as_it_is() -> None:
-    nothing = Explanation({}, frozenset(), frozenset())
+    nothing = PlaceExplanation({}, frozenset(), frozenset())
     assert doubted(nothing, {}, {}) == nothing
 
 

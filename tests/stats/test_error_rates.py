@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from server.stats import Cell, Comparison, compare
+from server.stats import Cell, CellComparison, compare
 
 TRAITS = ("plain", "heavy", "slow boots", "drift", "modes", "unequal")
 CORRELATIONS = (0.0, 0.3, 0.6, 0.85)
@@ -33,7 +33,7 @@ def simulated(trait: str, boots: int, runs: int, *, count: int, seed: int, effec
     return [Cell(cell[::2], cell[1::2], "lower", 0.01, 0.0, even, odd) for cell in values]
 
 
-def rejected(results: list[Comparison]) -> float:
+def rejected(results: list[CellComparison]) -> float:
     return float(np.mean([result.p_value is not None and result.p_value < 0.05 for result in results]))
 
 

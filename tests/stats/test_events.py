@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from server.stats.causes import Move, explain_place
-from server.stats.events import book, without
-from server.stats.shifts import trace
-from server.stats.timelines import Timeline
+from server.stats.changepoints.causes import Move, explain_place
+from server.stats.changepoints.events import book, without
+from server.stats.changepoints.shifts import trace
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import everything_of, fleet
 
 ERROR = 0.003
@@ -105,7 +105,7 @@ def test_timeline_that_moves_far_more_than_its_machine_is_left_to_the_code() -> 
     "values", [[-2.0, -2.0, 4.0, 4.0], [0.0, 0.0, 0.0, 0.0], [1e300, 1e300, 1e-300, 1e-300], [1.0, np.nan, np.inf, 2.0]]
 )
 def test_values_without_logarithms_or_at_the_ends_of_the_scale_are_levelled_quietly(values: list[float]) -> None:
-    timeline = Timeline("odd", np.array(values), np.arange(4))
+    timeline = TimelineValues("odd", np.array(values), np.arange(4))
     levelled = without(timeline, 2, trace(timeline, [2]).values[-1] - trace(timeline, [2]).values[0]).values
     assert np.array_equal(np.isfinite(levelled), np.isfinite(timeline.values))
 
@@ -123,6 +123,6 @@ def test_move_that_is_no_number_is_refused_by_name(effect: float, error: float) 
 
 def test_largest_numbers_are_levelled_without_overflow() -> None:
     values = np.array([-1.7e308, 1.7e308] * 20)
-    level = without(Timeline("t", values, np.arange(40)), 20, 1e6)
+    level = without(TimelineValues("t", values, np.arange(40)), 20, 1e6)
     assert bool(np.all(np.isfinite(level.values)))
     assert trace(level).values.shape == (40,)

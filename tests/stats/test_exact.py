@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
-from server.stats import Cell, Comparison, Flag, Verdict, compare
+from server.stats import Cell, CellComparison, Flag, StatisticalVerdict, compare
 
 
-def one(base: Any, patched: Any, **fields: Any) -> Comparison:
+def one(base: Any, patched: Any, **fields: Any) -> CellComparison:
     settings: dict[str, Any] = {"better": "lower", "min_effect": 0.01, "resolution": 1.0, "exact": True} | fields
     return compare([Cell(base, patched, **settings)])[0]
 
 
 def test_a_difference_beyond_resolution_and_minimum_effect_is_certain() -> None:
     result = one([[5000.0, 5000.0]] * 2, [[5060.0, 5060.0]] * 2)
-    assert result.verdict == Verdict.REGRESSED
+    assert result.verdict == StatisticalVerdict.REGRESSED
     assert result.ratio == pytest.approx(1.012)
     assert result.p_value is not None
     assert 0 < result.p_value < 1e-9
@@ -23,26 +23,26 @@ def test_a_difference_beyond_resolution_and_minimum_effect_is_certain() -> None:
 
 def test_a_real_difference_below_the_minimum_effect_is_unchanged() -> None:
     result = one([[5000.0]] * 2, [[5020.0]] * 2)
-    assert result.verdict == Verdict.UNCHANGED
+    assert result.verdict == StatisticalVerdict.UNCHANGED
     assert result.p_value is not None
     assert result.p_value < 1e-9
 
 
 def test_one_step_of_the_resolution_is_no_difference() -> None:
     result = one([[10.0]] * 4, [[11.0]] * 4)
-    assert (result.verdict, result.p_value) == (Verdict.INCONCLUSIVE, 1.0)
+    assert (result.verdict, result.p_value) == (StatisticalVerdict.INCONCLUSIVE, 1.0)
 
 
 def test_equal_counts_are_unchanged_and_would_have_shown_little_more_than_the_minimum_effect() -> None:
     result = one([[2168.0] * 3] * 2, [[2168.0] * 3] * 2)
-    assert (result.verdict, result.ratio, result.p_value) == (Verdict.UNCHANGED, 1.0, 1.0)
+    assert (result.verdict, result.ratio, result.p_value) == (StatisticalVerdict.UNCHANGED, 1.0, 1.0)
     assert result.mde is not None
     assert 0.01 < result.mde < 0.0115
 
 
 def test_direction_and_swapped_arms_agree() -> None:
-    assert one([[100.0]] * 2, [[150.0]] * 2, better="higher").verdict == Verdict.IMPROVED
-    assert one([[150.0]] * 2, [[100.0]] * 2, better="higher").verdict == Verdict.REGRESSED
+    assert one([[100.0]] * 2, [[150.0]] * 2, better="higher").verdict == StatisticalVerdict.IMPROVED
+    assert one([[150.0]] * 2, [[100.0]] * 2, better="higher").verdict == StatisticalVerdict.REGRESSED
 
 
 def test_values_one_step_apart_still_count_as_equal() -> None:
@@ -58,7 +58,7 @@ def test_exact_metric_that_varies_is_judged_like_any_other_and_says_so() -> None
 
 def test_steps_larger_than_the_values_give_a_wide_but_finite_interval() -> None:
     result = one([[1.0]] * 2, [[1.0]] * 2, resolution=5.0)
-    assert result.verdict == Verdict.INCONCLUSIVE
+    assert result.verdict == StatisticalVerdict.INCONCLUSIVE
     assert result.ratio_low is not None
     assert result.ratio_high is not None
     assert 0 < result.ratio_low < 1 < result.ratio_high < float("inf")

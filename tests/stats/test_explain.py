@@ -2,8 +2,8 @@
 
 import pytest
 
-from server.stats.explain import Outcome, Question, explain
-from server.stats.machines import Facts
+from server.stats.explanation.machine_facts import Facts
+from server.stats.explanation.search import Outcome, Question, explain
 from tests.stats.cpus import IMPROVED, INCONCLUSIVE, REGRESSED, UNCHANGED, ZEN3, ZEN5, machine, only
 
 

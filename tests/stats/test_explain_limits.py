@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.stats import Verdict
-from server.stats.explain import Outcome, explain
-from server.stats.machines import Facts
+from server.stats import StatisticalVerdict
+from server.stats.explanation.machine_facts import Facts
+from server.stats.explanation.search import Outcome, explain
 from tests.stats.cpus import IMPROVED, REGRESSED, UNCHANGED, ZEN3, ZEN5, machine, only
 
 
@@ -81,8 +81,10 @@ any_facts = st.dictionaries(
 )
 
 
-@given(st.dictionaries(st.sampled_from("abcdefg"), st.tuples(st.sampled_from(Verdict), any_facts), max_size=7))
-def test_no_facts_raise_and_every_answer_holds(fleet: dict[str, tuple[Verdict, dict[str, object]]]) -> None:
+@given(
+    st.dictionaries(st.sampled_from("abcdefg"), st.tuples(st.sampled_from(StatisticalVerdict), any_facts), max_size=7)
+)
+def test_no_facts_raise_and_every_answer_holds(fleet: dict[str, tuple[StatisticalVerdict, dict[str, object]]]) -> None:
     verdicts = {name: verdict for name, (verdict, _) in fleet.items()}
     for found in explain(verdicts, {name: facts for name, (_, facts) in fleet.items()}):
         assert found.text.endswith(".")

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from server.stats.explanation import Condition, Evidence, Explanation, Outcome, Question
-from server.stats.facts import Statement
+from server.stats.explanation.machine_facts import Statement
+from server.stats.explanation.search import Condition, Explanation, FactEvidence, Outcome, Question
 
 FOUND = Explanation(
     question=Question.IMPROVED,
     outcome=Outcome.ONE,
-    evidence=Evidence(changed=("a", "b"), others=("c", "d", "e")),
+    evidence=FactEvidence(changed=("a", "b"), others=("c", "d", "e")),
     conditions=(Condition((tuple(Statement(name, name) for name in ("fsrm", "erms")),)),),
     found=1,
     chance=0.1,

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.stats.facts import SUSPECTS, statements
-from server.stats.machines import NAMES, Facts
+from server.stats.explanation.machine_facts import NAMES, SUSPECTS, Facts, statements
 
 
 def said(*machines: Facts, suspects: Sequence[str] = SUSPECTS) -> dict[int, list[str]]:

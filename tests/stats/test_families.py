@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from server.stats import Arm, Comparison, Verdict, benjamini_hochberg, judge_family
+from server.stats import Arm, CellComparison, StatisticalVerdict, benjamini_hochberg, judge_family
 
 
-def _comparison(p_value: float | None, verdict: Verdict = Verdict.REGRESSED) -> Comparison:
-    return Comparison(verdict=verdict, reason="", flags=(), base=Arm(4), patched=Arm(4), p_value=p_value)
+def _comparison(p_value: float | None, verdict: StatisticalVerdict = StatisticalVerdict.REGRESSED) -> CellComparison:
+    return CellComparison(verdict=verdict, reason="", flags=(), base=Arm(4), patched=Arm(4), p_value=p_value)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
@@ -29,35 +29,38 @@ def test_what_is_no_p_value_is_refused(wrong: float) -> None:
 
 
 def test_change_that_does_not_survive_its_family_is_inconclusive_and_says_so() -> None:
-    judged = judge_family([_comparison(0.04), *[_comparison(0.5, Verdict.INCONCLUSIVE) for _ in range(19)]])
-    assert judged[0].verdict == Verdict.INCONCLUSIVE
+    judged = judge_family([_comparison(0.04), *[_comparison(0.5, StatisticalVerdict.INCONCLUSIVE) for _ in range(19)]])
+    assert judged[0].verdict == StatisticalVerdict.INCONCLUSIVE
     assert "regressed on its own" in judged[0].reason
     assert "20 cells" in judged[0].reason
     assert judged[0].family_size == 20
 
 
 def test_strong_change_survives_its_family() -> None:
-    judged = judge_family([_comparison(1e-6), *[_comparison(0.5, Verdict.INCONCLUSIVE) for _ in range(19)]])
-    assert judged[0].verdict == Verdict.REGRESSED
+    judged = judge_family([_comparison(1e-6), *[_comparison(0.5, StatisticalVerdict.INCONCLUSIVE) for _ in range(19)]])
+    assert judged[0].verdict == StatisticalVerdict.REGRESSED
     assert judged[0].p_adjusted == pytest.approx(2e-5)
 
 
 def test_cell_that_could_not_be_tested_does_not_make_the_family_larger() -> None:
-    judged = judge_family([_comparison(0.04), _comparison(None, Verdict.INCONCLUSIVE)])
+    judged = judge_family([_comparison(0.04), _comparison(None, StatisticalVerdict.INCONCLUSIVE)])
     assert [c.family_size for c in judged] == [1, 1]
-    assert (judged[0].verdict, judged[1].p_adjusted) == (Verdict.REGRESSED, None)
+    assert (judged[0].verdict, judged[1].p_adjusted) == (StatisticalVerdict.REGRESSED, None)
 
 
 def test_unchanged_cell_keeps_its_verdict_whatever_its_p_value() -> None:
-    assert judge_family([_comparison(0.9, Verdict.UNCHANGED)])[0].verdict == Verdict.UNCHANGED
+    assert judge_family([_comparison(0.9, StatisticalVerdict.UNCHANGED)])[0].verdict == StatisticalVerdict.UNCHANGED
 
 
 def test_of_several_families_each_has_its_share_of_false_discoveries() -> None:
-    alone = judge_family([_comparison(0.02), _comparison(0.5, Verdict.INCONCLUSIVE)])
-    one_of_three = judge_family([_comparison(0.02), _comparison(0.5, Verdict.INCONCLUSIVE)], families=3)
+    alone = judge_family([_comparison(0.02), _comparison(0.5, StatisticalVerdict.INCONCLUSIVE)])
+    one_of_three = judge_family([_comparison(0.02), _comparison(0.5, StatisticalVerdict.INCONCLUSIVE)], families=3)
     assert [c.p_adjusted for c in alone] == pytest.approx([0.04, 0.5])
     assert [c.p_adjusted for c in one_of_three] == pytest.approx([0.12, 1.0])
-    assert [c.verdict for c in (alone[0], one_of_three[0])] == [Verdict.REGRESSED, Verdict.INCONCLUSIVE]
+    assert [c.verdict for c in (alone[0], one_of_three[0])] == [
+        StatisticalVerdict.REGRESSED,
+        StatisticalVerdict.INCONCLUSIVE,
+    ]
     assert one_of_three[0].family_size == 6
     assert "among 6 cells" in one_of_three[0].reason
 

@@ -3,12 +3,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from server.stats.fleet import Fleet, resolve
-from server.stats.timelines import Timeline
+from server.stats.changepoints.fleet import Fleet, resolve
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import BENCHMARKS, MACHINES, everything_of, everywhere, fleet
 
 
-def _revisions(timelines: list[Timeline], found: Fleet) -> dict[str, list[int]]:
+def _revisions(timelines: list[TimelineValues], found: Fleet) -> dict[str, list[int]]:
     return {t.name: [s.revision for s in steps] for t, steps in zip(timelines, found.steps, strict=True) if steps}
 
 
@@ -137,7 +137,7 @@ def test_two_timelines_of_one_name_are_refused() -> None:
 def test_strange_values_beside_a_change_do_not_disturb_it(values: list[float]) -> None:
     timelines = fleet(everywhere("pipe", 60, 0.05))
     strange = [
-        Timeline(f"zen3/odd{i}", np.array(values), np.arange(len(values)), machine="zen3", benchmark="odd")
+        TimelineValues(f"zen3/odd{i}", np.array(values), np.arange(len(values)), machine="zen3", benchmark="odd")
         for i in range(3)
     ]
     found = resolve([*timelines, *strange])
@@ -146,7 +146,7 @@ def test_strange_values_beside_a_change_do_not_disturb_it(values: list[float]) -
 
 
 def test_constant_counts_with_a_step_are_found_exactly() -> None:
-    counts = [Timeline(m, np.repeat([1000.0, 1020.0], 30), np.arange(60), machine=m, benchmark="n") for m in "ab"]
+    counts = [TimelineValues(m, np.repeat([1000.0, 1020.0], 30), np.arange(60), machine=m, benchmark="n") for m in "ab"]
     assert [[s.index for s in steps] for steps in resolve(counts).steps] == [[30], [30]]
 
 
@@ -159,7 +159,9 @@ def test_wild_timelines_come_to_an_end_with_orderly_steps(seed: int) -> None:
         walk = np.cumsum(rng.standard_t(2, 150)) * rng.choice([0.001, 0.01, 0.1])
         common = np.where(np.arange(150) >= 70 + i % 3, 0.05, 0.0)
         values = np.exp(walk + common)[kept]
-        timelines.append(Timeline(f"t{i}", values, kept, machine=f"m{i % 3}", benchmark=f"b{i // 3}", better="higher"))
+        timelines.append(
+            TimelineValues(f"t{i}", values, kept, machine=f"m{i % 3}", benchmark=f"b{i // 3}", better="higher")
+        )
     found = resolve(timelines)
     for timeline, steps in zip(timelines, found.steps, strict=True):
         indices = [step.index for step in steps]

@@ -3,16 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from server.stats.events import MachineEvent
-from server.stats.fleet_watch import FleetNews, FleetWatch, observe_fleet
-from server.stats.timelines import Timeline
-from server.stats.watch_state import State, Watch
+from server.stats.changepoints.events import MachineEvent
+from server.stats.changepoints.fleet_watch import FleetNews, FleetWatch, observe_fleet
+from server.stats.changepoints.timeline import TimelineValues
+from server.stats.changepoints.watch import StepState, Watch
 from tests.stats.fleets import BENCHMARKS, everything_of, everywhere, fleet
 
 TWO = ("zen3", "zen5")
 
 
-def _start(timelines: list[Timeline], count: int) -> FleetWatch:
+def _start(timelines: list[TimelineValues], count: int) -> FleetWatch:
     """Watches that know the first points of the timelines, and have reported nothing of them."""
     return FleetWatch(
         {
@@ -31,7 +31,7 @@ def _start(timelines: list[Timeline], count: int) -> FleetWatch:
     )
 
 
-def _observe(timelines: list[Timeline], start: int, end: int) -> list[FleetNews]:
+def _observe(timelines: list[TimelineValues], start: int, end: int) -> list[FleetNews]:
     state, news = _start(timelines, start), []
     for revision in range(start, end):
         state, some = observe_fleet(state, revision, {t.name: float(t.values[revision]) for t in timelines})
@@ -44,7 +44,7 @@ def test_code_change_is_reported_once_on_each_machine() -> None:
     news = _observe(timelines, 58, 75)
     told = [(name, one.published.state) for some in news for name, many in some.timelines.items() for one in many]
     assert sorted(told) == sorted(
-        (f"{machine}/pipe", state) for machine in TWO for state in (State.SUSPECT, State.SETTLED)
+        (f"{machine}/pipe", state) for machine in TWO for state in (StepState.SUSPECT, StepState.SETTLED)
     )
     assert [event for some in news for event in some.events] == []
 
@@ -71,7 +71,7 @@ def test_value_that_is_missing_is_no_error() -> None:
     assert news == FleetNews({}, ())
 
 
-def _observe_lagging(timelines: list[Timeline], start: int, end: int, late: dict[str, int]) -> list[FleetNews]:
+def _observe_lagging(timelines: list[TimelineValues], start: int, end: int, late: dict[str, int]) -> list[FleetNews]:
     """As `_observe`, with machines that measure each revision so many revisions later than the others."""
     state, news = _start(timelines, start), []
     for now in range(start, end):

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from server.stats import Cell, Verdict
-from server.stats.evidence import Design, looks_of
-from server.stats.futility import chances, prospects
+from server.stats import Cell, StatisticalVerdict
+from server.stats.comparison.looks import Design, chances, looks_of, prospects
 
 DESIGN = Design(looks=(6, 16))
 
@@ -35,7 +34,7 @@ def test_predicted_chances_come_true(min_effect: float) -> None:
     effects = np.exp(np.random.default_rng(1).uniform(-0.1, 0.1, 500))
     whole = cells(effects, boots=16, seed=2, min_effect=min_effect)
     early = [cut(cell, 6) for cell in whole]
-    final = [looks[-1].comparison.verdict is not Verdict.INCONCLUSIVE for looks in looks_of(whole, DESIGN)]
+    final = [looks[-1].comparison.verdict is not StatisticalVerdict.INCONCLUSIVE for looks in looks_of(whole, DESIGN)]
     assert np.mean(predicted(early)) == pytest.approx(np.mean(final), abs=0.05)
 
 

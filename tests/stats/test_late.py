@@ -5,15 +5,23 @@ from dataclasses import replace
 
 import pytest
 
-from server.stats.late import inserted
-from server.stats.watch_state import WINDOW, Point, Published, State, Watch, extended, watch_from_dict
+from server.stats.changepoints.watch import (
+    WINDOW,
+    Point,
+    Published,
+    StepState,
+    Watch,
+    extended,
+    inserted,
+    watch_from_dict,
+)
 
 
 def watched(revisions: range, *, published: tuple[int, ...] = ()) -> Watch:
     watch = Watch(name="t")
     for revision in revisions:
         watch = extended(watch, Point(revision, float(revision)))
-    steps = tuple(Published(index, watch.revisions[index], 0.1, 5.0, 3, State.SUSPECT) for index in published)
+    steps = tuple(Published(index, watch.revisions[index], 0.1, 5.0, 3, StepState.SUSPECT) for index in published)
     return replace(watch, published=steps)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.stats import Cell, Comparison, Flag, Verdict, compare
+from server.stats import Cell, CellComparison, Flag, StatisticalVerdict, compare
 
 LEVEL = 1.08
 
@@ -19,24 +19,24 @@ def cells(slow: tuple[int, int], boots: int = 7, *, effect: float = 1.0, count: 
     return [Cell(base.tolist(), patched.tolist(), "lower", 0.01, 0.0, *positions) for base, patched in values]
 
 
-def share(verdict: Verdict, results: list[Comparison]) -> float:
+def share(verdict: StatisticalVerdict, results: list[CellComparison]) -> float:
     return float(np.mean([result.verdict is verdict for result in results]))
 
 
 def test_a_change_is_found_below_the_distance_of_the_levels() -> None:
-    assert share(Verdict.REGRESSED, compare(cells((2, 3), effect=1.03))) > 0.9
+    assert share(StatisticalVerdict.REGRESSED, compare(cells((2, 3), effect=1.03))) > 0.9
 
 
 def test_levels_are_not_taken_for_a_change() -> None:
     results = compare(cells((2, 4)))
-    assert share(Verdict.REGRESSED, results) == 0
+    assert share(StatisticalVerdict.REGRESSED, results) == 0
     assert all(Flag.BIMODAL in result.flags for result in results)
     assert np.median([abs((result.ratio or 0) - 1) for result in results]) < 0.01
 
 
 def test_a_patch_that_makes_the_slow_level_common_has_regressed() -> None:
-    assert share(Verdict.REGRESSED, compare(cells((2, 12), boots=16))) > 0.9
-    assert share(Verdict.REGRESSED, compare(cells((0, 7)))) == 1
+    assert share(StatisticalVerdict.REGRESSED, compare(cells((2, 12), boots=16))) > 0.9
+    assert share(StatisticalVerdict.REGRESSED, compare(cells((0, 7)))) == 1
 
 
 def test_one_boot_apart_is_no_level() -> None:
@@ -56,7 +56,7 @@ def test_boots_of_different_numbers_of_runs_have_levels_too() -> None:
         for cell in cells((3, 3), effect=1.04)
     ]
     results = compare(ragged)
-    assert share(Verdict.REGRESSED, results) > 0.8
+    assert share(StatisticalVerdict.REGRESSED, results) > 0.8
     assert results[7] == compare([ragged[7]])[0]
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from server.stats.looks import Level, levels, overall_p
-from server.stats.spending import spent
+from server.stats.levels import Level, levels, overall_p, spent
 
 FIVE = (0.2, 0.4, 0.6, 0.8, 1.0)
 USUAL = (0.25, 0.375, 0.5, 0.75, 1.0)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from server.stats.machines import are_alike, is_guest, tidy
+from server.stats.explanation.machine_facts import are_alike, is_guest, tidy
 
 
 def test_flags_in_one_text_become_a_set() -> None:

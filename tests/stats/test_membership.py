@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from server.stats.membership import crossing_evidence
+from server.stats.changepoints.steps import crossing_evidence
 
 
 @pytest.mark.parametrize(("left", "right"), [((2, 8), (9, 1)), ((9, 1), (2, 8)), ((0, 50), (50, 0)), ((3, 4), (20, 5))])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from server.stats.mixtures import Mixture, below, lower_quantile, two_sided
+from server.stats.comparison.averages import Mixture, below, lower_quantile, two_sided
 
 
 def mixture(rows: int, *, seed: int = 1, parts: int = 6) -> Mixture:

@@ -1,6 +1,6 @@
 import numpy as np
 
-from server.stats.modes import bimodal
+from server.stats.comparison.estimates import bimodal
 
 
 def test_two_groups_far_apart_are_seen() -> None:

@@ -1,8 +1,15 @@
 import numpy as np
 import pytest
 
-from server.stats.noise import LEAST_NOISE, MOST_CORRELATED, difference_noise, median, run_correlation, value_grid
-from server.stats.timelines import Floats
+from server.stats.changepoints.timeline import (
+    LEAST_NOISE,
+    MOST_CORRELATED,
+    Floats,
+    difference_noise,
+    median,
+    run_correlation,
+    value_grid,
+)
 
 
 def normal(seed: int, count: int) -> Floats:

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from server.stats import Cell, Verdict, judge_family
-from server.stats.evidence import Design
-from server.stats.stopping import State, judge_cells
+from server.stats import Cell, StatisticalVerdict, judge_family
+from server.stats.comparison.decisions import State, judge_cells
+from server.stats.comparison.looks import Design
 from tests.stats.sessions import cells, run, until
 
 
@@ -64,6 +64,6 @@ def test_a_decided_cell_keeps_its_p_value_when_a_later_boot_cannot_be_judged() -
     quiet = Cell([[100.0 + 0.01 * i] for i in range(6)], [[100.0 + 0.01 * i] for i in range(6)], "lower", 0.01)
     broken = replace(quiet, base=[*quiet.base[:5], [math.nan]])
     whole, one = judge_cells([until(quiet, 4), broken], Design())
-    assert (one.state, one.verdict) == (State.DECIDED, Verdict.UNCHANGED)
+    assert (one.state, one.verdict) == (State.DECIDED, StatisticalVerdict.UNCHANGED)
     assert one.p_value == whole.p_value
     assert one.p_value is not None

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from server.stats.partitions import cheapest
+from server.stats.changepoints.nominations import cheapest
 
 
 def test_the_cheapest_partition_is_that_of_trying_all() -> None:

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.stats import Cell, Comparison, Verdict, compare, judge_family
+from server.stats import Cell, CellComparison, StatisticalVerdict, compare, judge_family
 
 Boots = list[list[float]]
 OPPOSITE = {
-    Verdict.REGRESSED: Verdict.IMPROVED,
-    Verdict.IMPROVED: Verdict.REGRESSED,
-    Verdict.UNCHANGED: Verdict.UNCHANGED,
-    Verdict.INCONCLUSIVE: Verdict.INCONCLUSIVE,
+    StatisticalVerdict.REGRESSED: StatisticalVerdict.IMPROVED,
+    StatisticalVerdict.IMPROVED: StatisticalVerdict.REGRESSED,
+    StatisticalVerdict.UNCHANGED: StatisticalVerdict.UNCHANGED,
+    StatisticalVerdict.INCONCLUSIVE: StatisticalVerdict.INCONCLUSIVE,
 }
 
 # On a grid far above that of floating-point numbers, so that no example lives from their last digits.
@@ -26,11 +26,11 @@ any_float = st.floats(allow_nan=True, allow_infinity=True)
 any_boots = st.lists(st.lists(any_float, max_size=4), max_size=4)
 
 
-def one(base: Boots, patched: Boots) -> Comparison:
+def one(base: Boots, patched: Boots) -> CellComparison:
     return compare([Cell(base=base, patched=patched, better="lower", min_effect=0.01)])[0]
 
 
-def figures(result: Comparison) -> list[float]:
+def figures(result: CellComparison) -> list[float]:
     return [
         math.nan if figure is None else figure
         for figure in (*(result.ratio, result.ratio_low, result.ratio_high, result.p_value, result.p_rank, result.mde),)
@@ -42,7 +42,7 @@ def close(found: list[float], expected: list[float]) -> bool:
     return found == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
 
 
-def decided_by_rounding(result: Comparison) -> bool:
+def decided_by_rounding(result: CellComparison) -> bool:
     """Whether an end of the interval lies so near the minimum effect that the last digits choose the verdict."""
     ends = [end for end in (result.ratio_low, result.ratio_high) if end is not None]
     return any(abs(end / limit - 1) < 1e-6 for end in ends for limit in (1.01, 1 / 1.01))
@@ -87,8 +87,8 @@ def test_no_data_raise_or_warn_and_every_figure_is_finite(
     result = judge_family(compare([cell]))[0]
     found = [*figures(result), result.base.mean or 0.0, result.patched.sd or 0.0]
     assert not any(math.isinf(figure) for figure in found)
-    assert result.reason or result.verdict != Verdict.INCONCLUSIVE
-    assert result.mde is not None or result.verdict != Verdict.UNCHANGED
+    assert result.reason or result.verdict != StatisticalVerdict.INCONCLUSIVE
+    assert result.mde is not None or result.verdict != StatisticalVerdict.UNCHANGED
 
 
 @given(boots, boots)
@@ -103,7 +103,7 @@ def test_interval_holds_the_ratio_and_agrees_with_the_p_value(base: Boots, patch
     assert near_one or (result.p_value < 0.05) == (not result.ratio_low <= 1 <= result.ratio_high)
 
 
-def _simulate(effect: float, *, seed: int, cells: int, boots: int) -> list[Comparison]:
+def _simulate(effect: float, *, seed: int, cells: int, boots: int) -> list[CellComparison]:
     """Boots that differ by 20 % and runs that differ by 20 % inside them, as on a busy host."""
     generator = np.random.default_rng(seed)
 
@@ -121,18 +121,18 @@ def test_noise_of_20_percent_gives_false_alarms_at_the_nominal_rate(boots: int) 
     results = _simulate(1.0, seed=boots, cells=3000, boots=boots)
     rejected = np.mean([result.p_value is not None and result.p_value < 0.05 for result in results])
     assert 0.035 < rejected < 0.06
-    assert Counter(result.verdict for result in results)[Verdict.UNCHANGED] == 0
+    assert Counter(result.verdict for result in results)[StatisticalVerdict.UNCHANGED] == 0
 
 
 @pytest.mark.parametrize("boots", [3, 4, 6])
 def test_noise_of_20_percent_never_turns_a_large_regression_round(boots: int) -> None:
     verdicts = Counter(result.verdict for result in _simulate(1.71, seed=boots, cells=1000, boots=boots))
-    assert set(verdicts) <= {Verdict.REGRESSED, Verdict.INCONCLUSIVE}
-    assert verdicts[Verdict.REGRESSED] > {3: 400, 4: 700, 6: 950}[boots]
+    assert set(verdicts) <= {StatisticalVerdict.REGRESSED, StatisticalVerdict.INCONCLUSIVE}
+    assert verdicts[StatisticalVerdict.REGRESSED] > {3: 400, 4: 700, 6: 950}[boots]
 
 
 def test_families_of_pure_noise_hardly_ever_report_a_change() -> None:
     results = _simulate(1.0, seed=5, cells=2000, boots=4)
     families = [judge_family(results[start : start + 20]) for start in range(0, 2000, 20)]
-    alarmed = sum(any(c.verdict != Verdict.INCONCLUSIVE for c in family) for family in families)
+    alarmed = sum(any(c.verdict != StatisticalVerdict.INCONCLUSIVE for c in family) for family in families)
     assert alarmed <= 10

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from server.stats.ranks import rank_test
+from server.stats.comparison.verdicts import rank_test
 
 
 @given(

@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from server.stats.replay import replay
-from server.stats.steps import Step
-from server.stats.timelines import Timeline
+from server.stats.changepoints.steps import Step
+from server.stats.changepoints.timeline import TimelineValues
+from server.stats.rows import replay
 from tests.stats.fleets import fleet
 
 
@@ -35,7 +35,7 @@ def test_looks_are_those_of_a_timeline_with_its_machine_and_benchmark() -> None:
     timeline = fleet({}, machines=["m"], benchmarks=["b"])[0]
     seen: list[tuple[str, str, str]] = []
 
-    def asked(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+    def asked(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
         seen.extend((t.machine, t.benchmark, t.better) for t in timelines if threshold)
         return [[] for _ in timelines]
 

@@ -1,7 +1,7 @@
 import numpy as np
 
-from server.stats.segments import ALL_POSITIONS, segmentation
-from server.stats.timelines import Floats
+from server.stats.changepoints.nominations import ALL_POSITIONS, segmentation
+from server.stats.changepoints.timeline import Floats
 
 PENALTY = 0.6
 

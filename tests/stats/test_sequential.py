@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.stats import Cell, Verdict
-from server.stats.sequential import Design, Progress, State, next_step
+from server.stats import Cell, StatisticalVerdict
+from server.stats.comparison.decisions import Progress, State, next_step
+from server.stats.comparison.looks import Design
 
 
 def boots(level: float, count: int, *, seed: int, spread: float = 0.01, runs: int = 3) -> list[np.ndarray]:
@@ -46,7 +47,7 @@ def test_no_cells_need_no_boots() -> None:
 def test_a_large_change_is_decided_at_the_first_look() -> None:
     progress = next_step([cell(4, 4, effect=1.5)])
     assert progress.finished
-    assert progress.cells[0].verdict is Verdict.REGRESSED
+    assert progress.cells[0].verdict is StatisticalVerdict.REGRESSED
     assert progress.cells[0].differs
     assert wanted(progress) == (0, 0)
 
@@ -54,13 +55,13 @@ def test_a_large_change_is_decided_at_the_first_look() -> None:
 def test_a_quiet_cell_is_soon_called_unchanged() -> None:
     progress = next_step([cell(4, 4, spread=0.0005)])
     assert progress.finished
-    assert progress.cells[0].verdict is Verdict.UNCHANGED
+    assert progress.cells[0].verdict is StatisticalVerdict.UNCHANGED
 
 
 def test_a_hopelessly_noisy_cell_is_given_up_before_the_boots_are_spent() -> None:
     progress = next_step([cell(8, 8, spread=0.3, seed=5)])
     assert progress.cells[0].state is State.UNDECIDABLE
-    assert progress.cells[0].verdict is Verdict.INCONCLUSIVE
+    assert progress.cells[0].verdict is StatisticalVerdict.INCONCLUSIVE
     assert progress.cells[0].chance is not None
     assert progress.cells[0].chance < 0.2
     assert "a verdict has a chance of only" in progress.cells[0].reason
@@ -134,7 +135,7 @@ good_boots = st.lists(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=3), ma
 def test_no_data_raise_or_warn(base: list[list[float]], patched: list[list[float]], least: float, ended: bool) -> None:
     progress = next_step([Cell(base, patched, "higher", least)], ended=ended)
     (one,) = progress.cells
-    assert (one.verdict is Verdict.INCONCLUSIVE) == (one.state is not State.DECIDED)
+    assert (one.verdict is StatisticalVerdict.INCONCLUSIVE) == (one.state is not State.DECIDED)
     assert one.reason or one.state is State.DECIDED
     assert progress.finished == (wanted(progress) == (0, 0))
     assert one.p_value is None or 0 <= one.p_value <= 1

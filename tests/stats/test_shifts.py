@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from server.stats.places import Nomination, cluster, first_guess, strongest_first
-from server.stats.shifts import Shift, shift_at, trace, trimmed_mean
-from server.stats.support import SAME_BENCHMARK, SAME_REVISION, belongs
-from server.stats.timelines import Timeline
+from server.stats.changepoints.causes import SAME_BENCHMARK, SAME_REVISION, belongs
+from server.stats.changepoints.fleet import Nomination, cluster, first_guess, strongest_first
+from server.stats.changepoints.shifts import Shift, shift_at, trace, trimmed_mean
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import fleet
 
 
-def _timeline(*steps: tuple[int, float], noise: float = 0.01, seed: int = 1) -> Timeline:
+def _timeline(*steps: tuple[int, float], noise: float = 0.01, seed: int = 1) -> TimelineValues:
     return fleet({("m", "b"): steps}, noise=noise, seed=seed, machines=["m"], benchmarks=["b"])[0]
 
 
@@ -34,14 +34,14 @@ def test_hiccups_do_not_move_a_level() -> None:
     timeline = _timeline()
     values = timeline.values.copy()
     values[[40, 55, 70]] *= 10
-    shift = shift_at(trace(Timeline("t", values, timeline.revisions)), 60)
+    shift = shift_at(trace(TimelineValues("t", values, timeline.revisions)), 60)
     assert shift.effect == pytest.approx(0, abs=0.01)
 
 
 def test_wandering_timeline_owns_a_larger_error() -> None:
     calm = _timeline()
     wave = calm.values * np.exp(0.05 * np.sin(np.arange(120) / 8))
-    assert shift_at(trace(Timeline("t", wave, calm.revisions)), 60).error > 2 * shift_at(trace(calm), 60).error
+    assert shift_at(trace(TimelineValues("t", wave, calm.revisions)), 60).error > 2 * shift_at(trace(calm), 60).error
 
 
 @pytest.mark.parametrize("revision", [-5, 0, 120, 500])

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from server.stats.spending import information, spent
+from server.stats.levels import information, spent
 
 
 def test_nothing_is_spent_before_the_first_boot_and_all_at_the_end() -> None:

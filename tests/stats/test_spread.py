@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from server.stats.spread import MOST_EVIDENCE, Scale, contrast
-from server.stats.timelines import Floats
+from server.stats.changepoints.steps import MOST_EVIDENCE, Scale, contrast
+from server.stats.changepoints.timeline import Floats
 
 
 def noise(seed: int, count: int) -> Floats:

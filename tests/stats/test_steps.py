@@ -1,8 +1,7 @@
 import numpy as np
 
-from server.stats.spread import Scale
-from server.stats.steps import STRICT, bends_at, steps_from
-from server.stats.timelines import Floats
+from server.stats.changepoints.steps import STRICT, Scale, bends_at, steps_from
+from server.stats.changepoints.timeline import Floats
 
 
 def noise(seed: int, count: int) -> Floats:

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from server.stats.cells import Cell
-from server.stats.shapes import Shape, padded, shape_of
-from server.stats.structures import CORRELATIONS, structures_of
+from server.stats.cells import Cell, Shape, padded, shape_of
+from server.stats.comparison.structures import CORRELATIONS, structures_of
 
 ORDERED = Shape((3,) * 4, (3,) * 4, (0, 3, 4, 7, 1, 2, 5, 6))
 

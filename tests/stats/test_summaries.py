@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from server.stats.cells import Cell
-from server.stats.shapes import padded, shape_of
-from server.stats.summaries import Summaries, summarise
+from server.stats.cells import Cell, padded, shape_of
+from server.stats.comparison.boot_values import Summaries, summarise
 
 
 def summarised(base: list[list[float]], patched: list[list[float]]) -> Summaries:

@@ -1,7 +1,7 @@
 import numpy as np
 
-from server.stats.timelines import Floats
-from server.stats.trends import MOST_BLOCKS, breaks
+from server.stats.changepoints.nominations import MOST_BLOCKS, breaks
+from server.stats.changepoints.timeline import Floats
 
 
 def noise(seed: int, count: int) -> Floats:

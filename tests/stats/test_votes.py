@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from server.stats.shifts import Trace, trace
-from server.stats.timelines import Timeline
-from server.stats.votes import vote
+from server.stats.changepoints.events import vote
+from server.stats.changepoints.shifts import Trace, trace
+from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import MACHINES, everywhere, fleet
 
 
@@ -63,5 +63,5 @@ def test_without_votes_the_guess_stands() -> None:
 
 
 def test_guess_at_the_end_of_a_timeline_is_no_error() -> None:
-    short = Timeline("short", np.array([1.0, 2.0, 3.0]), np.arange(3))
+    short = TimelineValues("short", np.array([1.0, 2.0, 3.0]), np.arange(3))
     assert 0 <= vote([trace(short)], 2) <= 2

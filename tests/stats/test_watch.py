@@ -4,12 +4,20 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from server.stats import changepoints
-from server.stats.resolution import Nominate
-from server.stats.steps import STRICT, Step
-from server.stats.timelines import Timeline
-from server.stats.watch import SETTLED_POINTS, News, observe
-from server.stats.watch_state import WINDOW, Point, State, Watch, watch_from_dict
+from server.stats.changepoints import nominations
+from server.stats.changepoints.fleet import Nominate
+from server.stats.changepoints.steps import STRICT, Step
+from server.stats.changepoints.timeline import TimelineValues
+from server.stats.changepoints.watch import (
+    SETTLED_POINTS,
+    WINDOW,
+    Point,
+    StepState,
+    Watch,
+    WatchNews,
+    observe,
+    watch_from_dict,
+)
 
 
 def _points(*levels: tuple[int, float], noise: float = 0.01, seed: int = 1) -> list[Point]:
@@ -20,16 +28,16 @@ def _points(*levels: tuple[int, float], noise: float = 0.01, seed: int = 1) -> l
 
 
 def observe_all(
-    watch: Watch, points: Sequence[Point], *, nominate: Nominate = changepoints.nominate
-) -> tuple[Watch, tuple[News, ...]]:
-    news: list[News] = []
+    watch: Watch, points: Sequence[Point], *, nominate: Nominate = nominations.nominate
+) -> tuple[Watch, tuple[WatchNews, ...]]:
+    news: list[WatchNews] = []
     for point in points:
         watch, some = observe(watch, point, nominate=nominate)
         news += some
     return watch, tuple(news)
 
 
-def _story(news: tuple[News, ...]) -> list[tuple[str, int]]:
+def _story(news: tuple[WatchNews, ...]) -> list[tuple[str, int]]:
     return [(str(one.published.state), one.published.index) for one in news]
 
 
@@ -38,7 +46,7 @@ def test_step_is_a_suspect_after_a_few_points_and_settled_later() -> None:
     assert _story(news) == [("suspect", 60), ("settled", 60)]
     assert news[0].published.reported <= 66
     assert news[1].published.effect == pytest.approx(np.log(1.1), abs=0.01)
-    assert [p.state for p in watch.published] == [State.SETTLED]
+    assert [p.state for p in watch.published] == [StepState.SETTLED]
 
 
 def test_quiet_timeline_has_no_news() -> None:
@@ -60,7 +68,7 @@ def test_hiccup_of_three_points_is_no_news() -> None:
 
 
 def test_suspect_that_does_not_last_is_withdrawn_and_not_reported_again() -> None:
-    def fickle(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+    def fickle(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
         """Sure of a step at the revision 50, except for the looks at 60 to 65 points."""
         seen = int(timelines[0].revisions[-1]) + 1
         sure = 54 <= seen < 60 or seen >= 66
@@ -72,7 +80,7 @@ def test_suspect_that_does_not_last_is_withdrawn_and_not_reported_again() -> Non
 
 
 def test_settled_step_says_where_it_was_when_it_has_moved() -> None:
-    def wandering(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+    def wandering(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
         seen = int(timelines[0].revisions[-1]) + 1
         at = 50 if seen < 58 else 52
         return [[Step(index=at, revision=at, effect=0.1, score=9.0, points=seen - at)] if seen >= 54 else []]
@@ -86,7 +94,7 @@ def test_it_does_not_matter_whether_points_come_one_by_one_or_many_at_once() -> 
     points = _points((60, 100), (30, 110), (50, 104), noise=0.02)
     whole, news = observe_all(Watch("t"), points)
     watch = Watch("t")
-    parts: list[News] = []
+    parts: list[WatchNews] = []
     for start in range(0, len(points), 9):
         watch, some = observe_all(watch, points[start : start + 9])
         watch = watch_from_dict(json.loads(json.dumps(watch.as_dict())))
@@ -98,7 +106,7 @@ def test_it_does_not_matter_whether_points_come_one_by_one_or_many_at_once() -> 
 def test_cost_of_a_point_does_not_grow_with_the_history() -> None:
     looked_at: list[int] = []
 
-    def counting(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+    def counting(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
         looked_at.append(sum(len(t.values) for t in timelines))
         return [[] for _ in timelines]
 
@@ -130,7 +138,7 @@ def test_median_delay_is_a_few_points() -> None:
     delays = []
     for seed in range(12):
         _, news = observe_all(Watch("t"), _points((50, 100), (20, 106), seed=seed))
-        delays += [one.published.reported - 50 for one in news if one.published.state == State.SUSPECT]
+        delays += [one.published.reported - 50 for one in news if one.published.state == StepState.SUSPECT]
     assert len(delays) >= 12
     assert np.median(delays) <= 5
 
@@ -156,14 +164,14 @@ def test_strange_values_are_watched_quietly(value: float) -> None:
 
 
 def test_settling_waits_for_enough_points() -> None:
-    _, news = observe_all(Watch("t"), _points((60, 100), (SETTLED_POINTS - 1, 110)), nominate=changepoints.nominate)
+    _, news = observe_all(Watch("t"), _points((60, 100), (SETTLED_POINTS - 1, 110)), nominate=nominations.nominate)
     assert _story(news) == [("suspect", 60)]
 
 
-def _late(score: float, since: int) -> tuple[News, ...]:
+def _late(score: float, since: int) -> tuple[WatchNews, ...]:
     """What is told of a step at 50 that shows so many points after it."""
 
-    def slow(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+    def slow(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
         seen = int(timelines[0].revisions[-1]) + 1
         found = [Step(index=50, revision=50, effect=0.1, score=score, points=seen - 50)]
         return [found if score >= threshold and seen >= 50 + since else []]
@@ -183,7 +191,7 @@ def test_step_that_is_found_late_has_to_be_surer() -> None:
 
 
 def test_second_step_five_points_after_the_first_is_published_too() -> None:
-    def twice(timelines: Sequence[Timeline], *, threshold: float) -> list[list[Step]]:
+    def twice(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
         seen = int(timelines[0].revisions[-1]) + 1
         return [[Step(at, at, 0.1, threshold + 5, seen - at) for at in (50, 55) if seen >= at + 4]]
 

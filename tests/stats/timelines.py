@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from server.stats.changepoints import nominate
-from server.stats.steps import STRICT, Step
-from server.stats.timelines import Floats, Timeline
+from server.stats.changepoints.nominations import nominate
+from server.stats.changepoints.steps import STRICT, Step
+from server.stats.changepoints.timeline import Floats, TimelineValues
 
 
 def noise(seed: int, count: int) -> Floats:
@@ -12,7 +12,7 @@ def noise(seed: int, count: int) -> Floats:
 
 
 def steps(values: Floats, threshold: float = STRICT) -> list[Step]:
-    return nominate([Timeline("test", values, np.arange(len(values)))], threshold=threshold)[0]
+    return nominate([TimelineValues("test", values, np.arange(len(values)))], threshold=threshold)[0]
 
 
 def indices(values: Floats) -> list[int]:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 
-from tidemark_agent.boot.tsc import COUNTED_KHZ, host_tsc_khz
+from tidemark_agent.boot.qemu import COUNTED_KHZ, host_tsc_khz
 
 from tests.testbed.paths import CACHE
 

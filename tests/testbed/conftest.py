@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from scripts.build_agent import build_agent
-from server.results.services import record_boot
+from server.results.measurements import record_boot
 from tests.testbed.site import HOST
 
 _UNCHECKED = 0b01

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tidemark_agent.build.elf import build_id_of_file
+from tidemark_agent.system.elf import build_id_of_file
 
 from tests.testbed.edits import Edit, apply_edits, put_back
 from tests.testbed.paths import CACHE, ROOT, TestbedError, program, run

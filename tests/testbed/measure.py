@@ -15,13 +15,13 @@ from typing import Any
 AGENT, STATE = sys.argv[1], Path(sys.argv[2])
 sys.path.insert(0, AGENT)
 
-from tidemark_agent.assignment import PlannedCase  # noqa: E402 (from the agent's file)
-from tidemark_agent.benchmarks import Benchmark, benchmark_names, find_benchmark  # noqa: E402 (as above)
-from tidemark_agent.cases.model import Surroundings  # noqa: E402 (as above)
+from tidemark_agent.benchmarks.bundle import Benchmark, benchmark_names, find_benchmark  # noqa: E402 (as above)
+from tidemark_agent.cases.programs import Surroundings  # noqa: E402 (as above)
 from tidemark_agent.cases.runner import CaseRunner  # noqa: E402 (as above)
 from tidemark_agent.log import Log  # noqa: E402 (as above)
 from tidemark_agent.prepare import Preparation, PrepareConfig  # noqa: E402 (as above)
 from tidemark_agent.probe import CoreKind, probe_system  # noqa: E402 (as above)
+from tidemark_agent.wire.assignment import PlannedCase  # noqa: E402 (from the agent's file)
 
 RUNS = 3
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.benchmarks import find_benchmark, program_file
+from tidemark_agent.benchmarks.bundle import find_benchmark, program_file
 
 from tests.testbed.disk import Files
 from tests.testbed.guest import run_in_guest

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tidemark_agent.benchmarks import find_benchmark, program_file
+from tidemark_agent.benchmarks.bundle import find_benchmark, program_file
 
 from server.builds.models import Artifact, Build
 from server.builds.storage import put_artifact
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Attempt, AttemptState, Boot, BootState, Session, SessionState
 from server.results.benchmarks import load_benchmark
 from tests.builders import build_build, build_machine, build_series, build_session

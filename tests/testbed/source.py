@@ -3,8 +3,7 @@
 import shutil
 from pathlib import Path
 
-from demo.packages import SourcePackages
-from demo.source import check_space
+from demo.source import SourcePackages, check_space
 from tests.testbed.paths import CACHE, program, run
 from tests.testbed.system import only_writer
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tidemark_agent.build.elf import build_id_of_notes
+from tidemark_agent.system.elf import build_id_of_notes
 
 from tests.testbed import kernels
 from tests.testbed.guest import run_in_guest

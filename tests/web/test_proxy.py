@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from tests.builders import build_builder
 from tests.web.conftest import ROOT, STANDSTILL, Web
 

@@ -19,8 +19,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.builds.models import Artifact
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Session
 from server.web.application import Application
 from server.web.threads import BusyError, Threads

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from django.db import connection
 
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Attempt
 from tests.builders import build_attempt, build_session
 from tests.web.conftest import STANDSTILL, Web, database_url

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
 from server.lab.models import Builder
 from server.web import limits
 from tests.builders import build_builder, build_machine

@@ -1,24 +1,130 @@
-"""What a dead kernel left behind in memory that outlives a reset (pstore), or nothing."""
+"""Which kernel runs, started by whom, and what a boot that failed left behind."""
 
 import contextlib
 import hashlib
+import os
 import re
 import shutil
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidemark_agent.boot.console import TAIL_BYTES
-from tidemark_agent.boot.words import LEAVING, NONCE_WORD
-from tidemark_agent.text import clean_text, last_bytes
+from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.system.elf import build_id_of_notes
+from tidemark_agent.system.text import clean_text, last_bytes
+
+NONCE_WORD = "tidemark.boot="
+# In the log of a kernel that hands over to the next: how it dies from here on is not the next one's doing.
+LEAVING = "tidemark-agent leaves this kernel"
+# x86 kernels keep 2048 bytes including the final NUL, and cut off the rest without a word.
+_LONGEST = 2047
+# BOOT_IMAGE and initrd are what the boot loader adds; the rest we set ourselves.
+_OURS = ("BOOT_IMAGE=", "initrd=", "tidemark.", "panic=", "oops=")
+
+
+def command_line(base: str, *, words: Iterable[str], nonce: str) -> str:
+    """`base` without one-shot words, then `words`, then this boot's nonce; raises InfrastructureError if unusable."""
+    kept = [word for word in split_words(base) if not word.startswith(_OURS)]
+    added = [word for text in words for word in split_words(text)]
+    line = " ".join([*kept, *added, f"{NONCE_WORD}{nonce}"])
+    if len(line.encode()) > _LONGEST:
+        raise InfrastructureError(f"the kernel's command line has {len(line.encode())} bytes, {_LONGEST} are possible")
+    return line
+
+
+def split_words(line: str) -> list[str]:
+    """The words of a command line, in which double quotes keep blanks together as the kernel reads them."""
+    if not line.isascii() or not all(character.isprintable() for character in line.strip("\n")):
+        raise InfrastructureError(f"the kernel's command line has characters that it cannot have: {line[:200]!r}")
+    words, word, quoted = [], "", False
+    for character in line.strip():
+        if character == '"':
+            quoted = not quoted
+        if character == " " and not quoted:
+            words.append(word)
+            word = ""
+        else:
+            word += character
+    if quoted:
+        raise InfrastructureError(f"the kernel's command line has an open quote: {line[:200]!r}")
+    return [word for word in [*words, word] if word]
+
+
+def nonce_of(line: str) -> str:
+    """The nonce on a running kernel's command line, or "" if it was not started for a measurement."""
+    found = [word.removeprefix(NONCE_WORD) for word in line.split() if word.startswith(NONCE_WORD)]
+    return found[-1] if found else ""
+
+
+_LARGEST_RECORD = 8192
+_BOOT_ID = re.compile(r"[0-9a-f-]{1,36}")
+_MOST_RECORDS = 100_000
+
+
+@dataclass(frozen=True)
+class RunningSystem:
+    """The running kernel: its random boot id, its build id ("" if it shows none), and our nonce on its command line.
+
+    A kernel under test may show anything: a boot id that is none is "" and a long build id is cut, or the service would
+    refuse the result.
+    """
+
+    boot_id: str
+    build_id: str
+    nonce: str
+    command_line: str
+
+    @property
+    def is_test_kernel(self) -> bool:
+        return bool(self.nonce)
+
+
+def running_system(root: Path = Path("/")) -> RunningSystem:
+    """What runs now; raises InfrastructureError where /proc does not tell."""
+    try:
+        boot_id = (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii", errors="replace").strip()
+        line = (root / "proc/cmdline").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise InfrastructureError(f"the running kernel cannot be told: {error}") from error
+    boot_id = boot_id if _BOOT_ID.fullmatch(boot_id) else ""
+    notes = b""
+    with contextlib.suppress(OSError):
+        notes = (root / "sys/kernel/notes").read_bytes()
+    build_id = build_id_of_notes(notes)
+    return RunningSystem(boot_id=boot_id, build_id=build_id, nonce=nonce_of(line), command_line=line)
+
+
+def kernel_log_tail(device: Path = Path("/dev/kmsg")) -> str:
+    """The end of the kernel's own log, without the machine words before each message; "" where it cannot be read."""
+    lines: list[bytes] = []
+    try:
+        descriptor = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        for _ in range(_MOST_RECORDS):
+            try:
+                record = os.read(descriptor, _LARGEST_RECORD)
+            except BrokenPipeError:
+                continue  # Messages were overwritten while we read; the next read goes on with the oldest left.
+            if not record:
+                break
+            lines.append(record.partition(b";")[2].split(b"\n")[0])
+    except OSError:
+        pass  # BlockingIOError: all has been read.
+    finally:
+        os.close(descriptor)
+    return last_bytes(clean_text(b"\n".join(lines)[-TAIL_BYTES:]), TAIL_BYTES)
+
 
 _LIVE = "sys/fs/pstore"
 # systemd-pstore moves the records here before anybody else can look.
 _MOVED = "var/lib/systemd/pstore"
 _NAMES = ("dmesg*", "console*")
-_LARGEST_RECORD = 4 * 1024**2
-_MOST_RECORDS = 256
+_LARGEST_LEFT = 4 * 1024**2
+_MOST_LEFT = 256
 _LONGEST_REASON = 300
 _PANIC = re.compile(r"Kernel panic - not syncing.*")
 _COMMAND_LINE = re.compile(r"(?:Kernel c|C)ommand line: .*")
@@ -85,8 +191,8 @@ def _records(root: Path) -> Iterator[Path]:
         [path for name in _NAMES for path in sorted((root / place).rglob(name)) if _is_record(path)]
         for place in (_LIVE, _MOVED)
     )
-    newest = sorted(moved, key=_changed_at)[-_MOST_RECORDS:]
-    yield from live[:_MOST_RECORDS]
+    newest = sorted(moved, key=_changed_at)[-_MOST_LEFT:]
+    yield from live[:_MOST_LEFT]
     yield from newest
 
 
@@ -105,7 +211,7 @@ def _identity(root: Path, path: Path) -> str:
     """Where it is and what it holds."""
     try:
         with path.open("rb") as stream:
-            content = stream.read(_LARGEST_RECORD)
+            content = stream.read(_LARGEST_LEFT)
     except OSError:
         content = b""
     return f"{path.relative_to(root)} {hashlib.sha256(content).hexdigest()[:32]}"
@@ -114,9 +220,9 @@ def _identity(root: Path, path: Path) -> str:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as stream:
-            raw = stream.read(_LARGEST_RECORD)
+            raw = stream.read(_LARGEST_LEFT)
         if raw[:2] in _PACKED:
-            raw = zlib.decompressobj(_PACKED[raw[:2]]).decompress(raw, _LARGEST_RECORD)
+            raw = zlib.decompressobj(_PACKED[raw[:2]]).decompress(raw, _LARGEST_LEFT)
     except (OSError, zlib.error):
         return ""
     return clean_text(raw)

@@ -1,22 +1,58 @@
-"""The boot driver `grub`: GRUB starts a test kernel once (next_entry in its environment), else the safe one.
+"""The grub boot driver: one entry, started once."""
 
-Kernels stand in a directory of GRUB's own, so its $prefix finds them whatever disks and partitions there are. The menu
-entry is a marked block in custom.cfg, which Debian's grub.cfg reads; the rest of that file is the operator's.
-"""
-
+import contextlib
+import fcntl
+import os
 import re
 import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark_agent.boot.driver import KernelFiles
-from tidemark_agent.boot.loader_files import checkpoint, overwrite
-from tidemark_agent.boot.reboot import Reboots
-from tidemark_agent.disk import settle, temporary_for, write_durably
+from tidemark_agent.boot.driver import KernelFiles, Reboots
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.log import Log
-from tidemark_agent.process import capture
+from tidemark_agent.system.disk import settle, temporary_for, write_durably
+from tidemark_agent.system.process import capture
+
+# _IOW('f', 43, __u32) of Linux 5.15: write the journal's content to where it belongs.
+_EXT4_IOC_CHECKPOINT = 0x4004662B
+_NO_FLAGS = (0).to_bytes(4, "little")
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Give the file new content of the same size in the same blocks, durably.
+
+    After a power cut GRUB then reads the new content where it has always been. A file that was truncated or replaced
+    would be somewhere else, and GRUB, when it writes one, would write into blocks that may be another file's by then.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size != len(data):
+            raise InfrastructureError(f"{path} has {size} bytes, but its new content has {len(data)}")
+        if os.pwrite(descriptor, data, 0) != len(data):
+            raise InfrastructureError(f"{path} could not be written whole")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checkpoint(directory: Path) -> None:
+    """Bring what the file system's journal holds to its place; nothing where there is no such thing (not ext4)."""
+    os.sync()
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(descriptor, _EXT4_IOC_CHECKPOINT, _NO_FLAGS)
+    finally:
+        os.close(descriptor)
+
+
+# The boot driver `grub`: GRUB starts a test kernel once (next_entry in its environment), else the safe one.
+#
+# Kernels stand in a directory of GRUB's own, so its $prefix finds them whatever disks and partitions there are. The
+# menu entry is a marked block in custom.cfg, which Debian's grub.cfg reads; the rest of that file is the operator's.
 
 ENTRY = "tidemark"
 _SECONDS = 60.0

@@ -10,8 +10,8 @@ import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
 
-from tidemark_agent.disk import sync_directory, write_durably
 from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.system.disk import sync_directory, write_durably
 
 _MOST_FILES = 50_000
 _MOST_BYTES = 4 * 1024**3

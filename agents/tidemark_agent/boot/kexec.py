@@ -4,11 +4,10 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark_agent.boot.driver import KernelFiles
-from tidemark_agent.boot.reboot import Reboots
+from tidemark_agent.boot.driver import KernelFiles, Reboots
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.log import Log
-from tidemark_agent.process import capture
+from tidemark_agent.system.process import capture
 
 _SECONDS = 120.0
 

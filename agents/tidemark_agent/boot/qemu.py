@@ -1,28 +1,207 @@
-"""The boot driver for virtual machines: each boot is one run of the QEMU emulator, from power-on to reset.
+"""The qemu boot driver: what a guest is booted with, for which emulator, and the boot."""
 
-Pure emulation (TCG), since the kernel under test must not depend on what the host's hardware offers. With the clock
-`instructions` each guest instruction takes one nanosecond, so a boot is deterministic whatever else the host does.
-"""
-
+import gzip
+import hashlib
+import platform
 import re
 import secrets
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
-from tidemark_agent.assignment import KernelImage, PlannedCase
-from tidemark_agent.boot.console import read_console
+from tidemark_agent.benchmarks.bundle import Benchmark
+from tidemark_agent.benchmarks.description import DEFAULT_COMMAND
+from tidemark_agent.boot.console import Note, Verdict, judge_boot, read_console
 from tidemark_agent.boot.driver import BootOutcome
-from tidemark_agent.boot.emulators import Emulator, emulator_of
-from tidemark_agent.boot.verdict import Verdict, judge_boot
-from tidemark_agent.disk import is_nearly_full, read_strange
 from tidemark_agent.errors import InfrastructureError, file_trouble
 from tidemark_agent.log import Log
-from tidemark_agent.process import Finished, heed_stop, run
-from tidemark_agent.sandbox import Bind, Sandbox, sandbox_trouble
+from tidemark_agent.system.disk import is_nearly_full, read_strange
+from tidemark_agent.system.process import Finished, capture, heed_stop, run
+from tidemark_agent.system.sandbox import Bind, Sandbox, sandbox_trouble
+from tidemark_agent.version import bundle_root
+from tidemark_agent.wire.assignment import KernelImage, PlannedCase
+
+# How each architecture is emulated: a machine of one CPU with a serial console, and what its kernel must be told.
+#
+# panic=-1: a kernel that ends, well or not, resets the machine, which ends the emulator. An oops ends the boot too:
+# what a damaged kernel measures is worth nothing. The early console shows what dies before the real one is there.
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """`counted_...` is added where instructions are counted: what is random would be noise where all else is exact."""
+
+    program: str
+    machine: str
+    command_line: str
+    counted_machine: str = ""
+    counted_command_line: str = "norandmaps"
+
+
+_EMULATORS: Final = {
+    "x86_64": Emulator(
+        program="qemu-system-x86_64",
+        machine="microvm,isa-serial=on,rtc=on,pit=on,pic=on,auto-kernel-cmdline=off",
+        # tsc=reliable: else a busy host makes the kernel distrust the emulated TSC and fall back to jiffies.
+        # nolapic_timer: calibrating the local APIC timer spins for 200 ms of guest time, which takes 9 s of wall time
+        # when instructions are counted; the PIT serves as well.
+        command_line=(
+            "console=ttyS0 earlyprintk=serial,ttyS0,115200 reboot=t panic=-1 oops=panic "
+            "tsc=reliable nolapic_timer no_timer_check"
+        ),
+    ),
+    "arm64": Emulator(
+        program="qemu-system-aarch64",
+        machine="virt",
+        command_line="console=ttyAMA0 earlycon panic=-1 oops=panic",
+        # The seeds for the kernel's own address and for its random numbers, which the device tree hands over.
+        counted_machine=",dtb-randomness=off",
+    ),
+}
+
+
+def emulator_of(arch: str) -> Emulator:
+    """Raises InfrastructureError for an architecture that this agent cannot emulate."""
+    if arch not in _EMULATORS:
+        raise InfrastructureError(f"this agent cannot emulate {arch}")
+    return _EMULATORS[arch]
+
+
+_MAGIC = "070701"
+_TRAILER = "TRAILER!!!"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file of the archive; `mode` tells its type too, `device` is (major, minor) of a device node."""
+
+    name: str
+    mode: int
+    content: bytes = b""
+    device: tuple[int, int] = (0, 0)
+
+
+def directory(name: str) -> Entry:
+    return Entry(name, stat.S_IFDIR | 0o755)
+
+
+def plain_file(name: str, content: bytes) -> Entry:
+    return Entry(name, stat.S_IFREG | 0o644, content)
+
+
+def program(name: str, content: bytes) -> Entry:
+    return Entry(name, stat.S_IFREG | 0o755, content)
+
+
+def character_device(name: str, major: int, minor: int) -> Entry:
+    return Entry(name, stat.S_IFCHR | 0o600, device=(major, minor))
+
+
+def write_archive(entries: list[Entry]) -> bytes:
+    """The archive with `entries` in their order, owned by root, dated 1970."""
+    parts = [_record(number, entry) for number, entry in enumerate(entries, start=1)]
+    parts.append(_record(0, Entry(_TRAILER, 0)))
+    archive = b"".join(parts)
+    return archive + b"\0" * (-len(archive) % 512)
+
+
+def _record(number: int, entry: Entry) -> bytes:
+    name = entry.name.encode() + b"\0"
+    links = 2 if stat.S_ISDIR(entry.mode) else 1
+    # ino mode uid gid nlink mtime filesize devmajor devminor rdevmajor rdevminor namesize check
+    numbers = (number, entry.mode, 0, 0, links, 0, len(entry.content), 0, 0, *entry.device, len(name), 0)
+    header = (_MAGIC + "".join(f"{value:08x}" for value in numbers)).encode()
+    return _padded(header + name) + _padded(entry.content)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+INIT_SOURCE = "boot/init.c"
+
+
+def build_initramfs(cases: Sequence[PlannedCase], programs: Mapping[str, bytes], *, init: bytes) -> bytes:
+    """The compressed archive that runs `cases` in their order; `programs` by benchmark name. Same input, same bytes."""
+    lines = [f"{case.timeout_seconds} /benchmarks/{case.benchmark} {case.case} {case.runs}\n" for case in cases]
+    entries: list[Entry] = [
+        *(directory(name) for name in ("dev", "proc", "sys", "tmp", "benchmarks")),
+        character_device("dev/console", 5, 1),
+        character_device("dev/null", 1, 3),
+        program("init", init),
+        plain_file("cases", "".join(lines).encode()),
+        *(program(f"benchmarks/{name}", content) for name, content in sorted(programs.items())),
+    ]
+    return gzip.compress(write_archive(entries), compresslevel=1, mtime=0)
+
+
+# The frequency of the time stamp counter that an emulated machine sees.
+#
+# A kernel finds it out by timing it against the emulated PIT, which on a busy host fails or comes out wrong. So it is
+# told: counted instructions make exactly 1 GHz, and plain emulation passes the host's counter on.
+
+COUNTED_KHZ = 1_000_000
+_COMPILE_SECONDS = 60.0
+_MEASURE_SECONDS = 10.0
+
+
+def host_tsc_khz(cache: Path, stop: threading.Event) -> int | None:
+    """The host's frequency, measured now; None on hosts that have no such counter."""
+    if platform.machine() != "x86_64":
+        return None
+    source = (bundle_root() / "tidemark_agent" / "boot" / "host_tsc.c").read_bytes()
+    program = cache / f"host-tsc-{hashlib.sha256(source).hexdigest()[:16]}"
+    if not program.is_file():
+        text = cache / f"{program.name}.{threading.get_native_id()}.c"
+        made = text.with_suffix(".making")
+        text.write_bytes(source)
+        try:
+            command = ["cc", "-O2", "-o", str(made), str(text)]
+            capture(command, scratch=cache, timeout=_COMPILE_SECONDS, stop=stop)
+            made.replace(program)
+        finally:
+            text.unlink()
+    said = capture([str(program)], scratch=cache, timeout=_MEASURE_SECONDS, stop=stop).strip()
+    if not said.isdigit() or int(said) == 0:
+        raise InfrastructureError(f"the host's TSC cannot be measured: {said[:100]!r}")
+    return int(said)
+
+
+_REASON = "needs an agent inside the machine, which the driver qemu does not have"
+
+
+def split_cases(
+    cases: Sequence[PlannedCase], benchmarks: Mapping[str, Benchmark]
+) -> tuple[tuple[PlannedCase, ...], tuple[Note, ...]]:
+    """The cases that can run as a static program that prints JSON lines, and a note for each of the others."""
+    able = tuple(case for case in cases if is_static_program(benchmarks[case.benchmark], case.case))
+    others = [case for case in cases if case not in able]
+    return able, tuple(Note(case.benchmark, case.case, "skipped", _REASON) for case in others)
+
+
+def is_static_program(benchmark: Benchmark, name: str) -> bool:
+    """Whether the case is one process of a program made from the folder, called `PROGRAM CASE RUNS`.
+
+    Settings would have to be made by an agent, and so would needs be looked at.
+    """
+    case = benchmark.cases.get(name)
+    return (
+        benchmark.program.kind == "compiled"
+        and case is not None
+        and case.command == DEFAULT_COMMAND
+        and not case.settings
+        and not case.needs
+    )
+
+
+# The boot driver for virtual machines: each boot is one run of the QEMU emulator, from power-on to reset.
+#
+# Pure emulation (TCG), since the kernel under test must not depend on what the host's hardware offers. With the clock
+# `instructions` each guest instruction takes one nanosecond, so a boot is deterministic whatever else the host does.
 
 _HYPERVISOR = "qemu-tcg"
 _CPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,+=-]{0,200}")

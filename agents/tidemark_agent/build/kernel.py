@@ -1,34 +1,193 @@
-"""From a build assignment to a kernel: check out, configure, make, collect."""
+"""Building one kernel: configuration, image, perf, modules and what is reported."""
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
-from tidemark_agent.assignment import BuildJob
 from tidemark_agent.build.checkout import Checkout
-from tidemark_agent.build.configuration import Configuration
-from tidemark_agent.build.elf import build_id_of_file
 from tidemark_agent.build.failure import LONGEST_EXCERPT, log_tail, read_log
 from tidemark_agent.build.maker import EndedError, Maker, StepError
-from tidemark_agent.build.modules import MODULES_TARGET, ModuleArchive, has_modules
+from tidemark_agent.build.modules import (
+    MODULES_TARGET,
+    ModuleArchive,
+    has_modules,
+    lost_symbols,
+    parse_config,
+    random_parts,
+)
 from tidemark_agent.build.objects import (
     LARGEST_ARTIFACT,
     ObjectDirs,
     drop_leftovers,
     heed_clock,
     is_published,
+    put_file,
     take_file,
 )
-from tidemark_agent.build.perf import PerfProgram
-from tidemark_agent.build.text_hash import hashes_of_file, with_modules
 from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
 from tidemark_agent.errors import InfrastructureError, KernelError, UnfitError, file_trouble
-from tidemark_agent.locks import held_lock
 from tidemark_agent.log import Log
+from tidemark_agent.system.disk import held_lock, open_strange, remove_tree
+from tidemark_agent.system.elf import build_id_of_file, hashes_of_file, with_modules
+from tidemark_agent.wire.assignment import BuildJob
+
+_FRAGMENT = "tidemark.fragment"
+# That of a kernel with everything in it has less than one MiB.
+_LARGEST_CONFIG = 16 * 1024**2
+_MOST_NAMED: Final = 20
+# The release must not depend on which commit was checked out or whether git is there: one tree hash, one kernel.
+_FIXED: Final = "\n# CONFIG_LOCALVERSION_AUTO is not set\n"
+_COMPILER_TEXT: Final = "CONFIG_CC_VERSION_TEXT"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The configuration of one build; `copy` is where its .config is kept for the agent's own eyes."""
+
+    maker: Maker
+    checkout: Checkout
+    compiler_version: str
+    copy: Path
+
+    def make(self) -> str:
+        """Make .config anew; its text, checked.
+
+        Any file of a tree may decide about it (defconfigs, Makefiles, programs that Kconfig starts), so none that an
+        earlier commit left is taken for this one's. Where it came out the same, it keeps its time: kbuild then has
+        nothing to do for it.
+        """
+        objects = self.maker.objects
+        before, written = _kept(objects, ".config")
+        put_file(objects, ".config", "")
+        put_file(objects, _FRAGMENT, self._fragment)
+        self.maker.make(self.maker.job.config_base)
+        self.maker.merge_fragment(_FRAGMENT)
+        self.maker.make("olddefconfig")
+        take_file(objects, ".config", self.copy, largest=_LARGEST_CONFIG)
+        if before and self.copy.read_bytes() == before:
+            os.utime(objects / ".config", ns=(written, written), follow_symlinks=False)
+        text = self.copy.read_text(encoding="utf-8", errors="replace")
+        self._check(text)
+        return text
+
+    @property
+    def _fragment(self) -> str:
+        return self.maker.job.fragment + _FIXED
+
+    def _check(self, text: str) -> None:
+        lost = lost_symbols(self._fragment, text)
+        if lost:
+            known = self.checkout.known_symbols(self.maker.job.commit, list(lost))
+            told = [
+                f"{symbol}={how}" + ("" if symbol in known else ", a symbol that this tree does not have")
+                for symbol, how in lost.items()
+            ]
+            raise KernelError(f"config symbols not kept: {', '.join(told[:_MOST_NAMED])}")
+        used = parse_config(text).get(_COMPILER_TEXT, "").strip('"')
+        # Kbuild leaves out the number sign.
+        if used and used[: len(self.compiler_version)] != self.compiler_version.replace("#", "").replace('"', ""):
+            raise KernelError(f"the tree compiles with {used[:200]}, not with {self.compiler_version}")
+        if parts := random_parts(text):
+            self.maker.note(f"tidemark: no two builds of this kernel are the same, because of {', '.join(parts)}")
+
+
+def _kept(objects: Path, name: str) -> tuple[bytes, int]:
+    """What the last build left, and when (ns) it was written; nothing of whatever no honest build leaves there."""
+    try:
+        with open_strange(objects, name) as file:
+            found = os.fstat(file.fileno())
+            return (file.read(), found.st_mtime_ns) if found.st_size <= _LARGEST_CONFIG else (b"", 0)
+    except OSError:
+        return b"", 0
+
+
+# perf, built from the same tree as the kernel: one static program that runs on any machine of its architecture.
+#
+# Left out is all that needs a library beyond the C library: scripting, the text interface, symbols of DWARF. What
+# counts events and runs `perf bench` stays. A tree whose perf does not build is no broken kernel: then there is none.
+
+_FOLDER: Final = "tidemark-perf"
+# Stripped and static it has 4 to 12 MiB.
+_LARGEST: Final = 128 * 1024**2
+# Those that a tree does not know do nothing.
+_WITHOUT: Final = (
+    "AUXTRACE",
+    "BACKTRACE",
+    "BIONIC",
+    "CAPSTONE",
+    "CORESIGHT",
+    "DEMANGLE",
+    "DWARF",
+    "GTK2",
+    "JEVENTS",
+    "JVMTI",
+    "LIBAUDIT",
+    "LIBBABELTRACE",
+    "LIBBPF",
+    "LIBCAP",
+    "LIBCRYPTO",
+    "LIBDEBUGINFOD",
+    "LIBDW",
+    "LIBDW_DWARF_UNWIND",
+    "LIBELF",
+    "LIBLLVM",
+    "LIBNUMA",
+    "LIBPERL",
+    "LIBPFM4",
+    "LIBPYTHON",
+    "LIBTRACEEVENT",
+    "LIBUNWIND",
+    "LIBZSTD",
+    "LZMA",
+    "RUST",
+    "SDT",
+    "SLANG",
+    "ZLIB",
+)
+
+
+@dataclass(frozen=True)
+class PerfProgram:
+    """Makes perf in a folder of its own below the object directory, so that it is as incremental as the kernel is."""
+
+    maker: Maker
+    scratch: Path
+
+    def make(self) -> Path | None:
+        """The program; None, with the reason in the build's log, where it cannot be made."""
+        made = self.scratch / "perf"
+        try:
+            self._compile()
+            take_file(self.maker.objects, f"{_FOLDER}/perf", made, largest=_LARGEST)
+        except KernelError as error:
+            self.maker.note(f"tidemark: there is no perf of this tree: {error}")
+            if isinstance(error, EndedError):
+                remove_tree(self.maker.objects / _FOLDER)
+            return None
+        return made
+
+    def _compile(self) -> None:
+        folder = self.maker.objects / _FOLDER
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise KernelError(f"the build left something else in place of {_FOLDER}")
+        folder.mkdir(exist_ok=True)
+        output = self.maker.inside(_FOLDER)
+        self.maker.run_make(
+            "tools/perf",
+            f"O={output}",
+            f"JOBS={self.maker.job.jobs}",
+            "LDFLAGS=-static -s",
+            "EXTRA_CFLAGS=-O2",
+            "WERROR=0",
+            *(f"NO_{name}=1" for name in _WITHOUT),
+            f"{output}/perf",
+        )
 
 
 @dataclass(frozen=True)

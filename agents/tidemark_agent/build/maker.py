@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from tidemark_agent.assignment import BuildJob
 from tidemark_agent.build.failure import (
     Ending,
     Failure,
@@ -24,11 +23,20 @@ from tidemark_agent.build.failure import (
 from tidemark_agent.build.objects import put_file, remove_newer, take_file
 from tidemark_agent.build.toolchain import Toolchain
 from tidemark_agent.errors import InfrastructureError, KernelError, KilledError
-from tidemark_agent.guarding.cgroup import refused_around
-from tidemark_agent.limits import MIB, Limits, require_memory_group
-from tidemark_agent.locks import alone_on_host, beside_others
-from tidemark_agent.process import Finished, capture, clean_environment, heed_stop, run
-from tidemark_agent.sandbox import Bind, Sandbox, require_sandbox
+from tidemark_agent.guard.cgroup import refused_around
+from tidemark_agent.system.disk import alone_on_host, beside_others
+from tidemark_agent.system.process import (
+    MIB,
+    Finished,
+    Limits,
+    capture,
+    clean_environment,
+    heed_stop,
+    require_memory_group,
+    run,
+)
+from tidemark_agent.system.sandbox import Bind, Sandbox, require_sandbox
+from tidemark_agent.wire.assignment import BuildJob
 
 # Fixed, so that the same source gives the same bits: no clock, user, host or counter gets into the image.
 _REPRODUCIBLE = {

@@ -1,8 +1,4 @@
-"""The modules of a kernel: its own, and those of the benchmarks, compiled against it. One archive for both.
-
-The archive is a gzipped tar file with `lib/modules/RELEASE/...` and `tidemark/NAME-VERSION.ko`, where NAME and VERSION
-are those of the benchmark's program and of its files. The same kernel gives the same bytes.
-"""
+"""CONFIG_ lines, and benchmark modules built with a kernel."""
 
 import gzip
 import os
@@ -14,12 +10,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidemark_agent.benchmarks import Benchmark, benchmark_names, find_benchmark
-from tidemark_agent.build.kconfig import parse_config
+from tidemark_agent.benchmarks.bundle import Benchmark, benchmark_names, find_benchmark
 from tidemark_agent.build.maker import EndedError, Maker
 from tidemark_agent.build.objects import LARGEST_ARTIFACT, take_file
 from tidemark_agent.errors import KernelError
-from tidemark_agent.removal import remove_tree
+from tidemark_agent.system.disk import remove_tree
+
+_SET = re.compile(r"(CONFIG_\w+)=(.*)")
+_UNSET = re.compile(r"# (CONFIG_\w+) is not set")
+# What draws random numbers while a kernel is built. Keys of modules: only where the tree makes them itself.
+_RANDOM: Final = {
+    "CONFIG_RANDSTRUCT": "y",
+    "CONFIG_GCC_PLUGIN_RANDSTRUCT": "y",
+    "CONFIG_MODULE_SIG_KEY": '"certs/signing_key.pem"',
+}
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """Symbol to value, as .config writes values; a symbol that is said to be unset has "n". The last line wins."""
+    symbols: dict[str, str] = {}
+    for raw in text.splitlines():
+        line = raw.strip()
+        if match := _SET.fullmatch(line):
+            symbols[match[1]] = match[2]
+        elif match := _UNSET.fullmatch(line):
+            symbols[match[1]] = "n"
+    return symbols
+
+
+def lost_symbols(fragment: str, config: str) -> dict[str, str]:
+    """The symbols of `fragment` whose value `config` does not have, each with `wanted (has ...)`."""
+    have = parse_config(config)
+    lost = {}
+    for symbol, wanted in parse_config(fragment).items():
+        found = have.get(symbol, "n")
+        if found != wanted:
+            lost[symbol] = f"{wanted} (has {found})"
+    return lost
+
+
+def random_parts(config: str) -> list[str]:
+    """The symbols of `config` that make every build of one source a different one."""
+    have = parse_config(config)
+    return [symbol for symbol, value in _RANDOM.items() if have.get(symbol) == value]
+
+
+# The modules of a kernel: its own, and those of the benchmarks, compiled against it. One archive for both.
+#
+# The archive is a gzipped tar file with `lib/modules/RELEASE/...` and `tidemark/NAME-VERSION.ko`, where NAME and
+# VERSION are those of the benchmark's program and of its files. The same kernel gives the same bytes.
 
 MODULES_TARGET: Final = "modules"
 _INSTALLED: Final = "tidemark-installed"

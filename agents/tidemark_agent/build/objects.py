@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tidemark_agent.disk import StrangeFileError, open_strange
 from tidemark_agent.errors import KernelError
-from tidemark_agent.locks import try_lock
-from tidemark_agent.process import capture
-from tidemark_agent.removal import remove_tree
+from tidemark_agent.system.disk import StrangeFileError, open_strange, remove_tree, try_lock
+from tidemark_agent.system.process import capture
 
 # Where the service keeps what watched trees published, and what it made of nothing else (server/sources/mirror.py).
 # Not what series name as their base: that may be another one.

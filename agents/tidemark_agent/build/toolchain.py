@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tidemark_agent.assignment import BuildJob
 from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.wire.assignment import BuildJob
 
 _CLANG: Final = re.compile(r"clang(-[0-9]{1,3}(?:\.[0-9]{1,3})?)?")
 

@@ -1,23 +1,93 @@
-"""One process of a benchmark, from start to end, within its limits of time, disk, memory and output."""
+"""Running one command of a case in a folder of its own, within its limits."""
 
+import contextlib
 import json
+import os
 import shutil
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.cases.ended import CaseEndedError, StuckError
-from tidemark_agent.cases.numbers import parse_cpus
-from tidemark_agent.cases.output import LONGEST_REASON, error_text
-from tidemark_agent.cases.room import file_sizes, size_of
-from tidemark_agent.disk import StrangeFileError, read_strange
+from tidemark_agent.benchmarks.description import parse_cpus
+from tidemark_agent.cases.programs import CaseEndedError, StuckError
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.process import Finished, clean_environment, heed_stop, run
-from tidemark_agent.text import clean_text, last_bytes
+from tidemark_agent.system.disk import StrangeFileError, read_strange
+from tidemark_agent.system.process import Finished, clean_environment, heed_stop, run
+from tidemark_agent.system.text import LONGEST_REASON, clean_text, error_text, last_bytes
 from tidemark_agent.version import bundle_root
+
+# The directories that a case works in, below the agent's state: `cases/scratch-...` and `cases/kept/...`.
+#
+# Scratch is new for each case and gone after it. What is kept belongs to one benchmark in one boot (an unpacked
+# source tree, say). What another boot left is removed when it is met, and what an agent left that was killed in this
+# one a day later: a session with a power cut in each boot would fill the disk else.
+
+_FORGOTTEN_SECONDS = 24 * 3600
+# The unit of st_blocks, whatever the file system's own blocks are.
+_BLOCK_BYTES = 512
+
+
+@contextlib.contextmanager
+def scratch_directory(state: Path, root: Path) -> Iterator[Path]:
+    """A new empty directory, removed with all that is in it at the end."""
+    base, ours = state / "cases", f"scratch-{_boot(root)}-"
+    base.mkdir(parents=True, exist_ok=True)
+    _forget_old(base, ours)
+    path = Path(tempfile.mkdtemp(prefix=ours, dir=base))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def kept_directory(state: Path, name: str, root: Path) -> Path:
+    """The directory that `name` keeps while this boot lasts; those of other boots are removed."""
+    boot = _boot(root)
+    base = state / "cases" / "kept"
+    path = base / f"{name}-{boot}"
+    path.mkdir(parents=True, exist_ok=True)
+    for other in base.iterdir():
+        if not other.name.endswith(f"-{boot}"):
+            shutil.rmtree(other, ignore_errors=True)
+    return path
+
+
+def size_of(*directories: Path) -> int:
+    """Bytes that the files below `directories` take on the disk, as far as they can be seen."""
+    return sum(about.st_blocks * _BLOCK_BYTES for about in _files(directories))
+
+
+def file_sizes(*directories: Path) -> Iterator[int]:
+    """The length of each file below `directories` that can be seen."""
+    return (about.st_size for about in _files(directories))
+
+
+def _files(directories: Iterable[Path]) -> Iterator[os.stat_result]:
+    """What there is below `directories`, while a program may be making and removing it."""
+    for directory in directories:
+        for folder, _, names in os.walk(directory):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    yield Path(folder, name).lstat()
+
+
+def _boot(root: Path) -> str:
+    return (root / "proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()[:8]
+
+
+def _forget_old(base: Path, ours: str) -> None:
+    """In this boot another agent may be running a case by hand; in an earlier one nobody is any more."""
+    for path in base.glob("scratch-*"):
+        with contextlib.suppress(OSError):
+            is_old = path.stat().st_mtime < time.time() - _FORGOTTEN_SECONDS
+            if is_old or not path.name.startswith(ours):
+                shutil.rmtree(path, ignore_errors=True)
+
 
 EVIDENCE_BYTES = 2048
 _MIB = 1024**2

@@ -1,24 +1,92 @@
-"""Where a benchmark's program is on this machine, made ready to run.
-
-Each kind of program becomes the same thing: the words of a command, with places in braces that are filled in here. A
-program of a new kind needs nothing else; what runs it (execution.py) does not know the kinds.
-"""
+"""A case and where it runs: how it ended, and the program, script or module that measures it."""
 
 import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tidemark_agent.benchmarks import Benchmark, program_file
-from tidemark_agent.cases.description import Case
-from tidemark_agent.cases.ended import CaseEndedError
-from tidemark_agent.cases.model import Surroundings
-from tidemark_agent.cases.numbers import count_of, parse_cpus
+from tidemark_agent.benchmarks.bundle import Benchmark, program_file
+from tidemark_agent.benchmarks.description import Case, count_of, parse_cpus
+from tidemark_agent.build.modules import module_file
+from tidemark_agent.errors import AgentError
+from tidemark_agent.log import Log
 from tidemark_agent.probe import CoreKind
-from tidemark_agent.process import clean_environment
+from tidemark_agent.system.process import clean_environment
+from tidemark_agent.version import bundle_root
+
+OUTCOMES = ("failed", "timeout", "garbled", "oom", "skipped", "infrastructure")
+
+
+class CaseEndedError(AgentError):
+    """The case is over without values. `evidence` is what the program printed, if one ran."""
+
+    def __init__(self, outcome: str, reason: str, evidence: str = "") -> None:
+        super().__init__(f"{outcome}: {reason}")
+        self.outcome = outcome
+        self.reason = reason
+        self.evidence = evidence
+
+
+class StuckError(CaseEndedError):
+    """A process of the case was killed and is still there, so nothing more can be measured until the next boot."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The booted system that cases run in.
+
+    `programs` are the operator's external programs by name, `modules` holds the benchmark modules that were built with
+    the running kernel (None: there are none), `core_types` the kinds of cores with the CPUs to measure on. `sample` is
+    asked before and after each run for temperatures, frequencies and noise. `pins` is the SHA-256 that the operator
+    wants some of the programs to have.
+    """
+
+    state: Path
+    programs: Mapping[str, Path]
+    modules: Path | None
+    core_types: tuple[CoreKind, ...]
+    log: Log
+    stop: threading.Event
+    sample: Callable[[], Mapping[str, Any]] = dict
+    with_counters: bool = False
+    pins: Mapping[str, str] = field(default_factory=dict)
+    root: Path = Path("/")
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """How one case ended on one core type.
+
+    `outcome` is measured, failed, timeout, garbled, oom, skipped (a need is not met here) or infrastructure (ours: the
+    case may be tried again). `values` holds the values of all runs by metric, warm-up first, and is empty unless
+    measured. `evidence` is the end of the output, `samples` one entry for each run, `counters` what `perf stat` saw in
+    runs of their own, `settings` those that the case asked for, `programs` the hash of each external file it ran.
+    """
+
+    benchmark: str
+    version: str
+    case: str
+    core_type: str
+    outcome: str
+    reason: str = ""
+    warmup: int = 0
+    values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    evidence: str = ""
+    samples: tuple[Mapping[str, Any], ...] = ()
+    counters: Mapping[str, float] = field(default_factory=dict)
+    settings: tuple[Mapping[str, Any], ...] = ()
+    programs: Mapping[str, str] = field(default_factory=dict)
+
+
+# Where a benchmark's program is on this machine, made ready to run.
+#
+# Each kind of program becomes the same thing: the words of a command, with places in braces that are filled in here.
+# A program of a new kind needs nothing else; what runs it (execution.py) does not know the kinds.
 
 _PLACE = re.compile(r"\{([a-z]+)(?::([^{}]+))?\}")
 _CHUNK = 1 << 20
@@ -49,8 +117,6 @@ def make_ready(benchmark: Benchmark, case: Case, surroundings: Surroundings, fol
             benchmark.write_files(folder)
             return Ready((sys.executable, "-I", "-B", str(folder / benchmark.program.file)), helpers)
         case "module":
-            from tidemark_agent.cases.module import module_ready  # noqa: PLC0415 (module.py builds on this file)
-
             return module_ready(benchmark, case, surroundings, folder)
         case _:
             return _external(benchmark, case, surroundings, helpers)
@@ -181,3 +247,16 @@ class Hashes:
                     total.update(chunk)
             self._known[key] = total.hexdigest()
         return self._known[key]
+
+
+def module_ready(benchmark: Benchmark, _case: Case, surroundings: Surroundings, _folder: Path) -> Ready:
+    """The command that measures with the module which was built with the running kernel; skipped if there is none."""
+    if surroundings.modules is None:
+        raise CaseEndedError("skipped", "no modules were built with the running kernel")
+    path = surroundings.modules / module_file(benchmark)
+    if not path.is_file():
+        name = f"{benchmark.program.name} in version {benchmark.version[:12]}"
+        raise CaseEndedError("skipped", f"{name} was not built with the running kernel: see its build log")
+    source = (bundle_root() / "tidemark_agent" / "cases" / "module_run.py").read_text(encoding="utf-8")
+    words = (sys.executable, "-I", "-S", "-c", source, str(path), benchmark.program.name)
+    return Ready(words, {path.name: path})

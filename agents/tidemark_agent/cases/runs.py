@@ -1,22 +1,137 @@
-"""The processes of one case, one after another, and the values that they give."""
+"""All runs of one case: counters, output read by parsers, values kept."""
 
+import contextlib
+import functools
+import io
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.benchmarks import Benchmark
-from tidemark_agent.cases.counters import below_perf, read_counters
-from tidemark_agent.cases.ended import CaseEndedError, StuckError
+from tidemark_agent.benchmarks.bundle import Benchmark
 from tidemark_agent.cases.execution import Execution, Executor, Limits
-from tidemark_agent.cases.model import Surroundings
-from tidemark_agent.cases.output import count_problem
-from tidemark_agent.cases.parsers import require_presence, values_in
-from tidemark_agent.cases.programs import find_program
-from tidemark_agent.disk import read_strange
+from tidemark_agent.cases.programs import CaseEndedError, StuckError, Surroundings, find_program
 from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.system.disk import read_strange
+from tidemark_agent.system.text import count_problem, json_values, sane
+from tidemark_agent.wire.assignment import PlannedCase
+
+EVENTS = (
+    "cycles",
+    "instructions",
+    "cache-misses",
+    "dTLB-load-misses",
+    "page-faults",
+    "context-switches",
+    "cpu-migrations",
+)
+_FIELDS = 3
+
+
+def below_perf(perf: Path, argv: Sequence[str], output: Path) -> list[str]:
+    """The command that runs `argv` and leaves its counters in `output`."""
+    return [str(perf), "stat", "-x,", "-o", str(output), "-e", ",".join(EVENTS), "--", *argv]
+
+
+def read_counters(text: str) -> tuple[Mapping[str, float], tuple[str, ...]]:
+    """Counters by event in `perf stat -x,` output, and the events that this machine does not count.
+
+    A line is VALUE,UNIT,EVENT,...; VALUE is `<not supported>` or `<not counted>` where there is none.
+    """
+    counted: dict[str, float] = {}
+    missing: list[str] = []
+    for line in text.splitlines():
+        fields = line.split(",")
+        if line.startswith("#") or len(fields) < _FIELDS:
+            continue
+        # A kernel that may not be looked at is left out by perf itself: "cycles:u" are cycles in user space only.
+        event = fields[2].strip()
+        if event.partition(":")[0] not in EVENTS:
+            continue
+        value = _number(fields[0])
+        if value is None:
+            missing.append(event)
+        else:
+            counted[event] = value
+    return counted, tuple(missing)
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+Parse = Callable[[str, str], Sequence[tuple[str, float]]]
+
+
+def values_in(benchmark: Benchmark, text: str, case: str, metrics: Sequence[str]) -> Mapping[str, list[float]]:
+    """The values that one process printed, by metric; raises CaseEndedError if there is anything else but them."""
+    require_presence(benchmark, text)
+    line = _line_with(text, benchmark.program.failures)
+    if line:
+        raise CaseEndedError("failed", line, text)
+    zero = {metric.name for metric in benchmark.metrics.values() if metric.zero}
+    parse = _parser_of(benchmark)
+    if parse is None:
+        return json_values(text.split("\n"), case, metrics, zero)
+    try:
+        pairs = parse(text, case)
+    except ValueError as error:
+        raise CaseEndedError("garbled", f"garbled output: {error}", text) from error
+    return _checked(pairs, metrics, zero, text)
+
+
+def require_presence(benchmark: Benchmark, text: str) -> None:
+    """Raise CaseEndedError `skipped` where the program says that it does not have the case."""
+    line = _line_with(text, benchmark.program.absences)
+    if line:
+        raise CaseEndedError("skipped", line, text)
+
+
+def _checked(
+    pairs: Sequence[tuple[str, float]], metrics: Sequence[str], zero: set[str], text: str
+) -> Mapping[str, list[float]]:
+    found: dict[str, list[float]] = {metric: [] for metric in metrics}
+    for metric, value in pairs:
+        number = sane(value, may_be_zero=metric in zero)
+        if number is None:
+            raise CaseEndedError("garbled", f"garbled output: {metric} is {value}", text)
+        if metric in found:
+            found[metric].append(number)
+    return found
+
+
+def parser_from(source: str) -> Parse:
+    """The function `parse` of a parser's source."""
+    room: dict[str, object] = {"__name__": "parser_of_a_benchmark"}
+    # A parser that prints would disturb the agent's own log.
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(compile(source, "parser", "exec"), room)  # noqa: S102 (the agent's own file)
+    parse = room["parse"]
+    assert callable(parse)
+    return parse
+
+
+def _parser_of(benchmark: Benchmark) -> Parse | None:
+    name = benchmark.program.parser
+    return _compiled(dict(benchmark.files)[name].decode("utf-8")) if name else None
+
+
+_compiled = functools.lru_cache(parser_from)
+
+
+def _line_with(text: str, words: Sequence[str]) -> str:
+    """The first line that holds one of `words`, whatever their case."""
+    for line in text.split("\n"):
+        if any(word.lower() in line.lower() for word in words):
+            return line.strip(" #\t")[:300]
+    return ""
+
 
 _LONGEST_REASON = 500
 _LARGEST_COUNTERS = 1024**2

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemark_agent.assignment import PlannedCase
 from tidemark_agent.lab.engine import moment
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.wire.assignment import PlannedCase
 
 _NO_MEASUREMENT = "no case gave a measurement"
 # The service takes a MiB; what stands around the samples needs some of it.

@@ -1,4 +1,4 @@
-"""`service`: started at every boot. Goes on with the session that is under way, or begins the installed one."""
+"""`service`: works on the installed attempt, across reboots; run at each boot."""
 
 import contextlib
 import os
@@ -9,12 +9,9 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark_agent.boot.reboot import Reboots
-from tidemark_agent.boot.running import running_system
-from tidemark_agent.client import Client
+from tidemark_agent.boot.driver import Reboots
+from tidemark_agent.boot.evidence import running_system
 from tidemark_agent.config import AgentConfig, ConfigError, read_config
-from tidemark_agent.credentials import token_reader
-from tidemark_agent.disk import write_durably
 from tidemark_agent.errors import (
     InfrastructureError,
     RefusedError,
@@ -23,21 +20,36 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
-from tidemark_agent.hello import PATIENCE_SECONDS, say_hello_aside
 from tidemark_agent.lab.engine import Engine, failed_body
-from tidemark_agent.lab.installed import forget_key, installed_by, installed_key
-from tidemark_agent.lab.journal import Journal, JournalError
-from tidemark_agent.lab.kernels import KernelStore
-from tidemark_agent.lab.live import LiveLog
-from tidemark_agent.lab.machine import LabMachine
-from tidemark_agent.lab.progress import Progress, progress_of
-from tidemark_agent.lab.stopping import Stop
-from tidemark_agent.lab.uplink import Uplink
-from tidemark_agent.locks import try_lock
+from tidemark_agent.lab.hello import PATIENCE_SECONDS, forget_key, installed_by, installed_key, say_hello_aside
+from tidemark_agent.lab.journal import Journal, JournalError, Progress, progress_of
+from tidemark_agent.lab.machine import KernelStore, LabMachine
+from tidemark_agent.lab.uplink import LiveLog, Uplink
 from tidemark_agent.log import Log
-from tidemark_agent.place import place_of
 from tidemark_agent.prepare import JOURNAL_NAME, Preparation
-from tidemark_agent.spool import Spool
+from tidemark_agent.system.disk import try_lock, write_durably
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.host import place_of, token_reader
+from tidemark_agent.wire.spool import Spool
+
+
+class Stop(threading.Event):
+    """An event that nobody can clear any more after `end`: what ends one boot must not hide that all is to end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_final = False
+
+    def end(self) -> None:
+        self.is_final = True
+        self.set()
+
+    def clear(self) -> None:
+        super().clear()
+        # The signal may come at any instant, here too.
+        if self.is_final:
+            self.set()
+
 
 DONE, FAILED, REFUSED, UNREACHABLE = 0, 1, 3, 75
 _LOCK_PATIENCE = 5.0

@@ -1,18 +1,50 @@
-"""The service, as a session on this machine talks to it."""
+"""The service as the session engine sees it: lease, spool, and what is live."""
 
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tidemark_agent.assignment import Assignment
-from tidemark_agent.client import Client
 from tidemark_agent.errors import RefusedError, StoppedError, UnauthorizedError, UnreachableError
-from tidemark_agent.lab.live import LiveLog
-from tidemark_agent.lab.ports import SupersededError
-from tidemark_agent.lease import Lease
+from tidemark_agent.lab.engine import SupersededError
 from tidemark_agent.log import Log
-from tidemark_agent.place import Place, place_here
-from tidemark_agent.spool import Spool
+from tidemark_agent.wire.assignment import Assignment
+from tidemark_agent.wire.client import Client, Lease
+from tidemark_agent.wire.host import Place, place_here
+from tidemark_agent.wire.spool import Spool
+
+# What the service keeps of one attempt.
+_MOST_CHARACTERS = 64 * 1024
+_PIECE_CHARACTERS = 16 * 1024
+
+
+class LiveLog:
+    """A stream for `Log` that passes on to stderr and keeps what no heartbeat has carried yet."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting = ""
+
+    def write(self, text: str) -> int:
+        with self._lock:
+            self._waiting = (self._waiting + text)[-_MOST_CHARACTERS:]
+        sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def take(self) -> str:
+        """The next piece to send."""
+        with self._lock:
+            piece, self._waiting = self._waiting[:_PIECE_CHARACTERS], self._waiting[_PIECE_CHARACTERS:]
+        return piece
+
+    def give_back(self, piece: str) -> None:
+        """It did not arrive: it goes first next time."""
+        with self._lock:
+            self._waiting = (piece + self._waiting)[-_MOST_CHARACTERS:]
+
 
 _CLAIM_PATIENCE = 600.0
 _LAST_PATIENCE = 600.0

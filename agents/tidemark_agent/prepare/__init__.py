@@ -1,12 +1,18 @@
 """Making a machine fit to measure on, saying whether it is, and putting it back as it was."""
 
-from tidemark_agent.prepare.cpu_list import common_cpus, cpu_list, cpu_set, without_cpus
-from tidemark_agent.prepare.disturbances import disturbances
-from tidemark_agent.prepare.model import SETTING_NAMES, CannotMeasureError, PrepareConfig, Setting
-from tidemark_agent.prepare.noise import scheduling_noise
+from tidemark_agent.prepare.disturbances import disturbances, wait_until_quiet
+from tidemark_agent.prepare.model import (
+    SETTING_NAMES,
+    CannotMeasureError,
+    PrepareConfig,
+    Setting,
+    common_cpus,
+    cpu_list,
+    cpu_set,
+    without_cpus,
+)
 from tidemark_agent.prepare.preparation import JOURNAL_NAME, Preparation
-from tidemark_agent.prepare.quiet import wait_until_quiet
-from tidemark_agent.prepare.sampler import Sampler
+from tidemark_agent.prepare.sampler import Sampler, scheduling_noise
 
 __all__ = [
     "JOURNAL_NAME",

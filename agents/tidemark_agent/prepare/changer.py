@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from tidemark_agent.errors import file_trouble
 from tidemark_agent.log import Log
 from tidemark_agent.prepare.files import SettingError
-from tidemark_agent.prepare.journal import Journal
+from tidemark_agent.prepare.journal import Journal, Part, Step
 from tidemark_agent.prepare.kinds import Kind
 from tidemark_agent.prepare.model import CannotMeasureError, Outcome, Setting
-from tidemark_agent.prepare.steps import Part, Step
 from tidemark_agent.prepare.wishes import Wish
 
 # A summary of a hundred interrupts that differ is cut: the journal has them all.

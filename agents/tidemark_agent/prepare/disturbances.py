@@ -1,14 +1,173 @@
-"""Why measuring now would be wrong: work of others, heat, a lack of memory."""
+"""What disturbs a machine: heat, other work; and waiting until it is quiet."""
 
 import os
+import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidemark_agent.errors import StoppedError
+from tidemark_agent.log import Log
 from tidemark_agent.prepare.files import KernelFiles
-from tidemark_agent.prepare.heat import slowed_by, temperatures
-from tidemark_agent.prepare.look import Process, Times, cpu_times, fields_of, pressure, processes, throttle_count
+from tidemark_agent.prepare.model import CannotMeasureError
+from tidemark_agent.system.text import one_line
+
+_THERMAL = "sys/class/thermal"
+_HWMON = "sys/class/hwmon"
+_MILLI = 1000
+# Sensors that are not connected show 0, -128 or 255 degrees: none of these is believed.
+_COLDEST, _HOTTEST = 1, 200
+_TRIPS = {"critical", "hot"}
+# Sensors of processors and memory: those of disks and radios say nothing about a measurement, and some say nonsense.
+_DRIVERS = {
+    "coretemp",
+    "cpu_thermal",
+    "jc42",
+    "k10temp",
+    "k8temp",
+    "scmi_sensors",
+    "scpi_sensors",
+    "spd5118",
+    "zenpower",
+}
+# Cooling devices that make a CPU slower; fans are cooling devices, too.
+_SLOWING = ("Processor", "cpufreq", "cpuidle", "intel_powerclamp", "thermal-cpufreq", "thermal-idle")
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """In degrees Celsius; `limit` is the lowest at which the machine protects itself, None if it does not say."""
+
+    name: str
+    degrees: float
+    limit: float | None
+
+
+def temperatures(files: KernelFiles) -> Iterator[Temperature]:
+    for target in files.names(_THERMAL, "thermal_zone[0-9]*/temp"):
+        zone = target.removesuffix("/temp")
+        limits = [
+            _degrees(files, f"{trip.removesuffix('_type')}_temp")
+            for trip in files.names(zone, "trip_point_[0-9]*_type")
+            if files.text(trip) in _TRIPS
+        ]
+        yield from _reading(files, target, files.text(f"{zone}/type"), limits)
+    for target in files.names(_HWMON, "hwmon[0-9]*/temp[0-9]*_input"):
+        driver = files.text(target.rpartition("/")[0] + "/name")
+        if driver in _DRIVERS:
+            stem = target.removesuffix("_input")
+            name = f"{driver} {files.text(f'{stem}_label')}".strip()
+            yield from _reading(files, target, name, [_degrees(files, f"{stem}_crit")])
+
+
+def slowed_by(files: KernelFiles) -> Iterator[str]:
+    """Cooling devices that slow a CPU at this moment."""
+    for target in files.names(_THERMAL, "cooling_device[0-9]*/cur_state"):
+        kind = files.text(target.removesuffix("cur_state") + "type")
+        state = files.text(target)
+        if kind.startswith(_SLOWING) and state.isdecimal() and int(state) > 0:
+            yield f"{kind} at step {state}"
+
+
+def _reading(files: KernelFiles, target: str, name: str, limits: list[float | None]) -> Iterator[Temperature]:
+    degrees = _degrees(files, target)
+    if degrees is not None:
+        yield Temperature(name or target, degrees, min((limit for limit in limits if limit), default=None))
+
+
+def _degrees(files: KernelFiles, target: str) -> float | None:
+    text = files.text(target)
+    if not text.removeprefix("-").isdecimal() or not _COLDEST <= int(text) / _MILLI <= _HOTTEST:
+        return None
+    return int(text) / _MILLI
+
+
+_THROTTLED = "sys/devices/system/cpu"
+_PRESSURE = re.compile(r"^some .*\btotal=(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one CPU or all, in ticks of 1/100 s since boot: at work, idle, and taken by the hypervisor."""
+
+    busy: int
+    idle: int
+    steal: int
+
+
+@dataclass(frozen=True)
+class Process:
+    """`ticks` are those of all its threads, in and for it; `started` in ticks since boot tells it from a namesake."""
+
+    pid: int
+    parent: int
+    name: str
+    ticks: int
+    started: int
+    resident_pages: int
+
+
+def cpu_times(files: KernelFiles) -> Mapping[str, Times]:
+    """By the names of /proc/stat: `cpu` for all, `cpu0` ...; fields that a broken line lacks make it left out."""
+    found = {}
+    for line in files.text("proc/stat").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and len(fields) >= 8 and all(field.isdecimal() for field in fields):  # noqa: PLR2004 (user to steal)
+            user, nice, system, idle, waiting, hard, soft, steal = (int(field) for field in fields[:8])
+            found[name] = Times(user + nice + system + hard + soft, idle + waiting, steal)
+    return found
+
+
+def processes(files: KernelFiles) -> Mapping[int, Process]:
+    found = {}
+    for target in files.names("proc", "[0-9]*/stat"):
+        process = _process(files.text(target))
+        if process is not None:
+            found[process.pid] = process
+    return found
+
+
+def pressure(files: KernelFiles) -> Mapping[str, int]:
+    """Microseconds since boot in which some task waited for cpu, memory or io; empty on kernels without PSI."""
+    texts = {name: files.text(f"proc/pressure/{name}") for name in ("cpu", "memory", "io")}
+    return {name: int(match[1]) for name, text in texts.items() if (match := _PRESSURE.search(text))}
+
+
+def throttle_count(files: KernelFiles) -> int | None:
+    """How often cores and packages were slowed for heat since boot; None where nobody counts."""
+    counts = [
+        int(text)
+        for name in ("core_throttle_count", "package_throttle_count")
+        for target in files.names(_THROTTLED, f"cpu[0-9]*/thermal_throttle/{name}")
+        if (text := files.text(target)).isdecimal()
+    ]
+    return sum(counts) if counts else None
+
+
+def fields_of(files: KernelFiles, target: str) -> Mapping[str, int]:
+    """`name value` or `name: value kB` lines, as in vmstat and meminfo."""
+    found = {}
+    for line in files.text(target).splitlines():
+        name, _, rest = line.partition(" ")
+        value = rest.split()[0] if rest.split() else ""
+        if value.isdecimal():
+            found[name.rstrip(":")] = int(value)
+    return found
+
+
+def _process(text: str) -> Process | None:
+    """PID (NAME) STATE PARENT ...: the name may have any character in it, so it ends at the last bracket."""
+    head, _, tail = text.rpartition(")")
+    pid, _, name = head.partition(" (")
+    fields = tail.split()
+    numbers = [fields[at] for at in (1, 11, 12, 19, 21)] if len(fields) > 21 else []  # noqa: PLR2004 (up to rss)
+    if not pid.isdecimal() or not numbers or not all(number.isdecimal() for number in numbers):
+        return None
+    parent, user, system, started, resident = (int(number) for number in numbers)
+    return Process(int(pid), parent, one_line(name), user + system, started, resident)
+
 
 # Long enough that one tick of 10 ms, the finest that /proc tells, is one percent of a CPU.
 LOOK_SECONDS = 1.0
@@ -156,3 +315,34 @@ def _family(all_of: Mapping[int, Process], own: int) -> set[int]:
     while more := {process.pid for process in all_of.values() if process.parent in family} - family:
         family |= more
     return family
+
+
+# A machine that has just booted finishes its start in this time; one that is still busy then has other work.
+DEFAULT_PATIENCE = 300.0
+_BETWEEN_LOOKS = 5.0
+
+
+def wait_until_quiet(
+    root: Path,
+    *,
+    log: Log,
+    stop: threading.Event,
+    patience: float = DEFAULT_PATIENCE,
+    look: Callable[[Path], tuple[str, ...]] = disturbances,
+    clock: Callable[[], float] = time.monotonic,
+) -> float:
+    """Return once nothing disturbs, with the seconds that this took.
+
+    Raises CannotMeasureError with all reasons when `patience` (seconds) is over, StoppedError when `stop` is set.
+    """
+    started = clock()
+    told: tuple[str, ...] = ()
+    while reasons := look(root):
+        if clock() - started >= patience:
+            raise CannotMeasureError(f"the machine was not quiet for {patience:.0f} s: {'; '.join(reasons)}")
+        if reasons != told:
+            log.info("waiting-until-quiet", reasons=list(reasons))
+            told = reasons
+        if stop.wait(_BETWEEN_LOOKS):
+            raise StoppedError("stopped while waiting for a quiet machine")
+    return clock() - started

@@ -1,16 +1,69 @@
-"""The kinds of things that can be set: each reads and writes one value by the name of its target.
-
-Values are brought into one form when they are read, so that two that mean the same are equal ("0,1" and "0-1").
-"""
+"""Kinds of settings: how each is read and set, in files or by programs."""
 
 import contextlib
+import ctypes
+import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from tidemark_agent.prepare.cpu_list import cpu_list, cpu_mask, cpu_set, mask_set
-from tidemark_agent.prepare.files import KernelFiles, SettingError
-from tidemark_agent.prepare.programs import HIGHEST_PRIORITY, Programs
+from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.prepare.files import KernelFiles, SettingError, meaning
+from tidemark_agent.prepare.model import cpu_list, cpu_mask, cpu_set, mask_set
+from tidemark_agent.system.process import capture
+
+# A service may take its stop timeout of 90 s, and several may depend on it.
+_SECONDS = 300.0
+# From swapon(2): a priority is given, in the low 15 bits.
+_PREFER = 0x8000
+HIGHEST_PRIORITY = 0x7FFF
+
+
+class Programs(Protocol):
+    """Each raises SettingError with the reason."""
+
+    def systemctl(self, arguments: Sequence[str]) -> str: ...
+
+    def swap_on(self, path: str, priority: int | None) -> None: ...
+
+    def swap_off(self, path: str) -> None: ...
+
+
+class SystemPrograms:
+    """The real ones. They are not ended when the agent is told to stop: putting things back happens just then."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+
+    def systemctl(self, arguments: Sequence[str]) -> str:
+        argv = ["systemctl", *arguments]
+        try:
+            return capture(argv, scratch=self._scratch, timeout=_SECONDS, stop=threading.Event())
+        except (InfrastructureError, OSError) as error:
+            raise SettingError(str(error)) from error
+
+    def swap_on(self, path: str, priority: int | None) -> None:
+        """Not by the program: that of small systems knows no priorities."""
+        flags = 0 if priority is None else _PREFER | priority
+        self._call("swapon", path, flags)
+
+    def swap_off(self, path: str) -> None:
+        """Takes as long as reading all back takes; the kernel refuses if it has not the memory."""
+        self._call("swapoff", path)
+
+    @staticmethod
+    def _call(name: str, path: str, *more: int) -> None:
+        function = getattr(ctypes.CDLL(None, use_errno=True), name)
+        if function(os.fsencode(path), *more) != 0:
+            number = ctypes.get_errno()
+            raise SettingError(f"{name} {path}: {meaning(OSError(number, os.strerror(number)))}")
+
+
+# The kinds of things that can be set: each reads and writes one value by the name of its target.
+#
+# Values are brought into one form when they are read, so that two that mean the same are equal ("0,1" and "0-1").
 
 _SELECTED = re.compile(r"\[([^\[\]\s]+)\]")
 _OCTAL = re.compile(r"\\([0-7]{3})")

@@ -1,6 +1,7 @@
-"""Prepares the machine for measuring, case by case, and puts it back, also after an agent that was killed."""
+"""Preparing a machine and putting it back, also after an agent that was killed."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,20 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from tidemark_agent.errors import StoppedError
-from tidemark_agent.locks import try_lock
 from tidemark_agent.log import Log
-from tidemark_agent.prepare.affinity import AgentCpus
-from tidemark_agent.prepare.boot_words import boot_words
-from tidemark_agent.prepare.case_wishes import case_wishes, drop_caches_level, wants_sync
 from tidemark_agent.prepare.changer import Changer, Held
-from tidemark_agent.prepare.cpu_list import cpu_list
 from tidemark_agent.prepare.files import KernelFiles, SettingError
 from tidemark_agent.prepare.journal import Journal
-from tidemark_agent.prepare.kinds import system_kinds
-from tidemark_agent.prepare.layout import Layout, read_layout
-from tidemark_agent.prepare.machine_wishes import machine_wishes
-from tidemark_agent.prepare.model import CannotMeasureError, PrepareConfig, Setting
-from tidemark_agent.prepare.programs import Programs, SystemPrograms
+from tidemark_agent.prepare.kinds import Programs, SystemPrograms, system_kinds
+from tidemark_agent.prepare.model import (
+    AgentCpus,
+    CannotMeasureError,
+    Layout,
+    PrepareConfig,
+    Setting,
+    cpu_list,
+    read_layout,
+)
+from tidemark_agent.prepare.wishes import boot_words, case_wishes, drop_caches_level, machine_wishes, wants_sync
+from tidemark_agent.system.disk import try_lock
 
 JOURNAL_NAME = "settings.jsonl"
 _BOOT_ID = "proc/sys/kernel/random/boot_id"
@@ -205,3 +208,22 @@ class Preparation:
             if step.number not in begun:
                 self._changed_by_cases += changer.undo(step, force=True)
         changer.held = held
+
+
+_PROBLEMS = 1
+
+
+def restore_settings(state: Path, *, root: Path = Path("/")) -> int:
+    """Exit status 0 if everything is as it was, 1 with the problems on stderr if something is not."""
+    journal = state / JOURNAL_NAME
+    if not journal.exists():
+        print(f"nothing to restore: {journal} does not exist")
+        return 0
+    preparation = Preparation(PrepareConfig(), journal=journal, log=Log(), stop=threading.Event(), root=root)
+    problems = preparation.replay()
+    for problem in problems:
+        print(f"tidemark-agent: {problem}", file=sys.stderr)
+    if problems:
+        return _PROBLEMS
+    print("restored")
+    return 0

@@ -1,11 +1,11 @@
-"""The running kernel: what it is, how it preempts, what it mitigates."""
+"""Facts of the running kernel: release, features, clocks."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from tidemark_agent.build.elf import build_id_of_notes
-from tidemark_agent.probe.tree import Tree
-from tidemark_agent.probe.values import raw_text, text
+from tidemark_agent.probe.tree import LARGE, Tree, clean, number, numbered, raw_text, text
+from tidemark_agent.system.elf import build_id_of_notes
 
 _VULNERABILITIES = "sys/devices/system/cpu/vulnerabilities"
 _CHOSEN = re.compile(r"\((\w{1,20})\)", re.ASCII)
@@ -76,3 +76,114 @@ def architecture(tree: Tree) -> str:
     if re.search(r"^vendor_id\s*:", cpuinfo, re.MULTILINE):
         return "x86_64" if re.search(r"^flags\s*:.*\blm\b", cpuinfo, re.MULTILINE) else "i686"
     return ""
+
+
+# Features by which x86 kernels choose how they copy and clear, by their bit in the kernel's own list (word * 32 + bit);
+# avx_vnni is of the same word as the unnamed ones. Those have no name in /proc/cpuinfo any more, yet
+# /sys/devices/system/cpu/modalias lists every bit that is set.
+_NAMED = {"rep_good": 3 * 32 + 16, "erms": 9 * 32 + 9, "fsrm": 18 * 32 + 4, "avx_vnni": 12 * 32 + 4}
+_UNNAMED = {"fzrm": 12 * 32 + 10, "fsrs": 12 * 32 + 11, "fsrc": 12 * 32 + 12}
+_BITS = re.compile(r"cpu:type:x86,[^:]{0,80}:feature:((?:,[0-9A-F]{4})+)", re.ASCII)
+_CLEARED = re.compile(r"(?:^|\s)clearcpuid=(\S{1,400})")
+# arm64 kernels tell in their log which features and workarounds they detected, and so which code they patched in.
+_DETECTED = re.compile(r"CPU features: detected: ([^\n]{1,120})")
+_MOST_DETECTED = 200
+
+
+@dataclass(frozen=True)
+class Alternatives:
+    """`chosen_by` tells for each feature that selects a copy or clear routine whether the kernel has it, where known.
+
+    `cleared` are the features switched off on the command line; `detected` is what an arm64 kernel says it patched for.
+    """
+
+    chosen_by: Mapping[str, bool]
+    cleared: tuple[str, ...] = ()
+    detected: tuple[str, ...] = ()
+
+
+def unnamed_flags(tree: Tree, flags: Collection[str]) -> Mapping[str, bool]:
+    """Features without a name in /proc/cpuinfo, if the numbers of named ones show that the numbering is as expected."""
+    found = _BITS.match(raw_text(tree, "sys/devices/system/cpu/modalias"))
+    if not found:
+        return {}
+    bits = {int(bit, 16) for bit in found[1][1:].split(",")}
+    # One of them at least must be there: a list without any bit in common proves nothing.
+    agreed = [name for name, bit in _NAMED.items() if (name in flags) == (bit in bits)]
+    if len(agreed) != len(_NAMED) or not bits & set(_NAMED.values()):
+        return {}
+    return {name: bit in bits for name, bit in _UNNAMED.items()}
+
+
+def alternatives(tree: Tree, flags: Collection[str], *, arch: str, cmdline: str) -> Alternatives:
+    """What can be read about the code that this kernel chose; nothing is concluded from what is missing."""
+    if arch == "aarch64":
+        detected = dict.fromkeys(map(clean, _DETECTED.findall(raw_text(tree, "dev/kmsg", LARGE))))
+        return Alternatives({}, detected=tuple(detected)[:_MOST_DETECTED])
+    if arch != "x86_64" or not flags:
+        return Alternatives({})
+    named = {name: name in flags for name in ("rep_good", "erms", "fsrm")}
+    cleared = (word for words in _CLEARED.findall(cmdline) for word in words.split(","))
+    return Alternatives({**named, **unnamed_flags(tree, flags)}, cleared=tuple(dict.fromkeys(filter(None, cleared))))
+
+
+_CPU = "sys/devices/system/cpu"
+_POLICIES = f"{_CPU}/cpufreq"
+_MOST_POLICIES = 8192
+
+
+@dataclass(frozen=True)
+class Frequency:
+    """Limits in kHz over all policies, None where there are no such files (virtual machines).
+
+    `governor`, `driver` and `preference` are one word, or all that occur, sorted, with commas.
+    """
+
+    driver: str = ""
+    governor: str = ""
+    preference: str = ""
+    min_khz: int | None = None
+    max_khz: int | None = None
+    hardware_min_khz: int | None = None
+    hardware_max_khz: int | None = None
+
+
+def frequency(tree: Tree) -> Frequency:
+    policies = [f"{_POLICIES}/policy{policy}" for policy in numbered(tree, _POLICIES, "policy")[:_MOST_POLICIES]]
+
+    def words(name: str) -> str:
+        return ", ".join(sorted({text(tree, f"{policy}/{name}") for policy in policies} - {""}))
+
+    def numbers(name: str) -> list[int]:
+        found = (number(tree, f"{policy}/{name}") for policy in policies)
+        return [value for value in found if value is not None]
+
+    return Frequency(
+        driver=words("scaling_driver"),
+        governor=words("scaling_governor"),
+        preference=words("energy_performance_preference"),
+        min_khz=min(numbers("scaling_min_freq"), default=None),
+        max_khz=max(numbers("scaling_max_freq"), default=None),
+        hardware_min_khz=min(numbers("cpuinfo_min_freq"), default=None),
+        hardware_max_khz=max(numbers("cpuinfo_max_freq"), default=None),
+    )
+
+
+def boost(tree: Tree) -> bool | None:
+    """Whether CPUs may run above their nominal clock; None where the system has no switch for it."""
+    no_turbo = number(tree, f"{_CPU}/intel_pstate/no_turbo")
+    if no_turbo is not None:
+        return no_turbo == 0
+    switch = number(tree, f"{_POLICIES}/boost")
+    if switch is not None:
+        return switch != 0
+    policies = numbered(tree, _POLICIES, "policy")[:_MOST_POLICIES]
+    own = [number(tree, f"{_POLICIES}/policy{policy}/boost") for policy in policies]
+    known = [value for value in own if value is not None]
+    return any(known) if known else None
+
+
+def smt(tree: Tree) -> str:
+    """on, off, forceoff, notsupported, notimplemented; "on, not active" where no core has a second thread."""
+    control, active = text(tree, f"{_CPU}/smt/control"), text(tree, f"{_CPU}/smt/active")
+    return f"{control}, not active" if (control, active) == ("on", "0") else control

@@ -1,5 +1,8 @@
-"""Running the case on this machine, in the kernel that runs, as well prepared as its user may have it."""
+"""Running a published case on this machine, and what it ran on."""
 
+import json
+import math
+import statistics
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -7,10 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.benchmarks import Benchmark, find_benchmark
-from tidemark_agent.boot.running import running_system
-from tidemark_agent.cases.model import CaseResult, Surroundings
+from tidemark_agent.benchmarks.bundle import Benchmark, find_benchmark
+from tidemark_agent.boot.evidence import running_system
+from tidemark_agent.cases.programs import CaseResult, Surroundings
 from tidemark_agent.cases.runner import CaseRunner
 from tidemark_agent.config import AgentConfig
 from tidemark_agent.errors import AgentError, InfrastructureError
@@ -25,7 +27,10 @@ from tidemark_agent.prepare import (
     disturbances,
 )
 from tidemark_agent.probe import CoreKind, Facts, probe_system
-from tidemark_agent.reproduce.document import Published
+from tidemark_agent.reproduce.document import DocumentError, Published
+from tidemark_agent.system.text import one_line
+from tidemark_agent.version import agent_version
+from tidemark_agent.wire.assignment import PlannedCase
 
 
 @dataclass(frozen=True)
@@ -180,3 +185,99 @@ class _Measuring:
             self.say(*(f"a setting did not stay: {change}" for change in self.preparation.verify()))
         except CannotMeasureError as error:
             self.say(f"a setting did not stay: {error}")
+
+
+FORMAT, VERSION = "tidemark-reproduction", 1
+_LONGEST = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Record:
+    """An earlier measurement: values without warm-up by (core type, metric)."""
+
+    benchmark: str
+    version: str
+    case: str
+    boot_id: str
+    kernel: str
+    build_id: str
+    values: Mapping[tuple[str, str], tuple[float, ...]]
+
+    def median(self, core_type: str, metric: str) -> float | None:
+        values = self.values.get((core_type, metric))
+        return statistics.median(values) if values else None
+
+
+def record_of(published: Published, here: Here) -> dict[str, Any]:
+    """`here` as JSON, with all values and with what the machine and its kernel are."""
+    facts = here.facts
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "agent": agent_version(),
+        "benchmark": published.benchmark,
+        "benchmark_version": here.version,
+        "case": published.case,
+        "boot_id": here.boot_id,
+        "kernel": facts.kernel_release,
+        "build_id": facts.kernel_build_id,
+        "cmdline": facts.cmdline,
+        "uarch": facts.uarch,
+        "model_name": facts.model_name,
+        "virtual": facts.virtual,
+        "flags": list(facts.flags),
+        "shortcomings": list(here.shortcomings),
+        "results": [
+            {
+                "core_type": result.core_type,
+                "outcome": result.outcome,
+                "reason": result.reason,
+                "warmup": result.warmup,
+                "values": {metric: list(values) for metric, values in result.values.items()},
+                "programs": dict(result.programs),
+                "evidence": "" if result.outcome == "measured" else result.evidence,
+            }
+            for result in here.results
+        ],
+    }
+
+
+def read_record(path: Path) -> Record:
+    """A file that `--json` wrote; raises DocumentError that says what is wrong with it."""
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_LONGEST + 1)
+        if len(raw) > _LONGEST:
+            raise DocumentError(f"{path} is larger than {_LONGEST} bytes")
+        data = json.loads(raw)
+        if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
+            raise DocumentError(f"{path} was not written by reproduce --json")
+        return Record(
+            benchmark=str(data["benchmark"]),
+            version=str(data["benchmark_version"]),
+            case=str(data["case"]),
+            boot_id=one_line(str(data["boot_id"]), 40),
+            kernel=one_line(str(data["kernel"]), 60),
+            build_id=one_line(str(data["build_id"]), 64),
+            values={
+                (str(result["core_type"]), str(metric)): _numbers(values[_warmup(result) :])
+                for result in data["results"]
+                for metric, values in result["values"].items()
+            },
+        )
+    except (OSError, ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise DocumentError(f"{path} cannot be used: {one_line(repr(error), 200)}") from error
+
+
+def _warmup(result: Mapping[str, Any]) -> int:
+    warmup = int(result["warmup"])
+    if warmup < 0:
+        raise ValueError(f"warmup is {warmup}")
+    return warmup
+
+
+def _numbers(values: list[Any]) -> tuple[float, ...]:
+    numbers = tuple(float(value) for value in values)
+    if not all(math.isfinite(number) and number >= 0 for number in numbers):
+        raise ValueError("a value is no finite number from 0")
+    return numbers

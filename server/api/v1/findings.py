@@ -1,17 +1,291 @@
+"""Findings: verdicts, comparisons, bisections and walks."""
+
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from rest_framework import generics
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.v1.filters import FindingFilter
-from server.api.v1.reading import PublicMixin, describe, with_seen_virtual_findings
-from server.api.v1.serializers.findings import FindingDetailOut, FindingOut
-from server.detection.bisecting.progress import bisections_of
-from server.detection.bisecting.walks import walk_of
-from server.detection.models import Finding
-from server.detection.selectors import comparison_table, finding_vector, sessions_of
+from server.api.v1.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
+from server.core.models import Transition
+from server.detection.bisection.progress import bisections_of
+from server.detection.bisection.walk import walk_of
+from server.detection.findings.table import comparison_table, finding_vector, sessions_of
+from server.detection.models import Acceptance, Finding
+
+
+class BisectionStepOut(serializers.Serializer[Any]):
+    number = serializers.IntegerField()
+    round = serializers.IntegerField(help_text="Of the search; those before the bisection's own ended without answer.")
+    kind = serializers.CharField()
+    sha = serializers.CharField(help_text="Empty for the revert.")
+    subject = serializers.CharField()
+    answer = serializers.CharField(help_text="good, bad, skipped, unsure; empty while it is measured.")
+    ratio = serializers.FloatField(
+        allow_null=True, help_text="This revision / good end; of the step `culprit` / its parent."
+    )
+    reason = serializers.CharField()
+
+
+class BisectionOut(serializers.Serializer[Any]):
+    """On one machine, by the cell that moved most there."""
+
+    id = serializers.IntegerField()
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    cell = serializers.CharField()
+    state = serializers.CharField()
+    reason = serializers.CharField()
+    round = serializers.IntegerField(help_text="Counted up when it is searched once more.")
+    effect = serializers.FloatField(help_text="bad end / good end")
+    sessions = serializers.IntegerField()
+    boots = serializers.IntegerField()
+    seconds = serializers.FloatField(help_text="Machine time spent.")
+    left = serializers.IntegerField(help_text="Revisions that may be it.")
+    steps_left = serializers.IntegerField()
+    seconds_left = serializers.FloatField(allow_null=True)
+    culprit_sha = serializers.CharField(help_text="Empty until the state is found.")
+    culprit_subject = serializers.CharField()
+    steps = BisectionStepOut(many=True)
+
+
+class WalkCellOut(serializers.Serializer[Any]):
+    uarch = serializers.CharField()
+    machine = serializers.CharField()
+    name = serializers.CharField()
+    verdict = serializers.CharField()
+    ratio = serializers.FloatField(allow_null=True, help_text="With the patch / without it.")
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+    cumulative = serializers.FloatField(allow_null=True, help_text="Up to this patch / base.")
+    cumulative_low = serializers.FloatField(allow_null=True)
+    cumulative_high = serializers.FloatField(allow_null=True)
+
+
+class WalkRowOut(serializers.Serializer[Any]):
+    index = serializers.IntegerField()
+    subject = serializers.CharField()
+    sha = serializers.CharField()
+    sentence = serializers.CharField()
+    cells = WalkCellOut(many=True)
+
+
+class WalkOut(serializers.Serializer[Any]):
+    """Which patches earn their place."""
+
+    state = serializers.CharField()
+    rows = WalkRowOut(many=True)
+    closing = serializers.ListField(child=serializers.CharField())
+
+
+class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
+    tree = serializers.CharField(source="branch.tree.name", default=None, allow_null=True)
+    branch = serializers.CharField(source="branch.name", default=None, allow_null=True)
+    before = serializers.CharField(
+        source="before.sha", default=None, allow_null=True, help_text="Of a branch: measured without it; it came after."
+    )
+    after = serializers.CharField(
+        source="after.sha", default=None, allow_null=True, help_text="Of a branch: measured with it; it came no later."
+    )
+    culprit = serializers.CharField(
+        source="culprit.sha", default=None, allow_null=True, help_text="The revision that made it."
+    )
+    fix = serializers.CharField(
+        source="fix.sha", default=None, allow_null=True, help_text="The revision that mended it."
+    )
+
+    class Meta:
+        model = Finding
+        fields = [
+            "id",
+            "series",
+            "tree",
+            "branch",
+            "before",
+            "after",
+            "culprit",
+            "fix",
+            "kind",
+            "state",
+            "state_since",
+            "reason",
+            "headline",
+            "virtual",
+            "evidence",
+            "identical",
+            "created_at",
+            "trace",
+        ]
+
+
+class ComparisonOut(serializers.Serializer[Any]):
+    """Base against patched in one cell; ratios are patched / base."""
+
+    comparison_id = serializers.IntegerField()
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    clock = serializers.CharField()
+    benchmark = serializers.CharField()
+    case = serializers.CharField()
+    metric = serializers.CharField()
+    unit = serializers.CharField()
+    better = serializers.CharField()
+    core_type = serializers.CharField()
+    verdict = serializers.CharField()
+    reason = serializers.CharField()
+    base_boots = serializers.IntegerField()
+    base_mean = serializers.FloatField(allow_null=True)
+    base_sd = serializers.FloatField(allow_null=True)
+    patched_boots = serializers.IntegerField()
+    patched_mean = serializers.FloatField(allow_null=True)
+    patched_sd = serializers.FloatField(allow_null=True)
+    ratio = serializers.FloatField(allow_null=True)
+    ratio_low = serializers.FloatField(allow_null=True, help_text="95 % interval")
+    ratio_high = serializers.FloatField(allow_null=True)
+    p_value = serializers.FloatField(allow_null=True, help_text="t on boots")
+    p_adjusted = serializers.FloatField(
+        allow_null=True, help_text="Benjamini-Hochberg over the cells of the machine, times the number of machines"
+    )
+    p_rank = serializers.FloatField(allow_null=True, help_text="exact rank test on boots")
+    family_size = serializers.IntegerField()
+    min_effect = serializers.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
+    mde = serializers.FloatField(allow_null=True, help_text="Smallest change that would have been seen, as a fraction.")
+    flags = serializers.ListField(child=serializers.CharField())
+
+
+class ComponentOut(serializers.Serializer[Any]):
+    """The verdict for one microarchitecture, and the cell that moved most there."""
+
+    uarch = serializers.CharField()
+    title = serializers.CharField()
+    verdict = serializers.CharField()
+    reason = serializers.CharField()
+    mde = serializers.FloatField(allow_null=True)
+    comparison_id = serializers.IntegerField(source="cell.comparison_id", default=None, allow_null=True)
+
+
+class GapOut(serializers.Serializer[Any]):
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    case = serializers.CharField(
+        default="", help_text="Of findings of before there were trials; else the reason names it."
+    )
+    reason = serializers.CharField()
+
+
+class ExplanationOut(serializers.Serializer[Any]):
+    """Facts that separate the machines that changed from the others, by one case."""
+
+    question = serializers.CharField()
+    outcome = serializers.CharField()
+    text = serializers.CharField()
+    benchmark = serializers.CharField()
+    case = serializers.CharField()
+    metric = serializers.CharField()
+    core_type = serializers.CharField()
+    changed = serializers.ListField(child=serializers.CharField())
+    others = serializers.ListField(child=serializers.CharField())
+    conditions = serializers.ListField(child=serializers.CharField())
+    chance = serializers.FloatField(allow_null=True, help_text="How often chance alone finds such facts.")
+
+
+class CounterOut(serializers.Serializer[Any]):
+    """A counter that moved with the metric; the ratio is patched / base."""
+
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    benchmark = serializers.CharField()
+    case = serializers.CharField()
+    counter = serializers.CharField()
+    ratio = serializers.FloatField()
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+
+
+class CheckOut(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    outcome = serializers.CharField(help_text="passed, failed, not-checked or pending")
+    text = serializers.CharField()
+    machine = serializers.CharField(help_text="Empty: all of them.")
+
+
+class AcceptanceOut(serializers.ModelSerializer[Acceptance]):
+    metric = serializers.CharField(source="metric.name", default=None, allow_null=True)
+
+    class Meta:
+        model = Acceptance
+        fields = ["metric", "uarchs", "reason", "person", "expires_at", "withdrawn_at", "created_at"]
+
+
+class FindingStepOut(serializers.ModelSerializer[Transition]):
+    actor = serializers.CharField(help_text="The person who did it; empty: the service itself.")
+
+    class Meta:
+        model = Transition
+        fields = ["at", "before", "after", "reason", "actor"]
+
+
+class FindingDetailOut(FindingOut):
+    # The context holds the `vector`, the `cells`, `bisections` and `walk`; all are virtual when the finding is.
+    explanations = ExplanationOut(many=True)
+    counters = CounterOut(many=True)
+    checks = CheckOut(many=True)
+    acceptances = AcceptanceOut(many=True)
+    transitions = serializers.SerializerMethodField(help_text="Every step of its life, oldest first.")
+    bisections = serializers.SerializerMethodField()
+    walk = serializers.SerializerMethodField()
+    gaps = GapOut(many=True, help_text="What was wanted and has no result.")
+    vector = serializers.SerializerMethodField()
+    comparisons = serializers.SerializerMethodField()
+    comparisons_left_out = serializers.SerializerMethodField(
+        help_text="Rows beside these, in which less moved: sessions/ID/cells/ has all, as they were measured."
+    )
+
+    class Meta(FindingOut.Meta):
+        fields = [
+            *FindingOut.Meta.fields,
+            "previous",
+            "explanations",
+            "counters",
+            "checks",
+            "acceptances",
+            "transitions",
+            "bisections",
+            "walk",
+            "gaps",
+            "vector",
+            "comparisons",
+            "comparisons_left_out",
+        ]
+
+    @extend_schema_field(FindingStepOut(many=True))
+    def get_transitions(self, finding: Finding) -> Any:
+        rows = Transition.objects.filter(subject="finding", subject_id=finding.pk).order_by("id")
+        return FindingStepOut(rows, many=True).data
+
+    @extend_schema_field(BisectionOut(many=True))
+    def get_bisections(self, _finding: Finding) -> Any:
+        return BisectionOut(self.context["bisections"], many=True).data
+
+    @extend_schema_field(WalkOut(allow_null=True))
+    def get_walk(self, _finding: Finding) -> Any:
+        walk = self.context["walk"]
+        return None if walk is None else WalkOut(walk).data
+
+    @extend_schema_field(ComponentOut(many=True))
+    def get_vector(self, _finding: Finding) -> Any:
+        return ComponentOut(self.context["vector"], many=True).data
+
+    def get_comparisons_left_out(self, _finding: Finding) -> int:
+        return int(self.context["left_out"])
+
+    @extend_schema_field(ComparisonOut(many=True))
+    def get_comparisons(self, _finding: Finding) -> Any:
+        return ComparisonOut(self.context["cells"], many=True).data
+
 
 _NAMES = ("branch__tree", "before", "after", "culprit", "fix")
 

@@ -2,14 +2,51 @@
 
 from typing import Any
 
-from rest_framework import generics
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1.reading import PublicMixin, describe
-from server.api.v1.serializers.messages import MessageDetailOut, MessageOut
-from server.api.v1.watched_filters import MessageFilter
+from server.api.v1.filters import MessageFilter
+from server.api.v1.public import PublicMixin, describe
 from server.sources.models import Message
+from server.sources.series.requests import series_of
+
+
+class MessageOut(serializers.ModelSerializer[Message]):
+    list = serializers.CharField(source="mailing_list.name")
+
+    class Meta:
+        model = Message
+        fields = ["id", "message_id", "list", "kind", "reason", "subject", "sender_name", "sent_at", "received_at"]
+
+
+class MessageDetailOut(MessageOut):
+    in_series = serializers.SerializerMethodField(help_text="Ids of the series that hold it.")
+    raw = serializers.SerializerMethodField(help_text="Where the mail is as it arrived; null when it was deleted.")
+
+    class Meta(MessageOut.Meta):
+        fields = [
+            *MessageOut.Meta.fields,
+            "sender_address",
+            "authentic",
+            "authenticity",
+            "in_reply_to",
+            "references",
+            "trailers",
+            "thread",
+            "in_series",
+            "raw",
+        ]
+
+    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
+    def get_in_series(self, message: Message) -> list[int]:
+        return list(series_of(message).values_list("pk", flat=True))
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_raw(self, message: Message) -> str | None:
+        return None if message.kind == Message.Kind.DELETED else reverse("message-raw", args=[message.pk])
 
 
 class MessageListView(PublicMixin, generics.ListAPIView[Message]):

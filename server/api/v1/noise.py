@@ -3,17 +3,69 @@
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from rest_framework import generics
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.pagination import CellPages
-from server.api.v1.detection_filters import QuestionFilter
-from server.api.v1.reading import PublicMixin, describe, page_of
-from server.api.v1.serializers.machines_noise import MachineNoiseOut, MachineQuestionOut
+from server.api.v1.filters import QuestionFilter
+from server.api.v1.public import PublicMixin, describe, page_of
 from server.detection.models import MachineQuestion
-from server.detection.noise.selectors import alarm_rate, noise_profiles, noise_row
+from server.detection.noise.profiles import alarm_rate, noise_profiles, noise_row
 from server.lab.models import Machine
+
+
+class NoiseOut(serializers.Serializer[Any]):
+    """The A/A changes of one cell; effects are fractions."""
+
+    benchmark = serializers.CharField()
+    case = serializers.CharField()
+    metric = serializers.CharField()
+    core_type = serializers.CharField()
+    comparisons = serializers.IntegerField(help_text="Of equal kernels.")
+    false_alarms = serializers.IntegerField(help_text="Of these, those that claimed a change.")
+    rejections = serializers.IntegerField(help_text="Of these, those whose p-value was at most 0.05.")
+    change_95 = serializers.FloatField(help_text="95th percentile of their changes.")
+    boot_sd = serializers.FloatField(allow_null=True, help_text="Standard deviation between boots, on logarithms.")
+    mde = serializers.FloatField(allow_null=True, help_text="Median of what would have been seen.")
+    min_effect = serializers.FloatField(help_text="Changes below this get no verdict.")
+    last_at = serializers.DateTimeField()
+
+
+class AlarmRateOut(serializers.Serializer[Any]):
+    """The measured rate of false alarms, with its 95 % interval."""
+
+    comparisons = serializers.IntegerField()
+    false_alarms = serializers.IntegerField()
+    rate = serializers.FloatField(allow_null=True)
+    low = serializers.FloatField(allow_null=True)
+    high = serializers.FloatField(allow_null=True)
+
+
+class MachineNoiseOut(serializers.Serializer[Any]):
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    virtual = serializers.BooleanField()
+    evidence = serializers.BooleanField(help_text="Virtual machines are none.")
+    alarms = AlarmRateOut()
+    next = serializers.URLField(allow_null=True, help_text="The next page of `cells`.")
+    previous = serializers.URLField(allow_null=True)
+    cells = NoiseOut(many=True)
+
+
+class MachineQuestionOut(serializers.Serializer[Any]):
+    """Something that is the machine's and not the code's."""
+
+    id = serializers.IntegerField()
+    machine = serializers.CharField(source="machine.name")
+    uarch = serializers.CharField(source="machine.uarch.name")
+    kind = serializers.CharField()
+    state = serializers.CharField()
+    detail = serializers.CharField()
+    reason = serializers.CharField(help_text="The answer, once there is one.")
+    finding = serializers.IntegerField(source="finding_id", allow_null=True)
+    created_at = serializers.DateTimeField()
+    state_since = serializers.DateTimeField()
 
 
 class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):

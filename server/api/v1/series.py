@@ -1,4 +1,4 @@
-"""Series: what was posted, how far it has come, and every step of it."""
+"""Series: list, detail, patches and history."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,22 +6,284 @@ from typing import Any
 from django.db.models import F, Prefetch, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
-from rest_framework import generics
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.pagination import PatchPages, ShortPages
+from server.api.v1.cases import SeriesCaseOut
 from server.api.v1.filters import SeriesFilter
-from server.api.v1.reading import PublicMixin, describe, page_of, with_seen_virtual, with_seen_virtual_findings
-from server.api.v1.serializers.cases import SeriesCaseOut
-from server.api.v1.serializers.posting import MOST_OLDER, MOST_PATCHES, MOST_PATHS, SeriesPatchesOut
-from server.api.v1.serializers.sources import HistoryOut, SeriesDetailOut, SeriesOut
+from server.api.v1.findings import FindingOut
+from server.api.v1.public import (
+    AuthorOut,
+    PublicMixin,
+    RevisionOut,
+    SessionBriefOut,
+    describe,
+    page_of,
+    with_seen_virtual,
+    with_seen_virtual_findings,
+)
+from server.core.models import Transition
+from server.detection.findings.table import published_case
 from server.detection.models import Finding
-from server.detection.published import published_case
 from server.lab.models import Session
-from server.reports.history import series_history
-from server.reports.progress import series_progress_many
+from server.reports.models import Report
+from server.reports.progress import ProgressState, series_history, series_progress_many
+from server.reports.stages import StageName, StageState
 from server.sources.models import Patch, Series
+from server.sources.trust.senders import sender_rows
+
+
+class DiffstatOut(serializers.Serializer[Any]):
+    files = serializers.IntegerField()
+    insertions = serializers.IntegerField(help_text="lines")
+    deletions = serializers.IntegerField()
+
+
+# Of one patch; those that touch more say so by `diffstat.files`.
+MOST_PATHS = 100
+# In the answer about a series; `patches/` below it has pages of all.
+MOST_PATCHES = 200
+# A robot posts one subject every day.
+MOST_OLDER = 100
+MOST_STEPS = 500
+
+
+class PatchOut(serializers.ModelSerializer[Patch]):
+    # The context's patches are read with `first_paths`.
+    message_id = serializers.CharField(source="message.message_id")
+    message = serializers.IntegerField(source="message_id", help_text="Its mail, in `messages/`.")
+    author = AuthorOut(source="*")
+    commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
+    diffstat = DiffstatOut(source="*")
+    paths = serializers.ListField(
+        child=serializers.CharField(), source="first_paths", help_text=f"Old and new names, the first {MOST_PATHS}."
+    )
+
+    class Meta:
+        model = Patch
+        fields = [
+            "index",
+            "subject",
+            "message_id",
+            "message",
+            "author",
+            "diffstat",
+            "paths",
+            "trailers",
+            "patch_id",
+            "commit",
+        ]
+
+
+class SeriesPatchesOut(serializers.Serializer[Any]):
+    """Patches of a series in their order."""
+
+    series = serializers.IntegerField()
+    next = serializers.URLField(allow_null=True, help_text="The next page of `patches`.")
+    previous = serializers.URLField(allow_null=True)
+    patches = PatchOut(many=True)
+
+
+class SenderOut(serializers.Serializer[Any]):
+    """One address that sent mails of the series."""
+
+    address = serializers.CharField()
+    name = serializers.CharField()
+    mails = serializers.IntegerField()
+    proved = serializers.BooleanField(allow_null=True, help_text="null: not checked yet")
+    proofs = serializers.ListField(
+        child=serializers.CharField(), help_text="What proved the sender, or why nothing did."
+    )
+
+
+class TransitionOut(serializers.ModelSerializer[Transition]):
+    state = serializers.CharField(source="after")
+
+    class Meta:
+        model = Transition
+        fields = ["state", "reason", "at"]
+
+
+class VersionOut(serializers.ModelSerializer[Series]):
+    message_id = serializers.CharField(source="first_message_id")
+
+    class Meta:
+        model = Series
+        fields = ["id", "version", "minor", "message_id", "state"]
+
+
+def _choices(words: Any) -> list[str]:
+    return list(words.__args__)
+
+
+PROGRESS_STATES = _choices(ProgressState)
+
+
+class ProgressOut(serializers.Serializer[Any]):
+    state = serializers.ChoiceField(choices=PROGRESS_STATES)
+    reason = serializers.CharField()
+
+
+class BuildProgressOut(serializers.Serializer[Any]):
+    arm = serializers.CharField()
+    build = serializers.IntegerField(allow_null=True)
+    config = serializers.CharField()
+    toolchain = serializers.CharField()
+    state = serializers.CharField(help_text="`missing` until it is wanted")
+    detail = serializers.CharField()
+
+
+class SessionProgressOut(serializers.Serializer[Any]):
+    machine = serializers.CharField()
+    uarch = serializers.CharField()
+    session = serializers.IntegerField(allow_null=True)
+    state = serializers.CharField(help_text="`missing` until it is planned")
+    measured = serializers.IntegerField(help_text="boots")
+    failed = serializers.IntegerField()
+    planned = serializers.IntegerField()
+    detail = serializers.CharField()
+
+
+class StageOut(serializers.Serializer[Any]):
+    name = serializers.ChoiceField(choices=_choices(StageName))
+    state = serializers.ChoiceField(choices=_choices(StageState))
+    detail = serializers.CharField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    builds = BuildProgressOut(many=True)
+    sessions = SessionProgressOut(many=True)
+
+
+class FullProgressOut(ProgressOut):
+    stages = StageOut(many=True)
+
+
+class SeriesOut(serializers.ModelSerializer[Series]):
+    # The context holds `progress` and `findings` by series id, each loaded for all series at once.
+    message_id = serializers.CharField(source="first_message_id")
+    list = serializers.CharField(source="mailing_list.name")
+    progress = serializers.SerializerMethodField()
+    finding = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Series
+        fields = [
+            "id",
+            "message_id",
+            "list",
+            "subject",
+            "version",
+            "minor",
+            "total",
+            "submitted_at",
+            "received_at",
+            "rfc",
+            "resend",
+            "tags",
+            "change_id",
+            "base_certain",
+            "state",
+            "reason",
+            "state_since",
+            "progress",
+            "finding",
+        ]
+
+    @extend_schema_field(ProgressOut)
+    def get_progress(self, series: Series) -> Any:
+        return ProgressOut(self.context["progress"][series.pk]).data
+
+    @extend_schema_field(FindingOut(allow_null=True))
+    def get_finding(self, series: Series) -> Any:
+        finding = self.context["findings"].get(series.pk)
+        return FindingOut(finding).data if finding else None
+
+
+class ReportOut(serializers.ModelSerializer[Report]):
+    message_id = serializers.CharField(source="delivery.message_id", default=None, allow_null=True)
+    delivery_state = serializers.CharField(source="delivery.state", default=None, allow_null=True)
+    sent_at = serializers.DateTimeField(source="delivery.sent_at", default=None, allow_null=True)
+
+    class Meta:
+        model = Report
+        fields = ["id", "state", "reason", "subject", "body", "message_id", "delivery_state", "sent_at"]
+
+
+class SeriesDetailOut(SeriesOut):
+    author = AuthorOut(source="*")
+    base = RevisionOut(allow_null=True)
+    head = RevisionOut(allow_null=True)
+    # Read with `first_patches`.
+    patches = PatchOut(
+        source="first_patches",
+        many=True,
+        help_text=f"The first {MOST_PATCHES}; `total` says how many were announced, `series/ID/patches/` has all.",
+    )
+    sessions = SessionBriefOut(many=True)
+    senders = serializers.SerializerMethodField()
+    supersedes = VersionOut(source="last_replaced", many=True, help_text=f"The newest {MOST_OLDER}.")
+    transitions = serializers.SerializerMethodField(help_text=f"The last {MOST_STEPS}.")
+    report = serializers.SerializerMethodField()
+
+    class Meta(SeriesOut.Meta):
+        fields = [
+            *SeriesOut.Meta.fields,
+            "author",
+            "senders",
+            "checked_at",
+            "superseded_by",
+            "supersedes",
+            "trace",
+            "transitions",
+            "base_commit",
+            "prerequisites",
+            "base",
+            "base_how",
+            "head",
+            "benchmarks",
+            "trailers",
+            "patches",
+            "sessions",
+            "report",
+        ]
+
+    @extend_schema_field(FullProgressOut)
+    def get_progress(self, series: Series) -> Any:
+        return FullProgressOut(self.context["progress"][series.pk]).data
+
+    @extend_schema_field(SenderOut(many=True))
+    def get_senders(self, series: Series) -> Any:
+        return SenderOut(sender_rows(series), many=True).data
+
+    @extend_schema_field(TransitionOut(many=True))
+    def get_transitions(self, series: Series) -> Any:
+        steps = Transition.objects.filter(subject="series", subject_id=series.pk).order_by("-id")[:MOST_STEPS]
+        return TransitionOut(list(steps)[::-1], many=True).data
+
+    @extend_schema_field(ReportOut(allow_null=True))
+    def get_report(self, series: Series) -> Any:
+        report = getattr(self.context["findings"].get(series.pk), "report", None)
+        return ReportOut(report).data if report else None
+
+
+class StepOut(serializers.Serializer[Any]):
+    at = serializers.DateTimeField()
+    trace = serializers.CharField()
+    subject = serializers.CharField(help_text="Kind of row: series, build, session, boot, attempt ...")
+    subject_id = serializers.IntegerField()
+    label = serializers.CharField()  # type: ignore[assignment]  # a name of its own in the answer
+    before = serializers.CharField(help_text="Empty for the first step.")
+    after = serializers.CharField()
+    reason = serializers.CharField()
+    actor = serializers.CharField(help_text="The person who did it; empty: the service itself.")
+
+
+class HistoryOut(serializers.Serializer[Any]):
+    series = serializers.IntegerField()
+    steps = StepOut(many=True)
 
 
 def _context(series: Sequence[Series], *, with_report: bool = False) -> dict[str, Any]:

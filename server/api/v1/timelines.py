@@ -1,16 +1,80 @@
-"""Timelines of branches."""
+"""Timelines of branches and their change points."""
 
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from rest_framework import generics
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1.detection_filters import TimelineFilter
-from server.api.v1.reading import PublicMixin, describe
-from server.api.v1.serializers.timelines import TimelineDetailOut, TimelineOut
-from server.detection.models import Timeline
+from server.api.v1.filters import TimelineFilter
+from server.api.v1.public import PublicMixin, describe
+from server.detection.models import ChangePoint, Timeline, TimelinePoint
+
+
+class TimelineOut(serializers.ModelSerializer[Timeline]):
+    tree = serializers.CharField(source="branch.tree.name")
+    branch = serializers.CharField(source="branch.name")
+    reference = serializers.CharField(source="reference.sha")
+    machine = serializers.CharField(source="machine.name")
+    uarch = serializers.CharField(source="machine.uarch.name")
+    virtual = serializers.BooleanField(source="machine.virtual")
+    evidence = serializers.SerializerMethodField(help_text="Virtual machines are none.")
+    benchmark = serializers.CharField(source="case.benchmark.name")
+    case = serializers.CharField(source="case.name")
+    metric = serializers.CharField(source="metric.name")
+    better = serializers.CharField(source="metric.better")
+    core_type = serializers.CharField(source="core_type.name")
+
+    class Meta:
+        model = Timeline
+        fields = [
+            "id",
+            "tree",
+            "branch",
+            "reference",
+            "machine",
+            "uarch",
+            "virtual",
+            "evidence",
+            "benchmark",
+            "case",
+            "metric",
+            "better",
+            "core_type",
+            "points_seen",
+        ]
+
+    def get_evidence(self, timeline: Timeline) -> bool:
+        return not timeline.machine.virtual
+
+
+class TimelinePointOut(serializers.ModelSerializer[TimelinePoint]):
+    sha = serializers.CharField(source="head.revision.sha")
+    committed_at = serializers.DateTimeField(source="head.revision.committed_at")
+    session = serializers.IntegerField(source="comparison.session_id")
+
+    class Meta:
+        model = TimelinePoint
+        fields = ["place", "sha", "committed_at", "ratio", "ratio_low", "ratio_high", "session"]
+
+
+class ChangePointOut(serializers.ModelSerializer[ChangePoint]):
+    class Meta:
+        model = ChangePoint
+        fields = ["place", "before_place", "effect", "score", "state", "finding", "published_at"]
+
+
+class TimelineDetailOut(TimelineOut):
+    change_points = ChangePointOut(many=True)
+    points = serializers.SerializerMethodField(help_text="The last 1000, oldest first.")
+
+    class Meta(TimelineOut.Meta):
+        fields = [*TimelineOut.Meta.fields, "change_points", "points"]
+
+    def get_points(self, _timeline: Timeline) -> Any:
+        return TimelinePointOut(self.context["points"], many=True).data
+
 
 _NAMES = ("branch__tree", "reference", "machine__uarch", "case__benchmark", "metric", "core_type")
 _MOST_POINTS = 1000

@@ -1,8 +1,24 @@
+"""The addresses of version 1 of the API."""
+
 from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from server.api.v1 import builds, dispatch, findings, hosts, lab, messages, noise, places, series, timelines
+from server.api.v1 import agent, attempts, builds, findings, hosts, messages, noise, series, sessions, timelines, trees
+
+agent_patterns = [
+    path("attempts/<str:key>/claim", agent.ClaimView.as_view(), name="agent-claim"),
+    path("attempts/<str:key>/arrive", agent.ArriveView.as_view(), name="agent-arrive"),
+    path("attempts/<str:key>/heartbeat", agent.HeartbeatView.as_view(), name="agent-heartbeat"),
+    path("attempts/<str:key>/build", agent.BuildResultView.as_view(), name="agent-build"),
+    path("attempts/<str:key>/boots/<int:position>/start", agent.BootStartView.as_view(), name="agent-boot-start"),
+    path("attempts/<str:key>/boots/<int:position>", agent.BootResultView.as_view(), name="agent-boot"),
+    path("attempts/<str:key>/end", agent.EndView.as_view(), name="agent-end"),
+    path("hello", agent.HelloView.as_view(), name="agent-hello"),
+    path("token", agent.TokenView.as_view(), name="agent-token"),
+    path("artifacts/<str:sha256>", agent.ArtifactView.as_view(), name="agent-artifact"),
+]
+
 
 # Swagger UI sets styles from its script. Its view has a template for GET alone: what DRF answers to OPTIONS has none.
 docs = csp_update({"style-src": ["'unsafe-inline'"]})(
@@ -12,7 +28,7 @@ docs = csp_update({"style-src": ["'unsafe-inline'"]})(
 )
 
 urlpatterns = [
-    path("agent/", include("server.api.v1.agent_urls")),
+    path("agent/", include("server.api.v1.urls")),
     path("series/", series.SeriesListView.as_view(), name="api-series-list"),
     path("series/<int:pk>/", series.SeriesView.as_view(), name="api-series-detail"),
     path("series/<int:pk>/patches/", series.SeriesPatchesView.as_view(), name="api-series-patches"),
@@ -20,10 +36,10 @@ urlpatterns = [
     path(
         "series/<int:pk>/cases/<slug:benchmark>/<slug:case>/", series.SeriesCaseView.as_view(), name="api-series-case"
     ),
-    path("sessions/", lab.SessionListView.as_view(), name="api-session-list"),
-    path("sessions/<int:pk>/", lab.SessionView.as_view(), name="api-session-detail"),
-    path("sessions/<int:pk>/cells/", lab.SessionCellsView.as_view(), name="api-session-cells"),
-    path("sessions/<int:pk>/samples/", lab.SamplesView.as_view(), name="api-session-samples"),
+    path("sessions/", sessions.SessionListView.as_view(), name="api-session-list"),
+    path("sessions/<int:pk>/", sessions.SessionView.as_view(), name="api-session-detail"),
+    path("sessions/<int:pk>/cells/", sessions.SessionCellsView.as_view(), name="api-session-cells"),
+    path("sessions/<int:pk>/samples/", sessions.SamplesView.as_view(), name="api-session-samples"),
     path("machines/", hosts.MachineListView.as_view(), name="api-machine-list"),
     path("machines/<slug:name>/", hosts.MachineView.as_view(), name="api-machine-detail"),
     path("machines/<slug:name>/noise/", noise.MachineNoiseView.as_view(), name="api-machine-noise"),
@@ -37,20 +53,20 @@ urlpatterns = [
     path("builds/", builds.BuildListView.as_view(), name="api-build-list"),
     path("builds/<int:pk>/", builds.BuildView.as_view(), name="api-build-detail"),
     path("builds/<int:pk>/again/", builds.BuildAgainView.as_view(), name="api-build-again"),
-    path("attempts/", dispatch.AttemptListView.as_view(), name="api-attempt-list"),
-    path("attempts/<slug:key>/", dispatch.AttemptView.as_view(), name="api-attempt-detail"),
-    path("power-cycles/", dispatch.PowerCycleListView.as_view(), name="api-power-cycle-list"),
-    path("queue/", dispatch.QueueView.as_view(), name="api-queue"),
-    path("trees/", places.TreeListView.as_view(), name="api-tree-list"),
-    path("trees/<slug:name>/", places.TreeView.as_view(), name="api-tree-detail"),
-    path("branches/", places.BranchListView.as_view(), name="api-branch-list"),
-    path("head-moves/", places.HeadMoveListView.as_view(), name="api-head-move-list"),
-    path("wanted-revisions/", places.WantedRevisionListView.as_view(), name="api-wanted-revision-list"),
-    path("tags/", places.TagListView.as_view(), name="api-tag-list"),
+    path("attempts/", attempts.AttemptListView.as_view(), name="api-attempt-list"),
+    path("attempts/<slug:key>/", attempts.AttemptView.as_view(), name="api-attempt-detail"),
+    path("power-cycles/", attempts.PowerCycleListView.as_view(), name="api-power-cycle-list"),
+    path("queue/", attempts.QueueView.as_view(), name="api-queue"),
+    path("trees/", trees.TreeListView.as_view(), name="api-tree-list"),
+    path("trees/<slug:name>/", trees.TreeView.as_view(), name="api-tree-detail"),
+    path("branches/", trees.BranchListView.as_view(), name="api-branch-list"),
+    path("head-moves/", trees.HeadMoveListView.as_view(), name="api-head-move-list"),
+    path("wanted-revisions/", trees.WantedRevisionListView.as_view(), name="api-wanted-revision-list"),
+    path("tags/", trees.TagListView.as_view(), name="api-tag-list"),
     path("messages/", messages.MessageListView.as_view(), name="api-message-list"),
     path("messages/<int:pk>/", messages.MessageView.as_view(), name="api-message-detail"),
-    path("lists/", places.MailingListListView.as_view(), name="api-list-list"),
+    path("lists/", trees.MailingListListView.as_view(), name="api-list-list"),
     path("schema/", SpectacularJSONAPIView.as_view(authentication_classes=()), name="api-schema"),
     path("docs/", docs, name="api-docs"),
-    re_path(r"", places.nothing_here, name="api-nothing-here"),
+    re_path(r"", trees.nothing_here, name="api-nothing-here"),
 ]

@@ -7,8 +7,8 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from server.dashboard import figures, times
-from server.detection.headline import as_ratio
+from server.dashboard.rows import figures
+from server.detection.findings.vector import as_ratio
 
 register = template.Library()
 
@@ -28,7 +28,7 @@ register.filter("change", figures.change)
 register.filter("effect", figures.effect)
 register.filter("probability", figures.probability)
 register.filter("fixed", figures.fixed)
-register.filter("span", times.span)
+register.filter("span", figures.span)
 
 
 @register.filter
@@ -51,7 +51,7 @@ def moment(at: datetime | None, now: datetime, missing: str = figures.NONE) -> S
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        times.ago(at, now),
+        figures.ago(at, now),
         at.strftime("%Y-%m-%d %H:%M"),
     )
 
@@ -65,7 +65,7 @@ def instant(at: datetime | None, now: datetime, missing: str = figures.NONE) -> 
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        times.ago(at, now),
+        figures.ago(at, now),
         at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00"),
     )
 
@@ -80,13 +80,13 @@ def since(at: datetime | None, now: datetime, missing: str = "never") -> SafeStr
         '<time datetime="{}" title="{} UTC">{}</time>',
         at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         at.strftime("%Y-%m-%d %H:%M:%S"),
-        times.ago(at, now),
+        figures.ago(at, now),
     )
 
 
 @register.simple_tag
 def took(start: datetime, end: datetime) -> str:
-    return times.span((end - start).total_seconds())
+    return figures.span((end - start).total_seconds())
 
 
 @register.simple_tag

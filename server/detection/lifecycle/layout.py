@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from server.detection.lifecycle.checks import Check, Name, Outcome
+from server.detection.findings.checks import Check, CheckOutcome, Name
+from server.detection.findings.vector import shorten
 from server.detection.models import Comparison, Finding, Verdict
-from server.detection.models.comparisons import CHANGES
-from server.detection.vector import shorten
+from server.detection.models.finding import CHANGES
 from server.lab.models import Machine, Session, Trial, TrialState
-from server.lab.trials.asking import USUAL_LOOKS, Ask, want_trial
+from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
 
 _Cell = tuple[int, int, int, int]
 # A claim that waits for its check goes before what nobody waits for.
@@ -54,7 +54,7 @@ def cases_of(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
 
 def waiting_for(trial: Trial) -> list[Check]:
     names = ", ".join(trial.machines.order_by("name").values_list("name", flat=True))
-    return [Check(Name.LAYOUT, Outcome.PENDING, f"being measured with another code layout on {names}")]
+    return [Check(Name.LAYOUT, CheckOutcome.PENDING, f"being measured with another code layout on {names}")]
 
 
 def layout_checks(trial: Trial | None, changed: Sequence[Comparison]) -> list[Check]:
@@ -90,13 +90,13 @@ def _checks(
     if gone:
         text = f"{_names(gone)} does not show on {machine.name} with another code layout: only how code is placed"
         ids = tuple(sorted(row.pk for row in gone))
-        found.append(Check(Name.LAYOUT, Outcome.FAILED, text, machine.name, uarch, ids))
+        found.append(Check(Name.LAYOUT, CheckOutcome.FAILED, text, machine.name, uarch, ids))
     if stood:
         text = f"{_names(stood)} shows on {machine.name} with another code layout, too"
-        found.append(Check(Name.LAYOUT, Outcome.PASSED, text, machine.name, uarch))
+        found.append(Check(Name.LAYOUT, CheckOutcome.PASSED, text, machine.name, uarch))
     if not found:
         text = f"{machine.name}: {_why_unknown(machine, trial)}"
-        found.append(Check(Name.LAYOUT, Outcome.NOT_CHECKED, text, machine.name, uarch))
+        found.append(Check(Name.LAYOUT, CheckOutcome.NOT_CHECKED, text, machine.name, uarch))
     return found
 
 

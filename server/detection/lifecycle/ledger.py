@@ -1,13 +1,25 @@
-"""The ledger of what people accepted: which regressions of a finding its lines cover now."""
+"""What people decide about a finding: who accepted which regressions, why and until when; what has come back; what
+is to mend it.
+"""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
+from datetime import datetime
 
-from django.db.models import Q
+from django.db import transaction
+from django.db.models import F, Q
 
 from server.core import clock
+from server.core.errors import DomainError
 from server.core.models import Transition
-from server.detection.lifecycle.fixing import regressed_comparisons
+from server.core.tasks import enqueue
+from server.detection.findings.checks import CheckOutcome, Name, checks_named, held
+from server.detection.lifecycle.fix import Candidate, culprits_of, fix_key, measure, regressed_comparisons
 from server.detection.models import Acceptance, Finding, FindingState
+from server.lab.models import Trial
+from server.results.models import Metric
+from server.sources.mirror import mirror, record_revisions
+from server.sources.models import Revision
 
 
 def standing(finding: Finding) -> list[Acceptance]:
@@ -49,3 +61,195 @@ def _is_accepted(uarch: str, metric: int, lines: Iterable[Acceptance]) -> bool:
         (line.metric_id is None or line.metric_id == metric) and (not line.uarchs or uarch in line.uarchs)
         for line in lines
     )
+
+
+_LONGEST_PERSON = 150
+
+
+def accept(
+    finding: Finding,
+    *,
+    actor: str,
+    reason: str,
+    metric: Metric | None = None,
+    uarchs: Collection[str] = (),
+    expires_at: datetime | None = None,
+) -> Acceptance:
+    """Write a line into the ledger. Once the lines cover every regression of the finding, it is ACCEPTED.
+
+    No `metric` and no `uarchs` mean all of them. DomainError `no-reason`, `nobody`, `expired`, `nothing-to-accept`,
+    `uarch-unknown` or `conflict`.
+    """
+    person = actor.strip()[:_LONGEST_PERSON]
+    _refuse_empty(finding, person, reason)
+    if expires_at is not None and expires_at <= clock.now():
+        raise DomainError("expired", f"{expires_at:%Y-%m-%d %H:%M} UTC is over")
+    with transaction.atomic():
+        row = held(finding.pk)
+        _refuse_acceptance(row)
+        _refuse_nothing(row, metric, uarchs)
+        line = Acceptance.objects.create(
+            finding=row,
+            metric=metric,
+            uarchs=sorted(set(uarchs)),
+            reason=reason.strip(),
+            person=person,
+            expires_at=expires_at,
+        )
+        _follow_ledger(row, _line(line), person)
+    finding.refresh_from_db(fields=["state", "reason", "state_since"])
+    return line
+
+
+def withdraw_acceptance(line: Acceptance, *, actor: str, reason: str) -> bool:
+    """Take one line back; the finding is again where it was, unless other lines cover it. False if it is withdrawn.
+
+    DomainError `no-reason` or `nobody`.
+    """
+    person = actor.strip()[:_LONGEST_PERSON]
+    with transaction.atomic():
+        row = held(line.finding_id)
+        _refuse_empty(row, person, reason)
+        if Acceptance.objects.filter(pk=line.pk, withdrawn_at=None).update(withdrawn_at=clock.now()) != 1:
+            return False
+        _follow_ledger(row, f"acceptance {line.pk} is withdrawn: {reason.strip()}", person)
+    return True
+
+
+def expire_acceptances() -> int:
+    """For the sweep: accepted findings that the ledger does not cover any more go back; returns how many."""
+    expired = Finding.objects.filter(
+        state=Finding.State.ACCEPTED,
+        acceptances__withdrawn_at=None,
+        acceptances__expires_at__lte=clock.now(),
+        acceptances__expires_at__gte=F("state_since"),
+    )
+    moved = 0
+    for finding_id in expired.order_by("pk").values_list("pk", flat=True).distinct():
+        with transaction.atomic():
+            row = held(finding_id)
+            if row.state == Finding.State.ACCEPTED and not is_covered(row):
+                moved += _go_back(row, "its acceptance has expired", "")
+    return moved
+
+
+def _follow_ledger(row: Finding, reason: str, actor: str) -> None:
+    """Move the finding to where the ledger says; a line that moves nothing is history all the same."""
+    covered = is_covered(row)
+    if covered and row.state != Finding.State.ACCEPTED:
+        row.advance(Finding.State.ACCEPTED, reason, actor=actor)
+    elif not covered and row.state == Finding.State.ACCEPTED:
+        _go_back(row, reason, actor)
+    else:
+        write_line(row, reason, actor)
+
+
+def _go_back(row: Finding, reason: str, actor: str) -> bool:
+    """Reports and bisections look at it again; what was a candidate is checked again by the sweep."""
+    enqueue("reports.sweep")
+    # A search that was canceled by the acceptance is wanted again.
+    enqueue("detection.tend", "bisections")
+    return row.advance(state_before(row, FindingState.ACCEPTED), reason, actor=actor)
+
+
+def _line(line: Acceptance) -> str:
+    where = f" on {', '.join(line.uarchs)}" if line.uarchs else ""
+    what = f"{line.metric.name}{where}" if line.metric else f"all{where}"
+    until = f" until {line.expires_at:%Y-%m-%d %H:%M} UTC" if line.expires_at else ""
+    return f"accepted ({what}{until}): {line.reason}"
+
+
+def _refuse_empty(finding: Finding, person: str, reason: str) -> None:
+    if not person:
+        raise DomainError("nobody", f"finding {finding.pk}: who decides this is not said")
+    if not reason.strip():
+        raise DomainError("no-reason", f"finding {finding.pk}: why is not said")
+
+
+def _refuse_acceptance(row: Finding) -> None:
+    known = row.state == Finding.State.ACCEPTED
+    if not known and Finding.State.ACCEPTED not in Finding.NEXT.get(row.state, frozenset()):
+        raise DomainError("conflict", f"finding {row.pk} is {Finding.State(row.state).label}: nothing to accept")
+
+
+def _refuse_nothing(row: Finding, metric: Metric | None, uarchs: Collection[str]) -> None:
+    regressed = regressed_comparisons(row)
+    known = {one.session.machine.uarch.name for one in regressed}
+    if strange := sorted(set(uarchs) - known):
+        told = ", ".join(sorted(known)) or "none"
+        raise DomainError(
+            "uarch-unknown", f"finding {row.pk} did not regress on {', '.join(strange)}; it did on {told}"
+        )
+    wanted = [one for one in regressed if metric is None or one.metric_id == metric.pk]
+    if not wanted:
+        of = f" in {metric.name}" if metric else ""
+        raise DomainError("nothing-to-accept", f"finding {row.pk} did not regress{of}")
+
+
+def reopen(finding: Finding, *, actor: str, reason: str) -> None:
+    """FIXED -> where it was before. DomainError `no-reason`, `nobody`, or `conflict` for one that is not mended."""
+    if not actor.strip():
+        raise DomainError("nobody", f"finding {finding.pk}: who decides this is not said")
+    if not reason.strip():
+        raise DomainError("no-reason", f"finding {finding.pk}: why is not said")
+    with transaction.atomic():
+        row = held(finding.pk)
+        if row.state != FindingState.FIXED:
+            raise DomainError("conflict", f"finding {row.pk} is {FindingState(row.state).label}, not mended")
+        row.advance(state_before(row, FindingState.FIXED), reason.strip(), actor=actor.strip(), fix=None)
+        enqueue("reports.sweep")
+        enqueue("detection.tend", "bisections")
+    finding.refresh_from_db(fields=["state", "reason", "state_since", "fix"])
+
+
+# A commit's id, or as much of it as people write; names of branches move while they are measured.
+_ID = re.compile(r"[0-9a-f]{7,40}")
+_SHORT = 12
+
+
+def ask_for_fix(finding: Finding, sha: str, *, actor: str) -> Trial:
+    """Have the revision measured against what was there before the change; it counts as one of the finding's tries.
+
+    DomainError `nobody`, `commit-unknown`, `not-after-culprit`, `not-in-branch`, `under-way`, `nothing-to-mend`, or
+    `conflict` for a finding that cannot be mended; GitError, temporary, where the mirror cannot be read.
+    """
+    person = actor.strip()
+    if not person:
+        raise DomainError("nobody", f"finding {finding.pk}: who asks is not said")
+    with transaction.atomic():
+        row = held(finding.pk)
+        _refuse_fix(row)
+        revision = _revision(row, sha.strip().lower())
+        asked = Trial.objects.filter(key__startswith=fix_key(row, revision))
+        pending = [told for told in checks_named(row, Name.FIX) if told.get("outcome") == CheckOutcome.PENDING]
+        if asked.exclude(state__in=Trial.FINAL).exists() or revision.sha in {told["revision"] for told in pending}:
+            raise DomainError("under-way", f"finding {row.pk}: {revision.sha[:_SHORT]} is being measured already")
+        trial = measure(row, Candidate(revision, f"{person} asks"), number=asked.count() + 1)
+        if trial is None:
+            raise DomainError("nothing-to-mend", f"finding {row.pk}: nothing of it regressed")
+        write_line(row, f"whether {revision} mends it is measured", person)
+    return trial
+
+
+def _refuse_fix(row: Finding) -> None:
+    if row.branch is None:
+        raise DomainError("conflict", f"finding {row.pk} is of a series: its next version is compared with it")
+    if FindingState.FIXED not in Finding.NEXT.get(row.state, frozenset()):
+        raise DomainError("conflict", f"finding {row.pk} is {FindingState(row.state).label}: nothing to mend")
+
+
+def _revision(row: Finding, told: str) -> Revision:
+    """The commit that is named, which lies after what made the change, in the finding's branch."""
+    assert row.branch is not None
+    assert row.after is not None
+    sha = mirror().resolve(told) if _ID.fullmatch(told) else None
+    if sha is None:
+        raise DomainError("commit-unknown", f"the mirror has no commit {told!r}; give its id, 7 digits at least")
+    for start in sorted(culprits_of(row) or {row.after.sha}):
+        if sha == start or not mirror().is_ancestor(start, sha):
+            text = f"{sha[:_SHORT]} does not come after {start[:_SHORT]}, which has the change of finding {row.pk}"
+            raise DomainError("not-after-culprit", text)
+    head = row.branch.head
+    if head is None or not mirror().is_ancestor(sha, head.sha):
+        raise DomainError("not-in-branch", f"{sha[:_SHORT]} is not in {row.branch}, of which finding {row.pk} is")
+    return record_revisions(tree=row.branch.tree, shas=[sha])[0]

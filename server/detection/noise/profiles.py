@@ -1,4 +1,6 @@
-"""The noise profile of each cell of a machine, made anew from the comparisons of equal kernels."""
+"""Noise profiles of machines' cells, made anew from comparisons of equal kernels; false alarms; what pages and the
+API show of both.
+"""
 
 import math
 import statistics
@@ -8,15 +10,25 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet, Sum
 
 from server.core import clock
 from server.core.locks import wait_for_lock
-from server.detection.doubting import SAME_IMAGE
-from server.detection.models import Comparison, NoiseProfile, Verdict
-from server.detection.noise.cell_key import CellKey
-from server.detection.noise.drifts import Drift, drifts_of
-from server.detection.noise.history import REMEMBERED, Change, equal_comparisons, log_ratio, planned_since, recent
-from server.detection.noise.quantiles import change_95
+from server.detection.models import Comparison, MachineQuestion, NoiseProfile, Verdict
+from server.detection.trials.effects import (
+    REMEMBERED,
+    CellKey,
+    Change,
+    Drift,
+    change_95,
+    drifts_of,
+    effect_of,
+    equal_comparisons,
+    log_ratio,
+    planned_since,
+    recent,
+)
+from server.detection.trials.scope import SAME_IMAGE
 from server.lab.models import Machine
 
 ALPHA = 0.05
@@ -114,3 +126,161 @@ def _boot_sd(rows: Sequence[Comparison]) -> float | None:
     arms = [(row.base_mean, row.base_sd) for row in rows] + [(row.patched_mean, row.patched_sd) for row in rows]
     squares = [(sd / mean) ** 2 for mean, sd in arms if mean and sd is not None]
     return math.sqrt(statistics.fmean(squares)) if squares else None
+
+
+# Of the standard normal distribution, for intervals that hold 95 %.
+_Z = 1.96
+
+
+@dataclass(frozen=True)
+class AlarmRate:
+    """False alarms among A/A comparisons; `low` to `high` is the 95 % interval of their rate, null without any.
+
+    `machine` and `uarch` are empty for all physical machines together.
+    """
+
+    machine: str
+    uarch: str
+    virtual: bool
+    comparisons: int
+    false_alarms: int
+    rejections: int
+    rate: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def alarm_rate(machine: Machine | None = None) -> AlarmRate:
+    """Of one machine, or of all physical ones of the site: what virtual ones show is no evidence. One query."""
+    if machine is None:
+        return _summed(NoiseProfile.objects.filter(machine__virtual=False), "", "", virtual=False)
+    rows = NoiseProfile.objects.filter(machine=machine)
+    return _summed(rows, machine.name, machine.uarch.name, virtual=machine.virtual)
+
+
+def alarm_rates() -> tuple[AlarmRate, ...]:
+    """Of every machine that has a noise profile, by name. One query."""
+    rows = NoiseProfile.objects.order_by("machine__name")
+    named = rows.values_list("machine__name", "machine__uarch__name", "machine__virtual")
+    counted = named.annotate(n=Sum("comparisons"), alarms=Sum("false_alarms"), p=Sum("rejections"))
+    return tuple(_rate(name, uarch, counts, virtual=virtual) for name, uarch, virtual, *counts in counted)
+
+
+def _summed(rows: "QuerySet[NoiseProfile]", name: str, uarch: str, *, virtual: bool) -> AlarmRate:
+    total = rows.order_by().aggregate(n=Sum("comparisons"), alarms=Sum("false_alarms"), p=Sum("rejections"))
+    return _rate(name, uarch, [total["n"] or 0, total["alarms"] or 0, total["p"] or 0], virtual=virtual)
+
+
+def wilson(found: int, number: int) -> tuple[float, float]:
+    """The 95 % interval of a rate (Wilson, J. Am. Stat. Assoc. 22, 1927): sound for rates near 0, and for few."""
+    rate, square = found / number, _Z * _Z / number
+    centre = (rate + square / 2) / (1 + square)
+    half = _Z / (1 + square) * math.sqrt(rate * (1 - rate) / number + square / (4 * number))
+    # At both ends rounding would leave a little more than nothing, or less than all.
+    return (0.0 if not found else centre - half), (1.0 if found == number else centre + half)
+
+
+def _rate(name: str, uarch: str, counts: Sequence[int], *, virtual: bool) -> AlarmRate:
+    comparisons, false_alarms, rejections = counts
+    if not comparisons:
+        return AlarmRate(name, uarch, virtual, 0, 0, 0)
+    low, high = wilson(false_alarms, comparisons)
+    rate = false_alarms / comparisons
+    return AlarmRate(name, uarch, virtual, comparisons, false_alarms, rejections, rate, low, high)
+
+
+@dataclass(frozen=True)
+class NoiseRow:
+    """One cell's noise profile; changes, effects and MDE are fractions, `boot_sd` is on logarithms."""
+
+    benchmark: str
+    case: str
+    metric: str
+    core_type: str
+    comparisons: int
+    false_alarms: int
+    rejections: int
+    change_95: float
+    boot_sd: float | None
+    mde: float | None
+    min_effect: float
+    last_at: datetime
+
+
+@dataclass(frozen=True)
+class QuestionRow:
+    """A question about a machine; `reason` is the answer once it has one, `at` when it came into its state."""
+
+    id: int
+    machine: str
+    kind: str
+    state: str
+    state_label: str
+    detail: str
+    reason: str
+    at: datetime
+    finding_id: int | None
+
+
+def noise_of_machine(machine: Machine, most: int | None = None) -> tuple[tuple[NoiseRow, ...], int]:
+    """The machine's profiles by benchmark, case, metric and core type, and how many are left out. One query, or three.
+
+    Where there are more than `most`, those are told that vary most.
+    """
+    order = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
+    every = noise_profiles(machine)
+    rows = list(every.order_by(*order)[: None if most is None else most + 1])
+    if most is None or len(rows) <= most:
+        return tuple(map(noise_row, rows)), 0
+    vary_most = list(every.order_by("-change_95", "pk").values_list("pk", flat=True)[:most])
+    told = tuple(map(noise_row, every.filter(pk__in=vary_most).order_by(*order)))
+    return told, every.count() - len(told)
+
+
+def noise_profiles(machine: Machine) -> "QuerySet[NoiseProfile]":
+    """All of one machine, for who reads them page by page."""
+    return NoiseProfile.objects.filter(machine=machine).select_related("case__benchmark", "metric", "core_type")
+
+
+def questions_of(machine: Machine, limit: int = 50) -> tuple[QuestionRow, ...]:
+    """The machine's newest questions, open ones first. One query."""
+    return _questions(MachineQuestion.objects.filter(machine=machine).order_by("-state", "-id"), limit)
+
+
+def open_questions(limit: int = 50) -> tuple[QuestionRow, ...]:
+    """The newest questions of all machines that nobody answered. One query."""
+    return _questions(MachineQuestion.objects.filter(state=MachineQuestion.State.OPEN).order_by("-id"), limit)
+
+
+def noise_row(row: NoiseProfile) -> NoiseRow:
+    return NoiseRow(
+        benchmark=row.case.benchmark.name,
+        case=row.case.name,
+        metric=row.metric.name,
+        core_type=row.core_type.name,
+        comparisons=row.comparisons,
+        false_alarms=row.false_alarms,
+        rejections=row.rejections,
+        change_95=row.change_95,
+        boot_sd=row.boot_sd,
+        mde=row.mde,
+        min_effect=effect_of(row.changes),
+        last_at=row.last_at,
+    )
+
+
+def _questions(rows: "QuerySet[MachineQuestion]", limit: int) -> tuple[QuestionRow, ...]:
+    return tuple(
+        QuestionRow(
+            id=row.pk,
+            machine=row.machine.name,
+            kind=row.kind,
+            state=row.state,
+            state_label=MachineQuestion.State(row.state).label,
+            detail=row.detail,
+            reason="" if row.state == MachineQuestion.State.OPEN else row.reason,
+            at=row.state_since,
+            finding_id=row.finding_id,
+        )
+        for row in rows.select_related("machine")[:limit]
+    )

@@ -22,12 +22,12 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
+from server.core.access.tokens import find_token, is_due, issue_token
 from server.core.errors import DomainError
 from server.core.files import folder_below, forget_files, open_below
 from server.core.models import ApiToken
-from server.core.processes import unbound
-from server.core.tokens import find_token, is_due, issue_token
-from server.lab.dispatch.base import DispatchError, HostSighting, Look, Observed, Sighting, Work
+from server.core.programs.sandbox import unbound
+from server.lab.port import DispatchError, HostSighting, Observed, Sighting, Sightings, Work
 
 log = structlog.get_logger(__name__)
 
@@ -81,8 +81,8 @@ class LocalDispatcher:
             raise DispatchError("agent-start", f"cannot start the agent: {error}", permanent=False) from error
         log.info("agent_started", key=work.key)
 
-    def look(self, works: Sequence[Work]) -> Look:
-        return Look(
+    def look(self, works: Sequence[Work]) -> Sightings:
+        return Sightings(
             works={work.key: Sighting(self._observed(work)) for work in works},
             hosts={work.host: _host() for work in works},
         )

@@ -5,8 +5,8 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 
 from server.core.models import Transition
+from server.lab.hosts.probes import standing
 from server.lab.models import Builder, Machine
-from server.lab.physical import standing
 
 _SHOWN_LINES = 30
 

@@ -1,10 +1,9 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
-from server.lab.models.attempts import LATEST_FIRST, Attempt, AttemptState, builds_at_work
-from server.lab.models.hosts import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
+from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, RoundMark, builds_at_work
+from server.lab.models.host import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
-from server.lab.models.rounds import RoundMark
-from server.lab.models.sessions import (
+from server.lab.models.trial import (
     LATE,
     Boot,
     BootState,
@@ -13,8 +12,9 @@ from server.lab.models.sessions import (
     PowerCycleState,
     Session,
     SessionState,
+    Trial,
+    TrialState,
 )
-from server.lab.models.trials import Trial, TrialState
 
 __all__ = [
     "LATE",

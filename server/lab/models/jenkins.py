@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from server.lab.models.attempts import Attempt
+from server.lab.models.attempt import Attempt
 
 
 class Fault(models.TextChoices):

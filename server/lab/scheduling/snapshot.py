@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from server.lab.dispatch.base import Kind
+from server.lab.port import WorkKind
 
 
 class WaitingSession(NamedTuple):
@@ -79,7 +79,7 @@ Waiter = WaitingSession | WaitingBuild
 
 
 @dataclass(frozen=True)
-class MachineFacts:
+class KnownMachine:
     """One machine; `busy` is the key of the attempt that holds it, `alone` whether it wants a quiet host.
 
     `held` says that it is in a quarantine which sessions of equal kernels are to lift.
@@ -100,7 +100,7 @@ class MachineFacts:
 
 
 @dataclass(frozen=True)
-class BuilderFacts:
+class KnownBuilder:
     """One builder; empty `arches` or `toolchains` mean all of them."""
 
     id: int
@@ -142,8 +142,8 @@ class Snapshot:
     sessions: tuple[WaitingSession, ...] = ()
     builds: tuple[WaitingBuild, ...] = ()
     cycles: tuple[WaitingCycle, ...] = ()
-    machines: Mapping[int, MachineFacts] = field(default_factory=dict)
-    builders: Mapping[int, BuilderFacts] = field(default_factory=dict)
+    machines: Mapping[int, KnownMachine] = field(default_factory=dict)
+    builders: Mapping[int, KnownBuilder] = field(default_factory=dict)
     warm: Mapping[tuple[int, int], int] = field(default_factory=dict)
     weights: Mapping[int, float] = field(default_factory=dict)
     on_machines: Spent = field(default_factory=Spent)
@@ -156,7 +156,7 @@ class Snapshot:
 class Decision:
     """Give this work to this host (null: the control host), taking so much of the dispatcher's capacity."""
 
-    kind: Kind
+    kind: WorkKind
     id: int
     host: int | None
     slots: int

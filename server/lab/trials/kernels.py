@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import structlog
+from django.db.models import Q, QuerySet
 
 from server.builds.blame import blame, blame_of_series
 from server.builds.models import Build, BuildState
-from server.builds.services import recipe_of, retire_build, want_build
+from server.builds.records import retire_build
+from server.builds.wanted import recipe_of, want_build
 from server.core.errors import DomainError
-from server.core.git import GitError
-from server.lab.models import Machine, Trial
-from server.lab.trials.choosing import Place
+from server.core.programs.git import GitError
+from server.lab.models import Machine, Session, SessionState, Trial, TrialState
+from server.lab.trials.question import Station
 from server.sources.mirror import mirror
-from server.sources.models import Revision
+from server.sources.models import Revision, Series, SeriesState
 
 log = structlog.get_logger(__name__)
 # Nothing of these is read while a kernel is built.
@@ -87,7 +89,7 @@ class Kernels:
     trouble: str = ""
 
 
-def are_under_way(trial: Trial, places: Sequence[Place]) -> bool:
+def are_under_way(trial: Trial, places: Sequence[Station]) -> bool:
     """Whether all kernels are wanted already, and some of them not made yet: then there is nothing to do but wait.
 
     A few queries, since most trials that a sweep looks at wait, and are looked at again and again.
@@ -107,7 +109,7 @@ def are_under_way(trial: Trial, places: Sequence[Place]) -> bool:
     return wanted <= states.keys() and any(states[key] in UNDER_WAY for key in wanted)
 
 
-def want_kernels(trial: Trial, places: Iterable[Place]) -> Kernels:
+def want_kernels(trial: Trial, places: Iterable[Station]) -> Kernels:
     """Want both kernels for each place; one build serves all places of one configuration."""
     wanted: dict[tuple[int, int], tuple[Build, Build] | str] = {}
     pairs, troubles = [], set()
@@ -125,7 +127,7 @@ def want_kernels(trial: Trial, places: Iterable[Place]) -> Kernels:
     return Kernels(tuple(pairs), "; ".join(sorted(troubles)))
 
 
-def _want(trial: Trial, place: Place) -> tuple[Build, Build] | str:
+def _want(trial: Trial, place: Station) -> tuple[Build, Build] | str:
     def of(revision: Revision) -> Build:
         return want_build(revision=revision, config=place.config, toolchain=place.machine.toolchain, trace=trial.trace)
 
@@ -250,3 +252,51 @@ def missing_kernel(trial: Trial, pair: Pair) -> str:
     if trial.purpose == Trial.Purpose.SERIES and trial.series_id is not None:
         return blame_of_series(pair.base, pair.patched, trial.series_id).sentence
     return blame(pair.base, pair.patched, who="the patched revision").sentence
+
+
+_OPEN = (TrialState.WANTED, TrialState.MEASURING)
+
+
+def awaited_by_trials() -> list[int]:
+    """Ids of builds under way that an open trial, or a session that may boot, waits for."""
+    trees = _trees(Trial.objects.filter(state__in=_OPEN))
+    # A kernel whose files were removed is built again for its sessions, of before there were trials as well.
+    sessions = Session.objects.filter(state__in=Session.OPEN).exclude(trial__state=TrialState.CANCELED)
+    pairs = sessions.filter(Q(base_build__state__in=UNDER_WAY) | Q(patched_build__state__in=UNDER_WAY))
+    waited = {pk for pair in pairs.values_list("base_build", "patched_build") for pk in pair}
+    under_way = Build.objects.filter(Q(tree_sha__in=trees) | Q(pk__in=waited), state__in=UNDER_WAY)
+    return list(under_way.values_list("pk", flat=True))
+
+
+def trees_of_canceled() -> set[str]:
+    """Source trees under way that a canceled trial wanted: of those nobody may need any more."""
+    under_way = list(Build.objects.filter(state__in=UNDER_WAY).order_by().values_list("tree_sha", flat=True).distinct())
+    canceled = Trial.objects.filter(state=TrialState.CANCELED)
+    # Two questions, each by an index: one with OR over both would read every trial that was ever canceled.
+    return _trees(canceled.filter(base__tree_sha__in=under_way)) | _trees(
+        canceled.filter(patched__tree_sha__in=under_way)
+    )
+
+
+def _trees(trials: QuerySet[Trial]) -> set[str]:
+    pairs: Iterable[tuple[str, str]] = trials.order_by().values_list("base__tree_sha", "patched__tree_sha")
+    return {tree_sha for pair in pairs for tree_sha in pair}
+
+
+def builds_in_use() -> set[int]:
+    """Ids of the builds of sessions that may boot on, of machines' health sessions, and of what waits to be planned.
+
+    A session that is done and not concluded may be given more boots.
+    """
+    measuring = list(Trial.objects.filter(state=TrialState.MEASURING).values_list("pk", flat=True))
+    undecided = Session.objects.filter(state=SessionState.DONE, concluded_at=None, trial__in=measuring)
+    found: set[int] = set()
+    for sessions in (Session.objects.filter(state__in=Session.OPEN), undecided):
+        found |= {pk for pair in sessions.order_by().values_list("base_build", "patched_build") for pk in pair}
+    chosen = Machine.objects.exclude(health_build=None).values_list("health_build", flat=True)
+    found |= {pk for pk in chosen if pk is not None}
+    waiting = Series.objects.filter(state=SeriesState.APPLIED, sessions__isnull=True)
+    arms = Q(tree_sha__in=waiting.values("base__tree_sha")) | Q(tree_sha__in=waiting.values("head__tree_sha"))
+    trials = Trial.objects.filter(state=TrialState.WANTED)
+    arms |= Q(tree_sha__in=trials.values("base__tree_sha")) | Q(tree_sha__in=trials.values("patched__tree_sha"))
+    return found | set(Build.objects.filter(arms).values_list("pk", flat=True))

@@ -1,21 +1,156 @@
 """From a ready series to commits in the mirror, or to a reason why not."""
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import structlog
+from django.db import transaction
 from django.db.models import F, Max
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.git import GitError
 from server.core.locks import advisory_lock
-from server.sources.applying.git_am import scratch_folder
-from server.sources.applying.prerequisites import WaitsError
-from server.sources.applying.screening import PatchRefusedError
-from server.sources.applying.steps import apply_ready
-from server.sources.models import Branch, Series
+from server.core.programs.git import GitError
+from server.core.tasks import enqueue
+from server.sources.applying.git_am import Applied, NotApplied, apply_mails, keep_commits, scratch_folder
+from server.sources.applying.prerequisites import Needs, WaitsError, find_needs, ids_in_history, patch_ids
+from server.sources.bases.candidates import Base, candidate_bases, clues_of
+from server.sources.measure_rules import benchmarks_for
+from server.sources.mirror import base_ref, record_revisions, series_ref
+from server.sources.models import Branch, Patch, Series
+from server.sources.screened_mails import PatchRefusedError, ScreenedMail, screen_patches
 
 log = structlog.get_logger(__name__)
+
+# For reading the mails, and for all bases together; with what else is done, shorter than the time limit of the task,
+# or a slow series would be tried for ever.
+_READING_SECONDS = 90.0
+_SECONDS = 120.0
+
+
+def apply_ready(series: Series, scratch: Path) -> None:
+    """Apply `series` and record it, or advance it to REFUSED; raises what screening and prerequisites raise."""
+    _Attempt(series, scratch).run()
+
+
+@dataclass
+class _Attempt:
+    """`failures` are sentences about bases that did not fit; `rejected` are those of them that the mails name."""
+
+    series: Series
+    scratch: Path
+    end: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
+    waiting: WaitsError | None = None
+
+    def run(self) -> None:
+        patches = list(self.series.patches.select_related("message", "series").order_by("index"))
+        end = time.monotonic() + _READING_SECONDS
+        mails = screen_patches(patches, folder=self.scratch / "screened", seconds=_READING_SECONDS)
+        needs = find_needs(self.series, folder=self.scratch / "ids")
+        left = end - time.monotonic()
+        needed = screen_patches(needs.patches, folder=self.scratch / "needed", seconds=left, foreign=True)
+        self.end = time.monotonic() + _SECONDS
+        for base in candidate_bases(self.series, mails, clues_of(self.series, mails)):
+            outcome = self._try(base, mails, needs, needed)
+            if isinstance(outcome, Applied):
+                self._record(base, outcome, patches, mails, needs)
+                return
+            if outcome is None:
+                break
+        if self.waiting:
+            raise self.waiting
+        why = "does not apply to " + "\nnor to ".join(self.failures)
+        if self.end <= time.monotonic():
+            # What was not tried may be the right one, and the host may have been busy.
+            raise GitError("git-timeout", why)
+        self.series.advance(Series.State.REFUSED, why, failures=self.series.failures)
+
+    def _try(
+        self, base: Base, mails: Sequence[ScreenedMail], needs: Needs, needed: Sequence[ScreenedMail]
+    ) -> Applied | NotApplied | None:
+        """None when no other base needs to be tried."""
+        try:
+            below = _still_needed(base, needs, needed)
+        except WaitsError as error:
+            self.waiting = error
+            # What the mails name is where it belongs: another base that happens to fit would be a wrong one.
+            return None if base.certain else NotApplied(error.message)
+        left = self.end - time.monotonic()
+        if left <= 0:
+            self.failures.append(f"{base.sha[:12]} ({base.how}): not tried, the others took {_SECONDS:g} s")
+            return None
+        merging = all(series.approved_at is None for series in [self.series, *(p.series for p in needs.patches)])
+        outcome = apply_mails(
+            mails=mails, base=base.sha, scratch=self.scratch, seconds=left, merging=merging, prerequisites=below
+        )
+        if isinstance(outcome, NotApplied):
+            log.info("base_rejected", series=self.series.pk, base=base.sha, how=base.how, reason=outcome.reason)
+            self.failures.append(f"{base.sha[:12]} ({base.how}): {outcome.reason}")
+            self.rejected += [f"{base.sha[:12]} ({base.how})"] if base.certain else []
+        return outcome
+
+    def _record(
+        self, base: Base, outcome: Applied, patches: Sequence[Patch], mails: Sequence[ScreenedMail], needs: Needs
+    ) -> None:
+        # Prerequisites and patches of other series are as foreign as this one: builders know it by the name of the ref.
+        foreign = bool(outcome.prerequisites) or record_revisions(tree=base.tree, shas=[base.sha])[0].foreign
+        below = series_ref(self.series.pk, 0) if foreign else base_ref(self.series.pk)
+        refs = {below: outcome.base}
+        for patch, sha in zip(patches, outcome.commits, strict=True):
+            refs[series_ref(self.series.pk, patch.index)] = sha
+        keep_commits(applied=outcome, refs=refs)
+        texts = [mail.diff_text for mail in mails]
+        for patch, patch_id in zip(patches, patch_ids(texts, folder=self.scratch / "ids"), strict=True):
+            patch.patch_id = patch_id
+        paths = sorted({path for mail in mails for path in mail.paths})
+        _record_rows(self.series, replace(base, how=base.how + self._remarks(outcome, needs)), outcome, patches, paths)
+
+    def _remarks(self, outcome: Applied, needs: Needs) -> str:
+        """What else people must know about the base: what it was preferred to, and what else it holds."""
+        words = "".join(f"; it does not apply to {where}" for where in self.rejected)
+        count = len(outcome.prerequisites)
+        words += f"; {count} prerequisite patch{'es' if count > 1 else ''} below it" if count else ""
+        return words + "".join(f"; {sentence}" for sentence in needs.remarks)
+
+
+def _still_needed(base: Base, needs: Needs, needed: Sequence[ScreenedMail]) -> list[ScreenedMail]:
+    """The prerequisites that `base` does not hold; WaitsError for a missing one."""
+    if not needs.patches and not needs.missing:
+        return []
+    # What is missing may touch any path.
+    paths = [] if needs.missing else sorted({path for mail in needed for path in mail.paths})
+    there = ids_in_history(base.sha, paths)
+    if absent := next((patch_id for patch_id in needs.missing if patch_id not in there), ""):
+        raise WaitsError(f"patch-id:{absent}")
+    return [mail for patch, mail in zip(needs.patches, needed, strict=True) if patch.patch_id not in there]
+
+
+@transaction.atomic
+def _record_rows(series: Series, base: Base, outcome: Applied, patches: Sequence[Patch], paths: Sequence[str]) -> None:
+    below = record_revisions(tree=base.tree, shas=[base.sha])
+    below += record_revisions(tree=base.tree, shas=list(outcome.prerequisites), foreign=True)
+    made = record_revisions(tree=base.tree, shas=list(outcome.commits), foreign=True)
+    for patch, revision in zip(patches, made, strict=True):
+        patch.revision = revision
+    Patch.objects.bulk_update(patches, ["revision", "patch_id"])
+    advanced = series.advance(
+        Series.State.APPLIED,
+        f"applied to {outcome.base[:12]}: {base.how}",
+        base=below[-1],
+        head=made[-1],
+        base_how=base.how,
+        base_certain=base.certain,
+        benchmarks=benchmarks_for(paths),
+        failures=0,
+    )
+    if advanced:
+        enqueue("builds.sweep")
+
 
 # A full disk passes, a mail that git chokes on does not.
 _MOST_FAILURES = 3

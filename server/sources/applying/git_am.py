@@ -1,8 +1,4 @@
-"""`git am` of a whole series on one base, in a throw-away repository that borrows the mirror's objects.
-
-git runs in the sandbox there, and nothing that it left is trusted: its commits come out as a pack, which is unpacked
-and checked in a second repository that no mail ever touched.
-"""
+"""Commits made in a sandbox, and looked at before the mirror keeps them: a series applied, a commit reverted."""
 
 import re
 import shutil
@@ -16,12 +12,84 @@ from django.conf import settings
 
 from server.core.errors import DomainError
 from server.core.files import remove_tree
-from server.core.git import Completed, GitError, Repository
-from server.core.sandbox import Room
-from server.sources.applying.check import changes_of, clean_repository, linear_commits, make_repository
-from server.sources.applying.screening import ScreenedMail
-from server.sources.applying.screening_paths import prefixes, shown
-from server.sources.mirror import mirror
+from server.core.programs.git import Completed, GitError, Repository
+from server.core.programs.sandbox import Room
+from server.sources.mirror import mirror, record_revisions, revert_ref
+from server.sources.models import Revision
+from server.sources.screened_mails import ScreenedMail, prefixes, shown
+
+# More than the largest series takes, with room for what its pack repeats.
+_MOST_PACK_BYTES = 128 * 1024**2
+_ODD_MODES = frozenset({"120000", "160000"})
+
+
+def make_repository(git_dir: Path, *, head: str, borrow: Path, config: str) -> Path:
+    """A new git directory whose HEAD is `head` and which sees the objects of `borrow`; what was there is removed.
+
+    Written by hand, because starting git costs more: the form is git's own of version 1.0.
+    """
+    remove_tree(git_dir)
+    for name in ("objects/info", "refs/heads", "refs/tags"):
+        (git_dir / name).mkdir(parents=True)
+    (git_dir / "HEAD").write_text(f"{head}\n")
+    (git_dir / "objects" / "info" / "alternates").write_text(f"{borrow}\n")
+    (git_dir / "config").write_text(f"[core]\n\trepositoryFormatVersion = 0\n{config}")
+    return git_dir
+
+
+def clean_repository(folder: Path, pack: bytes) -> Repository:
+    """A bare repository at `folder` that borrows the mirror's objects and holds those of `pack`.
+
+    git refuses objects that are broken, or whose paths lead into .git (`--strict`).
+    """
+    objects = mirror().git_dir / "objects"
+    bare = "\tbare = true\n"
+    repository = Repository(make_repository(folder, head="ref: refs/heads/none", borrow=objects, config=bare))
+    size = f"--max-input-size={_MOST_PACK_BYTES}"
+    repository.output("index-pack", "--stdin", "--fix-thin", "--strict", size, stdin=pack)
+    return repository
+
+
+def linear_commits(repository: Repository, base: str, head: str) -> list[str]:
+    """The commits above `base` up to `head`, oldest first; GitError unless each has just the one before as parent."""
+    lines = repository.output("rev-list", "--reverse", "--topo-order", "--parents", f"{base}..{head}").decode()
+    commits, before = [], base
+    for sha, *parents in map(str.split, lines.splitlines()):
+        if parents != [before]:
+            raise GitError("git-failed", f"git am made commit {sha[:12]} with parents {' '.join(parents)[:200]}")
+        commits.append(sha)
+        before = sha
+    if before != head:
+        raise GitError("git-failed", f"git am ended at {head[:12]}, which is not above {base[:12]}")
+    return commits
+
+
+@dataclass(frozen=True)
+class PathChange:
+    """One path that a commit changes; `is_odd`: a symbolic link or submodule, before or after."""
+
+    commit: str
+    path: str
+    is_odd: bool
+
+
+def changes_of(repository: Repository, commits: Sequence[str]) -> Iterator[PathChange]:
+    """What each of `commits` changes, a renamed file as two; paths as screening has them."""
+    asked = "".join(f"{sha}\n" for sha in commits).encode()
+    told = repository.output("diff-tree", "--stdin", "-r", "-z", "--no-renames", stdin=asked)
+    words = iter(told.decode("utf-8", "surrogateescape").split("\0"))
+    commit = ""
+    for word in words:
+        if not word.startswith(":"):
+            commit = word.strip() or commit
+        else:
+            yield PathChange(commit, next(words, "?"), bool(_ODD_MODES & set(word.lstrip(":").split()[:2])))
+
+
+# `git am` of a whole series on one base, in a throw-away repository that borrows the mirror's objects.
+#
+# git runs in the sandbox there, and nothing that it left is trusted: its commits come out as a pack, which is
+# unpacked and checked in a second repository that no mail ever touched.
 
 # Fixed, so that applying again makes the same commits; the date is the mail's.
 _COMMITTER = {"GIT_COMMITTER_NAME": "Tidemark", "GIT_COMMITTER_EMAIL": "tidemark@localhost"}
@@ -246,3 +314,73 @@ def keep_commits(*, applied: Applied, refs: dict[str, str]) -> None:
     kept.output("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", source, "refs/heads/result")
     lines = "".join(f"update {ref} {sha}\n" for ref, sha in refs.items())
     kept.output("update-ref", "--stdin", stdin=lines.encode())
+
+
+# Taking one commit back out of what came later, without a work tree.
+#
+# git merges blobs that strangers wrote here, so it runs in the sandbox, in a throw-away repository that borrows the
+# mirror's objects; what it made comes out as a pack and is checked (server/sources/applying).
+
+_WHO = ("Tidemark", "tidemark@localhost")
+_SECONDS = 60.0
+_CONFLICT = 1
+
+
+def revert_commit(*, head: Revision, culprit: Revision) -> Revision | None:
+    """The commit on top of `head` that takes `culprit`, one of its ancestors, back; None where that conflicts.
+
+    The same call makes the same commit: names and dates do not depend on when it runs. GitError, temporary, when git
+    fails or takes too long.
+    """
+    with scratch_folder(f"revert-{head.sha[:20]}-{culprit.sha[:20]}") as scratch:
+        made = _make(scratch, head, culprit)
+    if made is None:
+        return None
+    return record_revisions(tree=head.tree, shas=[made], foreign=_is_foreign(head, culprit))[0]
+
+
+def _is_foreign(head: Revision, culprit: Revision) -> bool:
+    """What holds code of a series stays code of its author, whom builders do not trust."""
+    return head.foreign or culprit.foreign
+
+
+def _make(scratch: Path, head: Revision, culprit: Revision) -> str | None:
+    repository = _borrowing(scratch / "room")
+    # git finds the merge base by itself: a commit on top of the culprit with the tree before it makes that the culprit.
+    before = _commit(repository, f"{culprit.sha}^^{{tree}}", culprit, culprit)
+    merged = repository.run("merge-tree", "--write-tree", "--no-messages", head.sha, before, timeout=_SECONDS)
+    if merged.code == _CONFLICT:
+        return None
+    made = _commit(repository, _word(merged), head, culprit)
+    asked = f"{made}\n^{head.sha}\n".encode()
+    pack = repository.output("pack-objects", "-q", "--revs", "--thin", "--stdout", stdin=asked)
+    clean = clean_repository(scratch / "clean", pack)
+    commits = tuple(linear_commits(clean, head.sha, made))
+    kept = Applied(base=head.sha, commits=commits, prerequisites=(), repository=clean)
+    keep_commits(applied=kept, refs={revert_ref(made, foreign=_is_foreign(head, culprit)): made})
+    return made
+
+
+def _borrowing(room: Path) -> Repository:
+    objects = mirror().git_dir / "objects"
+    git_dir = make_repository(room / "git", head="ref: refs/heads/none", borrow=objects, config="\tbare = true\n")
+    return Repository(git_dir, room=Room(writable=room, readable=borrowed_folders(objects)))
+
+
+def _commit(repository: Repository, tree: str, parent: Revision, culprit: Revision) -> str:
+    """A commit of `tree` on top of `parent`, dated as that."""
+    date = f"@{int(parent.committed_at.timestamp())} +0000"
+    who = {
+        f"GIT_{role}_{field}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for field, value in zip(("NAME", "EMAIL", "DATE"), (*_WHO, date), strict=True)
+    }
+    told = f'Revert "{culprit.subject}"\n\nThis reverts commit {culprit.sha}.\n'.encode("utf-8", "replace")
+    sha = _word(repository.run("rev-parse", "--verify", "--end-of-options", tree))
+    return _word(repository.run("commit-tree", "-p", parent.sha, sha, stdin=told, extra=who))
+
+
+def _word(done: Completed) -> str:
+    if done.code != 0:
+        raise GitError("git-failed", f"git ended with {done.code}: {done.stderr.strip()[:300]}", stderr=done.stderr)
+    return done.stdout.decode(errors="replace").split()[0]

@@ -1,17 +1,223 @@
 """Which commits a series may be applied to, best first, and what tells so: never a guess without a word."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from server.core.errors import DomainError
-from server.sources.applying.screening import ScreenedMail
-from server.sources.bases.announced import announced_base
-from server.sources.bases.blobs import PreImages, content_at, pre_images
-from server.sources.bases.blobs_history import Match, merged_match, newest_match
-from server.sources.bases.places import Clues, Place, Rank, forced_out_places, of_rank, places_for, unwatched_version
+from server.core.programs.git import GitError, Repository
+from server.sources.bases.base_places import (
+    Clues,
+    Place,
+    Rank,
+    announced_base,
+    forced_out_places,
+    of_rank,
+    places_for,
+    unwatched_version,
+)
+from server.sources.mail.diffs import Diff
+from server.sources.mail.parser import parse_mail
+from server.sources.mail.postings import parse_subject
 from server.sources.mirror import mirror
 from server.sources.models import Series, Tree
+from server.sources.screened_mails import ScreenedMail
+
+_NO_BLOB = frozenset("0")
+# git abbreviates to at least so many digits in a large tree; fewer would match by chance.
+_FEWEST_DIGITS = 7
+# A longer list of paths does not fit on a command line, and history is looked at for each.
+MOST_PATHS = 500
+
+
+@dataclass(frozen=True)
+class PreImages:
+    """`blobs`: path to (abbreviated) blob id before the series; `untold`: paths that were there, but nobody says how.
+
+    Of a treewide change only the first 500 paths are asked for, the others count as untold.
+    """
+
+    blobs: Mapping[str, str]
+    untold: frozenset[str]
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.blobs) and not self.untold
+
+    def found_in(self, content: Mapping[str, str]) -> int:
+        """How many of the blobs `content` (path to blob id) holds at their paths."""
+        return sum(content.get(path, "-").startswith(blob) for path, blob in self.blobs.items())
+
+
+def pre_images(diffs: Iterable[Diff]) -> PreImages:
+    """What the tree below a series held, given the diffs of its patches in order.
+
+    A file that an earlier patch touched tells nothing more, for its pre-image was made by the series itself.
+    """
+    blobs: dict[str, str] = {}
+    untold: set[str] = set()
+    touched: set[str] = set()
+    for diff in diffs:
+        for file in diff.files:
+            path = file.old_path
+            if path is None or path in touched or path in blobs:
+                continue
+            if _is_blob(file.old_blob) and len(blobs) < MOST_PATHS:
+                blobs[path] = file.old_blob
+                untold.discard(path)
+            else:
+                untold.add(path)
+        touched.update(p for file in diff.files for p in (file.old_path, file.new_path) if p is not None)
+    return PreImages(blobs, frozenset(untold))
+
+
+def _is_blob(name: str) -> bool:
+    return len(name) >= _FEWEST_DIGITS and set(name) != _NO_BLOB
+
+
+def content_at(repository: Repository, commit: str, paths: Iterable[str]) -> dict[str, str]:
+    """Blob ids of those `paths` that `commit` holds."""
+    asked = sorted(paths)
+    found: dict[str, str] = {}
+    for start in range(0, len(asked), MOST_PATHS):
+        some = asked[start : start + MOST_PATHS]
+        listed = repository.output("--literal-pathspecs", "ls-tree", "-z", "--full-tree", commit, "--", *some)
+        for line in filter(None, listed.decode("utf-8", "surrogateescape").split("\0")):
+            entry, _, path = line.partition("\t")
+            found[path] = entry.split()[2]
+    return found
+
+
+_LOG = ("--literal-pathspecs", "log", "-z", "-m", "--raw", "--no-abbrev", "--no-renames", "--format=%x01%H %P")
+_NOTHING = "0" * 40
+# Commits that are looked at whole in merged history; each costs a few milliseconds.
+_MOST_LOOKED_AT = 500
+
+
+@dataclass(frozen=True)
+class Match:
+    """A commit that holds `found` of the `wanted` blobs; `searched` is False when time ran out before the end."""
+
+    sha: str
+    found: int
+    wanted: int
+    searched: bool = True
+
+    @property
+    def full(self) -> bool:
+        return self.found == self.wanted
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One commit against one parent: what it changed, path to blobs before and after."""
+
+    sha: str
+    parents: tuple[str, ...]
+    changes: Mapping[str, tuple[str, str]]
+
+
+def newest_match(repository: Repository, head: str, wanted: PreImages, *, seconds: float) -> Match | None:
+    """The newest commit on the first-parent line of `head` with most of the blobs; None if none holds any.
+
+    A commit that changes none of the paths has what its parent has, so that only changes to them are read.
+    """
+    total = len(wanted.blobs)
+    content = content_at(repository, head, wanted.blobs)
+    best = Match(head, wanted.found_in(content), total)
+    if best.full or _cannot_be_there(repository, wanted):
+        return best if best.found else None
+    try:
+        for step in _steps(repository, ["--first-parent", head], wanted, seconds):
+            for path, (before, _) in step.changes.items():
+                content[path] = before
+            found = wanted.found_in(content)
+            if found > best.found and step.parents:
+                best = Match(step.parents[0], found, total)
+                if best.full:
+                    break
+    except GitError as error:
+        if error.code != "git-timeout":
+            raise
+        best = Match(best.sha, best.found, total, searched=False)
+    return best if best.found else None
+
+
+def _cannot_be_there(repository: Repository, wanted: PreImages) -> bool:
+    """Whether the mirror holds none of the blobs anywhere, so that no history can."""
+    asked = "".join(f"{blob}\n" for blob in wanted.blobs.values()).encode()
+    said = repository.output("cat-file", "--batch-check", stdin=asked).decode(errors="replace")
+    return all(line.endswith(" missing") for line in said.splitlines())
+
+
+def merged_match(repository: Repository, heads: Sequence[str], wanted: PreImages, *, seconds: float) -> Match | None:
+    """The newest commit anywhere below `heads` that holds all of the blobs, also on lines that were merged."""
+    if not heads or _cannot_be_there(repository, wanted):
+        return None
+    seen: set[str] = set()
+    try:
+        for step in _steps(repository, ["--full-history", *heads], wanted, seconds):
+            for sha in _promising(step, wanted):
+                if sha in seen:
+                    continue
+                seen.add(sha)
+                found = wanted.found_in(content_at(repository, sha, wanted.blobs))
+                if found == len(wanted.blobs):
+                    return Match(sha, found, found)
+                if len(seen) >= _MOST_LOOKED_AT:
+                    return None
+    except GitError as error:
+        if error.code != "git-timeout":
+            raise
+    return None
+
+
+def _promising(step: _Step, wanted: PreImages) -> Iterator[str]:
+    """The commit, if it brought one of the blobs; its parents, if it took one away."""
+    pairs = [(wanted.blobs[path], change) for path, change in step.changes.items() if path in wanted.blobs]
+    if any(old.startswith(blob) for blob, (old, _) in pairs):
+        yield from step.parents
+    if any(new.startswith(blob) for blob, (_, new) in pairs):
+        yield step.sha
+
+
+def _steps(repository: Repository, what: Sequence[str], wanted: PreImages, seconds: float) -> Iterator[_Step]:
+    paths = sorted(wanted.blobs)
+    step: _Step | None = None
+    changes: dict[str, tuple[str, str]] = {}
+    entry = ""
+    for record in repository.records(*_LOG, *what, "--", *paths, seconds=seconds):
+        text = record.lstrip("\n")
+        if text.startswith("\x01"):
+            if step:
+                yield step
+            sha, *parents = text[1:].split()
+            changes = {}
+            step = _Step(sha, tuple(parents), changes)
+        elif text.startswith(":") and not entry:
+            entry = text
+        elif entry:
+            old, new = entry.split()[2:4]
+            changes[record] = ("-" if old == _NOTHING else old, "-" if new == _NOTHING else new)
+            entry = ""
+    if step:
+        yield step
+
+
+def clues_of(series: Series, mails: Sequence[ScreenedMail]) -> Clues:
+    """Words of all subjects' brackets and addresses of all To and Cc, of cover letter and patches, in lower case."""
+    messages = [patch.message for patch in series.patches.select_related("message")]
+    if series.cover:
+        messages.append(series.cover)
+    words = {tag.lower() for tag in series.tags}
+    addresses: set[str] = set()
+    for message in messages:
+        words.update(tag.lower() for tag in parse_subject(message.subject).tags)
+        mail = parse_mail(bytes(message.raw), blob=message.blob, received_at=message.received_at)
+        addresses.update(mail.recipients)
+    paths = frozenset().union(*(mail.paths for mail in mails))
+    return Clues(frozenset(words), frozenset(addresses), paths, series.mailing_list.tree_id)
+
 
 # Looking through one branch, and through everything that was merged: seconds for a kernel without a commit-graph.
 _BRANCH_SECONDS = 15.0

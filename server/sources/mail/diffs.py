@@ -1,11 +1,155 @@
-"""What a diff changes, read line by line as git reads it: git's own diffs and plain ones (diff -u, CVS, Subversion)."""
+"""What a diff changes, read line by line as git reads it: git's own diffs and plain ones."""
 
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from server.sources.mail import hunks
-from server.sources.mail.paths import git_names, marked_names, unquoted
+_NO_FILE = "/dev/null"
+# No system has longer paths; what goes on is not one.
+_LONGEST = 4_096
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_LETTERS = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+# diff -u, Subversion and CVS write when or which version after the name.
+_AFTER_NAME = re.compile(
+    r"\t| (?=\d{4}-\d\d-\d\d[ T]\d|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z]|\((?:revision|working copy))"
+)
+# git's prefixes are one letter each: a/ b/, i/ w/, c/ i/, o/ w/, 1/ 2/.
+_PREFIX = re.compile(r"[a-z0-9]/")
+
+
+def unquoted(name: str) -> str:
+    """`name` without git's quotes around unusual characters."""
+    if not (len(name) > 1 and name.startswith('"') and name.endswith('"')):
+        return name[:_LONGEST]
+    raw = _ESCAPE.sub(_unescaped, name[1:-1].encode("utf-8", "replace"))
+    return raw.decode("utf-8", "replace").replace("\0", "")[:_LONGEST]
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    code = escape[1]
+    if len(code) == 3:  # noqa: PLR2004 (octal digits)
+        return bytes([int(code, 8) & 0xFF])
+    return _LETTERS.get(code, code)
+
+
+def git_names(rest: str) -> tuple[str, str]:
+    """Both names of a line `diff --git OLD NEW`; where blanks make it unclear, the halves that say the same."""
+    # Two names of escapes of four characters each.
+    rest = rest[: 8 * _LONGEST]
+    if rest.startswith('"') or rest.endswith('"'):
+        quoted = _QUOTED.match(rest)
+        old = quoted[0] if quoted else rest.partition(' "')[0]
+        return without_prefixes(unquoted(old), unquoted(rest[len(old) :].strip()))
+    middle = len(rest) // 2
+    old, new = rest[:middle], rest[middle + 1 :]
+    if rest[middle : middle + 1] != " " or old.partition("/")[2] != new.partition("/")[2]:
+        old, _, new = rest.partition(" b/") if " b/" in rest else rest.partition(" ")
+        new = f"b/{new}" if " b/" in rest else new
+    return without_prefixes(old[:_LONGEST], new[:_LONGEST])
+
+
+def without_prefixes(old: str, new: str) -> tuple[str, str]:
+    """Two names of git without `a/` and `b/`; names written without prefixes stay whole."""
+    if _PREFIX.match(old) and _PREFIX.match(new) and old[0] != new[0]:
+        return old[2:], new[2:]
+    return old, new
+
+
+def marked_names(old_line: str, new_line: str) -> tuple[str | None, str | None]:
+    """Names of the lines `--- OLD` and `+++ NEW`, None for /dev/null."""
+    old, new = _name(old_line), _name(new_line)
+    if _NO_FILE in {old, new}:
+        return _alone(old), _alone(new)
+    mine, theirs = without_prefixes(old, new)
+    if mine == theirs:
+        return mine, mine
+    folder, _, rest = old.partition("/")
+    other, _, same = new.partition("/")
+    if rest and rest == same and folder != other:
+        return rest, rest
+    # file.c.orig and file.c: one file, whose name is the shorter one.
+    one = old if new.startswith(old) else new if old.startswith(new) else ""
+    return (one, one) if one else (mine, theirs)
+
+
+def _name(line: str) -> str:
+    after = _AFTER_NAME.search(line)
+    return unquoted((line[: after.start()] if after else line).strip())
+
+
+def _alone(name: str) -> str | None:
+    if name == _NO_FILE:
+        return None
+    return name[2:] if _PREFIX.match(name) else name
+
+
+# Some programs write three signs; git's diffs of merges have one range more, and are no patches.
+_HEADER = re.compile(r"@@@? -\d{1,18}(?:,(\d{1,18}))? \+\d{1,18}(?:,(\d{1,18}))? @@")
+_MARKS = ("", " ", "+", "-", "\\")
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """`end` is the number of the first line after it."""
+
+    insertions: int
+    deletions: int
+    end: int
+
+
+def is_hunk_header(line: str) -> bool:
+    return line.startswith("@@") and _HEADER.match(line) is not None
+
+
+def empty_side(header: str) -> str:
+    """`old` or `new` if a hunk says that the file had, or has, no lines; else ""."""
+    found = _HEADER.match(header)
+    counts = (found[1], found[2]) if found else (None, None)
+    return "old" if counts[0] == "0" else "new" if counts[1] == "0" else ""
+
+
+def read_hunk(lines: list[str], at: int) -> Hunk:
+    """Count the hunk whose header is line `at`; it ends early at a line that no hunk can hold, or with the text."""
+    found = _HEADER.match(lines[at])
+    if not found:
+        return Hunk(0, 0, at + 1)
+    old, new = int(found[1] or "1"), int(found[2] or "1")
+    if lines[at].startswith("@@@"):
+        # Who wrote this header did not count the lines either.
+        return _uncounted(lines, at + 1)
+    insertions = deletions = 0
+    at += 1
+    end = len(lines)
+    while at < end and (old > 0 or new > 0):
+        mark = lines[at][:1]
+        if mark == "+":
+            insertions += 1
+            new -= 1
+        elif mark == "-":
+            deletions += 1
+            old -= 1
+        elif mark == " " or not mark:
+            # Programs that cut blanks off the ends of lines leave an empty line of context without its blank.
+            old -= 1
+            new -= 1
+        elif mark != "\\":
+            break
+        at += 1
+    return Hunk(insertions, deletions, at)
+
+
+def _uncounted(lines: list[str], at: int) -> Hunk:
+    """A hunk to the last line that looks like one; the dashes before a signature do not."""
+    insertions = deletions = 0
+    for number in range(at, len(lines)):
+        line = lines[number]
+        if line[:1] not in _MARKS or line.rstrip() == "--":
+            return Hunk(insertions, deletions, number)
+        insertions += line.startswith("+")
+        deletions += line.startswith("-")
+    return Hunk(insertions, deletions, len(lines))
+
 
 _GIT = "diff --git "
 _STARTS = (_GIT, "--- ")
@@ -108,7 +252,7 @@ class _Draft:
         """Of a file with hunks. Some programs know no way to say that there is no file: it had no lines then."""
         old, new = self.old_path, self.new_path
         if len(self.spans) == 1 and old and new:
-            none = hunks.empty_side(lines[self.spans[0][0]])
+            none = empty_side(lines[self.spans[0][0]])
             old, new = ("" if none == "old" else old), ("" if none == "new" else new)
         told = [f"diff --git a/{old or new} b/{new or old}"]
         told += [] if old and new else ["deleted file mode 100644" if old else "new file mode 100644"]
@@ -171,11 +315,11 @@ class _Reader:
             line.startswith("--- ")
             and len(following) == 2  # noqa: PLR2004 (the name of the new file, and a hunk)
             and following[0].startswith("+++ ")
-            and hunks.is_header(following[1])
+            and is_hunk_header(following[1])
         )
 
     def _take_hunk(self, draft: _Draft) -> None:
-        hunk = hunks.read(self.lines, self.at)
+        hunk = read_hunk(self.lines, self.at)
         draft.insertions += hunk.insertions
         draft.deletions += hunk.deletions
         draft.open, draft.named = False, True

@@ -1,7 +1,196 @@
-"""The header block of a mail or of one of its parts: split into the headers that the service reads."""
+"""The headers of a mail: split, decoded, and the names, addresses, ids and dates in them."""
 
+import binascii
+import codecs
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parseaddr, parsedate_to_datetime
+from itertools import islice
+
+# As mails are written, by Python's names. Python has others that are no charsets of mails: one reads `\x2a` as a star,
+# another takes time that grows with the square of the text. In these, ASCII is itself.
+_PLAIN = frozenset(
+    {"utf-8", "ascii", "koi8-r", "koi8-u", "mac-roman", "tis-620"}
+    | {f"iso8859-{number}" for number in (*range(1, 12), *range(13, 17))}
+    | {f"cp{number}" for number in (437, 850, 852, 866, 874, *range(1250, 1259))}
+)
+# In these, bytes of ASCII may be parts of other letters.
+_MIXED = frozenset(
+    {"gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "cp932", "cp949", "cp950", "euc_jp", "euc_kr"}
+    | {"iso2022_jp", "iso2022_kr", "hz"}
+)
+_BEYOND_ASCII = re.compile(r"[^\0-\x7f]+")
+_BYTES_BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
+_WORD = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,40})?\?([bBqQ])\?([^?]*)\?=")
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
+
+
+def decoded_words(value: str) -> str:
+    """`value` with its encoded words read; a word that cannot be read stays as it is."""
+    if "=?" not in value:
+        return value
+    found: list[str] = []
+    # Words of one charset that follow each other are one text.
+    run, charset, at = b"", "", 0
+    for word in _WORD.finditer(value):
+        content = _content(word[2], word[3])
+        if content is None:
+            continue
+        between, name = value[at : word.start()], word[1].lower()
+        words_meet = at > 0 and not between.strip()
+        if not (words_meet and name == charset):
+            found.append(text_of(run, charset))
+            run = b""
+        if not words_meet:
+            found.append(between)
+        run, charset, at = run + content, name, word.end()
+    return "".join([*found, text_of(run, charset), value[at:]])
+
+
+def _content(encoding: str, text: str) -> bytes | None:
+    if encoding in "qQ":
+        return binascii.a2b_qp(text.encode("utf-8", "replace"), header=True)
+    return base64_bytes(text.encode("utf-8", "replace"))
+
+
+def base64_bytes(content: bytes) -> bytes | None:
+    """What base64 text says; foreign characters and a wrong end are passed over. None where it says nothing."""
+    try:
+        return binascii.a2b_base64(content)
+    except binascii.Error:
+        letters = _NOT_BASE64.sub("", content.decode("latin-1"))
+        # One letter alone holds less than a byte.
+        letters = letters[: len(letters) - 1] if len(letters) % 4 == 1 else letters
+    try:
+        return binascii.a2b_base64(letters + "=" * (-len(letters) % 4))
+    except binascii.Error:
+        return None
+
+
+def text_of(content: bytes, charset: str) -> str:
+    """`content` in `charset`; UTF-8 where that is none of mails. What does not fit is shown with marks."""
+    name = _codec(charset)
+    return content.decode(name if name in _PLAIN | _MIXED else "utf-8", errors="replace") if content else ""
+
+
+def body_of(content: bytes, charset: str) -> str:
+    """The same for what git may apply: it takes a diff's bytes as they are, so a charset changes no letter of ASCII."""
+    text = text_of(content, charset)
+    if _codec(charset) in _MIXED:
+        letters = _BEYOND_ASCII.sub("\x80", text).encode("latin-1")
+        if letters != _BYTES_BEYOND_ASCII.sub(b"\x80", content):
+            return content.decode("utf-8", errors="replace")
+    return text
+
+
+def _codec(charset: str) -> str:
+    try:
+        return codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        return ""
+
+
+OLDEST = datetime(1990, 1, 1, tzinfo=UTC)
+_CLOCK_SKEW = timedelta(days=1)
+_MAX_ID = 500
+_MAX_IDS = 200
+_MAX_ADDRESS = 320
+_MAX_ADDRESSES = 500
+_MAX_DATE = 200
+_ID = re.compile(r"<\s*([^<>\s]+)\s*>")
+_ADDRESS = re.compile(r"[^\s<>@,;:\"()\[\]]+@[^\s<>@,;:\"()\[\]]+")
+_NAME_AND_ADDRESS = re.compile(r'([^"<>()@,;:\\]*)<([^\s<>@,;:"()\[\]]+@[^\s<>@,;:"()\[\]]+)>')
+_NOT_IN_ADDRESSES = re.compile(r"[\s<>,;:\"()\[\]]+")
+# What the standard library raises on dates that only an attacker or a broken program writes.
+_HOSTILE = (ValueError, LookupError, TypeError, AttributeError, OverflowError, OSError, AssertionError)
+
+
+def plain(text: str) -> str:
+    """`text` as the database can hold it: valid Unicode without NUL."""
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def decoded(value: str) -> str:
+    """A header's text, as it can be stored, its encoded words read, all blanks single."""
+    return " ".join(plain(decoded_words(value)).split())
+
+
+def message_ids(values: Iterable[str]) -> tuple[str, ...]:
+    """All ids of some headers in their order; those too long to store are left out."""
+    found = [plain(i) for value in values for i in _ids(value)]
+    usable = [i for i in found if 0 < len(i) <= _MAX_ID]
+    # The newest ancestors stand last.
+    return tuple(dict.fromkeys(usable[-_MAX_IDS:]))
+
+
+def _ids(value: str) -> list[str]:
+    found = _ID.findall(value)
+    if not found and len(words := value.split()) == 1:
+        return [words[0].strip("<>")]
+    return found
+
+
+def person(value: str) -> tuple[str, str]:
+    """Name and address of the first person of a header; the address is "" when there is none."""
+    one_line = " ".join(value.split())
+    # The address is read before the name is decoded, or an encoded comma or bracket could change it.
+    simple = _NAME_AND_ADDRESS.fullmatch(one_line)
+    if simple:
+        name, address = simple[1], simple[2]
+    else:
+        name, address = _read_by_library(one_line)
+        if not _ADDRESS.fullmatch(address):
+            found = _ADDRESS.search(one_line)
+            address = found[0] if found else ""
+            name = name or _before(one_line, address)
+    return decoded(name), plain(address) if len(address) <= _MAX_ADDRESS else ""
+
+
+def _read_by_library(line: str) -> tuple[str, str]:
+    try:
+        return parseaddr(line)
+    except (*_HOSTILE, RecursionError):
+        return "", ""
+
+
+def _before(line: str, address: str) -> str:
+    """`Author, Ada <ada@example.org>` without its quotes: the name is all that stands before the address.
+
+    Words may follow it (`# zen3`); older standard libraries read nothing of such a line.
+    """
+    before, bracket, after = line.partition("<")
+    return before.strip(' "') if bracket and address and f"{after} ".startswith(f"{address}> ") else ""
+
+
+def addresses(values: Iterable[str]) -> tuple[str, ...]:
+    """All addresses of some headers, lower case, each once."""
+    words = (w for value in values for w in _NOT_IN_ADDRESSES.split(value) if "@" in w)
+    found = (plain(w).lower() for w in words if _ADDRESS.fullmatch(w) and len(w) <= _MAX_ADDRESS)
+    return tuple(dict.fromkeys(found))[:_MAX_ADDRESSES]
+
+
+def list_ids(values: Iterable[str]) -> tuple[str, ...]:
+    """The ids of List-Id headers, lower case: what stands in angle brackets, or the one word that is there."""
+    return tuple(i.lower() for i in message_ids(values))
+
+
+def date(value: str, received_at: datetime) -> datetime:
+    """The time of a Date header; one that is missing, unreadable or impossible becomes `received_at`."""
+    if len(value) > _MAX_DATE:
+        return received_at
+    try:
+        sent = parsedate_to_datetime(plain(value))
+        # PostgreSQL takes no time zones as far away as Python does.
+        sent = sent.astimezone(UTC) if sent.tzinfo else sent.replace(tzinfo=UTC)
+        plausible = OLDEST <= sent <= received_at + _CLOCK_SKEW
+    except _HOSTILE:
+        return received_at
+    return sent if plausible else received_at
+
 
 # People never need so much, and what reads these headers is slow with long texts.
 _LONGEST = {b"from": 4_000, b"subject": 8_000, b"content-type": 4_000, b"content-disposition": 4_000}
@@ -95,3 +284,53 @@ def _text(value: bytes) -> str:
         return value.decode("utf-8")
     except UnicodeDecodeError:
         return value.decode("latin-1")
+
+
+Person = tuple[str, str]
+_IN_BODY = ("From:", "Subject:", "Date:")
+_MERCURIAL = "# HG changeset patch"
+# What `git format-patch` writes first; it is there when its file was attached.
+_FORMAT_PATCH = re.compile(r"From [0-9a-f]{40} ")
+# How lists that rewrite senders (DMARC) name them: 'Ada Author' via Some List.
+_VIA = re.compile(r"'?([^']{1,200}?)'? via(?: .{0,200})?|'([^']{1,200})'")
+_MAX_LINE = 1_000
+_MAX_LINES = 12
+# Reading each takes time, and no one copies a patch to more.
+_MOST_PEOPLE = 200
+
+
+def author_of(text: str, sender: Person, headers: Headers) -> Person:
+    """Who the patch is from: whom its text names first of all, else the sender, seen through a list's rewriting.
+
+    No proof of anything: anyone can write such lines and headers.
+    """
+    return author_in(text) or rewritten(sender, headers) or sender
+
+
+def author_in(text: str) -> Person | None:
+    """The in-body From of git, or Mercurial's user."""
+    lines = text.lstrip()[: _MAX_LINE * _MAX_LINES].split("\n", _MAX_LINES)[:_MAX_LINES]
+    mercurial = lines[0].startswith(_MERCURIAL)
+    start = "# User" if mercurial else "From:"
+    for line in lines[1:] if mercurial or _FORMAT_PATCH.match(lines[0]) else lines:
+        if line.startswith(start) and len(line) <= _MAX_LINE:
+            found = person(line[len(start) :])
+            return found if found[1] else None
+        if not line.startswith("#" if mercurial else _IN_BODY):
+            return None
+    return None
+
+
+def rewritten(sender: Person, headers: Headers) -> Person | None:
+    """Who wrote to a list that put its own address into From; None where it did not, or does not say."""
+    name, address = sender
+    found = _VIA.fullmatch(name)
+    if not found or address.lower() not in addresses([*headers.every("to"), *headers.every("cc")]):
+        return None
+    wanted = (found[1] or found[2]).lower()
+    original = person(headers.first("x-original-from")[:_MAX_LINE])
+    if original[1]:
+        return original
+    named = (one for value in [*headers.every("reply-to"), *headers.every("cc")] for one in value.split(","))
+    people = (person(one[:_MAX_LINE]) for one in islice(named, _MOST_PEOPLE))
+    return next((p for p in people if p[0].lower() == wanted and p[1] and p[1].lower() != address.lower()), None)

@@ -1,17 +1,49 @@
 """From the bytes of a mail to what the service needs to know of it. Mails are hostile; nothing here raises."""
 
+import re
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Literal
 
+from server.sources.mail.body import needs_of, text_parts, trailers_of_patch, trailers_of_reply
 from server.sources.mail.diffs import NO_DIFF, Diff, may_hold_diff, read_diff
-from server.sources.mail.headers import Headers, UnreadableMailError, split_headers
-from server.sources.mail.kinds import Kind, kind_of
-from server.sources.mail.mime import text_parts
-from server.sources.mail.needs import needs_of
-from server.sources.mail.people import author_of
-from server.sources.mail.subjects import Marks, parse_subject
-from server.sources.mail.trailers import trailers_of_patch, trailers_of_reply
-from server.sources.mail.words import OLDEST, addresses, date, decoded, list_ids, message_ids, person, plain
+from server.sources.mail.headers import (
+    OLDEST,
+    Headers,
+    UnreadableMailError,
+    addresses,
+    author_of,
+    date,
+    decoded,
+    list_ids,
+    message_ids,
+    person,
+    plain,
+    split_headers,
+)
+from server.sources.mail.postings import Marks, parse_subject
+
+Kind = Literal["cover", "patch", "other", "unusable"]
+_PULL_SUBJECT = re.compile(r"(?:git )?pull\b|please pull", re.IGNORECASE)
+_PULL_TEXT = ("are available in the git repository at", "are available in the Git repository at")
+
+
+def kind_of(marks: Marks, body: str, *, has_diff: bool) -> tuple[Kind, str]:
+    """The kind of a mail, with the reason where it is not what it looks like."""
+    if marks.reply or not (marks.patch or has_diff):
+        return "other", ""
+    if not marks.patch and _asks_to_pull(marks, body):
+        # Some show all that they ask to pull: that can be tried like a patch.
+        return ("patch", "a pull request: its diff is one patch") if has_diff else ("other", "a pull request")
+    if marks.index == 0 and marks.total:
+        return "cover", "a cover letter that holds a diff: the diff is not applied" if has_diff else ""
+    return ("patch", "") if has_diff else ("other", "marked as a patch, but holds no diff")
+
+
+def _asks_to_pull(marks: Marks, body: str) -> bool:
+    words = " ".join(marks.tags)
+    return bool(_PULL_SUBJECT.search(words) or _PULL_SUBJECT.match(marks.title)) or any(t in body for t in _PULL_TEXT)
+
 
 # Patches are far smaller.
 MAX_BYTES = 4 * 1024 * 1024

@@ -1,9 +1,19 @@
 """What changed: git trees with their revisions, list archives with their messages, and series made of them."""
 
-from server.sources.models.mail import Epoch, MailingList, Message, Thread, ThreadMember
-from server.sources.models.policy import MeasureRule, TrustedSender
-from server.sources.models.series import Patch, Series, SeriesState
-from server.sources.models.trees import Branch, HeadMove, Revision, Tag, Tree, WantedRevision
+from server.sources.models.patches import MeasureRule, Patch, Series, SeriesState, TrustedSender
+from server.sources.models.watched import (
+    Branch,
+    Epoch,
+    HeadMove,
+    MailingList,
+    Message,
+    Revision,
+    Tag,
+    Thread,
+    ThreadMember,
+    Tree,
+    WantedRevision,
+)
 
 __all__ = [
     "Branch",

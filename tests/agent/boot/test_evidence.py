@@ -5,8 +5,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tidemark_agent.boot.evidence import collect_evidence, forget_evidence
-from tidemark_agent.boot.words import LEAVING
+from tidemark_agent.boot.evidence import LEAVING, collect_evidence, forget_evidence
 
 PANIC = "Panic#1 Part1\n<0>[    3.1] Kernel panic - not syncing: Attempted to kill init!\n<0>[    3.2] Rebooting\n"
 LINE = "[    0.0] Command line: root=/dev/vda1 tidemark.boot={}\n"

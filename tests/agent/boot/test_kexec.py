@@ -4,10 +4,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from tidemark_agent.boot.driver import KernelFiles
+from tidemark_agent.boot.driver import KernelFiles, Reboots
+from tidemark_agent.boot.evidence import LEAVING
 from tidemark_agent.boot.kexec import KexecDriver
-from tidemark_agent.boot.reboot import Reboots
-from tidemark_agent.boot.words import LEAVING
 from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.log import Log
@@ -147,7 +146,7 @@ def test_reboot_without_memory_to_write_to_presses_the_reset_key(
     def read_only(**_options: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("tidemark_agent.boot.reboot.tempfile.TemporaryDirectory", read_only)
+    monkeypatch.setattr("tidemark_agent.boot.driver.tempfile.TemporaryDirectory", read_only)
     with pytest.raises(OSError, match="Read-only"):
         machine.driver.reboot()
     assert (machine.root / "proc/sysrq-trigger").read_text() == "b"

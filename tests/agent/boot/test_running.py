@@ -4,7 +4,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from tidemark_agent.boot.running import kernel_log_tail, running_system
+from tidemark_agent.boot.evidence import kernel_log_tail, running_system
 from tidemark_agent.errors import InfrastructureError
 
 

@@ -1,7 +1,7 @@
 """Command lines of test kernels."""
 
 import pytest
-from tidemark_agent.boot.words import command_line, nonce_of
+from tidemark_agent.boot.evidence import command_line, nonce_of
 from tidemark_agent.errors import InfrastructureError
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tidemark_agent.cases.parsers import parser_from
+from tidemark_agent.cases.runs import parser_from
 
 from scripts.build_agent import AGENTS
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.benchmarks import find_benchmark
-from tidemark_agent.cases.model import CaseResult, Surroundings
+from tidemark_agent.benchmarks.bundle import find_benchmark
+from tidemark_agent.cases.programs import CaseResult, Surroundings
 from tidemark_agent.cases.runner import CaseRunner
 from tidemark_agent.log import Log
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.wire.assignment import PlannedCase
 
 CORE = CoreKind("all", "0")
 METRIC = '[[metrics]]\nname = "time"\ntitle = "Time"\nunit = "ns"\nbetter = "lower"\n'

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.cases.counters import EVENTS, below_perf, read_counters
+from tidemark_agent.cases.runs import EVENTS, below_perf, read_counters
 
 from tests.agent.cases.support import Bench, prints
 from tests.agent.cases.test_external import tool

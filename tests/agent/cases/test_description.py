@@ -3,8 +3,8 @@
 import tomllib
 
 import pytest
-from tidemark_agent.benchmarks import benchmark_names, find_benchmark
-from tidemark_agent.cases.description import Description, read_description
+from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark
+from tidemark_agent.benchmarks.description import Description, read_description
 from tidemark_agent.errors import InfrastructureError
 
 from scripts.build_agent import AGENTS

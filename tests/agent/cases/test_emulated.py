@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import KernelImage, PlannedBoot, PlannedCase, SessionJob
-from tidemark_agent.benchmarks import benchmark_names, find_benchmark
+from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark
 from tidemark_agent.boot.console import Note
 from tidemark_agent.boot.driver import BootOutcome
-from tidemark_agent.boot.emulated import is_static_program, split_cases
-from tidemark_agent.client import Client
+from tidemark_agent.boot.qemu import is_static_program, split_cases
 from tidemark_agent.log import Log
 from tidemark_agent.session import SessionRunner
-from tidemark_agent.spool import Spool
+from tidemark_agent.wire.assignment import KernelImage, PlannedBoot, PlannedCase, SessionJob
+from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.spool import Spool
 
 
 def planned(benchmark: str, case: str) -> PlannedCase:

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.cases.programs import CaseResult
 
 from tests.agent.cases.support import CASE, HEAD, METRIC, Bench
 

@@ -24,7 +24,7 @@ def test_program_that_cannot_be_killed_ends_the_measuring_in_this_boot(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hangs in the kernel may hold locks or a CPU: later values would be of a sick machine."""
-    monkeypatch.setattr("tidemark_agent.process._END_SECONDS", 0.2)
+    monkeypatch.setattr("tidemark_agent.system.process._END_SECONDS", 0.2)
     # The guard stands above the launcher: stopped, it ends nothing.
     stop = "import os, signal, time\nstat = open(f'/proc/{os.getppid()}/stat').read().rpartition(')')[2].split()\n"
     source = stop + "os.kill(int(stat[1]), signal.SIGSTOP)\ntime.sleep(60)\n"
@@ -59,7 +59,7 @@ def test_program_that_kills_itself_is_failed(bench: Bench) -> None:
 def test_program_that_ends_badly_is_no_result_when_a_stop_is_on_its_way(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.process._STOP_SECONDS", 60)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 60)
     bench.write_script(f"import os, signal\nopen({str(bench.root / 'ended')!r}, 'w').close()\n{end}\n")
 
     def stop() -> None:

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.benchmarks import find_benchmark
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.benchmarks.bundle import find_benchmark
+from tidemark_agent.cases.programs import CaseResult
+from tidemark_agent.wire.assignment import PlannedCase
 
 from scripts.build_agent import AGENTS
 from tests.agent.cases.sources import MAKEFILE, kernel_archive, script

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tidemark_agent.__main__ import main
-from tidemark_agent.benchmarks import benchmark_names, find_benchmark
-from tidemark_agent.cases import listing
+from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark
+from tidemark_agent.cases import runner
 
 
 def listed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -51,7 +51,7 @@ def test_programs_of_the_configuration_are_looked_for(tmp_path: Path, capsys: py
 def test_disk_is_looked_at_where_cases_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "disk_problem", lambda _wanted, directory: f"looked at {directory}")
+    monkeypatch.setattr(runner, "disk_problem", lambda _wanted, directory: f"looked at {directory}")
     config = tmp_path / "agent.toml"
     config.write_text(f'server = "https://tidemark.example.org"\ntoken_file = "/none"\nstate_dir = "{tmp_path}"\n')
     items = json.loads(listed(capsys, "--json", "--config", str(config)))
@@ -61,5 +61,5 @@ def test_disk_is_looked_at_where_cases_work(
 def test_wrong_configuration_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "agent.toml").write_text("server = 7\n")
     options = argparse.Namespace(config=tmp_path / "agent.toml", json=False)
-    assert listing.run(options) == 1
+    assert runner.list_cases(options) == 1
     assert "agent.toml" in capsys.readouterr().out

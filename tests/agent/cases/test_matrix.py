@@ -5,10 +5,10 @@ import tomllib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.cases.matrix import expand, fill
+from tidemark_agent.benchmarks.description import expand, fill
 
 from scripts.build_agent import AGENTS
-from server.results.matrix import expand as expand_on_the_server
+from server.results.benchmarks import expand as expand_on_the_server
 
 NAMES = st.sampled_from(["size", "from", "to", "mode"])
 TEXTS = st.text(alphabet="abc{}fromt-", min_size=1, max_size=6)

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.cases.needs import check_needs, disk_problem, unmet
-from tidemark_agent.cases.numbers import count_of, parse_cpus
+from tidemark_agent.benchmarks.description import check_needs, count_of, disk_problem, parse_cpus, unmet
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.probe import CoreKind
 

@@ -3,10 +3,10 @@
 import itertools
 
 import pytest
-from tidemark_agent.assignment import read_assignment
-from tidemark_agent.boot.running import RunningSystem
-from tidemark_agent.lab.decide import MOST_ARMS, MOST_LEAVES, Step, decide
-from tidemark_agent.lab.progress import Armed, Booted, Progress
+from tidemark_agent.boot.evidence import RunningSystem
+from tidemark_agent.lab.decision import MOST_ARMS, MOST_LEAVES, Step, decide
+from tidemark_agent.lab.journal import Armed, Booted, Progress
+from tidemark_agent.wire.assignment import read_assignment
 
 from tests.agent.lab.world import KERNELS, SAFE, session_document
 

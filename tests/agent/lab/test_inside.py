@@ -5,15 +5,14 @@ import time
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.cases.programs import CaseResult
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.lab.inside import CaseLoop, Deadline
 from tidemark_agent.lab.journal import Journal
-from tidemark_agent.lab.live import LiveLog
-from tidemark_agent.lab.watchdog import Watchdog
+from tidemark_agent.lab.measurement import CaseLoop, Deadline, Watchdog
+from tidemark_agent.lab.uplink import LiveLog
 from tidemark_agent.log import Log
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.wire.assignment import PlannedCase
 
 from tests.agent.lab.world import Silent
 

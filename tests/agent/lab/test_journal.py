@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.lab.journal import Journal, JournalError
-from tidemark_agent.lab.progress import progress_of
+from tidemark_agent.lab.journal import Journal, JournalError, progress_of
 
 LINES = b'{"event": "one"}\n{"event": "two"}\n'
 

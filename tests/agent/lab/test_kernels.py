@@ -6,10 +6,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import KernelImage
 from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError, UnreachableError
-from tidemark_agent.lab.kernels import KernelStore, release_of_image
+from tidemark_agent.lab.machine import KernelStore, release_of_image
+from tidemark_agent.wire.assignment import KernelImage
 
 from tests.agent.boot.test_install import GOOD, RELEASE, archive
 

@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.assignment import Assignment, PlannedBoot, SessionJob, read_assignment
-from tidemark_agent.boot.current import CurrentDriver
+from tidemark_agent.boot.driver import CurrentDriver
 from tidemark_agent.boot.grub import GrubDriver
 from tidemark_agent.boot.kexec import KexecDriver
 from tidemark_agent.config import AgentConfig, BootConfig
 from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.lab import machine as module
-from tidemark_agent.lab.journal import Journal
-from tidemark_agent.lab.kernels import KernelStore
-from tidemark_agent.lab.machine import LabMachine
-from tidemark_agent.lab.progress import Progress
+from tidemark_agent.lab.journal import Journal, Progress
+from tidemark_agent.lab.machine import KernelStore, LabMachine
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import Preparation, PrepareConfig
+from tidemark_agent.wire.assignment import Assignment, PlannedBoot, SessionJob, read_assignment
 
 from tests.agent.lab.test_kernels import Artifacts
 from tests.agent.lab.world import Silent, session_document

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.assignment import PlannedBoot, PlannedCase, read_assignment
-from tidemark_agent.boot.running import RunningSystem
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.boot.evidence import RunningSystem
+from tidemark_agent.cases.programs import CaseResult
 from tidemark_agent.config import AgentConfig
 from tidemark_agent.errors import StoppedError
-from tidemark_agent.lab import measure
-from tidemark_agent.lab.journal import Journal
-from tidemark_agent.lab.measure import Measuring
-from tidemark_agent.lab.progress import Booted, Progress
+from tidemark_agent.lab import measurement
+from tidemark_agent.lab.journal import Booted, Journal, Progress
+from tidemark_agent.lab.measurement import Measuring
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import CannotMeasureError, Setting
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.wire.assignment import PlannedBoot, PlannedCase, read_assignment
 
 from tests.agent.lab.world import KERNELS, Silent, session_document
 
@@ -73,8 +72,8 @@ class Cases:
 
 @pytest.fixture(autouse=True)
 def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "CaseRunner", Cases)
-    monkeypatch.setattr(measure, "wait_until_quiet", lambda *_args, **_options: 0.0)
+    monkeypatch.setattr(measurement, "CaseRunner", Cases)
+    monkeypatch.setattr(measurement, "wait_until_quiet", lambda *_args, **_options: 0.0)
     monkeypatch.setattr(Cases, "hanging", "")
 
 
@@ -120,7 +119,7 @@ def test_boots_deadline_ends_the_case_and_keeps_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cases, "hanging", "c1")
-    monkeypatch.setattr("tidemark_agent.lab.inside.time.clock_gettime", lambda _clock: 100.0)
+    monkeypatch.setattr("tidemark_agent.lab.measurement.time.clock_gettime", lambda _clock: 100.0)
     stop = threading.Event()
     body = run(tmp_path, Prepared(), seconds=101.0, stop=stop)
     assert (body["outcome"], [values["case"] for values in body["measurements"]]) == ("measured", ["c0"])
@@ -141,7 +140,7 @@ def test_stop_from_outside_is_no_result(tmp_path: Path, monkeypatch: pytest.Monk
 def test_deadline_that_passes_while_the_machine_cannot_be_prepared_stops_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.lab.inside.time.clock_gettime", lambda _clock: 100.0)
+    monkeypatch.setattr("tidemark_agent.lab.measurement.time.clock_gettime", lambda _clock: 100.0)
     stop, prepared = threading.Event(), Prepared("the machine was not quiet")
     monkeypatch.setattr(prepared, "replay", lambda: (str(stop.wait(10)),))
     body = run(tmp_path, prepared, seconds=100.0, stop=stop)

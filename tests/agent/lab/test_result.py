@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from tidemark_agent.assignment import PlannedCase
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.cases.programs import CaseResult
 from tidemark_agent.lab.engine import moment
 from tidemark_agent.lab.result import MOST_CONDITION_BYTES, MOST_NOTES, boot_result, conditions_of
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.wire.assignment import PlannedCase
 
 CORES = (CoreKind("cortex-a76", "4-7"), CoreKind("cortex-a55", "0-3"))
 CASES = tuple(PlannedCase("b", "v", name, 2, 1, 60, ("time",)) for name in ("c0", "c1"))

@@ -10,14 +10,12 @@ import pytest
 from tidemark_agent.config import AgentConfig, BootConfig
 from tidemark_agent.errors import StoppedError, UnreachableError
 from tidemark_agent.lab import service, uplink
-from tidemark_agent.lab.installed import forget_key, install_key, installed_key
-from tidemark_agent.lab.journal import Journal
-from tidemark_agent.lab.live import LiveLog
-from tidemark_agent.lab.progress import progress_of
-from tidemark_agent.lab.service import DONE, FAILED, REFUSED, LabService, run_service, serve
-from tidemark_agent.lab.stopping import Stop
+from tidemark_agent.lab.hello import forget_key, install_key, installed_key
+from tidemark_agent.lab.journal import Journal, progress_of
+from tidemark_agent.lab.service import DONE, FAILED, REFUSED, LabService, Stop, run_service, serve
+from tidemark_agent.lab.uplink import LiveLog
 from tidemark_agent.log import Log
-from tidemark_agent.spool import Spool
+from tidemark_agent.wire.spool import Spool
 
 from tests.agent.fake_server import TOKEN, Lab, running_server
 from tests.agent.lab.world import KEY, session_document

@@ -6,16 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import read_assignment
-from tidemark_agent.client import Client
 from tidemark_agent.errors import StoppedError
-from tidemark_agent.lab import uplink as module
-from tidemark_agent.lab.live import LiveLog
-from tidemark_agent.lab.ports import SupersededError
-from tidemark_agent.lab.uplink import Uplink
-from tidemark_agent.lease import Lease
+from tidemark_agent.lab import uplink
+from tidemark_agent.lab.engine import SupersededError
+from tidemark_agent.lab.uplink import LiveLog, Uplink
 from tidemark_agent.log import Log
-from tidemark_agent.spool import Spool
+from tidemark_agent.wire.assignment import read_assignment
+from tidemark_agent.wire.client import Client, Lease
+from tidemark_agent.wire.spool import Spool
 
 from tests.agent.fake_server import TOKEN, Lab, running_server
 from tests.agent.lab.world import AGENT, KEY, Silent, session_document
@@ -44,7 +42,7 @@ class Line:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_CLAIM_PATIENCE", "_LAST_PATIENCE", "_START_PATIENCE", "_GOODBYE_PATIENCE"):
-        monkeypatch.setattr(module, name, 0.1)
+        monkeypatch.setattr(uplink, name, 0.1)
 
 
 @pytest.fixture
@@ -111,7 +109,7 @@ def test_claim_is_repeated_under_the_same_name_after_a_reboot(tmp_path: Path, la
 def test_results_that_a_proxy_of_an_absent_server_refused_arrive_before_the_next_claim(
     tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark_agent.spool._MOST_FAILURES", 1)
+    monkeypatch.setattr("tidemark_agent.wire.spool._MOST_FAILURES", 1)
     waiting = [f"attempts/{KEY}/boots/{position}" for position in (0, 1)]
     lab.broken.update(waiting)
     with running_server(lab) as server:

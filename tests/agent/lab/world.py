@@ -5,20 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.assignment import Assignment, PlannedBoot, PlannedCase, SessionJob
 from tidemark_agent.boot.driver import KernelFiles
-from tidemark_agent.boot.evidence import Evidence
-from tidemark_agent.boot.running import RunningSystem
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.boot.evidence import Evidence, RunningSystem
+from tidemark_agent.cases.programs import CaseResult
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.lab.engine import Engine
-from tidemark_agent.lab.inside import CaseLoop
-from tidemark_agent.lab.journal import Journal
-from tidemark_agent.lab.ports import SupersededError
-from tidemark_agent.lab.progress import Progress, progress_of
+from tidemark_agent.lab.engine import Engine, SupersededError
+from tidemark_agent.lab.journal import Journal, Progress, progress_of
+from tidemark_agent.lab.measurement import CaseLoop
 from tidemark_agent.lab.result import boot_result
 from tidemark_agent.log import Log
 from tidemark_agent.probe import CoreKind
+from tidemark_agent.wire.assignment import Assignment, PlannedBoot, PlannedCase, SessionJob
 
 SAFE = "5afe"
 KERNELS = {"base": "ba5e", "patched": "9a7c"}

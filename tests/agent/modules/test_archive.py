@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tidemark_agent.assignment import BuildJob, read_assignment
-from tidemark_agent.benchmarks import benchmark_names, find_benchmark
+from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark
 from tidemark_agent.boot.install import unpack_modules
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
 from tidemark_agent.build.modules import has_modules, kbuild, module_file
 from tidemark_agent.log import Log
+from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
 from tests.agent import test_run
 

@@ -10,12 +10,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from tidemark_agent.benchmarks import find_benchmark
+from tidemark_agent.benchmarks.bundle import find_benchmark
 from tidemark_agent.build.modules import module_file
 from tidemark_agent.cases import module_run
-from tidemark_agent.cases.ended import CaseEndedError
-from tidemark_agent.cases.model import Surroundings
-from tidemark_agent.cases.module import module_ready
+from tidemark_agent.cases.programs import CaseEndedError, Surroundings, module_ready
 from tidemark_agent.log import Log
 
 BENCHMARK = find_benchmark("folio-copy")

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.benchmarks import benchmark_names, find_benchmark
+from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark
 from tidemark_agent.prepare import CannotMeasureError, PrepareConfig
-from tidemark_agent.prepare.case_wishes import case_wishes, drop_caches_level
+from tidemark_agent.prepare.wishes import case_wishes, drop_caches_level
 
 from tests.agent.prepare.tree import CPU, KERNEL, NODE, POOL, THP, KernelTree, differences, prepared, server
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_agent.prepare import common_cpus, cpu_list, cpu_set, without_cpus
-from tidemark_agent.prepare.cpu_list import cpu_mask, mask_set
+from tidemark_agent.prepare.model import cpu_mask, mask_set
 
 CPUS = st.frozensets(st.integers(0, 300))
 

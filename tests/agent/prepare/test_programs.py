@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from tidemark_agent.prepare.files import KernelFiles, SettingError
-from tidemark_agent.prepare.kinds import Service, Swap
-from tidemark_agent.prepare.programs import SystemPrograms
+from tidemark_agent.prepare.kinds import Service, Swap, SystemPrograms
 
 # Keeps the state of one unit in a file, and what it was asked.
 SYSTEMCTL = """\

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tidemark_agent.prepare.command import restore_settings
+from tidemark_agent.prepare.preparation import restore_settings
 
 from tests.agent.prepare.dying import bury
 from tests.agent.prepare.tree import CPU, KernelTree, prepared, server

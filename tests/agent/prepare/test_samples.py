@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import Sampler, cpu_list, scheduling_noise
-from tidemark_agent.prepare.affinity import AgentCpus
-from tidemark_agent.prepare.layout import Layout
+from tidemark_agent.prepare.model import AgentCpus, Layout
 
 from tests.agent.prepare.activity import Activity, resting
 

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tidemark_agent.prepare.journal import Journal
-from tidemark_agent.prepare.steps import Part
+from tidemark_agent.prepare.journal import Journal, Part
 
 from tests.agent.prepare.tree import BOOT_ID, CPU, prepared, server
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tidemark_agent.probe import facts_of, probe_system
-from tidemark_agent.probe.report import table
+from tidemark_agent.probe.facts import table
 from tidemark_agent.probe.tree import Texts
 
 from tests.agent.probe.machines import amd, arm, guests, intel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tidemark_agent.__main__ import main
-from tidemark_agent.probe.report import size
+from tidemark_agent.probe.facts import size
 
 from tests.agent.probe.machines import amd, arm, intel
 from tests.agent.probe.machines.parts import Files, write_tree

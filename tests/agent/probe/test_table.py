@@ -2,7 +2,7 @@
 
 import pytest
 from tidemark_agent.probe import uarch_name, uarch_table
-from tidemark_agent.probe.uarchs import arm_name, arm_table, arm_vendor
+from tidemark_agent.probe.identity import arm_name, arm_table, arm_vendor
 
 INTEL, AMD = "GenuineIntel", "AuthenticAMD"
 

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.probe.fingerprint import rounded_kb
-from tidemark_agent.probe.values import as_cpus, as_number, clean, cpu_list
+from tidemark_agent.probe.facts import rounded_kb
+from tidemark_agent.probe.tree import as_cpus, as_number, clean, cpu_list
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tidemark_agent.benchmarks import find_benchmark
+from tidemark_agent.benchmarks.bundle import find_benchmark
 
 
 def build_document(**changes: Any) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.reproduce.document import DocumentError, read_document
-from tidemark_agent.reproduce.fetch import read_source
+from tidemark_agent.reproduce.document import DocumentError, read_document, read_source
 
 from tests.agent.reproduce.documents import build_cell, build_document
 from tests.agent.test_answers import answer, raw_server

@@ -6,20 +6,19 @@ from typing import Any
 
 import pytest
 from tidemark_agent.__main__ import main
-from tidemark_agent.cases.model import CaseResult
+from tidemark_agent.cases.programs import CaseResult
 from tidemark_agent.probe import probe_system
-from tidemark_agent.reproduce import here as here_module
+from tidemark_agent.reproduce import here
+from tidemark_agent.reproduce.command import table
 from tidemark_agent.reproduce.document import read_document
-from tidemark_agent.reproduce.here import Here
-from tidemark_agent.reproduce.record import read_record, record_of
-from tidemark_agent.reproduce.table import table
+from tidemark_agent.reproduce.here import Here, read_record, record_of
 
 from tests.agent.reproduce.documents import build_cell, build_document
 
 
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(here_module.measure_here, "__kwdefaults__", {"busy": lambda _root: ()})
+    monkeypatch.setattr(here.measure_here, "__kwdefaults__", {"busy": lambda _root: ()})
 
 
 def reproduce(tmp_path: Path, document: dict[str, Any], *words: str) -> int:

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.detection.bisecting.chains import NOTHING, agree, joined, link
-from server.detection.bisecting.choosing import choose
+from server.detection.bisection.search import choose
+from server.detection.bisection.walk import NOTHING, agree, joined, link
 
 
 def test_the_middle_is_chosen_and_a_kernel_that_is_made_where_it_is_about_as_near() -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from server.core import clock
-from server.core.git import GitError
-from server.detection.bisecting.locking import lock
-from server.detection.bisecting.reading import read_trial
-from server.detection.bisecting.tending import tend
+from server.core.programs.git import GitError
+from server.detection.bisection.knowledge import lock
+from server.detection.bisection.step import read_trial
 from server.detection.models import Bisection, BisectionStep, Finding
+from server.detection.sweep import tend_bisections
 from server.lab.models import Session, Trial
 from server.sources.models import Revision
 from tests.detection.bisecting.world import World, judged, make_world, zen3
@@ -55,7 +55,7 @@ def test_a_revert_that_git_can_never_make_ends_all_the_same(tmp_path: Path, monk
     def fails(*, head: Revision, culprit: Revision) -> Revision | None:
         raise GitError("git-failed", f"cannot take {culprit.sha} out of {head.sha}")
 
-    monkeypatch.setattr("server.detection.bisecting.checking.revert_commit", fails)
+    monkeypatch.setattr("server.detection.bisection.search.revert_commit", fails)
     world = make_world(tmp_path, 2)
     # Its parent is the good end, so that the check of the culprit is known in the same call.
     finding, bisection = begun(world, {"p1": 1.7})
@@ -64,7 +64,7 @@ def test_a_revert_that_git_can_never_make_ends_all_the_same(tmp_path: Path, monk
     assert bisection.state == Bisection.State.CHECKING
     late = bisection.state_since - timedelta(hours=7)
     Bisection.objects.filter(pk=bisection.pk).update(state_since=late)
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert (finding.state, finding.culprit and finding.culprit.sha) == (Finding.State.CONFIRMED, world.shas[1])
     assert "the kernel without it was not measured: not made: cannot take" in finding.reason
@@ -79,12 +79,12 @@ def test_a_checked_culprit_is_told_where_its_revert_is_never_measured(tmp_path: 
     world = make_world(tmp_path, 4)
     finding, bisection = begun(world, {"p2": 1.7})
     for _ in range(20):
-        tend()
+        tend_bisections()
         if bisection.steps.filter(kind=Kind.REVERT, answer="").exists():
             break
         world.work()
     bisection.steps.filter(answer="").update(created_at=clock.now() - timedelta(days=4))
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert (finding.state, finding.culprit and finding.culprit.sha) == (Finding.State.CONFIRMED, world.shas[2])
     assert "the kernel without it was not measured: zen3-a did not measure a step in 3 days" in finding.reason
@@ -93,7 +93,7 @@ def test_a_checked_culprit_is_told_where_its_revert_is_never_measured(tmp_path: 
 def test_hundreds_of_kernels_that_do_not_build_are_not_all_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.detection.bisecting.searching._MOST_LEFT_OUT", 2)
+    monkeypatch.setattr("server.detection.bisection.search._MOST_LEFT_OUT", 2)
     world = make_world(tmp_path, 8)
     world.broken_shas = set(world.shas[2:7])
     finding, bisection = begun(world, {"p7": 1.7})
@@ -110,16 +110,16 @@ def test_a_search_whose_commits_are_gone_ends_after_days(tmp_path: Path, monkeyp
 
     world = make_world(tmp_path, 4)
     finding, bisection = begun(world, {"p2": 1.7})
-    monkeypatch.setattr("server.detection.bisecting.searching.revision_at", fails)
-    tend()
+    monkeypatch.setattr("server.detection.bisection.search.revision_at", fails)
+    tend_bisections()
     long_ago = clock.now() - timedelta(days=4)
     Bisection.objects.filter(pk=bisection.pk).update(state_since=long_ago)
     bisection.steps.update(created_at=long_ago)
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert finding.state == Finding.State.BISECTING
     Trial.objects.filter(bisection_steps__bisection=bisection).update(answered_at=long_ago)
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert (finding.state, finding.reason) == (
         Finding.State.CONFIRMED,

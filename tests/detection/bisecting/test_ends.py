@@ -7,10 +7,10 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.detection.bisecting.beginning import begin
-from server.detection.bisecting.by_hand import cancel_by_hand
-from server.detection.bisecting.tending import tend
+from server.detection.bisection.conclusion import cancel_by_hand
+from server.detection.bisection.rounds import begin
 from server.detection.models import Bisection, BisectionStep, Comparison, Finding
+from server.detection.sweep import tend_bisections
 from server.lab.models import Trial
 from server.sources.models import Series
 from tests.detection.bisecting.world import judged, make_world, zen3, zen5
@@ -110,9 +110,9 @@ def test_a_machine_that_is_away_for_days_does_not_keep_a_finding_from_people(tmp
     machine = zen3()
     world.costs[machine.name] = {"p2": 1.7}
     finding = judged(world, machine)
-    tend()
+    tend_bisections()
     BisectionStep.objects.filter(answer="").update(created_at=clock.now() - timedelta(days=3, minutes=1))
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CONFIRMED
     assert finding.reason.startswith("zen3-a did not measure a step in 3 days")
@@ -125,7 +125,7 @@ def test_what_nobody_asks_any_more_is_canceled_with_its_trials(tmp_path: Path, h
     machine = zen3()
     world.costs[machine.name] = {"p2": 1.7}
     finding = judged(world, machine)
-    tend()
+    tend_bisections()
     step = finding.bisections.get().steps.get(answer="")
     if how == "accepted":
         finding.advance(Finding.State.ACCEPTED, "known", actor="ada")
@@ -134,14 +134,14 @@ def test_what_nobody_asks_any_more_is_canceled_with_its_trials(tmp_path: Path, h
     else:
         assert finding.series is not None
         Series.objects.filter(pk=finding.series.pk).update(state=Series.State.SUPERSEDED)
-    tend()
+    tend_bisections()
     assert finding.bisections.get().state == Bisection.State.CANCELED
     assert step.trial is not None
     step.trial.refresh_from_db()
     assert step.trial.state == Trial.State.CANCELED
     finding.refresh_from_db()
     assert finding.state == (Finding.State.ACCEPTED if how == "accepted" else Finding.State.CONFIRMED)
-    tend()
+    tend_bisections()
     assert finding.bisections.get().steps.filter(answer="").count() == 0
 
 
@@ -151,7 +151,7 @@ def test_a_site_that_does_not_bisect_leaves_findings_confirmed(tmp_path: Path, s
     machine = zen3()
     world.costs[machine.name] = {"p2": 1.7}
     finding = judged(world, machine)
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CONFIRMED
     assert not finding.bisections.exists()

@@ -6,13 +6,13 @@ import pytest
 
 from server.builds.models import Build
 from server.core.errors import DomainError
-from server.core.git import GitError
-from server.detection.bisecting import beginning, checking
-from server.detection.bisecting.beginning import begin
-from server.detection.bisecting.tending import tend
+from server.core.programs.git import GitError
+from server.detection.bisection import rounds, search
+from server.detection.bisection.rounds import begin
 from server.detection.models import Bisection, BisectionStep, Finding, FindingVerdict
+from server.detection.sweep import tend_bisections
+from server.sources.applying.git_am import revert_commit
 from server.sources.models import Revision
-from server.sources.reverts import revert_commit
 from tests.detection.bisecting.world import World, judged, make_world, zen3, zen5
 
 pytestmark = pytest.mark.django_db
@@ -109,10 +109,10 @@ def test_what_begins_while_the_mirror_fails_begins_with_a_later_sweep(
         raise GitError("git-timeout", "git log took longer than 60 s")
 
     with monkeypatch.context() as patched:
-        patched.setattr(beginning, "between", fails)
+        patched.setattr(rounds, "between", fails)
         finding = judged(world, machine)
         assert finding.state == Finding.State.CONFIRMED
-    tend()
+    tend_bisections()
     finding.refresh_from_db()
     assert finding.state == Finding.State.BISECTING
 
@@ -133,11 +133,11 @@ def test_a_bisection_that_is_interrupted_anywhere_comes_to_the_same_end(
             raise DomainError("git-failed", "killed", permanent=False)
         return made
 
-    monkeypatch.setattr(checking, "revert_commit", dies)
+    monkeypatch.setattr(search, "revert_commit", dies)
     for _ in range(40):
-        tend()
+        tend_bisections()
         # As often as a message may be lost or come twice.
-        tend()
+        tend_bisections()
         if not world.work() and not Bisection.objects.exclude(state__in=Bisection.FINAL).exists():
             break
     bisection = finding.bisections.get()

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from server.detection.bisecting.by_hand import ask_to_bisect, cancel_by_hand
-from server.detection.bisecting.progress import bisections_of
-from server.detection.bisecting.tending import tend
+from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
+from server.detection.bisection.progress import bisections_of
 from server.detection.models import BisectionState
+from server.detection.sweep import tend_bisections
 from tests.detection.bisecting.world import judged, make_world, zen3
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,7 @@ def test_a_bisection_shows_its_steps_its_cost_and_what_remains(tmp_path: Path) -
     machine = zen3()
     world.costs[machine.name] = {"p7": 1.7}
     finding = judged(world, machine)
-    tend()
+    tend_bisections()
     (before,) = bisections_of(finding)
     assert (before.machine, before.uarch, before.cell) == ("zen3-a", "zen3", "time of fault-4k")
     # The ends are known from the finding's boots; three halvings and two checks are left, and nothing is spent.
@@ -30,7 +30,7 @@ def test_a_bisection_shows_its_steps_its_cost_and_what_remains(tmp_path: Path) -
     ]
     while not finding.bisections.get().steps.filter(kind="middle", answer="good").exists():
         world.work()
-    tend()
+    tend_bisections()
     (after,) = bisections_of(finding)
     assert (after.left, after.steps_left, after.first_sha) == (4, 4, world.shas[5])
     assert (after.sessions, after.boots) == (1, 8)
@@ -44,10 +44,10 @@ def test_nobody_is_named_before_the_culprit_is_found(tmp_path: Path) -> None:
     machine = zen3()
     world.costs[machine.name] = {"p3": 1.7}
     finding = judged(world, machine)
-    tend()
+    tend_bisections()
     while finding.bisections.get().state != BisectionState.CHECKING:
         world.work()
-        tend()
+        tend_bisections()
     (checking,) = bisections_of(finding)
     assert (checking.culprit_sha, checking.culprit_subject) == ("", "")
     cancel_by_hand(finding, "ada", "enough")

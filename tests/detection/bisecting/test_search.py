@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.builds.models import Build
-from server.detection.bisecting.kernels import kernels_of
+from server.detection.bisection.knowledge import kernels_of
 from server.detection.models import Bisection, BisectionStep, Finding
 from server.lab.models import Boot, Session, Trial
 from server.sources.models import Revision

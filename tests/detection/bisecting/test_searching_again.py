@@ -11,12 +11,12 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.detection.bisecting.by_hand import ask_to_bisect, cancel_by_hand
-from server.detection.bisecting.progress import bisections_of
-from server.detection.bisecting.tending import tend
-from server.detection.lifecycle.accepting import accept, expire_acceptances, withdraw_acceptance
-from server.detection.lifecycle.checks import Check, Name, Outcome, add_check, checks_named
+from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
+from server.detection.bisection.progress import bisections_of
+from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named
+from server.detection.lifecycle.ledger import accept, expire_acceptances, withdraw_acceptance
 from server.detection.models import Bisection, BisectionStep, Comparison, Finding
+from server.detection.sweep import tend_bisections
 from server.lab.models import Trial
 from server.sources.models import Series
 from tests.detection.bisecting.world import World, judged, make_world, zen3, zen5
@@ -33,7 +33,7 @@ def begun(where: Path, patches: int = 3, slow: str = "p2") -> tuple[World, Findi
     machine = zen3()
     world.costs[machine.name] = {slow: 1.7}
     finding = judged(world, machine)
-    tend()
+    tend_bisections()
     return world, finding
 
 
@@ -92,7 +92,7 @@ def test_an_acceptance_that_ends_brings_the_search_back(
             later.setattr(clock, "now", lambda: end + timedelta(seconds=1))
             assert expire_acceptances() == 1
     for _ in range(2):
-        tend()
+        tend_bisections()
         assert state_of(finding) == ("bisecting", "ends")
         assert finding.bisections.get().round == 2
     if how == "withdrawn":
@@ -104,7 +104,7 @@ def test_an_acceptance_that_ends_before_the_sweep_saw_it_interrupts_nothing(tmp_
     world, finding = begun(tmp_path)
     line = accept(finding, actor="ada", reason="a price worth paying")
     withdraw_acceptance(line, actor="ada", reason="it is not")
-    tend()
+    tend_bisections()
     assert state_of(finding) == ("bisecting", "searching")
     assert finding.bisections.get().round == 1
     assert world.work()
@@ -116,7 +116,7 @@ def test_what_a_person_canceled_comes_back_only_when_a_person_asks(tmp_path: Pat
     world.run()
     assert state_of(finding) == ("confirmed", "canceled")
     ask_to_bisect(finding, "bob")
-    tend()
+    tend_bisections()
     assert state_of(finding) == ("bisecting", "ends")
     assert finding.bisections.get().steps.get(answer="").round == 2
 
@@ -127,7 +127,7 @@ def test_nobody_looks_for_what_no_cell_claims_any_more(tmp_path: Path) -> None:
     world.run()
     finding.verdicts.update(verdict="inconclusive")
     withdraw_acceptance(line, actor="ada", reason="it is not")
-    tend()
+    tend_bisections()
     assert state_of(finding) == ("confirmed", "gave-up")
     with pytest.raises(DomainError, match="no cell speaks for its change there any more"):
         ask_to_bisect(finding, "ada")
@@ -144,7 +144,7 @@ def test_what_may_not_be_searched_is_not_searched_again(tmp_path: Path, settings
     else:
         settings.BISECT_HOURS = 0
     withdraw_acceptance(line, actor="ada", reason="it is not")
-    tend()
+    tend_bisections()
     assert state_of(finding) == ("confirmed", "canceled")
     with pytest.raises(DomainError, match="this site does not bisect"):
         ask_to_bisect(finding, "ada")
@@ -155,7 +155,7 @@ def test_only_machines_without_an_answer_search_again(tmp_path: Path) -> None:
     one, other = zen3(), zen5()
     world.costs = {one.name: {"p2": 1.7}, other.name: {"p2": 1.7}}
     finding = judged(world, one, other)
-    tend()
+    tend_bisections()
     BisectionStep.objects.filter(answer="", bisection__machine=other).update(
         created_at=clock.now() - timedelta(days=3, minutes=1)
     )
@@ -175,7 +175,9 @@ def test_what_an_earlier_search_took_away_stays_away(tmp_path: Path) -> None:
     one, other = zen3(), zen5()
     world.costs = {one.name: {"p2": 1.7}, other.name: {"p2": 1.2}}
     finding = judged(world, one, other)
-    earlier = Check(Name.AGAIN, Outcome.FAILED, "not seen", machine=other.name, uarch="zen5", comparisons=(999_999,))
+    earlier = Check(
+        Name.AGAIN, CheckOutcome.FAILED, "not seen", machine=other.name, uarch="zen5", comparisons=(999_999,)
+    )
     add_check(finding, earlier)
     Comparison.objects.filter(session__machine=other).update(computed_at=clock.now() - timedelta(days=8))
     del world.costs[other.name]

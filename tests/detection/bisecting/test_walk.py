@@ -10,11 +10,9 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.detection.bisecting.tending import tend
-from server.detection.bisecting.walk_sentences import sentence_of
-from server.detection.bisecting.walking import ask_for_walk, trials_of_walk
-from server.detection.bisecting.walks import walk_of
+from server.detection.bisection.walk import ask_for_walk, sentence_of, trials_of_walk, walk_of
 from server.detection.models import Finding
+from server.detection.sweep import tend_bisections
 from server.lab.models import Machine, Trial
 from server.sources.models import Series
 from tests.builders import build_case, build_comparison, build_series, build_trial, build_trial_session
@@ -100,11 +98,11 @@ def test_short_series_that_changed_something_are_walked_where_the_site_wants_it(
     tmp_path: Path, settings: Settings
 ) -> None:
     _world, series = walkable(tmp_path, 2, {zen3(): {"p2": 0.7}})
-    tend()
+    tend_bisections()
     assert trials_of_walk(series) == []
     settings.WALK_PATCHES = 2
-    tend()
-    tend()
+    tend_bisections()
+    tend_bisections()
     assert len(trials_of_walk(series)) == 2
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from django.utils import timezone
 
 from server.builds.models import Build
-from server.detection.answering import answer_trial
-from server.detection.bisecting.beginning import begin
-from server.detection.bisecting.tending import tend
-from server.detection.looking import look_at_trial
+from server.detection.bisection.rounds import begin
 from server.detection.models import Finding
+from server.detection.on_trial_over import answer_trial
+from server.detection.sweep import tend_bisections
+from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Machine, Session, Trial
-from server.lab.trials.planning import plan_trial
+from server.lab.trials.life import plan_trial
 from server.results.models import Case, Measurement, Metric
 from server.sources.mirror import mirror, record_revisions, tree_ref
 from server.sources.models import Branch, Patch, Revision, Series, Tree
@@ -81,7 +81,7 @@ class World:
     def run(self, rounds: int = 60) -> None:
         """Build, boot, look, answer and tend until nothing is left to do."""
         for _ in range(rounds):
-            tend()
+            tend_bisections()
             if not self.work():
                 return
         raise AssertionError("the world did not come to rest")

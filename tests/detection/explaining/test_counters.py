@@ -6,7 +6,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from server.detection.explaining import explained
+from server.detection.findings.explanation import explained
 from server.detection.models import Finding
 from server.lab.models import Boot, Conditions, Machine
 from server.results.models import Metric

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.detection.explaining import explain_finding, explained
+from server.detection.findings.explanation import explain_finding, explained
 from server.detection.models import Finding
-from server.lab.facts import keep_facts_of_machine
+from server.lab.hosts.probes import keep_facts_of_machine
 from server.lab.models import Boot, Machine
 from tests.builders import build_case, build_comparison, tell_boots
 from tests.detection.lifecycle.findings import DOWN, SAME, UNSURE, UP, Verdicts, candidate

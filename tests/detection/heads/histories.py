@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from server.detection.heads.answering import answer
-from server.detection.heads.candidates import take_up_news
-from server.detection.heads.fleets import store_watches
+from server.detection.branches.candidates import take_up_news
+from server.detection.branches.fleet import store_watches
 from server.detection.models import ChangePoint, Comparison, FleetState, MeasuredHead, Timeline, Verdict
+from server.detection.on_trial_over import answer_branch
 from server.lab.models import Session, Trial
 from server.results.models import Case
 from server.sources.models import Branch
-from server.stats.watch_state import Point, extended, watch_from_dict
+from server.stats.changepoints.watch import Point, extended, watch_from_dict
 from tests.builders import (
     EPOCH,
     build_build,
@@ -77,7 +77,7 @@ class History:
 
     def head(self, levels: Mapping[tuple[str, int], float] | None = None) -> MeasuredHead:
         head = self.planned()
-        answer(self.measured(head, levels))
+        answer_branch(self.measured(head, levels))
         return head
 
     def heads(self, count: int, levels: Mapping[tuple[str, int], float] | None = None) -> None:

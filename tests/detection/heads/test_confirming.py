@@ -2,15 +2,14 @@
 
 import pytest
 
-from server.detection.heads.answering import answer
-from server.detection.heads.candidates import take_up_news
-from server.detection.heads.fleets import read_fleet
-from server.detection.heads.publishing import publish
-from server.detection.heads.tending import tend
-from server.detection.heads.watching import Looked, Told
+from server.detection.branches.candidates import take_up_news
+from server.detection.branches.fleet import Looked, Told, read_fleet
+from server.detection.branches.observation import publish
 from server.detection.models import ChangePoint, Comparison, Finding, MachineQuestion, MeasuredHead, Verdict
+from server.detection.on_trial_over import answer_branch
+from server.detection.sweep import tend_branches
 from server.lab.models import Machine, Session, Trial
-from server.lab.trials.planning import SAME_CODE
+from server.lab.trials.life import SAME_CODE
 from tests.builders import build_case, build_comparison, build_trial_session
 from tests.detection.heads.histories import History
 
@@ -41,7 +40,7 @@ def confirmed(verdicts: dict[str, str], case: str = "case-0") -> Finding:
         build_comparison(session, verdicts[machine.name], case=build_case(case))
     Trial.objects.filter(pk=trial.pk).update(state=Trial.State.DONE)
     trial.refresh_from_db()
-    answer(trial)
+    answer_branch(trial)
     finding.refresh_from_db()
     return finding
 
@@ -148,7 +147,7 @@ def test_answering_twice_changes_nothing() -> None:
     finding = confirmed({"h1": Verdict.REGRESSED, "z1": Verdict.UNCHANGED})
     before = (finding.state, finding.headline, Comparison.objects.count())
     assert finding.trial
-    answer(finding.trial)
+    answer_branch(finding.trial)
     finding.refresh_from_db()
     assert (finding.state, finding.headline, Comparison.objects.count()) == before
 
@@ -159,7 +158,7 @@ def test_what_joined_one_that_could_not_be_measured_gets_a_question_of_its_own(h
     assert finding.change_points.count() == 2
     Trial.objects.filter(pk=trial.pk).update(state=Trial.State.FAILED, reason="it does not boot")
     trial.refresh_from_db()
-    answer(trial)
+    answer_branch(trial)
     assert finding.change_points.count() == 1
     assert Finding.objects.latest("pk").state == Finding.State.CANDIDATE
 
@@ -169,7 +168,7 @@ def test_a_confirmation_that_fails_leaves_no_claim() -> None:
     finding, trial = suspected()
     Trial.objects.filter(pk=trial.pk).update(state=Trial.State.FAILED, reason="it does not boot")
     trial.refresh_from_db()
-    answer(trial)
+    answer_branch(trial)
     finding.refresh_from_db()
     assert (finding.state, finding.reason) == ("invalid", "could not be measured again: it does not boot")
     assert ChangePoint.objects.get().state == ChangePoint.State.SUSPECT
@@ -179,7 +178,7 @@ def test_a_confirmation_that_fails_leaves_no_claim() -> None:
 def test_a_suspicion_that_is_taken_back_ends_its_trial() -> None:
     finding, trial = suspected()
     ChangePoint.objects.update(state=ChangePoint.State.WITHDRAWN)
-    tend()
+    tend_branches()
     finding.refresh_from_db()
     trial.refresh_from_db()
     assert (finding.state, finding.reason) == ("invalid", "later points took the suspicion back")
@@ -193,7 +192,7 @@ def test_kernels_of_the_same_code_refute_what_was_suspected_between_them() -> No
         build_trial_session(trial, machine, state=Session.State.DONE, looks=[4], reason=SAME_CODE)
     Trial.objects.filter(pk=trial.pk).update(state=Trial.State.DONE)
     trial.refresh_from_db()
-    answer(trial)
+    answer_branch(trial)
     finding.refresh_from_db()
     assert (finding.state, finding.reason) == ("invalid", "the kernels before and after run the same code")
     assert ChangePoint.objects.get().state == ChangePoint.State.WITHDRAWN

@@ -3,7 +3,7 @@
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from server.detection.heads.going_back import change_points_after
+from server.detection.branches.change_points import change_points_after
 from server.detection.models import ChangePoint, Finding, Timeline
 from tests.detection.heads.histories import History
 

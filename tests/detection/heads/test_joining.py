@@ -2,9 +2,8 @@
 
 import pytest
 
-from server.detection.heads.tending import tend
-from server.detection.lifecycle.tending import tend as tend_life
 from server.detection.models import ChangePoint, Finding
+from server.detection.sweep import tend_branches, tend_life
 from server.lab.models import Trial
 from server.sources.models import Revision
 from tests.builders import EPOCH, build_revision
@@ -26,8 +25,8 @@ def history() -> History:
 def both(culprits: list[Revision], states: list[str]) -> list[Finding]:
     for finding, culprit, state in zip(Finding.objects.order_by("pk"), culprits, states, strict=True):
         Finding.objects.filter(pk=finding.pk).update(culprit=culprit, state=state)
-    tend()
-    tend()
+    tend_branches()
+    tend_branches()
     return list(Finding.objects.order_by("pk"))
 
 
@@ -63,6 +62,6 @@ def test_a_candidate_is_not_checked_before_its_confirmation_is_heard() -> None:
     tend_life()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CANDIDATE
-    tend()
+    tend_branches()
     finding.refresh_from_db()
     assert (finding.state, finding.reason[:21]) == ("invalid", "could not be measured")

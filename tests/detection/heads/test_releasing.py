@@ -2,9 +2,8 @@
 
 import pytest
 
-from server.detection.heads import candidates
-from server.detection.heads.releasing import release_others
-from server.detection.lifecycle.invalidating import Why, invalidate
+from server.detection.branches import candidates
+from server.detection.branches.release import Why, invalidate, release_others
 from server.detection.models import Bisection, ChangePoint, Finding
 from tests.builders import build_comparison, build_revision, build_trial_session
 from tests.detection.heads.histories import History

@@ -6,13 +6,9 @@ import pytest
 from django.db import IntegrityError
 from pytest_django.fixtures import Settings
 
-from server.detection.doubting import OTHER_MACHINE
-from server.detection.heads import observing
-from server.detection.heads.answering import answer
-from server.detection.heads.observing import observe_due
-from server.detection.heads.recomputing import differences
-from server.detection.heads.selectors import points_of, timeline_views, timelines_of
-from server.detection.heads.tending import tend
+from server.detection.branches import observation
+from server.detection.branches.fleet import points_of, timeline_views, timelines_of_branch
+from server.detection.branches.observation import observe_due
 from server.detection.models import (
     ChangePoint,
     Comparison,
@@ -22,6 +18,10 @@ from server.detection.models import (
     Timeline,
     TimelinePoint,
 )
+from server.detection.on_trial_over import answer_branch
+from server.detection.recompute import branch_differences
+from server.detection.sweep import tend_branches
+from server.detection.trials.scope import OTHER_MACHINE
 from server.lab.models import Trial
 from tests.detection.heads.histories import History
 
@@ -37,8 +37,8 @@ def history() -> History:
 def test_a_head_enters_once_however_often_its_trial_is_answered(history: History) -> None:
     head = history.head()
     for _ in range(2):
-        answer(head.trial)
-        tend()
+        answer_branch(head.trial)
+        tend_branches()
     head.refresh_from_db()
     assert head.observed_at
     assert TimelinePoint.objects.count() == 9
@@ -47,9 +47,9 @@ def test_a_head_enters_once_however_often_its_trial_is_answered(history: History
 
 def test_a_later_head_waits_for_an_earlier_one(history: History) -> None:
     first, second = history.planned(), history.planned()
-    answer(history.measured(second))
+    answer_branch(history.measured(second))
     assert not TimelinePoint.objects.exists()
-    answer(history.measured(first))
+    answer_branch(history.measured(first))
     places = [point.place for point in points_of(Timeline.objects.earliest("pk").pk)]
     assert places == [first.place, second.place]
 
@@ -60,21 +60,21 @@ def test_patience_ends_and_what_comes_late_takes_its_place(history: History, set
     settings.HEAD_PATIENCE_HOURS = 0.0
     after = history.head()
     assert FleetState.objects.get().newest_place == after.place
-    answer(history.measured(late))
+    answer_branch(history.measured(late))
     watch = Timeline.objects.earliest("pk").watch
     assert watch["revisions"] == [101, 102, 103, 104, 105]
     assert watch["indices"] == [0, 1, 2, 3, 4]
-    assert not list(differences())
+    assert not list(branch_differences())
 
 
 def test_what_a_machine_measured_while_it_was_changed_is_no_point(history: History) -> None:
     history.heads(1)
     trial = history.measured(head := history.planned())
     Comparison.objects.filter(session__trial=trial, session__machine__name="z1").update(reason=OTHER_MACHINE)
-    answer(trial)
+    answer_branch(trial)
     shown = TimelinePoint.objects.filter(head=head).values_list("timeline__machine__name", flat=True)
     assert set(shown) == {"h1", "h2"}
-    assert not list(differences())
+    assert not list(branch_differences())
 
 
 def test_a_branch_that_cannot_be_looked_at_does_not_stand_in_the_way(
@@ -85,15 +85,15 @@ def test_a_branch_that_cannot_be_looked_at_does_not_stand_in_the_way(
     def taken(*_: object) -> None:
         raise IntegrityError("this place is taken")
 
-    monkeypatch.setattr(observing, "publish", taken)
-    assert tend() == 0
+    monkeypatch.setattr(observation, "publish", taken)
+    assert tend_branches() == 0
     assert not TimelinePoint.objects.exists()
 
 
 def test_a_head_that_cannot_be_measured_is_passed(history: History) -> None:
     broken, head = history.planned(), history.planned()
     Trial.objects.filter(pk=broken.trial_id).update(state=Trial.State.FAILED)
-    answer(history.measured(head))
+    answer_branch(history.measured(head))
     assert set(TimelinePoint.objects.values_list("place", flat=True)) == {head.place}
 
 
@@ -108,10 +108,10 @@ def test_a_step_on_all_machines_becomes_one_finding_whatever_shows_it_later(hist
     assert finding.kind == Finding.Kind.REGRESSED
     assert "1.08x time of case-0 on haswell" in finding.headline
     assert finding.headline.endswith("to be confirmed by fresh boots.")
-    ids = timelines_of(history.branch).values_list("pk", flat=True)
+    ids = timelines_of_branch(history.branch).values_list("pk", flat=True)
     shown = [view for view in timeline_views(history.branch, ids) if view.case == "case-0"]
     assert [view.change_points[0].place for view in shown] == [114, 114, 114]
-    assert not list(differences(history.branch))
+    assert not list(branch_differences(history.branch))
 
 
 def test_a_machine_that_moves_with_all_its_cases_is_a_question_and_no_finding() -> None:
@@ -121,7 +121,7 @@ def test_a_machine_that_moves_with_all_its_cases_is_a_question_and_no_finding() 
     question = MachineQuestion.objects.get()
     assert (question.kind, question.machine.name, question.place) == ("event", "z1", 114)
     assert not Finding.objects.exclude(state=Finding.State.INVALID).exists()
-    assert not list(differences())
+    assert not list(branch_differences())
 
 
 def test_a_question_about_a_machine_tells_the_metric_and_the_change_itself() -> None:
@@ -141,21 +141,21 @@ def test_a_head_enters_whole_or_not_at_all(history: History, monkeypatch: pytest
         raise ConnectionError("the database is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(observing, "publish", killed)
+        broken.setattr(observation, "publish", killed)
         with pytest.raises(ConnectionError):
-            answer(trial)
+            answer_branch(trial)
     assert not TimelinePoint.objects.exists()
     assert not FleetState.objects.exists()
-    assert tend() == 1
+    assert tend_branches() == 1
     assert TimelinePoint.objects.count() == 9
-    assert not list(differences())
+    assert not list(branch_differences())
 
 
 def test_changed_ratio_is_a_difference(history: History) -> None:
     history.heads(3)
     point = TimelinePoint.objects.earliest("pk")
     TimelinePoint.objects.filter(pk=point.pk).update(ratio=2.0)
-    assert [str(one).split(",")[0] for one in differences()] == [f"timeline {point.timeline_id}"]
+    assert [str(one).split(",")[0] for one in branch_differences()] == [f"timeline {point.timeline_id}"]
 
 
 def test_nothing_is_due_while_the_first_head_is_measured(history: History) -> None:

@@ -7,12 +7,12 @@ import pytest
 from django.apps import apps
 from pytest_django.fixtures import Settings
 
-from server.detection.heads.tending import tend
 from server.detection.models import MeasuredHead
+from server.detection.sweep import tend_branches
 from server.lab.models import Machine, Trial
 from server.sources.mirror import record_revisions
 from server.sources.models import Tree, WantedRevision
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import EPOCH, build_machine, build_revision, build_tree
 from tests.sources.posting import Upstream, small_tree
 
@@ -68,60 +68,60 @@ def test_first_head_is_pinned_and_later_ones_count_first_parents(
     tree: Tree, upstream: Upstream, settings: Settings
 ) -> None:
     first = upstream.git("rev-parse", "HEAD")
-    assert tend() == 1
+    assert tend_branches() == 1
     upstream.commit({"README": "passed by\n"})
     second = pushed(tree, upstream, "measured\n")
-    assert tend() == 1
+    assert tend_branches() == 1
     assert measured() == [(first, 2, first), (second, 4, first)]
     trial = Trial.objects.get(patched__sha=second)
     assert (trial.purpose, trial.base.sha, trial.looks) == (Trial.Purpose.HEAD, first, [settings.HEAD_BOOTS])
-    assert tend() == 0
+    assert tend_branches() == 0
     assert Trial.objects.count() == 2
 
 
 def test_another_reference_begins_new_timelines_and_a_moved_tag_does_not(tree: Tree, upstream: Upstream) -> None:
-    tend()
+    tend_branches()
     first = upstream.git("rev-parse", "HEAD")
     Tree.objects.update(reference=first[:12])
     second = pushed(tree, upstream, "two\n")
     upstream.git("tag", "v2")
-    tend()
+    tend_branches()
     Tree.objects.update(reference="v2")
     third = pushed(tree, upstream, "three\n")
-    tend()
+    tend_branches()
     upstream.git("tag", "-f", "v2")
     fourth = pushed(tree, upstream, "four\n")
-    tend()
+    tend_branches()
     expected = [(first, 2, first), (second, 3, first), (third, 4, second), (fourth, 5, second)]
     assert measured() == expected
 
 
 def test_unknown_reference_is_said_and_its_heads_wait(tree: Tree) -> None:
     Tree.objects.update(reference="v9.9")
-    assert tend() == 0
+    assert tend_branches() == 0
     tree.refresh_from_db()
     assert tree.pin_problem == "reference v9.9 is no tag of this tree that is watched, and no commit of the mirror"
     assert not MeasuredHead.objects.exists()
     Tree.objects.update(reference="")
-    assert tend() == 1
+    assert tend_branches() == 1
     tree.refresh_from_db()
     assert tree.pin_problem == ""
 
 
 def test_a_forced_branch_goes_on_in_the_order_of_its_moves(tree: Tree, upstream: Upstream) -> None:
-    tend()
+    tend_branches()
     upstream.commit({"README": "passed by\n"})
     forced = forced_away(tree, upstream)
-    tend()
+    tend_branches()
     assert [place for _, place, _ in measured()] == [2, 3]
     assert measured()[1][0] == forced
 
 
 def test_late_tag_on_the_line_takes_its_place_and_one_beside_it_is_not_measured(tree: Tree, upstream: Upstream) -> None:
-    tend()
+    tend_branches()
     between = upstream.commit({"README": "to be released\n"})
     pushed(tree, upstream, "after\n")
-    tend()
+    tend_branches()
     upstream.git("tag", "v1", between)
     upstream.git("checkout", "-q", "-b", "side")
     beside = upstream.commit({"README": "aside\n"})
@@ -133,27 +133,27 @@ def test_late_tag_on_the_line_takes_its_place_and_one_beside_it_is_not_measured(
         revision=MeasuredHead.objects.latest("place").revision.parent,
         defaults={"why": "tag", "detail": "v1"},
     )
-    tend()
+    tend_branches()
     assert [place for _, place, _ in measured()] == [2, 3, 4]
     assert measured()[1][0] == between
     assert outcome(beside) == "not measured: it is on the first-parent line of no watched branch"
 
 
 def test_what_lies_before_a_detour_of_the_branch_takes_no_place_of_another_head(tree: Tree, upstream: Upstream) -> None:
-    tend()
+    tend_branches()
     for number in range(5):
         upstream.commit({"README": f"step {number}\n"})
     upstream.git("branch", "line")
     forced_away(tree, upstream)
-    tend()
+    tend_branches()
     upstream.git("reset", "-q", "--hard", "line")
     fetch_tree(tree=Tree.objects.get(pk=tree.pk))
-    tend()
+    tend_branches()
     assert [place for _, place, _ in measured()] == [2, 3, 4]
     # By the number of first parents to the newest head it would stand where the first head does.
     late = record_revisions(tree=tree, shas=[upstream.git("rev-parse", "line~2")])[0]
     WantedRevision.objects.create(tree=tree, revision=late, why="merge", detail="master: merged by Ada")
-    tend()
+    tend_branches()
     assert outcome(late.sha) == "not measured: master was forced away from its line meanwhile"
 
 
@@ -162,12 +162,12 @@ def test_a_commit_that_was_lost_is_given_up_and_those_behind_it_are_measured(tre
     row = WantedRevision.objects.get()
     WantedRevision.objects.filter(pk=row.pk).update(revision=lost)
     pushed(tree, upstream, "behind it\n")
-    tend()
+    tend_branches()
     assert outcome(lost.sha) == ""
     WantedRevision.objects.filter(pk=row.pk).update(created_at=EPOCH)
-    tend()
+    tend_branches()
     assert outcome(lost.sha).startswith("not measured: ")
-    assert tend() == 1
+    assert tend_branches() == 1
 
 
 def test_of_what_was_wanted_before_heads_were_measured_only_the_newest_of_each_tree_is_measured() -> None:
@@ -183,15 +183,15 @@ def test_of_what_was_wanted_before_heads_were_measured_only_the_newest_of_each_t
 @pytest.mark.usefixtures("tree")
 def test_sites_may_measure_no_heads(upstream: Upstream, settings: Settings) -> None:
     settings.HEAD_BOOTS = 0
-    tend()
+    tend_branches()
     assert outcome(upstream.git("rev-parse", "HEAD")) == "not measured: TIDEMARK_HEAD_BOOTS is 0 on this site"
     settings.HEAD_BOOTS = 3
-    assert tend() == 0
+    assert tend_branches() == 0
     assert not Trial.objects.exists()
 
 
 @pytest.mark.usefixtures("tree")
 def test_without_a_physical_machine_no_head_is_measured(upstream: Upstream) -> None:
     Machine.objects.update(virtual=True)
-    tend()
+    tend_branches()
     assert outcome(upstream.git("rev-parse", "HEAD")) == "not measured: there is no physical machine"

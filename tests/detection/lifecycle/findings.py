@@ -5,8 +5,8 @@ from typing import Any
 
 from server.builds.models import KernelConfig
 from server.core import clock
+from server.detection.findings.result import result_of, write_result
 from server.detection.models import Finding
-from server.detection.results import result_of, write_result
 from server.lab.models import Machine, Session, Trial
 from server.sources.models import Series
 from tests.builders import build_case, build_comparison, build_series, build_trial, build_trial_session

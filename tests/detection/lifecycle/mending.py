@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from server.detection.lifecycle.answering import answer
-from server.detection.lifecycle.checks import Name, checks_named
-from server.detection.lifecycle.tending import tend
+from server.detection.findings.checks import Name, checks_named
 from server.detection.models import Finding
+from server.detection.on_trial_over import answer_check
+from server.detection.sweep import tend_life
 from server.lab.models import Machine, Trial
 from server.sources.mirror import record_revisions
 from server.sources.models import Branch, Tree
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.detection.lifecycle.findings import SAME, UP, as_judged, judged, write_down
 from tests.detection.measured import physical
 from tests.sources.posting import Upstream
@@ -32,7 +32,7 @@ class World:
 
     def look(self) -> None:
         fetch_tree(tree=self.tree)
-        tend()
+        tend_life()
         self.finding.refresh_from_db()
 
     def fix_trials(self) -> list[Trial]:
@@ -41,7 +41,7 @@ class World:
     def measure(self, trial: Trial, verdict: str) -> None:
         write_down(trial, {self.machine: {"fork": verdict}})
         trial.advance(Trial.State.DONE)
-        answer(trial)
+        answer_check(trial)
         self.finding.refresh_from_db()
 
     def outcomes(self) -> list[str]:

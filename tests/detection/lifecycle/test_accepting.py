@@ -9,9 +9,9 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
-from server.detection.lifecycle.accepting import accept, expire_acceptances, withdraw_acceptance
-from server.detection.lifecycle.tending import tend
+from server.detection.lifecycle.ledger import accept, expire_acceptances, withdraw_acceptance
 from server.detection.models import Acceptance, Finding
+from server.detection.sweep import tend_life
 from tests.builders import build_metric
 from tests.detection.lifecycle.findings import DOWN, SAME, UP, candidate
 from tests.detection.measured import physical
@@ -102,7 +102,7 @@ def test_the_sweep_has_acceptances_expire(
     end = clock.now() + timedelta(days=30)
     accept(finding, actor="ada", reason="until the release", expires_at=end)
     later(monkeypatch, end + timedelta(days=1))
-    tend()
+    tend_life()
     assert state_of(finding) == Finding.State.CONFIRMED
 
 

@@ -5,13 +5,12 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.models import Transition
-from server.detection.answering import answer_trial
-from server.detection.lifecycle.answering import answer
-from server.detection.lifecycle.checking import begin_checks
-from server.detection.lifecycle.tending import tend
+from server.detection.findings.result import remade
+from server.detection.lifecycle.confirmation import begin_checks
 from server.detection.models import Finding
-from server.detection.results import remade
-from server.lab.hosts import change_health
+from server.detection.on_trial_over import answer_check, answer_trial
+from server.detection.sweep import tend_life
+from server.lab.hosts.state import change_health
 from server.lab.models import LATE, Boot, Machine, Trial
 from tests.builders import EPOCH
 from tests.detection.lifecycle.findings import (
@@ -148,8 +147,8 @@ def test_a_layout_trial_that_cannot_be_measured_takes_nothing_away() -> None:
     begin_checks(finding)
     trial = layout_trial(finding)
     trial.advance(Trial.State.FAILED, "its kernel does not build")
-    answer(trial)
-    answer(trial)
+    answer_check(trial)
+    answer_check(trial)
     assert checks(finding)["layout", "m1"] == "not-checked"
     assert "its kernel does not build" in finding.checks[-1]["text"]
     assert finding.state == Finding.State.CONFIRMED
@@ -275,10 +274,10 @@ def test_hardware_that_changed_since_takes_the_claim_away() -> None:
 
 def test_the_sweep_goes_on_where_a_lost_message_stopped() -> None:
     finding = candidate({physical("m1", "zen3"): {"fault-4k": UP}})
-    tend()
+    tend_life()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CANDIDATE
     Trial.objects.filter(finding=finding).update(answered_at=finding.created_at)
-    tend()
+    tend_life()
     finding.refresh_from_db()
     assert finding.state == Finding.State.CONFIRMED

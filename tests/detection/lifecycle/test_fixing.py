@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from server.core.git import Repository
-from server.detection.lifecycle.answering import answer
-from server.detection.lifecycle.checks import Name, Outcome, checks_named
-from server.detection.lifecycle.fix_commits import Mending, mendings
-from server.detection.lifecycle.tending import tend
+from server.core.programs.git import Repository
+from server.detection.findings.checks import CheckOutcome, Name, checks_named
+from server.detection.lifecycle.fix import Mending, mendings
 from server.detection.models import Finding
+from server.detection.on_trial_over import answer_check
+from server.detection.sweep import tend_life
 from server.lab.models import Trial
 from server.sources.mirror import mirror, record_revisions
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.detection.lifecycle.findings import DOWN, SAME, UNSURE, UP, as_judged, judged
 from tests.detection.lifecycle.mending import World
 
@@ -69,7 +69,7 @@ def test_a_trial_that_fails_leaves_the_finding(world: World) -> None:
     world.look()
     trial = world.fix_trials()[0]
     trial.advance(Trial.State.FAILED, "it does not build")
-    answer(trial)
+    answer_check(trial)
     world.finding.refresh_from_db()
     assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["not-checked"])
     assert "is not known: not measured: it does not build" in checks_named(world.finding, Name.FIX)[0]["text"]
@@ -79,15 +79,15 @@ def test_each_head_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -
     head = world.commit("Something else, see Fixes: 0123456789ab")
     world.look()
     (row,) = checks_named(world.finding, Name.FIX_SEARCH)
-    assert (row["outcome"], row["revision"]) == (Outcome.NOT_CHECKED, head)
+    assert (row["outcome"], row["revision"]) == (CheckOutcome.NOT_CHECKED, head)
     asked: list[str] = []
 
     def nothing(_mirror: Repository, _culprits: Collection[str], *, since: str, head: str) -> list[Mending]:
         asked.append(f"{since} {head}")
         return []
 
-    monkeypatch.setattr("server.detection.lifecycle.fixing.mendings", nothing)
-    tend()
+    monkeypatch.setattr("server.detection.lifecycle.fix.mendings", nothing)
+    tend_life()
     assert asked == []
     later = world.commit("Go on")
     world.look()
@@ -126,7 +126,7 @@ def test_other_words_name_no_culprit(world: World) -> None:
 def test_findings_that_wait_for_a_trial_keep_no_other_from_being_read(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.detection.lifecycle.tending._AT_ONCE", 1)
+    monkeypatch.setattr("server.detection.sweep._AT_ONCE", 1)
     world.commit(f"mm: Try\n\nFixes: {world.culprit[:12]}")
     world.look()
     world.commit(f"mm: Try again\n\nFixes: {world.culprit[:12]}")
@@ -149,7 +149,7 @@ def test_a_step_back_that_shows_after_its_head_was_read_is_measured(
     assert world.fix_trials() == []
     back = record_revisions(tree=world.tree, shas=[head])[0]
     monkeypatch.setattr(
-        "server.detection.lifecycle.fixing.change_points_after", lambda _finding: [SimpleNamespace(revision=back)]
+        "server.detection.lifecycle.fix.change_points_after", lambda _finding: [SimpleNamespace(revision=back)]
     )
     world.look()
     assert [trial.patched.sha for trial in world.fix_trials()] == [head]

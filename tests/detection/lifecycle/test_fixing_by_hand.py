@@ -6,9 +6,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from server.core.models import Transition
-from server.detection.lifecycle.checks import Check, Name, Outcome, add_check, checks_named, set_checks
+from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named, set_checks
 from server.detection.models import Finding
-from server.sources.trees.fetching import fetch_tree
+from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_series
 from tests.detection.lifecycle.findings import DOWN, SAME, UP, candidate
 from tests.detection.lifecycle.mending import World
@@ -25,7 +25,7 @@ def fix(finding: Finding, sha: str, by: str = "ada") -> str:
 
 def test_a_person_has_a_fix_measured_after_five_wrong_ones(world: World) -> None:
     for number in range(5):
-        told = Check(Name.FIX, Outcome.FAILED, "does not mend this", revision=f"{number}" * 40)
+        told = Check(Name.FIX, CheckOutcome.FAILED, "does not mend this", revision=f"{number}" * 40)
         add_check(world.finding, told)
     world.commit(f"mm: Be quick again\n\nFixes: {world.culprit[:12]}")
     good = world.commit("Be quick again, without a word")
@@ -108,7 +108,7 @@ def test_findings_that_are_not_to_be_mended_are_refused(world: World) -> None:
 def test_a_head_that_is_gone_from_the_mirror_is_read_from_here_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gone = Check(Name.FIX_SEARCH, Outcome.NOT_CHECKED, "nothing", revision="f" * 40)
+    gone = Check(Name.FIX_SEARCH, CheckOutcome.NOT_CHECKED, "nothing", revision="f" * 40)
     set_checks(world.finding, [Name.FIX_SEARCH], [gone])
     head = world.commit("Go on")
     world.look()

@@ -6,10 +6,10 @@ import pytest
 from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
-from server.detection.lifecycle.checking import begin_checks
-from server.detection.lifecycle.invalidating import Why, invalidate
-from server.detection.lifecycle.tending import tend
+from server.detection.branches.release import Why, invalidate
+from server.detection.lifecycle.confirmation import begin_checks
 from server.detection.models import Finding
+from server.detection.sweep import tend_life
 from server.lab.models import Trial
 from tests.detection.lifecycle.findings import UP, candidate, give_layout
 from tests.detection.measured import physical
@@ -28,7 +28,7 @@ def test_a_trial_that_is_being_answered_is_not_waited_for_but_stopped_by_the_swe
         other.submit(_withdraw, finding).result(timeout=5)
     trial.refresh_from_db()
     assert trial.state == Trial.State.WANTED
-    tend()
+    tend_life()
     trial.refresh_from_db()
     assert (trial.state, trial.reason) == (Trial.State.CANCELED, f"finding {finding.pk} is invalid")
 

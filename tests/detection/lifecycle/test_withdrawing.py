@@ -4,13 +4,13 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
-from server.detection.bisecting.beginning import begin_forgotten
-from server.detection.bisecting.by_hand import ask_to_bisect
-from server.detection.lifecycle.checking import begin_checks
-from server.detection.lifecycle.invalidating import Why, invalidate
-from server.detection.lifecycle.tending import tend
-from server.detection.lifecycle.versions import compare_versions
+from server.detection.bisection.conclusion import ask_to_bisect
+from server.detection.bisection.rounds import begin_forgotten
+from server.detection.branches.release import Why, invalidate
+from server.detection.findings.versions import compare_versions
+from server.detection.lifecycle.confirmation import begin_checks
 from server.detection.models import Finding
+from server.detection.sweep import tend_life
 from server.lab.models import Machine, Trial
 from server.sources.models import Series
 from tests.builders import build_series
@@ -73,7 +73,7 @@ def test_it_is_not_withdrawn_without_a_reason_or_from_an_end(machine: Machine) -
 def test_an_older_claim_that_nobody_heard_of_ends_with_its_series(machine: Machine) -> None:
     older, _newer = versions()
     finding = candidate({machine: {"fork": UP}}, older)
-    tend()
+    tend_life()
     assert (state_of(finding), finding.reason) == (Finding.State.SUPERSEDED, "version 2 arrived")
 
 
@@ -84,7 +84,7 @@ def test_what_was_told_or_decided_stays_until_the_newer_version_is_judged(machin
     older, newer = versions()
     finding = candidate({machine: {"fork": UP}}, older)
     Finding.objects.filter(pk=finding.pk).update(state=state)
-    tend()
+    tend_life()
     assert state_of(finding) == state
     follower = candidate({machine: {"fork": SAME}}, newer)
     begin_checks(follower)

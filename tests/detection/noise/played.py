@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from unittest import mock
 
-from server.detection.noise.answering import answer
+from server.detection.on_trial_over import answer_noise
 from server.lab.models import Machine, Trial
 from tests.builders import EPOCH
 from tests.detection.noise.shown import NIGHT, shown_trial
@@ -26,7 +26,7 @@ class Nights:
                 trial = shown_trial(self.machine, logs, night=self.night)
             with self.now(hours=1):
                 if answered:
-                    answer(trial)
+                    answer_noise(trial)
         self.machine.refresh_from_db()
         return trial
 

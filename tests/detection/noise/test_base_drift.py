@@ -6,7 +6,7 @@ import pytest
 
 from server.builds.models import Build
 from server.detection.models import MachineQuestion
-from server.detection.noise.base_drift import base_drift
+from server.detection.noise.questions import base_drift
 from server.lab.models import Boot, Machine, Session, Trial
 from server.results.models import Measurement
 from tests.builders import (

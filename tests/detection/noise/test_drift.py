@@ -3,9 +3,9 @@
 import pytest
 
 from server.detection.models import MachineQuestion, NoiseProfile
-from server.detection.noise.answering import answer
+from server.detection.on_trial_over import answer_noise
 from server.lab import care
-from server.lab.hosts import change_health
+from server.lab.hosts.state import change_health
 from server.lab.models import Machine, Trial
 from tests.builders import build_machine
 from tests.detection.noise.played import Nights
@@ -68,7 +68,7 @@ def test_answering_again_asks_nothing_more_and_leaves_a_released_machine_alone()
     machine, trial = played.machine, played.show(nights(2, times=6.0, seed=5))
     with played.now():
         care.release(machine, "looked at", actor="ada")
-    answer(trial)
+    answer_noise(trial)
     machine.refresh_from_db()
     assert MachineQuestion.objects.count() == 1
     assert (machine.health, machine.health_hold) == (Machine.Health.GOOD, "")
@@ -103,7 +103,7 @@ def test_a_trial_that_was_not_measured_tells_nothing() -> None:
     trial = shown_trial(machine, {"copy": 0.5})
     Trial.objects.filter(pk=trial.pk).update(state=Trial.State.FAILED)
     trial.refresh_from_db()
-    answer(trial)
+    answer_noise(trial)
     assert not NoiseProfile.objects.exists()
 
 

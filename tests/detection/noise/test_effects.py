@@ -5,7 +5,7 @@ import math
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from server.detection.noise.effects import min_effects
+from server.detection.trials.effects import min_effects
 from server.lab.models import Machine, Session
 from tests.builders import EPOCH, build_build, build_case, build_machine, build_metric
 from tests.detection.noise.shown import NIGHT, equal_session, shown_trial

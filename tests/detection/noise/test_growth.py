@@ -2,7 +2,7 @@
 
 import random
 
-from server.detection.noise.growth import FEWEST_TRIALS, Changes, growth
+from server.detection.noise.drift import FEWEST_TRIALS, Changes, growth
 
 
 def trials(number: int, *, cells: int = 20, times: float = 1.0, seed: int = 0) -> list[Changes]:

@@ -7,7 +7,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.detection.noise.policy import due_machines, next_share
+from server.detection.noise.nights import due_machines, next_share
 from server.lab.models import Machine, Session, Trial
 from tests.builders import build_case, build_machine, build_session, build_trial
 from tests.detection.noise.shown import shown_trial

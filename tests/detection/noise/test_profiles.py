@@ -2,11 +2,11 @@
 
 import pytest
 
-from server.detection.doubting import OTHER_MACHINE, SAME_IMAGE
 from server.detection.models import NoiseProfile, Verdict
-from server.detection.noise.history import KEPT_CHANGES, REMEMBERED, Change, recent
 from server.detection.noise.profiles import refresh_profiles
-from server.detection.noise.recomputing import differences
+from server.detection.recompute import noise_differences
+from server.detection.trials.effects import KEPT_CHANGES, REMEMBERED, Change, recent
+from server.detection.trials.scope import OTHER_MACHINE, SAME_IMAGE
 from server.lab.models import Machine, Session
 from tests.builders import EPOCH, build_build, build_comparison, build_machine, build_series, build_session
 from tests.detection.noise.shown import NIGHT, equal_session, show, shown_trial
@@ -85,9 +85,9 @@ def test_a_profile_that_does_not_follow_from_its_comparisons_is_told() -> None:
     profile_of(machine)
     # What came after the profile was made is no difference: it is taken up with the next trial.
     shown_trial(machine, {"copy": 0.5}, night=2)
-    assert list(differences()) == []
+    assert list(noise_differences()) == []
     NoiseProfile.objects.update(false_alarms=7)
-    assert [str(found) for found in differences()] == [
+    assert [str(found) for found in noise_differences()] == [
         "noise of vm-haswell, time of mm-basic/copy (all): false_alarms is 7, now 0"
     ]
 

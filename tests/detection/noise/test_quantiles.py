@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from server.detection.noise.quantiles import FEWEST_CHANGES, change_95
+from server.detection.trials.effects import FEWEST_CHANGES, change_95
 
 
 def test_nineteen_changes_give_the_largest_of_them_whatever_its_direction() -> None:

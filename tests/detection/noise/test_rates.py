@@ -6,10 +6,16 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from server.detection.models import MachineQuestion, Verdict
-from server.detection.noise.profiles import refresh_profiles
+from server.detection.noise.profiles import (
+    alarm_rate,
+    alarm_rates,
+    noise_of_machine,
+    open_questions,
+    questions_of,
+    refresh_profiles,
+    wilson,
+)
 from server.detection.noise.questions import answer_question, open_question
-from server.detection.noise.rates import alarm_rate, alarm_rates, wilson
-from server.detection.noise.selectors import noise_of_machine, open_questions, questions_of
 from server.lab.models import Machine
 from tests.builders import build_machine
 from tests.detection.noise.shown import shown_trial

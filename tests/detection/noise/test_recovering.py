@@ -3,10 +3,10 @@
 import pytest
 
 from server.detection.models import MachineQuestion, NoiseProfile
-from server.detection.noise.effects import min_effects
-from server.detection.noise.recomputing import differences
+from server.detection.recompute import noise_differences
+from server.detection.trials.effects import min_effects
 from server.lab import care
-from server.lab.hosts import change_health
+from server.lab.hosts.state import change_health
 from server.lab.models import Machine, Session
 from tests.builders import build_build, build_machine
 from tests.detection.noise.played import Nights
@@ -115,7 +115,7 @@ def test_nights_of_a_drift_do_not_raise_minimum_effects(drifted: Nights) -> None
     assert effects_now(drifted) == {}
     assert all(row.change_95 < 0.01 for row in NoiseProfile.objects.all())
     assert {row.comparisons for row in NoiseProfile.objects.all()} == {32}
-    assert list(differences()) == []
+    assert list(noise_differences()) == []
 
 
 def test_what_a_machine_shows_after_a_person_released_it_counts(drifted: Nights) -> None:

@@ -5,16 +5,16 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import Build
 from server.core.errors import DomainError
-from server.detection.answering import answer_trial
-from server.detection.looking import look_at_trial
 from server.detection.models import Comparison, NoiseProfile, Verdict
-from server.detection.noise import tending
-from server.detection.noise.recomputing import differences
-from server.detection.noise.tending import tend
-from server.lab.health import health_kernel
-from server.lab.hosts import change_health
+from server.detection.noise import nights
+from server.detection.noise.nights import tend_noise
+from server.detection.on_trial_over import answer_trial
+from server.detection.recompute import noise_differences
+from server.detection.trials.look import look_at_trial
+from server.lab.hosts.health import health_kernel
+from server.lab.hosts.state import change_health
 from server.lab.models import Boot, Machine, Session, Trial
-from server.lab.trials.planning import plan_trial
+from server.lab.trials.life import plan_trial
 from tests.builders import build_build, build_case, build_machine, build_revision, build_tree
 from tests.detection.measured import SLOWER, STEADY, visit
 from tests.detection.noise.shown import shown_trial
@@ -38,7 +38,7 @@ def trusted_kernel(machine: Machine) -> Build:
 def test_an_idle_machine_boots_the_kernel_of_its_health_sessions_on_both_sides() -> None:
     machine, case = build_machine(), build_case("copy")
     kernel = trusted_kernel(machine)
-    tend()
+    tend_noise()
     trial = Trial.objects.get()
     assert (trial.key, trial.purpose, trial.looks) == (f"noise:{machine.pk}:1", Trial.Purpose.NOISE, [3])
     assert (trial.base, trial.patched, list(trial.machines.all())) == (kernel.revision, kernel.revision, [machine])
@@ -52,8 +52,8 @@ def test_an_idle_machine_boots_the_kernel_of_its_health_sessions_on_both_sides()
 def test_tending_again_asks_for_nothing_more() -> None:
     build_case("copy")
     trusted_kernel(build_machine())
-    tend()
-    tend()
+    tend_noise()
+    tend_noise()
     assert Trial.objects.count() == 1
 
 
@@ -61,7 +61,7 @@ def test_a_machine_without_a_kernel_waits_and_others_do_not() -> None:
     build_case("copy")
     build_machine("kernelless")
     trusted_kernel(build_machine("ready"))
-    tend()
+    tend_noise()
     assert [machine.name for machine in Trial.objects.get().machines.all()] == ["ready"]
 
 
@@ -76,8 +76,8 @@ def test_trouble_with_one_machine_leaves_the_others_theirs(monkeypatch: pytest.M
             raise DomainError("odd", "no such luck")
         return real(machine)
 
-    monkeypatch.setattr(tending, "health_kernel", troubled)
-    tend()
+    monkeypatch.setattr(nights, "health_kernel", troubled)
+    tend_noise()
     assert [machine.name for machine in Trial.objects.get().machines.all()] == ["well"]
 
 
@@ -87,7 +87,7 @@ def test_what_other_sessions_showed_is_taken_up_before_the_next_trial(settings: 
     machine = build_machine()
     trusted_kernel(machine)
     shown_trial(machine, {"copy": 0.002})
-    tend()
+    tend_noise()
     assert NoiseProfile.objects.get().comparisons == 1
     assert Trial.objects.count() == 2
 
@@ -96,7 +96,7 @@ def test_an_idle_machine_s_trial_ends_as_the_noise_of_its_cells(settings: Settin
     settings.NOISE_BOOTS = 4
     machine, case = build_machine(), build_case("copy")
     trusted_kernel(machine)
-    tend()
+    tend_noise()
     trial = Trial.objects.get()
     (session,) = plan_trial(trial_id=trial.pk)
     visit(session, {case.name: STEADY}, spread=0.004)
@@ -105,14 +105,14 @@ def test_an_idle_machine_s_trial_ends_as_the_noise_of_its_cells(settings: Settin
     row = NoiseProfile.objects.get()
     assert (row.machine, row.case, row.comparisons, row.false_alarms) == (machine, case, 1, 0)
     assert row.boot_sd == pytest.approx(0.0046, abs=0.0005)
-    assert list(differences()) == []
+    assert list(noise_differences()) == []
 
 
 def test_equal_kernels_that_are_called_different_are_a_false_alarm(settings: Settings) -> None:
     settings.NOISE_BOOTS = 4
     machine, case = build_machine(), build_case("copy")
     trusted_kernel(machine)
-    tend()
+    tend_noise()
     trial = Trial.objects.get()
     (session,) = plan_trial(trial_id=trial.pk)
     visit(session, {case.name: SLOWER}, spread=0.004)
@@ -127,7 +127,7 @@ def test_a_machine_that_is_held_in_quarantine_is_measured_and_believed(settings:
     machine, case = build_machine(), build_case("copy")
     trusted_kernel(machine)
     change_health(machine, Machine.Health.QUARANTINED, "it drifts", hold="lifted by two quiet nights")
-    tend()
+    tend_noise()
     trial = Trial.objects.get()
     (session,) = plan_trial(trial_id=trial.pk)
     visit(session, {case.name: STEADY}, spread=0.004)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from server.lab import reconciling, rounds
-from server.lab.dispatch.jenkins import matching
+from server.lab import rounds
+from server.lab.dispatch.jenkins import runs
 from server.lab.models import Attempt
 from tests.jenkins.adapter.looking import defined
 from tests.lab.worlds import JenkinsWorld
@@ -16,9 +16,9 @@ from tests.lab.worlds import JenkinsWorld
 
 @pytest.fixture
 def world(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[JenkinsWorld]:
-    monkeypatch.setattr(matching, "_UNKNOWN_SECONDS", 0.1)
-    monkeypatch.setattr(matching, "_MISSED_SECONDS", 0.3)
-    monkeypatch.setattr(reconciling, "_START_GRACE", timedelta())
+    monkeypatch.setattr(runs, "_UNKNOWN_SECONDS", 0.1)
+    monkeypatch.setattr(runs, "_MISSED_SECONDS", 0.3)
+    monkeypatch.setattr(rounds, "_START_GRACE", timedelta())
     made = JenkinsWorld(tmp_path, settings)
     monkeypatch.setattr(rounds, "dispatcher", lambda: made.port)
     yield made

@@ -1,9 +1,10 @@
 """What these tests look at."""
 
-from server.lab import attempts, rounds
-from server.lab.dispatch.base import Observed, Work
-from server.lab.dispatch.jenkins.definitions import wanted
+from server.lab import rounds, work
+from server.lab.attempts import life
+from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.models import Attempt, JenkinsRun
+from server.lab.port import Observed, Work
 from tests.lab.worlds import JenkinsWorld, new_work, starts, until
 
 MACHINE = "vm-haswell"
@@ -21,7 +22,7 @@ def fresh(attempt: Attempt) -> Attempt:
 
 
 def work_of(attempt: Attempt) -> Work:
-    return attempts.work_of(fresh(attempt))
+    return work.work_of(fresh(attempt))
 
 
 def seen(world: JenkinsWorld, attempt: Attempt) -> Observed:
@@ -42,7 +43,7 @@ def claim(attempt: Attempt, agent: str = AGENT, *, number: int | None = None) ->
     """As an agent does that our job's script has started, in that build if there is a number."""
     run = run_of(attempt)
     place = {"job": run.job, "number": number, "node": MACHINE} if number is not None else {}
-    attempts.claim_attempt(fresh(attempt), agent, script=script_of(attempt), **place)  # type: ignore[arg-type]
+    life.claim_attempt(fresh(attempt), agent, script=script_of(attempt), **place)  # type: ignore[arg-type]
 
 
 def script_of(attempt: Attempt) -> str:

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from server.lab import rounds
-from server.lab.dispatch.base import DispatchError, Observed
-from server.lab.dispatch.jenkins import alarms
-from server.lab.fruitless import fruitless_attempts
+from server.lab.attempts.ends import fruitless_attempts
+from server.lab.dispatch.jenkins import controller
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsJob, JenkinsRun
+from server.lab.port import DispatchError, Observed
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, posts, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, until
 
@@ -19,7 +19,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller refuses us, and does so for longer than it does while it starts."""
     assert not rounds.reconcile_attempts()
     with monkeypatch.context() as patched:
-        patched.setattr(alarms, "_BELIEVED_AFTER", timedelta())
+        patched.setattr(controller, "_BELIEVED_AFTER", timedelta())
         assert not rounds.reconcile_attempts()
 
 
@@ -37,7 +37,7 @@ def test_refused_token_is_an_alarm_with_one_probe_a_minute(
         assert not rounds.reconcile_attempts()
     assert len(world.server.requests) == sent, "nothing is sent while the alarm stands"
     world.token_file.write_text(world.server.renew_token())
-    monkeypatch.setattr(alarms, "_PROBE_EVERY", timedelta())
+    monkeypatch.setattr(controller, "_PROBE_EVERY", timedelta())
     assert rounds.reconcile_attempts()
     row.refresh_from_db()
     assert not row.alarm
@@ -69,7 +69,7 @@ def test_401_out_of_the_blue_is_believed_when_it_lasts(
     row = JenkinsController.objects.get()
     assert not row.alarm
     assert "401" in row.trouble
-    monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta())
+    monkeypatch.setattr(controller, "_BELIEVED_AFTER", timedelta())
     assert not rounds.reconcile_attempts()
     row.refresh_from_db()
     assert "Renew the token" in row.alarm
@@ -79,7 +79,7 @@ def test_401_out_of_the_blue_is_believed_when_it_lasts(
 def test_refusals_of_a_proxy_say_nothing_of_token_rights_and_jobs(
     world: JenkinsWorld, attempt: Attempt, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    monkeypatch.setattr(alarms, "_BELIEVED_AFTER", timedelta())
+    monkeypatch.setattr(controller, "_BELIEVED_AFTER", timedelta())
     world.server.answer_with(wrong, path="^GET /job/")  # type: ignore[arg-type]  # (its words)
     rounds.reconcile_attempts()
     world.server.answer_with(wrong)  # type: ignore[arg-type]  # (as above)

@@ -7,10 +7,10 @@ import pytest
 from server.core import clock
 from server.core.errors import DomainError
 from server.lab import rounds
-from server.lab.dispatch.base import Observed
-from server.lab.dispatch.jenkins import searching
-from server.lab.dispatch.jenkins.client import Garbled
+from server.lab.dispatch.jenkins import runs
+from server.lab.dispatch.jenkins.values import Garbled
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsRun
+from server.lab.port import Observed
 from tests.jenkins.adapter.looking import MACHINE, claim, fresh, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, new_work, starts, until
 
@@ -69,7 +69,7 @@ def test_odd_answer_to_one_search_stops_no_look(
     other, _ = new_work("vm-zen")
     world.define()
     let_end(world, attempt.key)
-    monkeypatch.setattr(searching, "NEWEST_BUILDS", 0)
+    monkeypatch.setattr(runs, "NEWEST_BUILDS", 0)
     JenkinsRun.objects.create(attempt=other, job=run_of(attempt).job, posts=1)
     monkeypatch.setattr(world.client, "find_builds", garbled)
     assert seen(world, other) is Observed.UNSURE

@@ -4,9 +4,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from server.lab import attempts, rounds
-from server.lab.dispatch.base import DispatchError, Observed
+from server.lab import rounds, work
 from server.lab.models import Attempt, AttemptState, JenkinsController
+from server.lab.port import DispatchError, Observed
 from tests.jenkins.adapter.looking import fresh, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, new_work, starts, until
 
@@ -17,7 +17,7 @@ def test_look_costs_the_same_for_one_and_for_many(world: JenkinsWorld, attempt: 
     many = [attempt, *(new_work(f"vm-{number}")[0] for number in range(8))]
     world.define()
     rounds.reconcile_attempts()
-    works = [attempts.work_of(one) for one in many]
+    works = [work.work_of(one) for one in many]
     for some in (works[:1], works):
         before = world.client.requests
         world.port.look(some)

@@ -6,11 +6,12 @@ import pytest
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.dashboard.selectors.dispatch import dispatch_status
-from server.lab import attempts, rounds
+from server.dashboard.rows.dispatch_status import dispatch_status
+from server.lab import rounds
+from server.lab.attempts import life
+from server.lab.attempts.ends import fruitless_attempts
 from server.lab.dispatch.jenkins import jobs
-from server.lab.fruitless import fruitless_attempts
-from server.lab.hosts import note_sightings
+from server.lab.hosts.state import note_sightings
 from server.lab.models import Attempt, AttemptState, Fault, JenkinsJob, Machine
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, posts, run_of, script_of, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, until
@@ -25,7 +26,7 @@ def told(world: JenkinsWorld, attempt: Attempt) -> str:
 
 
 def claim_as_told(world: JenkinsWorld, attempt: Attempt) -> None:
-    attempts.claim_attempt(fresh(attempt), AGENT, script=told(world, attempt))
+    life.claim_attempt(fresh(attempt), AGENT, script=told(world, attempt))
 
 
 def test_our_script_tells_the_hash_that_the_service_knows(world: JenkinsWorld, attempt: Attempt) -> None:
@@ -60,7 +61,7 @@ def test_script_that_was_edited_by_hand_gets_no_work(world: JenkinsWorld, attemp
 def test_script_that_tells_nothing_gets_no_work(world: JenkinsWorld, attempt: Attempt) -> None:
     started(world, attempt)
     with pytest.raises(DomainError, match="does not say which"):
-        attempts.claim_attempt(fresh(attempt), AGENT)
+        life.claim_attempt(fresh(attempt), AGENT)
 
 
 def test_edited_script_is_tried_again_from_time_to_time(
@@ -74,7 +75,7 @@ def test_edited_script_is_tried_again_from_time_to_time(
     monkeypatch.setattr(jobs, "_TRY_EDITED_EVERY", timedelta())
     assert jobs.unfit() == {}
     assert JenkinsJob.objects.get(name=JOB).trouble, "the page goes on to say it"
-    attempts.claim_attempt(fresh(attempt), AGENT, script=script_of(attempt))
+    life.claim_attempt(fresh(attempt), AGENT, script=script_of(attempt))
     assert not JenkinsJob.objects.get(name=JOB).trouble
 
 

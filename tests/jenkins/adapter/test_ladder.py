@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from server.lab import attempts, rounds
-from server.lab.dispatch.base import Observed
-from server.lab.dispatch.jenkins import ladder
-from server.lab.dispatch.jenkins.client import Forbidden
+from server.lab import rounds
+from server.lab.attempts import ends, life
+from server.lab.dispatch.jenkins import adapter
+from server.lab.dispatch.jenkins.values import Forbidden
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsNode, Machine
+from server.lab.port import Observed
 from tests.jenkins.adapter.looking import AGENT, MACHINE, claim, fresh, run_of, seen, started
 from tests.lab.worlds import JenkinsWorld, until
 
@@ -20,12 +21,12 @@ def test_frozen_agent_is_cut_off_and_its_host_quarantined(
 ) -> None:
     started(world, attempt)
     world.server.freeze_agent(MACHINE)
-    attempts.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
+    ends.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
     rounds.reconcile_attempts()
     rounds.reconcile_attempts()
     assert run_of(attempt).stop_asked_at is not None
     assert fresh(attempt).state == AttemptState.CANCELING
-    monkeypatch.setattr(ladder, "_STOP_PATIENCE", timedelta())
+    monkeypatch.setattr(adapter, "_STOP_PATIENCE", timedelta())
     rounds.reconcile_attempts()
     assert run_of(attempt).disconnect_asked_at is not None
     assert fresh(attempt).state == AttemptState.LOST
@@ -39,8 +40,8 @@ def test_canceled_attempt_ends_when_its_lease_does(world: JenkinsWorld, attempt:
     (world.folder / "stubborn").touch()
     started(world, attempt)
     claim(attempt)
-    attempts.cancel_attempt(fresh(attempt), "nobody wants it")
-    assert not attempts.renew_lease(attempt=fresh(attempt), agent=AGENT, progress="boot 1")
+    ends.cancel_attempt(fresh(attempt), "nobody wants it")
+    assert not life.renew_lease(attempt=fresh(attempt), agent=AGENT, progress="boot 1")
     until(lambda: rounds.reconcile_attempts() and seen(world, attempt) is Observed.LEFT)
     rounds.reconcile_attempts()
     assert fresh(attempt).state == AttemptState.CANCELING, "its program lives on beside what would come next"
@@ -59,8 +60,8 @@ def test_build_that_we_may_not_stop_is_cut_off_all_the_same(
         raise Forbidden("not this user", "Job/Cancel")
 
     monkeypatch.setattr(world.client, "stop", refused)
-    monkeypatch.setattr(ladder, "_STOP_PATIENCE", timedelta())
-    attempts.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
+    monkeypatch.setattr(adapter, "_STOP_PATIENCE", timedelta())
+    ends.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
     rounds.reconcile_attempts()
     assert fresh(attempt).state == AttemptState.CANCELING
     assert "not this user" in JenkinsController.objects.get().trouble

@@ -3,14 +3,15 @@
 import pytest
 
 from server.core.errors import DomainError
-from server.lab import attempts, rounds
-from server.lab.arrivals import arrive
-from server.lab.dispatch.base import Observed
-from server.lab.dispatch.jenkins import nodes
+from server.lab import rounds
+from server.lab.attempts import life
+from server.lab.attempts.arrivals import arrive
+from server.lab.dispatch.jenkins import controller
 from server.lab.dispatch.jenkins.answers import Executing, NodeFacts
-from server.lab.dispatch.jenkins.client import Forbidden
-from server.lab.hosts import change_health
+from server.lab.dispatch.jenkins.values import Forbidden
+from server.lab.hosts.state import change_health
 from server.lab.models import Attempt, AttemptState, JenkinsNode, Machine
+from server.lab.port import Observed
 from tests.builders import build_machine
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, script_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, until
@@ -40,8 +41,8 @@ def test_machine_takes_over_only_when_its_node_is_held(world: JenkinsWorld, rebo
     let_end(world, rebooting.key)
     until(lambda: seen(world, rebooting) is Observed.HANDED_OVER)
     with pytest.raises(DomainError, match="arrived in build"):
-        attempts.claim_attempt(fresh(rebooting), "agent-two", job=run.job, number=99)
-    attempts.claim_attempt(fresh(rebooting), AGENT)
+        life.claim_attempt(fresh(rebooting), "agent-two", job=run.job, number=99)
+    life.claim_attempt(fresh(rebooting), AGENT)
     rounds.reconcile_attempts()
     assert fresh(rebooting).state == AttemptState.RUNNING
 
@@ -120,8 +121,8 @@ def test_two_dispatchers_that_let_go_at_once_leave_the_node_online(world: Jenkin
     world.port.hold({MACHINE: rebooting.key})
     row, node = JenkinsNode.objects.get(name=MACHINE), nodes_seen(world)
     other = JenkinsNode.objects.get(name=MACHINE)
-    nodes._bring(world.client, row, node, "")
-    nodes._bring(world.client, other, node, "")
+    controller._bring(world.client, row, node, "")
+    controller._bring(world.client, other, node, "")
     assert world.server.node(MACHINE).mark is None
     # Were both to toggle all the same, the mark would be ours, and be taken off.
     world.client.toggle_offline(MACHINE, "Tidemark (tidemark-): released")
@@ -147,7 +148,7 @@ def test_node_that_cannot_be_marked_keeps_no_other_from_it(
         toggle(node, message)
 
     monkeypatch.setattr(world.client, "toggle_offline", refused)
-    monkeypatch.setattr(nodes, "_SECONDS", 10)
+    monkeypatch.setattr(controller, "_SECONDS", 10)
     with pytest.raises(Forbidden):
         world.port.hold(dict.fromkeys([MACHINE, *others], "quarantine"))
     assert all(world.server.node(name).mark is not None for name in others)

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from server.builds.models import Build, BuildState
 from server.lab import rounds
-from server.lab.fruitless import fruitless_attempts
+from server.lab.attempts.ends import fruitless_attempts
 from server.lab.models import Attempt, AttemptState, Builder, Fault, Host, JenkinsRun, Machine
 from tests.builders import build_build, build_builder, build_machine, build_series, build_session
 from tests.jenkins.adapter.looking import MACHINE, posts

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from server.builds.models import Artifact, Build
-from server.lab.attempts import cancel_attempt
+from server.lab.attempts.ends import cancel_attempt
 from server.lab.models import Attempt, AttemptState, Boot, JenkinsRun, Session
 from server.results.models import Measurement
 from tests.builders import (

@@ -22,9 +22,8 @@ def main() -> None:
 
     quicken()
     from server.core.locks import advisory_lock
-    from server.lab.recovery import sweep
     from server.lab.rounds import run_round
-    from server.lab.superseded import cancel_superseded
+    from server.lab.sweep import cancel_superseded, sweep
 
     beside = sys.argv[2] == "beside"
     number = 0

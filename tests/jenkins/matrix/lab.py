@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.db import connection
 
+from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
-from server.core.tokens import issue_token
-from server.lab.dispatch.base import Kind
 from server.lab.dispatch.jenkins import jobs
-from server.lab.dispatch.jenkins.definitions import JobDefinition, job_name, wanted
+from server.lab.dispatch.jenkins.jobs import JobDefinition, job_name, wanted
 from server.lab.models import Builder
 from server.lab.models import Machine as MachineRow
+from server.lab.port import WorkKind
 from tests.builders import build_builder, build_machine, build_toolchain
 from tests.jenkins.matrix.machines import Machine
 from tests.jenkins.matrix.quick import LEASE_SECONDS, TIMEOUT_SECONDS
@@ -114,7 +114,9 @@ class Lab:
         jobs.forget(job.name)
 
     def delete_jobs(self, hosts: Sequence[str]) -> None:
-        for name in {job_name(kind, host) for kind in (Kind.SESSION, Kind.BUILD) for host in hosts} & self._defined:
+        for name in {
+            job_name(kind, host) for kind in (WorkKind.SESSION, WorkKind.BUILD) for host in hosts
+        } & self._defined:
             self.jenkins.delete_job(name)
             self._defined.remove(name)
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tidemark_agent.errors import KernelError, RefusedError, StoppedError
-from tidemark_agent.process import heed_stop
+from tidemark_agent.system.process import heed_stop
 
 from tests.jenkins.matrix.speaker import Speaker
 

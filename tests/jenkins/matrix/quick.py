@@ -10,23 +10,23 @@ TIMEOUT_SECONDS = 1.5
 _LAB = "server.lab"
 _JENKINS = "server.lab.dispatch.jenkins"
 _CHANGES: tuple[tuple[str, str, Any], ...] = (
-    (f"{_LAB}.reconciling", "_START_GRACE", timedelta(seconds=1)),
-    (f"{_LAB}.reconciling", "_SILENT_LEASES", 3),
-    (f"{_LAB}.reconciling", "_AWAY_LEASES", 2),
-    (f"{_LAB}.works", "_TAKE_WITHIN", timedelta(seconds=4)),
-    (f"{_LAB}.works", "_CLAIM_WITHIN", timedelta(seconds=20)),
-    (f"{_LAB}.recovery", "RETURN_WITHIN", timedelta(seconds=3)),
-    (f"{_LAB}.recovery", "BACK_AFTER_POWER_CYCLE", timedelta(seconds=6)),
-    (f"{_LAB}.scheduling.backoff", "LONGEST_WAIT_SECONDS", 0.5),
+    ("server.lab.rounds", "_START_GRACE", timedelta(seconds=1)),
+    ("server.lab.rounds", "_SILENT_LEASES", 3),
+    ("server.lab.rounds", "_AWAY_LEASES", 2),
+    ("server.lab.work", "_TAKE_WITHIN", timedelta(seconds=4)),
+    ("server.lab.work", "_CLAIM_WITHIN", timedelta(seconds=20)),
+    ("server.lab.sweep", "RETURN_WITHIN", timedelta(seconds=3)),
+    ("server.lab.sweep", "BACK_AFTER_POWER_CYCLE", timedelta(seconds=6)),
+    ("server.lab.scheduling.reader", "LONGEST_WAIT_SECONDS", 0.5),
     # These bound how long a round may take, for the controller's sake: here they would only make the work come later.
     (f"{_LAB}.rounds", "_STEPS_SECONDS", 3.0),
-    (f"{_JENKINS}.nodes", "_SECONDS", 3.0),
-    (f"{_JENKINS}.matching", "_UNKNOWN_SECONDS", 0.6),
-    (f"{_JENKINS}.matching", "_MISSED_SECONDS", 2.0),
+    ("server.lab.dispatch.jenkins.controller", "_SECONDS", 3.0),
+    ("server.lab.dispatch.jenkins.runs", "_UNKNOWN_SECONDS", 0.6),
+    ("server.lab.dispatch.jenkins.runs", "_MISSED_SECONDS", 2.0),
     # Longer than agents are frozen here: a builder that was cut off is in quarantine until a person has looked at it.
-    (f"{_JENKINS}.ladder", "_STOP_PATIENCE", timedelta(seconds=6)),
-    (f"{_JENKINS}.rate", "_INTERVAL", timedelta(seconds=1 / 200)),
-    (f"{_JENKINS}.rate", "_ROOM", timedelta(seconds=50 / 200)),
+    ("server.lab.dispatch.jenkins.adapter", "_STOP_PATIENCE", timedelta(seconds=6)),
+    ("server.lab.dispatch.jenkins.http", "_INTERVAL", timedelta(seconds=1 / 200)),
+    ("server.lab.dispatch.jenkins.http", "_ROOM", timedelta(seconds=50 / 200)),
 )
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidemark_agent.client import Client
 from tidemark_agent.errors import AgentError, RefusedError
 from tidemark_agent.log import Log
+from tidemark_agent.wire.client import Client
 
 # Longer than any cut of the network here.
 _PATIENCE = 20.0

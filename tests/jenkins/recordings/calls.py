@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl
 
-from server.lab.dispatch.jenkins.answers import BuildFacts, Canceled, NodeFacts, QueueItem, Stage, Triggered
-from server.lab.dispatch.jenkins.apply_client import AdminClient
-from server.lab.dispatch.jenkins.client import JenkinsError
+from server.lab.dispatch.jenkins.answers import BuildFacts, Canceled, NodeFacts, QueueItem, QueueStage, Triggered
+from server.lab.dispatch.jenkins.configuration import AdminClient
+from server.lab.dispatch.jenkins.values import JenkinsError
 from tests.jenkins.recordings.files import Exchange
 
 
@@ -54,7 +54,7 @@ def _trigger(client: AdminClient, exchange: Exchange, job: str) -> Triggered:
     return client.trigger_with(job, parameters, delay=delay)
 
 
-def item(queue_id: int, key: str, stage: Stage, why: str = "", *, stuck: bool = False, **fields: object) -> Ours:
+def item(queue_id: int, key: str, stage: QueueStage, why: str = "", *, stuck: bool = False, **fields: object) -> Ours:
     def understood(value: QueueItem) -> bool:
         known = (value.id, value.run_id, value.stage, value.stuck) == (queue_id, key, stage, stuck)
         return known and why in value.why and value.since is not None and has(value, **fields)

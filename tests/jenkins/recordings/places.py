@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from server.lab.dispatch.jenkins.answers import Stage
-from server.lab.dispatch.jenkins.client import Missing
+from server.lab.dispatch.jenkins.answers import QueueStage
+from server.lab.dispatch.jenkins.values import Missing
 from tests.jenkins.recordings.calls import (
     Entry,
     NotOurs,
@@ -24,7 +24,7 @@ ONE_JOB = NotOurs("one request shows the builds of all jobs, whatever their numb
 ADMIN = NotOurs("an operator's step")
 
 
-def queue(*items: tuple[int, Stage]) -> Ours:
+def queue(*items: tuple[int, QueueStage]) -> Ours:
     """The whole queue as (id, stage), in the order of the answer."""
     return Ours(
         lambda client, exchange: client.queue(tree=tree_of(exchange)),
@@ -48,36 +48,36 @@ def _nodes_understood(value: Any) -> bool:
 
 PLACES: dict[str, list[Entry]] = {
     "queue": [
-        item(5, "run-0003", Stage.WAITING, "In the quiet period"),
-        item(4, "run-0002", Stage.WAITING, "In the quiet period"),
-        queue((4, Stage.WAITING), (5, Stage.WAITING)),
-        item(4, "run-0002", Stage.WAITING, "Finished waiting"),
-        item(3, "run-0001", Stage.LEFT, number=3, canceled=False, job=JOB),
+        item(5, "run-0003", QueueStage.WAITING, "In the quiet period"),
+        item(4, "run-0002", QueueStage.WAITING, "In the quiet period"),
+        queue((4, QueueStage.WAITING), (5, QueueStage.WAITING)),
+        item(4, "run-0002", QueueStage.WAITING, "Finished waiting"),
+        item(3, "run-0001", QueueStage.LEFT, number=3, canceled=False, job=JOB),
     ],
     "queue-waiting-executor": [
-        item(8, "w2", Stage.BUILDABLE, "Waiting for next available executor on \u2018zen3-01\u2019"),
-        item(9, "w3", Stage.BUILDABLE, "Waiting for next available executor"),
-        queue((9, Stage.BUILDABLE), (8, Stage.BUILDABLE)),
+        item(8, "w2", QueueStage.BUILDABLE, "Waiting for next available executor on \u2018zen3-01\u2019"),
+        item(9, "w3", QueueStage.BUILDABLE, "Waiting for next available executor"),
+        queue((9, QueueStage.BUILDABLE), (8, QueueStage.BUILDABLE)),
         node("zen3-01", offline=False, connected=True),
     ],
     "queue-other-reasons": [
         triggers("any-job", 1197),
-        item(1197, "any", Stage.BUILDABLE, "reserved for jobs with matching label expression"),
+        item(1197, "any", QueueStage.BUILDABLE, "reserved for jobs with matching label expression"),
         triggers("serial-job", 1199),
-        item(1199, "s2", Stage.BLOCKED, "Build #3 is already in progress"),
+        item(1199, "s2", QueueStage.BLOCKED, "Build #3 is already in progress"),
         ADMIN,
         triggers(JOB, 1200),
-        item(1200, "qd", Stage.BUILDABLE, "about to shut down"),
+        item(1200, "qd", QueueStage.BUILDABLE, "about to shut down"),
         gives(lambda client: client.controller(), lambda value: value.quieting_down and value.reason == ""),
         ADMIN,
     ],
     "no-matching-label": [
         triggers("nolabel-job", 1195),
-        item(1195, "nl-1", Stage.BUILDABLE, "no nodes with the label", stuck=True),
+        item(1195, "nl-1", QueueStage.BUILDABLE, "no nodes with the label", stuck=True),
         triggers("bench-n1", 1196),
-        item(1196, "nl-2", Stage.BUILDABLE, "All nodes of label", stuck=True),
-        item(1196, "nl-2", Stage.BUILDABLE, "\u2018n1-01\u2019 is offline", stuck=True),
-        queue((1196, Stage.BUILDABLE), (1195, Stage.BUILDABLE)),
+        item(1196, "nl-2", QueueStage.BUILDABLE, "All nodes of label", stuck=True),
+        item(1196, "nl-2", QueueStage.BUILDABLE, "\u2018n1-01\u2019 is offline", stuck=True),
+        queue((1196, QueueStage.BUILDABLE), (1195, QueueStage.BUILDABLE)),
         LABEL,
         LABEL,
         LABEL,
@@ -86,7 +86,7 @@ PLACES: dict[str, list[Entry]] = {
         does(lambda client: client.toggle_offline("zen3-01", "reserved for kernel reboot run-0009")),
         node("zen3-01", temporarily_offline=True, reason="reserved for kernel reboot run-0009"),
         triggers(JOB, 18),
-        item(18, "off-1", Stage.BUILDABLE, "is offline", stuck=True),
+        item(18, "off-1", QueueStage.BUILDABLE, "is offline", stuck=True),
         does(lambda client: client.change_offline_message("zen3-01", "still reserved")),
         node("zen3-01", temporarily_offline=True, reason="still reserved"),
         does(lambda client: client.toggle_offline("zen3-01")),
@@ -113,18 +113,18 @@ PLACES: dict[str, list[Entry]] = {
         fails(lambda client: client.queue_item(1167), Missing),
         fails(lambda client: client.queue_item(1168), Missing),
         ONE_JOB,
-        queue((1167, Stage.BUILDABLE), (1168, Stage.BUILDABLE)),
+        queue((1167, QueueStage.BUILDABLE), (1168, QueueStage.BUILDABLE)),
         fails(lambda client: client.build(JOB, 62), Missing),
         fails(lambda client: client.queue_item(1166), Missing),
-        item(1167, "ctl-SIGTERM-q2", Stage.LEFT, number=63),
-        item(1168, "ctl-SIGTERM-q3", Stage.BUILDABLE, "no nodes with the label", stuck=True),
+        item(1167, "ctl-SIGTERM-q2", QueueStage.LEFT, number=63),
+        item(1168, "ctl-SIGTERM-q3", QueueStage.BUILDABLE, "no nodes with the label", stuck=True),
         ONE_JOB,
     ],
     "reboot-cycle": [
         build(JOB, 79, ""),
         does(lambda client: client.toggle_offline("zen3-01", "run r77 reboots into test kernel")),
         triggers(JOB, 1194),
-        item(1194, "reboot-run", Stage.BUILDABLE, "is offline", stuck=True),
+        item(1194, "reboot-run", QueueStage.BUILDABLE, "is offline", stuck=True),
         build(JOB, 79, "SUCCESS"),
         gives(lambda client: client.node("zen3-01"), lambda value: value.temporarily_offline and value.connected),
         gives(lambda client: client.node("zen3-01"), lambda value: value.temporarily_offline and not value.connected),

@@ -3,9 +3,9 @@
 import json
 from urllib.parse import parse_qsl
 
-from server.lab.dispatch.jenkins.apply_client import AdminClient
-from server.lab.dispatch.jenkins.client import Forbidden, Missing, Rejected, TokenRefused
-from server.lab.dispatch.jenkins.definitions import NodeDefinition
+from server.lab.dispatch.jenkins.configuration import AdminClient
+from server.lab.dispatch.jenkins.jobs import NodeDefinition
+from server.lab.dispatch.jenkins.values import Forbidden, Missing, Rejected, TokenRefused
 from tests.jenkins.recordings.calls import (
     Entry,
     NotOurs,

@@ -1,7 +1,7 @@
 """Recordings of builds from trigger to end."""
 
-from server.lab.dispatch.jenkins.answers import Canceled, Stage
-from server.lab.dispatch.jenkins.client import Missing, Rejected
+from server.lab.dispatch.jenkins.answers import Canceled, QueueStage
+from server.lab.dispatch.jenkins.values import Missing, Rejected
 from tests.jenkins.recordings.calls import (
     Entry,
     NotOurs,
@@ -31,7 +31,7 @@ RUNS: dict[str, list[Entry]] = {
     ],
     "aborted": [
         cancel(9, Canceled.DONE),
-        item(9, "w3", Stage.LEFT, canceled=True, number=None),
+        item(9, "w3", QueueStage.LEFT, canceled=True, number=None),
         cancel(424242, Canceled.UNKNOWN),
         triggers(JOB, 10),
         cancel(10, Canceled.STARTED),
@@ -47,7 +47,7 @@ RUNS: dict[str, list[Entry]] = {
         CONSOLE,
         node("zen3-01", offline=True, connected=False, temporarily_offline=False, reason="Connection was broken"),
         triggers(JOB, 12),
-        item(12, "lost-1-retry", Stage.BUILDABLE, "is offline", stuck=True),
+        item(12, "lost-1-retry", QueueStage.BUILDABLE, "is offline", stuck=True),
         node("zen3-01", offline=False, connected=True, reason=""),
         build(JOB, 11, "SUCCESS", run_id="lost-1-retry"),
     ],

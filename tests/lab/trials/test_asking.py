@@ -4,7 +4,7 @@ import pytest
 
 from server.core.errors import DomainError
 from server.lab.models import Trial, TrialState
-from server.lab.trials.asking import USUAL_LOOKS, Ask, want_trial
+from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
 from tests.builders import build_machine, build_revision
 
 pytestmark = pytest.mark.django_db

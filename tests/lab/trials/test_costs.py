@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from server.lab.models import Boot, BootState, SessionState, TrialState
-from server.lab.trials.costs import Cost, spent
+from server.lab.trials.question import Cost, spent
 from tests.builders import EPOCH, build_machine, build_trial, build_trial_session
 
 pytestmark = pytest.mark.django_db

@@ -3,15 +3,14 @@
 import pytest
 
 from server.builds.models import Build, BuildState
-from server.builds.services import want_build
+from server.builds.wanted import want_build
 from server.core.models import Transition
-from server.lab import attempts, rounds
+from server.lab import rounds
+from server.lab.attempts import ends, life
 from server.lab.models import Attempt, AttemptState, Session, SessionState, Trial, TrialState
-from server.lab.needed_builds import builds_in_use
-from server.lab.superseded import cancel_superseded
-from server.lab.trials.ending import cancel_trial, finish_trial
-from server.lab.trials.extending import conclude
-from server.lab.trials.planning import plan_trial
+from server.lab.sweep import cancel_superseded
+from server.lab.trials.kernels import builds_in_use
+from server.lab.trials.life import cancel_trial, conclude, finish_trial, plan_trial
 from server.sources.models import Series, SeriesState
 from tests.builders import build_build, build_machine, build_revision, build_series, build_trial, build_trial_session
 from tests.lab.test_attempts import RememberingDispatcher
@@ -43,11 +42,11 @@ def test_canceled_trial_stops_what_waits_and_what_runs(port: RememberingDispatch
     Session.objects.filter(pk=done.pk).update(state=SessionState.DONE)
     rounds.place_work()
     attempt = Attempt.objects.select_related("build", "session__machine", "session__series").get(session=runs)
-    attempts.claim_attempt(attempt, "one")
-    assert attempts.renew_lease(attempt=attempt, agent="one", progress="booting")
+    life.claim_attempt(attempt, "one")
+    assert life.renew_lease(attempt=attempt, agent="one", progress="booting")
     assert cancel_trial(trial, "its finding is invalid", actor="ada")
-    assert not attempts.renew_lease(attempt=attempt, agent="one", progress="booting")
-    attempts.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
+    assert not life.renew_lease(attempt=attempt, agent="one", progress="booting")
+    ends.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
     states = dict(Session.objects.values_list("machine__name", "state"))
     assert states == {"m1": SessionState.CANCELED, "m2": SessionState.CANCELED, "m3": SessionState.DONE}
     assert Session.objects.get(pk=done.pk).concluded_at is not None
@@ -60,10 +59,10 @@ def test_session_of_a_canceled_trial_whose_agent_was_lost_is_not_tried_again(por
     session = build_trial_session(trial)
     rounds.place_work()
     attempt = Attempt.objects.get()
-    assert attempts.cancel_attempt(attempt, "its machine hangs", losing=True)
+    assert ends.cancel_attempt(attempt, "its machine hangs", losing=True)
     cancel_trial(trial, "no longer")
     attempt.refresh_from_db()
-    attempts.finish_canceled(attempt, "its machine hangs")
+    ends.finish_canceled(attempt, "its machine hangs")
     session.refresh_from_db()
     assert session.state == SessionState.PLANNED
     assert cancel_superseded() == 1

@@ -3,11 +3,11 @@
 import pytest
 
 from server.core.models import Transition
-from server.lab.boots import finish_session
+from server.lab.attempts.boots import finish_session
+from server.lab.attempts.ends import end_session
 from server.lab.models import Attempt, Boot, BootState, Machine, Session, SessionState, Trial, TrialState
-from server.lab.requeueing import end_session
-from server.lab.scheduling import read_snapshot
-from server.lab.trials.extending import conclude, more_boots
+from server.lab.scheduling.reader import read_snapshot
+from server.lab.trials.life import conclude, more_boots
 from tests.builders import build_attempt, build_boot, build_trial, build_trial_session
 from tests.lab.trials.conftest import Sent
 

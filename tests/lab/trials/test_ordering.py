@@ -1,6 +1,6 @@
 import pytest
 
-from server.lab.trials.ordering import balanced_order, boot_order
+from server.lab.work import balanced_order, boot_order
 
 _LETTER = {"base": "A", "patched": "B"}
 

@@ -6,7 +6,7 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
 from server.lab.models import Machine, Session, SessionState, Trial, TrialState
-from server.lab.trials.planning import SAME_CODE, plan_trial, trials_to_plan
+from server.lab.trials.life import SAME_CODE, plan_trial, trials_to_plan
 from server.sources.models import Tree
 from tests.builders import build_config, build_machine, build_series, build_tree, build_trial
 from tests.lab.trials.conftest import Sent
@@ -194,6 +194,6 @@ def test_important_trials_come_first_and_all_have_their_turn(monkeypatch: pytest
     first.base.tree = other
     first.base.save()
     assert trials_to_plan() == [first.pk, urgent.pk, usual.pk]
-    monkeypatch.setattr("server.lab.trials.planning._AT_ONCE", 2)
+    monkeypatch.setattr("server.lab.trials.life._AT_ONCE", 2)
     Trial.objects.update(tried_at=None)
     assert (trials_to_plan(), trials_to_plan()) == ([first.pk, urgent.pk], [first.pk, usual.pk])

@@ -6,8 +6,8 @@ import pytest
 
 from server.core import clock
 from server.lab.models import Attempt, TrialState
-from server.lab.purposes import purpose_of
-from server.lab.scheduling import read_snapshot
+from server.lab.scheduling.reader import read_snapshot
+from server.lab.trials.question import purpose_of
 from tests.builders import (
     build_attempt,
     build_build,

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from server.lab.models import Machine, Session, SessionState, Trial, TrialState
-from server.lab.stranded import rescue_stranded
-from server.lab.trials.extending import more_boots
+from server.lab.sweep import rescue_stranded
+from server.lab.trials.life import more_boots
 from tests.builders import build_machine, build_trial, build_trial_session
 
 pytestmark = pytest.mark.django_db

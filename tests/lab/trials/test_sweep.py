@@ -6,7 +6,7 @@ from pytest_django.fixtures import Settings
 from server.builds.models import Build, BuildState
 from server.core.errors import DomainError
 from server.lab.models import Session, Trial, TrialState
-from server.lab.trials import planning
+from server.lab.trials import life
 from tests.builders import build_machine, build_series, build_session, build_trial
 from workers import builds
 
@@ -48,7 +48,7 @@ def test_no_limit_of_machine_time_is_no_budget(settings: Settings) -> None:
 def test_trouble_of_one_trial_keeps_no_other_from_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
     build_machine()
     first, second = build_trial(priority=1), build_trial()
-    plan = planning.plan_trial
+    plan = life.plan_trial
 
     def fail(*, trial_id: int) -> list[Session]:
         if trial_id == first.pk:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from server.lab.kernel_trust import TRUSTED_BOOT
+from server.lab.hosts.probes import TRUSTED_BOOT
+from server.lab.hosts.trouble import judge_builder
 from server.lab.models import AttemptState, Boot, Builder, Session
-from server.lab.trouble import judge_builder
 from tests.builders import (
     EPOCH,
     build_attempt,

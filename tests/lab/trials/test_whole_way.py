@@ -4,12 +4,13 @@ import uuid
 
 import pytest
 
-from server.lab import attempts, rounds
-from server.lab.boots import BootReport, start_boot
+from server.lab import rounds
+from server.lab.attempts import ends, life
+from server.lab.attempts.boots import BootReport, start_boot
 from server.lab.models import Attempt, Boot, BootState, Session, SessionState, TrialState
-from server.lab.trials.extending import more_boots
+from server.lab.trials.life import more_boots
+from server.results.measurements import Values, record_boot
 from server.results.models import Measurement
-from server.results.services import Values, record_boot
 from tests.builders import build_case, build_metric, build_trial, build_trial_session
 from tests.lab.test_attempts import RememberingDispatcher
 from tests.lab.trials.conftest import Sent
@@ -27,7 +28,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> None:
 def claim(agent: str) -> Attempt:
     rounds.place_work()
     attempt = Attempt.objects.select_related("build", "session__machine", "session__series").latest("id")
-    attempts.claim_attempt(attempt, agent)
+    life.claim_attempt(attempt, agent)
     return attempt
 
 
@@ -58,8 +59,8 @@ def test_session_goes_on_after_a_look_with_a_new_attempt(wakes: Sent) -> None:
     rounds.place_work()
     assert Attempt.objects.count() == 1, "its machine is not free yet"
     assert upload(first, 0) == (False, False), "a result that comes again changes nothing"
-    assert not attempts.is_wanted(first), "its agent is to end: the boots are for the next"
-    attempts.end_attempt(attempt=first, agent="one", outcome="done", reason="")
+    assert not life.is_wanted(first), "its agent is to end: the boots are for the next"
+    ends.end_attempt(attempt=first, agent="one", outcome="done", reason="")
     session.refresh_from_db()
     assert session.state == SessionState.PLANNED
 
@@ -70,7 +71,7 @@ def test_session_goes_on_after_a_look_with_a_new_attempt(wakes: Sent) -> None:
     assert session.state == SessionState.DONE
     assert wakes.count(look) == 2
     assert Measurement.objects.count() == 6
-    attempts.end_attempt(attempt=second, agent="two", outcome="done", reason="")
+    ends.end_attempt(attempt=second, agent="two", outcome="done", reason="")
     assert set(session.boots.values_list("state", flat=True)) == {BootState.MEASURED}
 
 
@@ -80,7 +81,7 @@ def test_lost_agent_of_the_second_visit_puts_the_session_back(wakes: Sent) -> No
     attempt = claim("one")
     measure(attempt, 4)
     start_boot(attempt=attempt, agent="one", position=5)
-    attempts.lose_attempt(attempt, "silent for 60 s")
+    ends.lose_attempt(attempt, "silent for 60 s")
     session.refresh_from_db()
     assert (session.state, session.cut_short) == (SessionState.PLANNED, False)
     assert session.boots.get(position=5).state == BootState.PLANNED

@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from server.builds.checking import check_artifacts
+from server.builds.expiry import check_artifacts
 
 
 class Command(BaseCommand):

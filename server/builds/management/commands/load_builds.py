@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from server.builds.loading import SHIPPED, load_builds
+from server.builds.entries import SHIPPED, load_builds
 from server.core.errors import DomainError
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from server.core.login import let_in
+from server.core.access.login import let_in
 
 
 class Command(BaseCommand):

@@ -6,9 +6,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from server.core.errors import DomainError
-from server.core.visible_text import for_terminal
-from server.detection.bisecting.by_hand import ask_to_bisect, cancel_by_hand
-from server.detection.bisecting.progress import BisectionProgress, bisections_of
+from server.core.middleware import for_terminal
+from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
+from server.detection.bisection.progress import BisectionProgress, bisections_of
 from server.detection.models import Finding
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from server.detection.noise.selectors import AlarmRate, NoiseRow, alarm_rate, alarm_rates, noise_of_machine
+from server.detection.noise.profiles import AlarmRate, NoiseRow, alarm_rate, alarm_rates, noise_of_machine
 from server.lab.models import Machine
 
 _RATES = ("machine", "uarch", "A/A comparisons", "false alarms", "rate", "95 % interval", "p <= 0.05")

@@ -6,10 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from server.detection.heads.recomputing import differences as head_differences
 from server.detection.models import Finding
-from server.detection.noise.recomputing import differences as noise_differences
-from server.detection.recomputing import differences, judged_trials, trial_differences
+from server.detection.recompute import branch_differences as head_differences
+from server.detection.recompute import finding_differences, judged_trials, noise_differences, trial_differences
 from server.sources.models import Series
 
 
@@ -32,7 +31,7 @@ class Command(BaseCommand):
             findings = findings.filter(series=series)
         checked = trials = total = 0
         for finding in findings.iterator():
-            checked, total = checked + 1, total + self._show(differences(finding))
+            checked, total = checked + 1, total + self._show(finding_differences(finding))
         for trial in judged_trials(series):
             trials, total = trials + 1, total + self._show(trial_differences(trial))
         if series is None:

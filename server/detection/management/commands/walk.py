@@ -6,9 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from server.core.errors import DomainError
-from server.core.visible_text import for_terminal
-from server.detection.bisecting.walking import ask_for_walk
-from server.detection.bisecting.walks import walk_of
+from server.core.middleware import for_terminal
+from server.detection.bisection.walk import ask_for_walk, walk_of
 from server.lab.models import Machine
 from server.sources.models import Series
 

@@ -2,21 +2,165 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+import structlog
 
 from server.core import clock
-from server.lab.dispatch.base import Look, Observed, Sighting, Work
 from server.lab.dispatch.jenkins import jobs
-from server.lab.dispatch.jenkins.alarms import check_alarm, check_refused, note_answer, note_round, noting
+from server.lab.dispatch.jenkins.answers import BuildFacts, QueueItem, QueueStage
 from server.lab.dispatch.jenkins.client import JenkinsClient
-from server.lab.dispatch.jenkins.consoles import explain
-from server.lab.dispatch.jenkins.keeping import keep, known
-from server.lab.dispatch.jenkins.ladder import stop_run
-from server.lab.dispatch.jenkins.matching import Outside, sight
-from server.lab.dispatch.jenkins.nodes import hold_nodes, note_nodes, without_unfit
-from server.lab.dispatch.jenkins.searching import search
-from server.lab.dispatch.jenkins.triggering import submit_run
-from server.lab.models import JenkinsRun
+from server.lab.dispatch.jenkins.controller import (
+    check_alarm,
+    check_refused,
+    hold_nodes,
+    note_answer,
+    note_nodes,
+    note_round,
+    noting,
+    without_unfit,
+)
+from server.lab.dispatch.jenkins.jobs import job_name, own_mark
+from server.lab.dispatch.jenkins.runs import Outside, explain, is_gone, is_known, keep, known, search, sight
+from server.lab.dispatch.jenkins.values import Forbidden, JenkinsError, Missing, Rejected
+from server.lab.hosts.state import Health, change_health
+from server.lab.models import Attempt, JenkinsRun
+from server.lab.port import DispatchError, Observed, Sighting, Sightings, Work
+
+log = structlog.get_logger(__name__)
+
+# Triggers of one run whose effect nobody ever saw.
+MOST_POSTS = 3
+
+
+def submit_run(client: JenkinsClient, work: Work) -> bool:
+    """Trigger the run's job unless the controller knows it; whether that was done. Raises DispatchError."""
+    run = _run_to_trigger(work)
+    if run is None:
+        return False
+    with noting():
+        problem = jobs.trouble_of(client, run.job)
+    if problem:
+        raise DispatchError("jenkins-job", f"nothing is triggered in {run.job}: {problem}")
+    posts = run.posts
+    # Committed before the request leaves; of two dispatchers one wins.
+    counted = JenkinsRun.objects.filter(pk=run.pk, posts=posts, result="").update(
+        posts=posts + 1, posted_at=clock.now(), queue_id=None, absent_since=None, absent_looks=0
+    )
+    if counted:
+        _trigger(client, run, posts)
+    return bool(counted)
+
+
+def _run_to_trigger(work: Work) -> JenkinsRun | None:
+    """The run, committed, if it may be triggered; None if it was and is known to the controller."""
+    attempt = Attempt.objects.get(key=work.key)
+    run, _ = JenkinsRun.objects.select_related("attempt").get_or_create(
+        attempt=attempt, defaults={"job": job_name(work.kind, work.subject), "node": work.host[:60]}
+    )
+    if run.posts == 0:
+        return run
+    if not is_gone(run, clock.now()):
+        if is_known(run):
+            return None
+        raise DispatchError("jenkins-unsure", f"not known yet whether Jenkins took {work.key} in", permanent=False)
+    if run.posts >= MOST_POSTS:
+        raise DispatchError("jenkins-lost", f"triggered {run.posts} times, and never seen in {run.job}")
+    return run
+
+
+def _trigger(client: JenkinsClient, run: JenkinsRun, posts: int) -> None:
+    try:
+        with noting():
+            triggered = client.trigger(run.job, run.attempt.key)
+    except JenkinsError as error:
+        if not error.maybe_done:
+            JenkinsRun.objects.filter(pk=run.pk, posts=posts + 1).update(posts=posts)
+        if isinstance(error, Missing | Forbidden | Rejected):
+            with suppress(JenkinsError), noting():
+                jobs.check_refused(client, run.job, error)
+        raise
+    JenkinsRun.objects.filter(pk=run.pk).update(queue_id=triggered.queue_id, controller_session=client.head.session)
+    log.info("run_triggered", key=run.attempt.key, job=run.job, queue_id=triggered.queue_id)
+
+
+# A build ends within a second after `stop`. One that goes on has an agent that hears nothing.
+_STOP_PATIENCE = timedelta(seconds=60)
+
+
+def stop_run(client: JenkinsClient, run: JenkinsRun, outside: Outside, sighting: Sighting, now: datetime) -> bool:
+    """One step down the ladder; whether nothing of the run is with the controller any more.
+
+    The answers to these requests prove nothing: the next look does.
+    """
+    item = outside.item_of(run)
+    if item is not None:
+        _cancel_item(client, run, item, now)
+        return False
+    building = [build for build in outside.builds_of(run) if build.building]
+    if building:
+        return _stop_builds(client, run, building, now)
+    # What was in the queue, is not there since we canceled it, and did not become a build, is over at once.
+    return run.cancel_asked_at is not None or sighting.observed is not Observed.UNSURE
+
+
+def _cancel_item(client: JenkinsClient, run: JenkinsRun, item: QueueItem, now: datetime) -> None:
+    """Ids are given out again by a controller that was killed: the item is read once more right before."""
+    try:
+        fresh = client.queue_item(item.id)
+    except Missing:
+        return
+    if fresh.run_id != run.attempt.key or fresh.stage is QueueStage.LEFT:
+        return
+    client.cancel_item(item.id)
+    _note(run, cancel_asked_at=now)
+
+
+def _stop_builds(client: JenkinsClient, run: JenkinsRun, building: list[BuildFacts], now: datetime) -> bool:
+    if run.stop_asked_at is None:
+        _ask_to_stop(client, run, building, now)
+        return False
+    if now < run.stop_asked_at:
+        # Our clock was put back: its patience begins anew.
+        _note(run, stop_asked_at=now)
+    if now - run.stop_asked_at < _STOP_PATIENCE:
+        return False
+    if run.disconnect_asked_at is None:
+        _note(run, disconnect_asked_at=now)
+        _quarantine(run)
+        for node in sorted({build.node for build in building if build.node}):
+            client.disconnect(node, f"{own_mark()}{run.attempt.key} does not stop")
+    return True
+
+
+def _ask_to_stop(client: JenkinsClient, run: JenkinsRun, building: list[BuildFacts], now: datetime) -> None:
+    """A build that we are not allowed to stop must not keep us from cutting its agent off: else it would never end."""
+    for build in building:
+        try:
+            client.stop(build.job, build.number)
+        except Missing:
+            # Deleted since the look.
+            continue
+        except (Forbidden, Rejected):
+            _note(run, stop_asked_at=now)
+            raise
+    _note(run, stop_asked_at=now)
+
+
+def _quarantine(run: JenkinsRun) -> None:
+    """Its program may live on, unseen: nothing else is given to the host until it has proved itself."""
+    host = run.attempt.machine or run.attempt.builder
+    log.warning("agent_cut_off", key=run.attempt.key, host=str(host))
+    if host is not None:
+        change_health(host, Health.QUARANTINED, f"it did not let go of {run.attempt.key} when it was stopped")
+
+
+def _note(run: JenkinsRun, **asked: datetime) -> None:
+    JenkinsRun.objects.filter(pk=run.pk).update(**asked)
+    for name, value in asked.items():
+        setattr(run, name, value)
+
 
 # A look serves the steps of its own round, and nothing later.
 _LOOK_SERVES_SECONDS = 3.0
@@ -50,7 +194,7 @@ class JenkinsDispatcher:
 
     # --- looking --------------------------------------------------------------------
 
-    def look(self, works: Sequence[Work]) -> Look:
+    def look(self, works: Sequence[Work]) -> Sightings:
         """Three requests, whatever the number of works, and at most five more for what they do not show."""
         check_alarm()
         with noting(looking=True):
@@ -69,7 +213,7 @@ class JenkinsDispatcher:
         keep(runs.values(), before)
         jobs.check_oldest(self.client, now)
         hosts = note_nodes(nodes)
-        return Look(sightings, without_unfit(hosts))
+        return Sightings(sightings, without_unfit(hosts))
 
     def _read(self) -> Outside:
         """The queue first: what leaves it for a build between the two requests is seen in the second."""

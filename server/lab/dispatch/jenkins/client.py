@@ -1,8 +1,4 @@
-"""A thin client for the few calls that dispatching needs, each of a recorded form. For one thread at a time.
-
-Nothing is tried twice here, and no answer is believed before it was checked: what is wrong is raised as one of the
-errors of errors.py, which say nothing about the attempts.
-"""
+"""Pieces of a build's log."""
 
 import json
 import re
@@ -14,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from django.conf import settings
 
-from server.lab.dispatch.jenkins import client_read as read
+from server.lab.dispatch.jenkins import answers
 from server.lab.dispatch.jenkins.answers import (
     RUN_ID,
     BuildFacts,
@@ -28,32 +24,51 @@ from server.lab.dispatch.jenkins.answers import (
     QueueItem,
     Triggered,
 )
-from server.lab.dispatch.jenkins.client_check import checked, content_of, queue_id_of, redirect_into
-from server.lab.dispatch.jenkins.client_log import read_log
-from server.lab.dispatch.jenkins.client_wire import LARGEST_ANSWER, Answer, Line, Wire
-from server.lab.dispatch.jenkins.errors import (
-    Crowded,
-    Forbidden,
+from server.lab.dispatch.jenkins.http import (
+    LARGEST_ANSWER,
+    HttpAnswer,
+    Line,
+    Wire,
+    checked,
+    content_of,
+    queue_id_of,
+    redirect_into,
+    take_turn,
+)
+from server.lab.dispatch.jenkins.values import (
+    LARGEST_ID,
     Garbled,
-    JenkinsError,
     Missing,
     Rejected,
-    TokenRefused,
     Unreachable,
+    clean,
 )
-from server.lab.dispatch.jenkins.rate import take_turn
 
-__all__ = [
-    "Crowded",
-    "Forbidden",
-    "Garbled",
-    "JenkinsClient",
-    "JenkinsError",
-    "Missing",
-    "Rejected",
-    "TokenRefused",
-    "Unreachable",
-]
+_OK = 200
+# The controller's hidden notes: ESC[8mha: ... ESC[0m. An unclosed one is the beginning of one that was cut.
+_NOTE = re.compile("\x1b\\[8mha:[^\x1b]*(?:\x1b\\[0m|$)")
+
+
+def read_log(answer: HttpAnswer, path: str, start: int) -> LogPiece:
+    """The text of one answer. A start beyond the end gives the whole log again: that is told by a smaller size."""
+    size = answer.headers.get("X-Text-Size", "")
+    known = size.isascii() and size.isdigit() and len(size) <= len(str(LARGEST_ID))
+    if answer.status != _OK or not known:
+        raise Garbled(f"{path}: answers {answer.status} with X-Text-Size {clean(size, 40)!r}, no log")
+    text = _NOTE.sub("", answer.content.decode("utf-8", "replace").replace("\r\n", "\n"))
+    repeated = int(size) < start
+    return LogPiece(
+        text="" if repeated else clean(text, len(text)),
+        next_start=int(size),
+        more=answer.headers.get("X-More-Data", "").lower() == "true",
+        cut=answer.cut,
+    )
+
+
+# A thin client for the few calls that dispatching needs, each of a recorded form. For one thread at a time.
+#
+# Nothing is tried twice here, and no answer is believed before it was checked: what is wrong is raised as one of the
+# errors of errors.py, which say nothing about the attempts.
 
 _FORM = "application/x-www-form-urlencoded"
 # As keys are: it stands in an XPath expression between quotes.
@@ -105,25 +120,25 @@ class JenkinsClient:
         answer = self._post(path, query=f"delay={delay}" if delay else "", form=parameters)
         return queue_id_of(answer, path)
 
-    def queue(self, *, tree: str = read.QUEUE_TREE) -> list[QueueItem]:
+    def queue(self, *, tree: str = answers.QUEUE_TREE) -> list[QueueItem]:
         """All that waits for one of our jobs."""
-        return read.read_queue(self._json("/queue/api/json", tree), "the queue", self.prefix)
+        return answers.read_queue(self._json("/queue/api/json", tree), "the queue", self.prefix)
 
     def queue_item(self, queue_id: int) -> QueueItem:
         """One item, until five minutes after it left the queue; then Missing."""
         path = f"/queue/item/{queue_id:d}/api/json"
-        return read.read_queue_item(self._json(path), f"queue item {queue_id}")
+        return answers.read_queue_item(self._json(path), f"queue item {queue_id}")
 
-    def jobs(self, *, tree: str = read.JOBS_TREE) -> list[JobBuilds]:
+    def jobs(self, *, tree: str = answers.JOBS_TREE) -> list[JobBuilds]:
         """All our jobs with their newest 20 builds."""
-        return read.read_jobs(self._json("/api/json", tree), "the jobs", self.prefix)
+        return answers.read_jobs(self._json("/api/json", tree), "the jobs", self.prefix)
 
-    def nodes(self, *, tree: str = read.NODES_TREE) -> list[NodeFacts]:
+    def nodes(self, *, tree: str = answers.NODES_TREE) -> list[NodeFacts]:
         """All nodes of the controller, the built-in one among them."""
-        return read.read_nodes(self._json("/computer/api/json", tree), "the nodes")
+        return answers.read_nodes(self._json("/computer/api/json", tree), "the nodes")
 
-    def node(self, node: str, *, tree: str = read.NODE_TREE) -> NodeFacts:
-        return read.read_node(self._json(f"/computer/{_word(node)}/api/json", tree), f"node {node}")
+    def node(self, node: str, *, tree: str = answers.NODE_TREE) -> NodeFacts:
+        return answers.read_node(self._json(f"/computer/{_word(node)}/api/json", tree), f"node {node}")
 
     def find_builds(self, job: str, run_id: str) -> list[tuple[int, int | None]]:
         """Builds with that key among the job's newest 100, searched there: (number, queue id), newest first."""
@@ -131,31 +146,31 @@ class JenkinsClient:
             raise ValueError(f"{run_id!r} is no attempt key")
         path = f"/job/{_word(job)}/api/xml"
         xpath = f"//allBuild[action/parameter[name='{RUN_ID}' and value='{run_id}']]"
-        query = f"tree={_tree(read.SEARCH_TREE)}&xpath={quote(xpath, safe='/')}&wrapper=found"
+        query = f"tree={_tree(answers.SEARCH_TREE)}&xpath={quote(xpath, safe='/')}&wrapper=found"
         answer = checked(self._get(path, query), path)
-        return read.read_found(content_of(answer, path, "application/xml"), f"search in {job}", run_id)
+        return answers.read_found(content_of(answer, path, "application/xml"), f"search in {job}", run_id)
 
     def find_run(self, job: str, run_id: str) -> BuildFacts | None:
         """The newest build with that key, wherever it is among the last 100; two requests if there is one."""
         found = self.find_builds(job, run_id)
         return self.build(job, found[0][0]) if found else None
 
-    def build(self, job: str, number: int, *, tree: str = read.BUILD_TREE) -> BuildFacts:
+    def build(self, job: str, number: int, *, tree: str = answers.BUILD_TREE) -> BuildFacts:
         path = f"/job/{_word(job)}/{number:d}/api/json"
-        return read.read_build(self._json(path, tree), f"build {number} of {job}", job, number)
+        return answers.read_build(self._json(path, tree), f"build {number} of {job}", job, number)
 
     def log(self, job: str, number: int, start: int = 0) -> LogPiece:
         """What the build wrote since `start`, which is 0 or the `next_start` of the piece before."""
         path = f"/job/{_word(job)}/{number:d}/logText/progressiveText"
         return read_log(checked(self._get(path, f"start={start:d}", _LARGEST_LOG), path), path, start)
 
-    def job_parameters(self, job: str, *, tree: str = read.JOB_TREE) -> JobFacts:
+    def job_parameters(self, job: str, *, tree: str = answers.JOB_TREE) -> JobFacts:
         """What the dispatcher's user can see of a job's definition."""
-        return read.read_job(self._json(f"/job/{_word(job)}/api/json", tree), f"job {job}")
+        return answers.read_job(self._json(f"/job/{_word(job)}/api/json", tree), f"job {job}")
 
-    def controller(self, *, tree: str = read.CONTROLLER_TREE) -> Controller:
+    def controller(self, *, tree: str = answers.CONTROLLER_TREE) -> Controller:
         """The cheapest request there is: whether the controller answers us, and is about to shut down."""
-        return read.read_controller(self._json("/api/json", tree), "the controller")
+        return answers.read_controller(self._json("/api/json", tree), "the controller")
 
     def cancel_item(self, queue_id: int) -> Canceled:
         """Take an item out of the queue. Only the next look tells for sure."""
@@ -200,10 +215,10 @@ class JenkinsClient:
         answer = checked(self._get(path, f"tree={_tree(tree)}" if tree else ""), path)
         return content_of(answer, path, "application/json")
 
-    def _get(self, path: str, query: str = "", largest: int = LARGEST_ANSWER) -> Answer:
+    def _get(self, path: str, query: str = "", largest: int = LARGEST_ANSWER) -> HttpAnswer:
         return self._send("GET", path, query=query, largest=largest)
 
-    def _post(self, path: str, *, query: str = "", form: Mapping[str, str] | None = None) -> Answer:
+    def _post(self, path: str, *, query: str = "", form: Mapping[str, str] | None = None) -> HttpAnswer:
         content = urlencode(form).encode("ascii") if form else b""
         answer = self._send("POST", path, query=query, content=content, content_type=_FORM if form else "")
         return checked(answer, path)
@@ -217,7 +232,7 @@ class JenkinsClient:
         content: bytes = b"",
         content_type: str = "",
         largest: int = _LARGEST_PAGE,
-    ) -> Answer:
+    ) -> HttpAnswer:
         self.turn()
         if self.observe is not None:
             self.observe(method, f"{path}?{query}" if query else path)

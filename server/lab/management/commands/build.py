@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from server.builds.models import Build, BuildState
 from server.core.errors import DomainError
-from server.core.visible_text import for_terminal
-from server.lab.asking_again import ask_again
+from server.core.middleware import for_terminal
+from server.lab.care import ask_again
 from server.lab.management.care_arguments import whoever
 
 

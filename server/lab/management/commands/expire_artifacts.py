@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from server.builds.expiry import expire_artifacts
-from server.lab.needed_builds import builds_in_use
+from server.lab.trials.kernels import builds_in_use
 
 _MB = 1_000_000
 

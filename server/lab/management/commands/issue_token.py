@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.lab.host_tokens import is_held, issue_host_token, revoke_host_tokens, scope_of
+from server.lab.hosts.tokens import is_held, issue_host_token, revoke_host_tokens, scope_of
 
 _MOST_DAYS = 3650
 

@@ -8,13 +8,12 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from server.core.visible_text import for_terminal
-from server.lab.dispatch.jenkins import rate
-from server.lab.dispatch.jenkins.apply import Failure, Finding, Step, look, mended
-from server.lab.dispatch.jenkins.apply_client import AdminClient
-from server.lab.dispatch.jenkins.client import JenkinsError
-from server.lab.dispatch.jenkins.client_wire import Wire
-from server.lab.dispatch.jenkins.definitions import Wanted, wanted
+from server.core.middleware import for_terminal
+from server.lab.dispatch.jenkins import http
+from server.lab.dispatch.jenkins.configuration import AdminClient, Agreement, Amendment, Failure, look, mended
+from server.lab.dispatch.jenkins.http import Wire
+from server.lab.dispatch.jenkins.jobs import Wanted, wanted
+from server.lab.dispatch.jenkins.values import JenkinsError
 
 # The rounds of the service go first; this command has time.
 _PATIENCE = 60.0
@@ -60,17 +59,17 @@ class Command(BaseCommand):
             seconds=settings.JENKINS_TIMEOUT_SECONDS,
         )
         try:
-            return AdminClient(wire, prefix=settings.JENKINS_PREFIX, turn=lambda: rate.take_turn(_PATIENCE))
+            return AdminClient(wire, prefix=settings.JENKINS_PREFIX, turn=lambda: http.take_turn(_PATIENCE))
         except JenkinsError as error:
             raise CommandError(error.message) from error
 
-    def _step(self, step: Step | Failure, *, check: bool) -> bool:
+    def _step(self, step: Amendment | Failure, *, check: bool) -> bool:
         """Do and print one step; returns whether something is still not as it should be."""
-        open_still = isinstance(step, Step) and step.mend is not None
-        if isinstance(step, Step) and open_still and not check:
+        open_still = isinstance(step, Amendment) and step.mend is not None
+        if isinstance(step, Amendment) and open_still and not check:
             step, open_still = mended(step), False
-            if isinstance(step, Step):
-                self._line(step, "created" if step.finding is Finding.MISSING else "updated")
+            if isinstance(step, Amendment):
+                self._line(step, "created" if step.finding is Agreement.MISSING else "updated")
                 self._diff(step)
                 return False
         if isinstance(step, Failure):
@@ -80,10 +79,10 @@ class Command(BaseCommand):
         self._diff(step)
         return open_still
 
-    def _line(self, step: Step, word: str) -> None:
+    def _line(self, step: Amendment, word: str) -> None:
         self.stdout.write(for_terminal(f"{step.what} {step.name}: {word}"))
 
-    def _diff(self, step: Step) -> None:
+    def _diff(self, step: Amendment) -> None:
         for line in step.diff.splitlines():
             self.stdout.write(f"    {for_terminal(line)}")
 

@@ -7,9 +7,9 @@ from django.core.management.base import BaseCommand, CommandError
 
 from server.core.errors import DomainError
 from server.lab import care
+from server.lab.hosts.probes import kind_of
 from server.lab.management.care_arguments import add_care_arguments, told, whoever
 from server.lab.models import Machine, PowerCycleState
-from server.lab.physical import kind_of
 
 _ACTIONS = {
     "quarantine": "take it out of service; what runs there is stopped and planned again",

@@ -8,11 +8,11 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils.dateparse import parse_datetime
 
 from server.core.errors import DomainError
+from server.lab.care import Wish, change_urgency
 from server.lab.management.care_arguments import whoever
 from server.lab.models import Session
-from server.lab.purposes import purpose_of
-from server.lab.scheduling import why_waiting
-from server.lab.urgency import Wish, change_urgency
+from server.lab.scheduling.placement import why_waiting
+from server.lab.trials.question import purpose_of
 
 _NONE = "none"
 

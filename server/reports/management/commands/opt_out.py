@@ -4,7 +4,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.validators import validate_email
 
-from server.reports.services import opt_out
+from server.reports.outbox import opt_out
 
 
 class Command(BaseCommand):

@@ -4,10 +4,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.core.visible_text import for_terminal
+from server.core.middleware import for_terminal
 from server.sources.models import Series
-from server.sources.series.reading import line_of, lines_to_read
-from server.sources.series.services import approve_series, find_series, posting_mark
+from server.sources.series.requests import approve_series, find_series, line_of, lines_to_read, posting_mark
 
 _MOST_NAMED = 50
 

@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.sources.trees.fetching import fetch_if_free, find_tree
+from server.sources.trees.fetch import fetch_if_free, find_tree
 
 _BUSY_SECONDS = 0.5
 

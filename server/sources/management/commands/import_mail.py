@@ -9,11 +9,10 @@ from django.db import Error, InterfaceError
 
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
-from server.sources.archives.lists import find_list
-from server.sources.messages.importing import Counts, import_mails
-from server.sources.messages.mailboxes import mails_in, mails_of, one_mail_in
+from server.sources.archives.archive import find_list
+from server.sources.messages.mailboxes import Counts, import_mails, mails_in, mails_of, one_mail_in
 from server.sources.models import MailingList
-from server.sources.series.grouping import group_stale
+from server.sources.series.formation import group_stale
 
 _PIPE = "-"
 Reader = Callable[[BinaryIO], Iterator[bytes]]

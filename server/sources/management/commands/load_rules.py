@@ -2,7 +2,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from server.sources.measuring import load_default_rules
+from server.sources.measure_rules import load_default_rules
 
 
 class Command(BaseCommand):

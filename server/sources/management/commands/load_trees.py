@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.sources.trees.loading import load_trees
+from server.sources.trees.entries import load_trees
 
 
 class Command(BaseCommand):

@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
-from server.core.visible_text import for_terminal
-from server.sources.series.as_json import all_series_json, holding
+from server.core.middleware import for_terminal
+from server.sources.series.requests import all_series_json, holding
 
 
 class Command(BaseCommand):

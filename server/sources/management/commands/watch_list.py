@@ -10,9 +10,9 @@ from django.db import InterfaceError, OperationalError, connection
 from server.core import clock
 from server.core.addresses import without_credentials
 from server.core.errors import DomainError
-from server.sources.archives.lists import ReadResult, find_list, read_list
+from server.sources.archives.archive import ReadResult, find_list, read_list
 from server.sources.models import MailingList
-from server.sources.polling import next_try, pause_of
+from server.sources.polls import next_try, pause_of
 
 log = structlog.get_logger(__name__)
 

@@ -1,0 +1,129 @@
+"""How work gets to hosts: attempts, power cycles, and the queue."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from server.api.v1.filters import AttemptFilter, PowerCycleFilter
+from server.api.v1.public import PublicMixin, describe
+from server.lab.models import Attempt, JenkinsRun, PowerCycle
+from server.reports.progress import queue
+
+
+class JenkinsRunOut(serializers.ModelSerializer[JenkinsRun]):
+    why = serializers.CharField(help_text="Why it waits, in Jenkins' words.")
+
+    class Meta:
+        model = JenkinsRun
+        fields = ["job", "number", "node", "why", "stuck", "result", "posts", "posted_at", "seen_at"]
+
+
+class AttemptOut(serializers.ModelSerializer[Attempt]):
+    """Without its agent's log and the name that its host gives itself, which are the lab's own (decision 0025)."""
+
+    builder = serializers.CharField(source="builder.name", default=None, allow_null=True)
+    machine = serializers.CharField(source="machine.name", default=None, allow_null=True)
+    jenkins = serializers.SerializerMethodField(help_text="Null with other dispatchers.")
+
+    class Meta:
+        model = Attempt
+        fields = [
+            "key",
+            "build",
+            "session",
+            "power_cycle",
+            "builder",
+            "machine",
+            "adapter",
+            "state",
+            "reason",
+            "state_since",
+            "created_at",
+            "arrived_at",
+            "lease_until",
+            "deadline_at",
+            "progress",
+            "trace",
+            "jenkins",
+        ]
+
+    @extend_schema_field(JenkinsRunOut(allow_null=True))
+    def get_jenkins(self, row: Attempt) -> Any:
+        run = getattr(row, "jenkins_run", None)
+        return JenkinsRunOut(run).data if run else None
+
+
+class PowerCycleOut(serializers.ModelSerializer[PowerCycle]):
+    machine = serializers.CharField(source="machine.name")
+
+    class Meta:
+        model = PowerCycle
+        fields = ["id", "machine", "state", "reason", "state_since", "created_at", "trace"]
+
+
+class QueueRowOut(serializers.Serializer[Any]):
+    place = serializers.IntegerField(
+        help_text="From 1: of a build among all builds, of a session among those for its machine."
+    )
+    kind = serializers.ChoiceField(choices=["build", "session", "power-cycle"])
+    id = serializers.IntegerField()
+    title = serializers.CharField()
+    series = serializers.IntegerField(source="series_id", allow_null=True)
+    tree = serializers.CharField(help_text="Empty where no tree asked for it.")
+    machine = serializers.CharField(help_text="Empty for a build.")
+    since = serializers.DateTimeField()
+    deadline = serializers.DateTimeField(allow_null=True)
+    why = serializers.CharField(help_text="Why it waits.")
+
+
+class QueueOut(serializers.Serializer[Any]):
+    """What waits for builders and machines, in the order in which it will go."""
+
+    total = serializers.IntegerField(help_text="How many wait; `rows` has the first of them.")
+    rows = QueueRowOut(many=True)
+
+
+_PARTS = ("builder", "machine", "jenkins_run")
+# The lab's own, which no answer shows.
+_UNTOLD = ("log", "jenkins_run__console")
+
+
+class AttemptListView(PublicMixin, generics.ListAPIView[Attempt]):
+    queryset = Attempt.objects.select_related(*_PARTS).defer(*_UNTOLD)
+    serializer_class = AttemptOut
+    filterset_class = AttemptFilter
+
+    @describe("attempt_list", AttemptOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class AttemptView(PublicMixin, generics.RetrieveAPIView[Attempt]):
+    queryset = Attempt.objects.select_related(*_PARTS).defer(*_UNTOLD)
+    serializer_class = AttemptOut
+    lookup_field = "key"
+
+    @describe("attempt_detail", AttemptOut)
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.retrieve(request, *args, **kwargs)
+
+
+class PowerCycleListView(PublicMixin, generics.ListAPIView[PowerCycle]):
+    queryset = PowerCycle.objects.select_related("machine")
+    serializer_class = PowerCycleOut
+    filterset_class = PowerCycleFilter
+
+    @describe("power_cycle_list", PowerCycleOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class QueueView(PublicMixin, APIView):
+    @describe("queue", QueueOut, parameters=[OpenApiParameter("tree", str, description="What waits for this tree.")])
+    def get(self, request: Request) -> Response:
+        """What waits, in the order in which it will go, and why."""
+        return Response(QueueOut(queue(request.query_params.get("tree", "").replace("\0", ""))).data)

@@ -1,0 +1,122 @@
+"""What all read endpoints share: no login, errors described in the schema, and values that many answers hold."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+
+from server.api.pagination import Pages
+from server.detection.models import Finding
+from server.lab.models import Boot, Session
+from server.sources.models import Revision
+
+
+class ProblemOut(serializers.Serializer[Any]):
+    """Every error: application/problem+json."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.CharField(help_text="A stable word for programs.")
+    errors = serializers.JSONField(  # type: ignore[assignment]  # the answer's name; `.errors` of this form is not used
+        required=False, help_text="For code `invalid`: what is wrong with each parameter."
+    )
+
+
+class VirtualOut(serializers.Serializer[Any]):
+    """Figures of virtual machines are marked wherever they stand; they are never evidence."""
+
+    virtual = serializers.SerializerMethodField()
+    evidence = serializers.SerializerMethodField()
+
+    def get_virtual(self, row: Any) -> bool:
+        # A queryset adds `seen_virtual` where the probe of a boot can contradict what a machine is said to be.
+        return bool(row.virtual or getattr(row, "seen_virtual", False))
+
+    def get_evidence(self, row: Any) -> bool:
+        return not self.get_virtual(row)
+
+
+class AuthorOut(serializers.Serializer[Any]):
+    name = serializers.CharField(source="author_name")
+    address = serializers.CharField(source="author_address")
+
+
+class RevisionOut(serializers.ModelSerializer[Revision]):
+    tree = serializers.CharField(source="tree.name")
+
+    class Meta:
+        model = Revision
+        fields = ["sha", "tree", "tree_sha", "subject", "committed_at"]
+
+
+class SessionBriefOut(VirtualOut, serializers.ModelSerializer[Session]):
+    machine = serializers.CharField(source="machine.name")
+    uarch = serializers.CharField(source="machine.uarch.name")
+    clock = serializers.CharField(source="machine.clock")
+
+    class Meta:
+        model = Session
+        fields = [
+            "id",
+            "purpose",
+            "series",
+            "machine",
+            "uarch",
+            "virtual",
+            "evidence",
+            "clock",
+            "state",
+            "reason",
+            "state_since",
+            "created_at",
+            "trace",
+        ]
+
+    def get_virtual(self, row: Session) -> bool:
+        return bool(row.machine.virtual or getattr(row, "seen_virtual", False))
+
+
+View = TypeVar("View", bound=Callable[..., Any])
+_PROBLEM = "application/problem+json"
+
+
+class PublicMixin:
+    """Everything here is public; a stale token in a script's headers does not matter."""
+
+    authentication_classes: Sequence[type[BaseAuthentication]] = ()
+
+
+def describe(operation: str, answer: Any, **options: Any) -> Callable[[View], View]:
+    """OpenAPI for a reading view: its name, its answer, and problem+json for what can go wrong."""
+    problems = {(status, _PROBLEM): ProblemOut for status in (400, 404, 406)}
+    return extend_schema(operation_id=operation, responses={200: answer, **problems}, **options)
+
+
+def page_of(view: GenericAPIView[Any], request: Request, rows: QuerySet[Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """One page of what an answer holds beside other things, and where the pages before and after it are."""
+    assert isinstance(view.paginator, Pages)
+    page = view.paginator.paginate_queryset(rows, request, view=view)
+    assert page is not None
+    return page, {"next": view.paginator.get_next_link(), "previous": view.paginator.get_previous_link()}
+
+
+def with_seen_virtual(sessions: QuerySet[Session]) -> QuerySet[Session]:
+    """Sessions that know whether the probe of any of their boots saw a hypervisor."""
+    seen = Boot.objects.filter(session=OuterRef("pk"), facts__virtual=True).order_by()
+    # Not EXISTS: PostgreSQL may answer that for all sessions at once, and read every boot for one page of them.
+    return sessions.annotate(seen_virtual=Coalesce(Subquery(seen.values("facts__virtual")[:1]), False))
+
+
+def with_seen_virtual_findings(findings: QuerySet[Finding]) -> QuerySet[Finding]:
+    """The same for findings, over the sessions that were judged."""
+    own = Q(trial=OuterRef("trial")) | Q(series=OuterRef("series"))
+    judged = Session.objects.filter(own, comparisons__isnull=False)
+    marked = judged.filter(Q(machine__virtual=True) | Q(boots__facts__virtual=True))
+    return findings.annotate(seen_virtual=Exists(marked))

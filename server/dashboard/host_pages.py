@@ -1,0 +1,378 @@
+"""Pages of machines and builders, what people with the right do there, and the queue."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django import forms
+from django.contrib.auth.decorators import permission_required
+from django.contrib.auth.views import redirect_to_login
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from server.builds.models import Build
+from server.core import clock
+from server.core.errors import DomainError
+from server.dashboard.rows import host_status as rows_host_status
+from server.dashboard.rows.host_status import (
+    BUILDER_PERMISSION,
+    MACHINE_PERMISSION,
+    Action,
+    Actions,
+    Audit,
+    HostStatus,
+    MachineRow,
+    NodeRow,
+    PowerCycleRow,
+    SessionRow,
+    actions_of,
+    audit_of,
+    busy_machines,
+    host_status,
+    machine_row,
+    node_of,
+    power_cycles_of,
+    session_rows,
+)
+from server.dashboard.rows.machine_facts import Fact, readable_facts
+from server.dashboard.rows.work import AttemptRow, attempt_rows, unclaimed_rows
+from server.detection.noise.profiles import AlarmRate, NoiseRow, QuestionRow, alarm_rate, noise_of_machine, questions_of
+from server.lab import care
+from server.lab.hosts.probes import HardwareChange, Standing, facts_of_machine, latest_changes, standing
+from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Machine, builds_at_work
+from server.reports.progress import Queue, queue, queue_of
+from server.sources.models import Tree
+
+_LATEST_SESSIONS = 25
+# Older changes of a machine stay in the history of states.
+_CHANGES = 5
+_CORE_TYPES = 16
+# The others are in the API.
+_MOST_NOISE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class MachineNoise:
+    """What it shows between equal kernels, and what people should look at."""
+
+    alarms: AlarmRate
+    cells: tuple[NoiseRow, ...]
+    unshown: int
+    questions: tuple[QuestionRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePage:
+    row: MachineRow
+    standing: Standing
+    config: str
+    toolchain: str
+    boots_per_side: int
+    health_build: int | None
+    safe: bool | None
+    core_types: tuple[tuple[str, str], ...]
+    options: tuple[Fact, ...]
+    facts: tuple[Fact, ...]
+    changes: tuple[HardwareChange, ...]
+    actions: Actions
+    audit: Audit
+    node: NodeRow | None
+    power_cycles: tuple[PowerCycleRow, ...]
+    active: tuple[AttemptRow, ...]
+    unclaimed: tuple[AttemptRow, ...]
+    waiting: Queue
+    sessions: tuple[SessionRow, ...]
+    noise: MachineNoise
+
+
+def machine_page(name: str, *, logs: bool) -> MachinePage | None:
+    named = Machine.objects.select_related("uarch", "config", "toolchain").defer("config__fragment")
+    machine = named.filter(name=name).first()
+    if machine is None:
+        return None
+    waiting = queue_of(machine)
+    active = Q(session__machine=machine) | Q(power_cycle__machine=machine)
+    return MachinePage(
+        row=machine_row(machine, busy_machines().get(machine.pk), waiting.total),
+        standing=standing(machine),
+        config=machine.config.name,
+        toolchain=machine.toolchain.name,
+        boots_per_side=machine.boots_per_side,
+        health_build=machine.health_build_id,
+        safe=machine.safe,
+        core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")[:_CORE_TYPES]),
+        options=readable_facts(machine.driver_options),
+        facts=readable_facts(facts_of_machine(machine)),
+        changes=latest_changes(machine, limit=_CHANGES),
+        actions=actions_of(machine),
+        audit=audit_of(machine),
+        node=node_of(machine),
+        power_cycles=power_cycles_of(machine),
+        active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
+        unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
+        waiting=waiting,
+        sessions=session_rows(Q(machine=machine), limit=_LATEST_SESSIONS),
+        noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),
+    )
+
+
+_LATEST_BUILDS = 25
+_TREES = 10
+# Among so many of its last builds: what it built longer ago has given its room to others.
+_LOOKED_AT = 500
+_BUILT_COLUMNS = (
+    "key",
+    "state",
+    "state_since",
+    "reason",
+    "build__state",
+    "build__reason",
+    "build__seconds",
+    "build__arch",
+    "build__config__name",
+    "build__revision__sha",
+    "build__revision__subject",
+    "build__revision__tree__name",
+)
+_MADE = (Build.State.BUILT, Build.State.EXPIRED)
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderRow:
+    """No `toolchains` means all of them; `building` counts the builds it has now, of `capacity`."""
+
+    host: HostStatus
+    arches: tuple[str, ...]
+    toolchains: tuple[str, ...]
+    capacity: int
+    jobs: int
+    building: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltRow:
+    """One build that it made or tried."""
+
+    build: int
+    key: str
+    tree: str
+    sha: str
+    subject: str
+    config: str
+    arch: str
+    state: str
+    reason: str
+    seconds: float | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WarmRow:
+    """A tree and configuration that it built before: its work tree there makes the next such build a short one."""
+
+    tree: str
+    config: str
+    arch: str
+    build: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderPage:
+    row: BuilderRow
+    actions: Actions
+    audit: Audit
+    node: NodeRow | None
+    active: tuple[AttemptRow, ...]
+    unclaimed: tuple[AttemptRow, ...]
+    warm: tuple[WarmRow, ...]
+    built: tuple[BuiltRow, ...]
+
+
+def builder_rows() -> tuple[BuilderRow, ...]:
+    """One query, by name."""
+    rows = Builder.objects.annotate(building=builds_at_work()).order_by("name")
+    return tuple(_row(builder, builder.building) for builder in rows)
+
+
+def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
+    builder = Builder.objects.filter(name=name).first()
+    if builder is None:
+        return None
+    active = attempt_rows(Q(builder=builder, state__in=Attempt.ACTIVE), logs=logs)
+    return BuilderPage(
+        row=_row(builder, len(active)),
+        actions=actions_of(builder),
+        audit=audit_of(builder),
+        node=node_of(builder),
+        active=active,
+        unclaimed=unclaimed_rows(Q(builder=builder)) if logs else (),
+        warm=_warm(builder),
+        built=_built(builder),
+    )
+
+
+def _row(builder: Builder, building: int) -> BuilderRow:
+    return BuilderRow(
+        host=host_status(builder),
+        arches=tuple(builder.arches),
+        toolchains=tuple(builder.toolchains),
+        capacity=builder.capacity,
+        jobs=builder.jobs,
+        building=building,
+    )
+
+
+def _built(builder: Builder) -> tuple[BuiltRow, ...]:
+    rows = Attempt.objects.filter(builder=builder, build__isnull=False).exclude(state__in=Attempt.ACTIVE)
+    rows = rows.select_related("build__revision__tree", "build__config").only(*_BUILT_COLUMNS)
+    return tuple(
+        BuiltRow(
+            build=build.pk,
+            key=row.key,
+            tree=build.revision.tree.name,
+            sha=build.revision.sha,
+            subject=build.revision.subject,
+            config=build.config.name,
+            arch=build.arch,
+            state=build.state if row.state == Attempt.State.DONE else row.state,
+            reason=row.reason or build.reason,
+            seconds=build.seconds if row.state == Attempt.State.DONE else None,
+            at=row.state_since,
+        )
+        for row in rows.order_by(LATEST_FIRST)[:_LATEST_BUILDS]
+        if (build := row.build) is not None
+    )
+
+
+def _warm(builder: Builder) -> tuple[WarmRow, ...]:
+    """The last build of each tree and configuration among its latest attempts, the latest first."""
+    kind = ("build__revision__tree__name", "build__config__name", "build__arch")
+    latest = Attempt.objects.filter(builder=builder, build__isnull=False).order_by(LATEST_FIRST)
+    columns = latest.values_list(*kind, "build_id", "state_since", "state", "build__state")
+    found: dict[tuple[str, str, str], WarmRow] = {}
+    for tree, config, arch, build, at, state, build_state in columns[:_LOOKED_AT]:
+        if state == Attempt.State.DONE and build_state in _MADE and len(found) < _TREES:
+            found.setdefault((tree, config, arch), WarmRow(tree, config, arch, build, at))
+    return tuple(found.values())
+
+
+@require_safe
+def machines(request: HttpRequest) -> HttpResponse:
+    context = {"now": clock.now(), "machines": rows_host_status.machine_rows()}
+    return render(request, "dashboard/machines.html", context)
+
+
+@require_safe
+def machine(request: HttpRequest, name: str) -> HttpResponse:
+    return show_machine(request, name)
+
+
+def show_machine(request: HttpRequest, name: str, *, problem: str = "", status: int = 200) -> HttpResponse:
+    page = machine_page(name, logs=request.user.is_staff)
+    if page is None:
+        raise Http404(f"There is no machine {name}.")
+    context = {"now": clock.now(), "page": page, "machine": page.row, "problem": problem}
+    return render(request, "dashboard/machine.html", context, status=status)
+
+
+@require_safe
+def builders(request: HttpRequest) -> HttpResponse:
+    context = {"now": clock.now(), "builders": builder_rows()}
+    return render(request, "dashboard/builders.html", context)
+
+
+@require_safe
+def builder(request: HttpRequest, name: str) -> HttpResponse:
+    return show_builder(request, name)
+
+
+def show_builder(request: HttpRequest, name: str, *, problem: str = "", status: int = 200) -> HttpResponse:
+    page = builder_page(name, logs=request.user.is_staff)
+    if page is None:
+        raise Http404(f"There is no builder {name}.")
+    context = {"now": clock.now(), "page": page, "builder": page.row, "problem": problem}
+    return render(request, "dashboard/builder.html", context, status=status)
+
+
+@require_safe
+def waiting(request: HttpRequest) -> HttpResponse:
+    trees = list(Tree.objects.order_by("name").values_list("name", flat=True))
+    given = request.GET.get("tree", "")
+    wanted = given if given in trees else ""
+    context = {"now": clock.now(), "queue": queue(wanted), "trees": trees, "wanted": wanted}
+    return render(request, "dashboard/queue.html", context)
+
+
+class ActionForm(forms.Form):
+    action = forms.ChoiceField(
+        choices=[(action.value, action.value) for action in Action], error_messages={"required": "Say what to do."}
+    )
+    reason = forms.CharField(max_length=500, strip=True, error_messages={"required": "Say why."})
+
+
+_CONFLICT = 409
+_DECISIONS: Final[Mapping[Action, Callable[..., None]]] = {
+    Action.QUARANTINE: care.quarantine,
+    Action.RELEASE: care.release,
+    Action.MAINTENANCE: care.maintain,
+    Action.RETIRE: care.retire,
+}
+_VOUCH: Final[Mapping[Action, Callable[..., None]]] = {Action.PHYSICAL: care.call_physical, Action.DOUBT: care.doubt}
+
+
+@require_POST
+def act_on_machine(request: HttpRequest, name: str) -> HttpResponse:
+    """A person with the right takes a machine out, lets it back in, has it checked or switched off and on."""
+    if not request.user.is_authenticated:
+        return redirect_to_login(reverse("machine", args=[name]), reverse("admin:login"))
+    return _act_on_machine(request, name)
+
+
+@require_POST
+def act_on_builder(request: HttpRequest, name: str) -> HttpResponse:
+    if not request.user.is_authenticated:
+        return redirect_to_login(reverse("builder", args=[name]), reverse("admin:login"))
+    return _act_on_builder(request, name)
+
+
+@permission_required(MACHINE_PERMISSION, raise_exception=True)
+def _act_on_machine(request: HttpRequest, name: str) -> HttpResponse:
+    host = get_object_or_404(Machine, name=name)
+    return _act(request, host, show_machine) or redirect("machine", name=name)
+
+
+@permission_required(BUILDER_PERMISSION, raise_exception=True)
+def _act_on_builder(request: HttpRequest, name: str) -> HttpResponse:
+    host = get_object_or_404(Builder, name=name)
+    return _act(request, host, show_builder) or redirect("builder", name=name)
+
+
+def _act(request: HttpRequest, host: Machine | Builder, show: Callable[..., HttpResponse]) -> HttpResponse | None:
+    """None when it is done, else the page with what is wrong."""
+    form = ActionForm(request.POST)
+    if not form.is_valid():
+        problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
+        return show(request, host.name, problem=problem, status=400)
+    try:
+        _do(host, Action(form.cleaned_data["action"]), form.cleaned_data["reason"], request.user.get_username())
+    except DomainError as error:
+        return show(request, host.name, problem=error.message, status=_CONFLICT)
+    return None
+
+
+def _do(host: Machine | Builder, action: Action, reason: str, actor: str) -> None:
+    if action in _DECISIONS:
+        _DECISIONS[action](host, reason, actor=actor)
+    elif isinstance(host, Builder):
+        raise DomainError("not-a-machine", f"{host.name} is a builder: it boots nothing")
+    elif action in _VOUCH:
+        _VOUCH[action](host, reason, actor=actor)
+    elif action is Action.CHECK:
+        care.check(host, actor=actor, reason=reason)
+    else:
+        care.power_cycle(host, reason, actor=actor)

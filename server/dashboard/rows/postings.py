@@ -1,0 +1,295 @@
+"""What the mails of a series say, its patches, who may let it run, what it is measured with, and mails left over."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice
+
+from django.db.models import Count, Exists, F, OuterRef, Sum
+
+from server.dashboard.rows.host_status import people_with
+from server.dashboard.rows.mail_rows import (
+    MailRow,
+    OlderVersions,
+    OtherVersion,
+    archive_link,
+    mail_rows,
+    newer_and_older,
+)
+from server.dashboard.rows.watchers import CommitLine, commit
+from server.sources.mail.body import is_unknown
+from server.sources.measure_rules import DEFAULT_PATTERN, matches_path
+from server.sources.models import MeasureRule, Message, Patch, Series
+from server.sources.series.formation import COPY
+from server.sources.series.requests import may_be_approved, posting_mark
+from server.sources.supersession import replaced_of_others
+from server.sources.trust.senders import SenderRow, mails_of, sender_rows, unproved_mails
+
+PERMISSION = "sources.change_series"
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """`people` counts those who may; `again` tells that the series was refused and would be tried once more.
+
+    `replaced` tells that a version stands in its place which nobody proved. `unproved` names mails that anybody may
+    have written in their sender's name, the first of them; `more` counts the others. `ends` are series of other authors
+    that this one would replace, `seen` is what an approval is of.
+    """
+
+    people: int
+    again: bool
+    replaced: bool
+    unproved: tuple[str, ...]
+    more: int
+    ends: tuple[Series, ...]
+    seen: str
+
+
+def approval_of(series: Series) -> Approval | None:
+    """None where there is nothing to approve. Pages ask before they read the mails, so that they show all it is of."""
+    if not may_be_approved(series) or series.patches.count() < series.total:
+        return None
+    seen = posting_mark(series)
+    state = Series.State(series.state)
+    unproved = unproved_mails(series, _MOST_NAMED)
+    return Approval(
+        people=people_with(PERMISSION),
+        again=state == Series.State.REFUSED,
+        replaced=state == Series.State.SUPERSEDED,
+        unproved=unproved.shown,
+        more=unproved.more,
+        ends=tuple(replaced_of_others(series)),
+        seen=seen,
+    )
+
+
+# A series that changes more files than this is told by the first ones.
+_MOST_CHANGED_PATHS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRow:
+    """`because` has the rules, as pattern and note; none where the rule was changed after the series was applied."""
+
+    benchmark: str
+    because: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`decided` is False while the series is not applied: then the rows are what the rules ask for now."""
+
+    rows: tuple[MeasuredRow, ...]
+    decided: bool
+
+
+def measured_of(series: Series) -> Measured:
+    """Two queries; `series` was read with its base and the tree of that, which asks for benchmarks of its own."""
+    lists = Patch.objects.filter(series=series).order_by("index").values_list("paths", flat=True)
+    paths = list(islice(dict.fromkeys(chain.from_iterable(lists)), _MOST_CHANGED_PATHS))
+    rules = [rule for rule in MeasureRule.objects.filter(enabled=True) if _applies(rule, paths)]
+    decided = bool(series.benchmarks)
+    names = series.benchmarks if decided else sorted({name for rule in rules for name in rule.benchmarks})
+    tree = series.base.tree if series.base else None
+    of_tree = tree.benchmarks if tree else []
+    rows = (
+        MeasuredRow(name, (*_because(name, rules), *([f"the tree {tree}"] if name in of_tree else [])))
+        for name in sorted({*names, *of_tree})
+    )
+    return Measured(tuple(rows), decided)
+
+
+def _applies(rule: MeasureRule, paths: Sequence[str]) -> bool:
+    return rule.pattern == DEFAULT_PATTERN or any(matches_path(rule.pattern, path) for path in paths)
+
+
+def _because(name: str, rules: Sequence[MeasureRule]) -> tuple[str, ...]:
+    return tuple(_told(rule) for rule in rules if name in rule.benchmarks)
+
+
+def _told(rule: MeasureRule) -> str:
+    if rule.pattern == DEFAULT_PATTERN:
+        return "the default set"
+    return f"{rule.pattern} ({rule.note})" if rule.note else rule.pattern
+
+
+# Longer series are counted and summed up; the API has all of them.
+MOST_PATCHES = 200
+_MOST_PATHS = 40
+MOST_TRAILERS = 60
+# Of a path or a trailer; both may be as long as the mail.
+_LONGEST_LINE = 240
+
+
+@dataclass(frozen=True, slots=True)
+class PatchRow:
+    """`message` is the number of its mail's row, `unlisted` counts the paths beyond those in `paths`.
+
+    `proved` tells whether the mail is from its sender; None: not checked.
+    """
+
+    index: int
+    subject: str
+    message: int
+    message_id: str
+    link: str
+    deleted: bool
+    proved: bool | None
+    sha: str
+    author: str
+    files: int
+    insertions: int
+    deletions: int
+    paths: tuple[str, ...]
+    unlisted: int
+    trailers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """The first patches of a series; `count` and the sums are over all of them."""
+
+    rows: tuple[PatchRow, ...]
+    count: int
+    insertions: int
+    deletions: int
+
+    @property
+    def hidden(self) -> int:
+        return self.count - len(self.rows)
+
+
+def patches_of(series: Series) -> Patches:
+    """Two queries, however many patches; `series` was read with its list."""
+    sums = {"count": Count("id"), "insertions": Sum("insertions", default=0), "deletions": Sum("deletions", default=0)}
+    whole = Patch.objects.filter(series=series).order_by().aggregate(**sums)
+    query = Patch.objects.filter(series=series).select_related("message", "revision").order_by("index")
+    # A patch may change as many files as fit into its mail; the database cuts the list of them.
+    first = {"first_paths": F(f"paths__0_{_MOST_PATHS}"), "count_of_paths": F("paths__len")}
+    unread = ("paths", "message__raw", "message__references", "message__trailers")
+    rows = list(query.defer(*unread).annotate(**first)[:MOST_PATCHES])
+    return Patches(tuple(_row(patch, series.mailing_list.url) for patch in rows), **whole)
+
+
+def _row(patch: Patch, inbox: str) -> PatchRow:
+    return PatchRow(
+        index=patch.index,
+        subject=patch.subject,
+        message=patch.message_id,
+        message_id=patch.message.message_id,
+        link=archive_link(inbox, patch.message.message_id),
+        deleted=patch.message.kind == Message.Kind.DELETED,
+        proved=patch.message.authentic,
+        sha=patch.revision.sha if patch.revision else "",
+        author=patch.author_name or patch.author_address,
+        files=patch.files,
+        insertions=patch.insertions,
+        deletions=patch.deletions,
+        paths=shown_lines(vars(patch)["first_paths"] or (), _MOST_PATHS),
+        unlisted=max((vars(patch)["count_of_paths"] or 0) - _MOST_PATHS, 0),
+        trailers=shown_lines(patch.trailers, MOST_TRAILERS),
+    )
+
+
+def shown_lines(lines: Sequence[str], most: int) -> tuple[str, ...]:
+    """The first lines, each cut where it is longer than anybody reads."""
+    return tuple(line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]} …" for line in lines[:most])
+
+
+_SHOWN = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Copies of used mails from other lists, and discussion, are only counted."""
+
+    rows: tuple[MailRow, ...]
+    count: int
+    copies: int
+    discussion: int
+
+    @property
+    def hidden(self) -> int:
+        return self.count - len(self.rows)
+
+
+def unused_mails(series: Series) -> Unused:
+    threads = set(mails_of(series).exclude(thread=None).values_list("thread_id", flat=True))
+    thread = Message.objects.filter(thread__in=threads)
+    used = Exists(Patch.objects.filter(message=OuterRef("pk"))) | Exists(Series.objects.filter(cover=OuterRef("pk")))
+    left = thread.exclude(kind=Message.Kind.OTHER, reason="").exclude(reason=COPY).exclude(used)
+    return Unused(
+        rows=mail_rows(left.order_by("id")[:_SHOWN]),
+        count=left.count(),
+        copies=thread.filter(reason=COPY).count(),
+        discussion=thread.filter(kind=Message.Kind.OTHER, reason="").count(),
+    )
+
+
+# What people write there are a few short words.
+_MOST_MARKS = 10
+_LONGEST_MARK = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedBase:
+    """`certain` is False where nothing in the mails names the base, None for series of before that was noted."""
+
+    commit: CommitLine
+    how: str
+    certain: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class PostingFacts:
+    received_at: datetime
+    checked_at: datetime | None
+    marks: tuple[str, ...]
+    wanted_base: str
+    change_id: str
+    prerequisites: tuple[str, ...]
+    unknown_needs: tuple[str, ...]
+    base: AppliedBase | None
+    head: CommitLine | None
+    measured: Measured
+    newer: OtherVersion | None
+    older: OlderVersions
+    patches: Patches
+    trailers: tuple[str, ...]
+    senders: tuple[SenderRow, ...]
+    unused: Unused
+    approval: Approval | None
+
+
+def posting_of(series: Series) -> PostingFacts:
+    """`series` was read with its list, base, head and newer version."""
+    approval = approval_of(series)
+    newer, older = newer_and_older(series)
+    base = commit(series.base)
+    return PostingFacts(
+        received_at=series.received_at,
+        checked_at=series.checked_at,
+        marks=marks_of(series),
+        wanted_base=series.base_commit,
+        change_id=series.change_id,
+        prerequisites=tuple(need for need in series.prerequisites if not is_unknown(need)),
+        unknown_needs=tuple(need.partition(":")[2] for need in series.prerequisites if is_unknown(need)),
+        base=AppliedBase(base, series.base_how, series.base_certain) if base else None,
+        head=commit(series.head),
+        measured=measured_of(series),
+        newer=newer,
+        older=older,
+        patches=patches_of(series),
+        trailers=shown_lines(series.trailers, MOST_TRAILERS),
+        senders=sender_rows(series),
+        unused=unused_mails(series),
+        approval=approval,
+    )
+
+
+def marks_of(series: Series) -> tuple[str, ...]:
+    """The words of the [PATCH ...] mark that are no number; those stored by older versions may be thousands."""
+    words = (*(["RFC"] if series.rfc else []), *(["RESEND"] if series.resend else []), *series.tags)
+    return tuple(word[:_LONGEST_MARK] for word in words[:_MOST_MARKS])

@@ -1,0 +1,75 @@
+"""What the site says of itself: its address and version on every page, and whether it lives and can work."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import psycopg
+from celery import current_app
+from django.conf import settings
+from django.db import connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from kombu import Connection as BrokerConnection
+from kombu.exceptions import OperationalError
+
+from server.core.database import ImpatientConnection
+
+
+def site(_request: HttpRequest) -> dict[str, object]:
+    return {"site_url": settings.SITE_URL, "version": settings.VERSION}
+
+
+_SECONDS = 3
+# Threads of their own: what hangs in one of them holds no thread that answers requests.
+_ASKING = ThreadPoolExecutor(4, thread_name_prefix="asking")
+
+
+def _ask_database(wanted: Mapping[str, Any]) -> None:
+    """Connects anew: the pool would wait long for a database that is gone."""
+    with ImpatientConnection.connect(**{**wanted, "connect_timeout": _SECONDS}) as fresh:
+        fresh.execute("SELECT 1")
+
+
+def _ask_broker(wanted: Mapping[str, Any]) -> None:
+    """Connects anew as well, and waits as short as for the database."""
+    short = {**wanted["transport_options"], "socket_timeout": _SECONDS, "socket_connect_timeout": _SECONDS}
+    with BrokerConnection(**{**wanted, "transport_options": short}) as broker:
+        broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0, timeout=_SECONDS)
+
+
+@require_safe
+@never_cache
+def healthz(_request: HttpRequest) -> JsonResponse:
+    """The process is up. Asks nothing of others, so that a lost database does not get the process killed."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+@never_cache
+def readyz(_request: HttpRequest) -> JsonResponse:
+    """Database and broker answer; otherwise 503 and which of them does not."""
+    broker = current_app.connection_for_write()
+    asked = {
+        "database": _ASKING.submit(_ask_database, connection.get_connection_params()),
+        "broker": _ASKING.submit(
+            _ask_broker,
+            {"hostname": broker.as_uri(include_password=True), "transport_options": broker.transport_options},
+        ),
+    }
+    wait(asked.values(), timeout=_SECONDS)
+    failing = [name for name, future in asked.items() if not _is_well(future)]
+    checks = {name: "unreachable" if name in failing else "ok" for name in asked}
+    status = "unavailable" if failing else "ok"
+    return JsonResponse({"status": status, "checks": checks}, status=503 if failing else 200)
+
+
+def _is_well(future: Future[None]) -> bool:
+    if not future.done():
+        future.cancel()
+        return False
+    error = future.exception()
+    if error is not None and not isinstance(error, psycopg.Error | OperationalError | OSError):
+        raise error
+    return error is None

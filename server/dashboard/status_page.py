@@ -1,0 +1,269 @@
+"""The status page: what is watched and how it goes, what waits for a person, and which mails were not used."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Window
+from django.db.models.functions import RowNumber
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from server.core import clock
+from server.core.access.tries import GivenUp, given_up
+from server.dashboard import message_page, tree_pages
+from server.dashboard.rows import watchers
+from server.dashboard.rows.dispatch_status import dispatch_status
+from server.dashboard.rows.mail_rows import MailRow, mail_rows
+from server.dashboard.rows.watchers import Watcher, watcher
+from server.detection.noise.profiles import open_questions
+from server.lab.hosts.tokens import EndingToken, ending_tokens
+from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
+from server.sources.series.formation import COPY
+
+# Branches of one tree on the page, those that moved last; the others are on the page of the tree.
+_BRANCHES = 8
+_SHOWN = 30
+# Reasons are counted over so many mails, which takes a moment; the most frequent ones are shown.
+_COUNTED = 2000
+_REASONS = 10
+_LATELY = timedelta(days=7)
+_WAITING = (Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY)
+_REWRITTEN_STAYS = timedelta(days=14)
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    watcher: Watcher
+    rebasing: bool
+    branches: tuple[watchers.BranchRow, ...]
+    living: int
+    deleted: int
+
+    @property
+    def unshown(self) -> int:
+        return self.living - len(self.branches)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    number: int
+    last_commit: str
+    rewritten_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListRow:
+    """`last` is the mail that was stored last."""
+
+    watcher: Watcher
+    tree: str
+    epochs: tuple[EpochRow, ...]
+    last: MailRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    id: int
+    subject: str
+    mark: str
+    author: str
+    mailing_list: str
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """How many of the newest mails with a reason have this one."""
+
+    kind: str
+    kind_label: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    trees: tuple[TreeRow, ...]
+    lists: tuple[ListRow, ...]
+    rewritten: tuple[watchers.MoveRow, ...]
+    series: tuple[tuple[str, str, int], ...]
+    held: tuple[HeldRow, ...]
+    held_in_all: int
+    unused: tuple[MailRow, ...]
+    reasons: tuple[ReasonRow, ...]
+    tokens: tuple[EndingToken, ...]
+    given_up: tuple[GivenUp, ...]
+
+    @property
+    def alarms(self) -> tuple[Watcher, ...]:
+        watched = [row.watcher for row in self.trees] + [row.watcher for row in self.lists]
+        return tuple(watcher for watcher in watched if watcher.alarming)
+
+
+def site_status() -> Status:
+    held = Series.objects.filter(state=Series.State.HELD, checked_at__isnull=False).defer("trailers")
+    return Status(
+        trees=_trees(),
+        lists=_lists(),
+        rewritten=_rewritten(),
+        series=_counts(),
+        held=_held(held.select_related("mailing_list").order_by("state_since", "id")[:_SHOWN]),
+        held_in_all=held.count(),
+        unused=mail_rows(_with_reason().exclude(reason=COPY).order_by("-id")[:_SHOWN]),
+        reasons=_reasons(),
+        tokens=tuple(ending_tokens()),
+        given_up=tuple(given_up()),
+    )
+
+
+def _trees() -> tuple[TreeRow, ...]:
+    now = clock.now()
+    trees = list(Tree.objects.all())
+    counted = Branch.objects.order_by().values_list("tree_id").annotate(Count("id"), Count("deleted_at"))
+    counts = {tree: (every - gone, gone) for tree, every, gone in counted}
+    place = Window(RowNumber(), partition_by="tree_id", order_by=[F("head_at").desc(nulls_last=True), F("id").asc()])
+    living = Branch.objects.filter(deleted_at=None).annotate(place=place).filter(place__lte=_BRANCHES)
+    shown = list(living.select_related("head", "tree").order_by("tree_id", "place"))
+    rows: dict[int, list[watchers.BranchRow]] = {tree.pk: [] for tree in trees}
+    for branch, row in zip(shown, watchers.branch_rows(shown), strict=True):
+        rows.setdefault(branch.tree_id, []).append(row)
+    return tuple(
+        TreeRow(
+            watcher=watcher("tree", tree, now),
+            rebasing=tree.rebasing,
+            branches=tuple(rows[tree.pk]),
+            living=counts.get(tree.pk, (0, 0))[0],
+            deleted=counts.get(tree.pk, (0, 0))[1],
+        )
+        for tree in trees
+    )
+
+
+def _lists() -> tuple[ListRow, ...]:
+    now = clock.now()
+    newest = Message.objects.filter(mailing_list=OuterRef("pk")).order_by("-id").values("id")[:1]
+    lists = list(MailingList.objects.select_related("tree").annotate(last=Subquery(newest)))
+    epochs: dict[int, list[EpochRow]] = {row.pk: [] for row in lists}
+    for epoch in Epoch.objects.order_by("mailing_list_id", "number"):
+        epochs.setdefault(epoch.mailing_list_id, []).append(
+            EpochRow(epoch.number, epoch.last_commit, epoch.rewritten_at)
+        )
+    mails = {row.id: row for row in mail_rows(Message.objects.filter(pk__in=[row.last for row in lists if row.last]))}
+    return tuple(
+        ListRow(
+            watcher=watcher("list", row, now),
+            tree=row.tree.name if row.tree else "",
+            epochs=tuple(epochs[row.pk]),
+            last=mails.get(row.last) if row.last else None,
+        )
+        for row in lists
+    )
+
+
+def _rewritten() -> tuple[watchers.MoveRow, ...]:
+    """Branches that lost history lately: forced or deleted."""
+    kinds = [HeadMove.Kind.FORCED, HeadMove.Kind.DELETED]
+    query = HeadMove.objects.filter(kind__in=kinds, at__gte=clock.now() - _REWRITTEN_STAYS)
+    return watchers.move_rows(query.select_related(*watchers.MOVE_PARTS).order_by("-id")[:_SHOWN])
+
+
+def _counts() -> tuple[tuple[str, str, int], ...]:
+    """(state, its label, how many): all that are in a state that waits, and those that came to another one lately.
+
+    Each by an index of its own: those that are over are counted over some days, since they only become more.
+    """
+    lately = Series.objects.exclude(state__in=_WAITING).filter(state_since__gte=clock.now() - _LATELY)
+    waiting = Series.objects.filter(state__in=_WAITING)
+    parts = (part.order_by().values_list("state").annotate(Count("id")) for part in (waiting, lately))
+    found = Counter(dict(next(parts).union(*parts, all=True)))
+    return tuple(
+        (state, label if state in _WAITING else f"{label}, in {_LATELY.days} days", found[state])
+        for state, label in Series.State.choices
+    )
+
+
+def _held(series: Iterable[Series]) -> tuple[HeldRow, ...]:
+    return tuple(
+        HeldRow(
+            id=row.pk,
+            subject=row.subject,
+            mark=row.mark,
+            author=row.author_name or row.author_address,
+            mailing_list=row.mailing_list.name,
+            reason=row.reason,
+            since=row.state_since,
+        )
+        for row in series
+    )
+
+
+def _with_reason() -> "QuerySet[Message]":
+    return Message.objects.exclude(reason="")
+
+
+def _reasons() -> tuple[ReasonRow, ...]:
+    """The most frequent ones. Copies over several lists are so many that only here they are worth a line."""
+    newest = Counter(_with_reason().order_by("-id").values_list("kind", "reason")[:_COUNTED])
+    return tuple(
+        ReasonRow(kind, Message.Kind(kind).label, reason, count)
+        for (kind, reason), count in newest.most_common(_REASONS)
+    )
+
+
+_GONE = 410
+
+
+@require_safe
+def status(request: HttpRequest) -> HttpResponse:
+    now = clock.now()
+    context = {"now": now, "status": site_status(), "dispatch": dispatch_status(now), "questions": open_questions()}
+    return render(request, "dashboard/status.html", context)
+
+
+@require_safe
+def tree(request: HttpRequest, name: str) -> HttpResponse:
+    facts = tree_pages.tree_facts(name, request.GET.dict())
+    if facts is None:
+        raise Http404(f"There is no tree {name}.")
+    return render(request, "dashboard/tree.html", {"now": clock.now(), "tree": facts})
+
+
+@require_safe
+def message(request: HttpRequest, message_id: int) -> HttpResponse:
+    facts = message_page.message_facts(message_id)
+    if facts is None:
+        raise Http404(f"There is no message {message_id}.")
+    return render(request, "dashboard/message.html", {"now": clock.now(), "message": facts})
+
+
+@require_safe
+def message_text(_request: HttpRequest, message_id: int) -> HttpResponse:
+    """What was read of a mail, all of it, to save."""
+    row = message_page.raw_mail(message_id)
+    if row is None or row.kind == Message.Kind.DELETED:
+        raise Http404(f"There is no text of message {message_id}.")
+    response = HttpResponse(message_page.read_text(row.pk), content_type="text/plain; charset=utf-8")
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Disposition"] = f'attachment; filename="message-{row.pk}-text.txt"'
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return response
+
+
+@require_safe
+def raw_message(_request: HttpRequest, message_id: int) -> HttpResponse | StreamingHttpResponse:
+    """A mail as it arrived, byte for byte. It is text to save: no browser may take it for a page."""
+    row = message_page.raw_mail(message_id)
+    if row is None:
+        raise Http404(f"There is no message {message_id}.")
+    if row.kind == Message.Kind.DELETED:
+        return HttpResponse(f"{row.reason}\n", content_type="text/plain; charset=utf-8", status=_GONE)
+    response = StreamingHttpResponse(message_page.raw_pieces(row.pk), content_type="text/plain")
+    response["Content-Length"] = str(row.size)
+    response["X-Content-Type-Options"] = "nosniff"
+    response["Content-Disposition"] = f'attachment; filename="message-{row.pk}.txt"'
+    response["Content-Security-Policy"] = "default-src 'none'; sandbox"
+    return response

@@ -1,0 +1,157 @@
+"""Checks as they are kept with a finding, and its comparisons as they are heard after them; holding it, and stopping
+its trials.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from django.db import transaction
+
+from server.core.errors import DomainError
+from server.detection.models import Comparison, Finding, FindingState, Verdict
+from server.lab.models import Trial
+from server.lab.trials.life import cancel_trial
+
+
+def held(finding_id: int) -> Finding:
+    """The finding as it is now, held to the end of the transaction. DomainError `finding-unknown` if there is none."""
+    rows = Finding.objects.select_for_update(of=("self",), no_key=True)
+    finding = rows.select_related("series", "trial", "branch__tree").filter(pk=finding_id).first()
+    if finding is None:
+        raise DomainError("finding-unknown", f"there is no finding {finding_id}")
+    return finding
+
+
+_KEY = re.compile(r"finding:\d{1,18}:")
+_ENDED = (FindingState.INVALID, FindingState.SUPERSEDED)
+
+
+def stop_trials(finding: Finding, reason: str) -> None:
+    """Cancel the open trials that check this finding or its mending; bisections look after their own.
+
+    The caller holds the finding, and who answers a trial holds that first: one that is held now is not waited for, but
+    left to the sweep.
+    """
+    asked = Trial.objects.filter(key__startswith=f"finding:{finding.pk}:").exclude(state__in=Trial.FINAL)
+    with transaction.atomic():
+        for trial in asked.select_for_update(of=("self",), no_key=True, skip_locked=True):
+            cancel_trial(trial, reason)
+
+
+def stop_forgotten(most: int) -> None:
+    """For the sweep: trials about findings that have ended, and for which nobody stopped them."""
+    open_trials = Trial.objects.filter(
+        purpose__in=[Trial.Purpose.LAYOUT, Trial.Purpose.FIX],
+        state__in=[Trial.State.WANTED, Trial.State.MEASURING],
+    )
+    asked = {int(key.split(":")[1]): key for key in open_trials.values_list("key", flat=True) if _KEY.match(key)}
+    ended = Finding.objects.filter(pk__in=asked, state__in=_ENDED).order_by("pk")
+    for finding in ended[:most]:
+        stop_trials(finding, f"finding {finding.pk} is {finding.state}")
+
+
+class CheckOutcome(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_CHECKED = "not-checked"
+    PENDING = "pending"  # being measured
+
+
+class Name(StrEnum):
+    CODE = "code"
+    MACHINE = "machine"
+    BASE = "base"
+    LAYOUT = "layout"
+    FIX = "fix"
+    FIX_SEARCH = "fix-search"
+    BISECTION = "bisection"
+    AGAIN = "again"  # fresh boots of both ends, before a bisection
+
+
+@dataclass(frozen=True)
+class Check:
+    """One answer, for people. `comparisons` are the ids of those that a failed check silences; none: all of `machine`.
+
+    `revision` is the commit that the answer is about, where it is about one.
+    """
+
+    name: Name
+    outcome: CheckOutcome
+    text: str
+    machine: str = ""
+    uarch: str = ""
+    comparisons: tuple[int, ...] = ()
+    revision: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Without what is empty, but for the machine, which pages ask for."""
+        told = {key: value for key, value in asdict(self).items() if value or key == "machine"}
+        return told | ({"comparisons": list(self.comparisons)} if self.comparisons else {})
+
+
+def set_checks(finding: Finding, names: Sequence[Name], checks: Sequence[Check]) -> None:
+    """Replace the finding's answers of these names, leaving those of others, and save them.
+
+    The caller holds the finding's row.
+    """
+    others = [row for row in finding.checks if row.get("name") not in names]
+    finding.checks = others + [check.as_json() for check in checks]
+    Finding.objects.filter(pk=finding.pk).update(checks=finding.checks)
+
+
+def add_check(finding: Finding, check: Check) -> None:
+    """One more answer; that of the same name about the same revision goes."""
+    told = check.as_json()
+    same = (told["name"], check.revision)
+    finding.checks = [row for row in finding.checks if (row.get("name"), row.get("revision", "")) != same] + [told]
+    Finding.objects.filter(pk=finding.pk).update(checks=finding.checks)
+
+
+def checks_named(finding: Finding, name: Name) -> list[dict[str, Any]]:
+    return [row for row in finding.checks if row.get("name") == name]
+
+
+# Other checks are told beside the claim and take nothing of it away.
+_SILENCING = (Name.MACHINE, Name.LAYOUT, Name.AGAIN)
+
+
+def heard(comparisons: Sequence[Comparison], checks: Sequence[Mapping[str, Any]]) -> list[Comparison]:
+    """The same rows; unsaved copies that are inconclusive stand for those that a failed check silences.
+
+    A failed check of these names with `comparisons` silences these (by id), one without all of its `machine`.
+    What is stored stays: it is what was measured.
+    """
+    return [_quiet(row, why) if (why := _why(row, checks)) else row for row in comparisons]
+
+
+def silenced(comparisons: Sequence[Comparison], checks: Sequence[Mapping[str, Any]]) -> dict[int, str]:
+    """By microarchitecture (id), why some of its comparisons are not heard."""
+    found: dict[int, dict[str, None]] = {}
+    for row in comparisons:
+        if why := _why(row, checks):
+            found.setdefault(row.session.machine.uarch_id, {})[why] = None
+    return {uarch: "; ".join(reasons) for uarch, reasons in found.items()}
+
+
+def _why(row: Comparison, checks: Sequence[Mapping[str, Any]]) -> str:
+    return next(_reasons(row, checks), "")
+
+
+def _reasons(row: Comparison, checks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for check in checks:
+        if check.get("outcome") != CheckOutcome.FAILED or check.get("name") not in _SILENCING:
+            continue
+        single = check.get("comparisons")
+        of_it = row.pk in single if single else check.get("machine") == row.session.machine.name
+        if of_it:
+            yield str(check.get("text", ""))
+
+
+def _quiet(row: Comparison, why: str) -> Comparison:
+    other = copy(row)
+    other.verdict, other.reason = Verdict.INCONCLUSIVE, why
+    return other

@@ -1,0 +1,338 @@
+"""What pages, the API and mails show of a finding, and what somebody needs to run one of its cases again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Case, QuerySet, Value, When
+from django.db.models.aggregates import Min
+
+from server.builds.models import Build
+from server.detection.findings.checks import heard
+from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
+from server.detection.trials.scope import is_same_code
+from server.lab.hosts.probes import first_facts
+from server.lab.models import Boot, Session
+from server.results.models import Case as ModelsCase
+from server.results.models import Measurement, Metric
+from server.sources.models import Series
+
+
+@dataclass(frozen=True)
+class CellView:
+    """One comparison with the names of what was compared; ratios are patched / base."""
+
+    comparison_id: int
+    machine: str
+    uarch: str
+    clock: str
+    virtual: bool
+    benchmark: str
+    case: str
+    metric: str
+    unit: str
+    better: str
+    core_type: str
+    verdict: str
+    reason: str
+    base_boots: int
+    base_mean: float | None
+    base_sd: float | None
+    patched_boots: int
+    patched_mean: float | None
+    patched_sd: float | None
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+    p_value: float | None
+    p_adjusted: float | None
+    p_rank: float | None
+    family_size: int
+    min_effect: float
+    mde: float | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Component:
+    """The verdict for one microarchitecture; `cell` is the one that moved most there, if any was measured."""
+
+    uarch: str
+    title: str
+    verdict: str
+    reason: str
+    mde: float | None
+    cell: CellView | None
+
+
+@dataclass(frozen=True)
+class MachineColumn:
+    session_id: int
+    machine: str
+    uarch: str
+    clock: str
+    virtual: bool
+    state: str
+    reason: str
+    same_code: bool
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """One (case, metric, core type), with a cell or None for each machine of the table."""
+
+    benchmark: str
+    case: str
+    title: str
+    metric: str
+    unit: str
+    better: str
+    core_type: str
+    cells: tuple[CellView | None, ...]
+
+    @property
+    def moved(self) -> bool:
+        return any(cell is not None and cell.verdict in (Verdict.REGRESSED, Verdict.IMPROVED) for cell in self.cells)
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    machines: tuple[MachineColumn, ...]
+    rows: tuple[CaseRow, ...]
+    # How many rows there are beside these.
+    unshown: int = 0
+
+
+# What one page or answer has at most: up to a millisecond of a processor each, and a machine's owner decides how many.
+MOST_CELLS = 240
+_LEAST_ROWS = 10
+_RowKey = tuple[int, int, str]
+_BY_NAME = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
+_RANK = Case(
+    When(verdict__in=(Verdict.REGRESSED, Verdict.IMPROVED), then=Value(0)),
+    When(verdict=Verdict.INCONCLUSIVE, then=Value(1)),
+    default=Value(2),
+)
+_CELL_NAMES = ("session__machine__uarch", "case__benchmark", "metric", "core_type")
+
+
+def finding_vector(finding: Finding) -> tuple[Component, ...]:
+    """The finding's verdicts by microarchitecture, in the order of their names. One query."""
+    cell = [f"comparison__{name}" for name in _CELL_NAMES]
+    rows = FindingVerdict.objects.filter(finding=finding).select_related("uarch", *cell).order_by("uarch__name")
+    return tuple(
+        Component(
+            uarch=row.uarch.name,
+            title=row.uarch.title,
+            verdict=row.verdict,
+            reason=row.reason,
+            mde=row.mde,
+            cell=cell_view(row.comparison) if row.comparison else None,
+        )
+        for row in rows
+    )
+
+
+def sessions_of(finding: Finding) -> QuerySet[Session]:
+    """The sessions that a finding speaks about; of a change that is only suspected there are none."""
+    if finding.trial_id is not None:
+        return Session.objects.filter(trial=finding.trial_id)
+    if finding.series_id is not None:
+        return Session.objects.filter(series=finding.series_id)
+    return Session.objects.none()
+
+
+def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] = ()) -> ComparisonTable:
+    """Judged cells of these sessions: rows are cases, columns are their machines. Three queries, or five.
+
+    With the `checks` of a finding the cells are as it hears them: what one that failed took away is inconclusive. Of
+    very many rows it has those where something moved, then those that stayed open, then others by name.
+    """
+    sessions = list(of.select_related("machine__uarch").order_by("machine__uarch__name", "machine__name"))
+    comparisons = Comparison.objects.filter(session__in=sessions)
+    most = max(_LEAST_ROWS, MOST_CELLS // max(1, len(sessions)))
+    chosen, total = _first_rows(comparisons, most)
+    chosen = chosen.select_related(*_CELL_NAMES)
+    rows: dict[_RowKey, dict[int, Comparison]] = {}
+    for comparison in heard(list(chosen.order_by(*_BY_NAME)), checks):
+        key = (comparison.case_id, comparison.metric_id, comparison.core_type.name)
+        rows.setdefault(key, {})[comparison.session_id] = comparison
+    return ComparisonTable(
+        machines=tuple(_column(session) for session in sessions),
+        rows=tuple(_row(cells, sessions) for cells in rows.values()),
+        unshown=total - len(rows),
+    )
+
+
+def _first_rows(comparisons: QuerySet[Comparison], most: int) -> tuple[QuerySet[Comparison], int]:
+    """The cells of the rows that come first, and how many rows there are."""
+    keys = comparisons.order_by().values_list("case", "metric", "core_type__name").annotate(rank=Min(_RANK))
+    first = list(keys.order_by("rank", *_BY_NAME)[: most + 1])
+    if len(first) <= most:
+        return comparisons, len(first)
+    wanted = {(case, metric, name) for case, metric, name, _ in first[:most]}
+    near = comparisons.filter(case__in={key[0] for key in wanted}, metric__in={key[1] for key in wanted}).order_by()
+    cells = near.values_list("pk", "case", "metric", "core_type__name")
+    return comparisons.filter(pk__in=[pk for pk, *key in cells if tuple(key) in wanted]), keys.count()
+
+
+def session_cells(session_id: int) -> tuple[tuple[CellView, ...], int]:
+    """Judged cells of one session, those that moved first, then by case; and how many more there are. Two queries."""
+    comparisons = Comparison.objects.filter(session=session_id)
+    rows = list(comparisons.select_related(*_CELL_NAMES).order_by(_RANK, *_BY_NAME)[:MOST_CELLS])
+    more = comparisons.count() - len(rows) if len(rows) == MOST_CELLS else 0
+    return tuple(cell_view(row) for row in rows), more
+
+
+def cells_by_id(session_id: int) -> QuerySet[Comparison]:
+    """All judged cells of one session, for who reads them page by page."""
+    return Comparison.objects.filter(session=session_id).select_related(*_CELL_NAMES)
+
+
+def _column(session: Session) -> MachineColumn:
+    machine = session.machine
+    return MachineColumn(
+        session_id=session.pk,
+        machine=machine.name,
+        uarch=machine.uarch.name,
+        clock=machine.clock,
+        virtual=machine.virtual,
+        state=session.state,
+        reason=session.reason,
+        same_code=is_same_code(session),
+    )
+
+
+def _row(cells: dict[int, Comparison], sessions: list[Session]) -> CaseRow:
+    first = next(iter(cells.values()))
+    return CaseRow(
+        benchmark=first.case.benchmark.name,
+        case=first.case.name,
+        title=first.case.title,
+        metric=first.metric.name,
+        unit=first.metric.unit,
+        better=first.metric.better,
+        core_type=first.core_type.name,
+        cells=tuple(cell_view(cells[session.pk]) if session.pk in cells else None for session in sessions),
+    )
+
+
+def cell_view(row: Comparison) -> CellView:
+    machine = row.session.machine
+    return CellView(
+        comparison_id=row.pk,
+        machine=machine.name,
+        uarch=machine.uarch.name,
+        clock=machine.clock,
+        virtual=machine.virtual,
+        benchmark=row.case.benchmark.name,
+        case=row.case.name,
+        metric=row.metric.name,
+        unit=row.metric.unit,
+        better=row.metric.better,
+        core_type=row.core_type.name,
+        verdict=row.verdict,
+        reason=row.reason,
+        base_boots=row.base_boots,
+        base_mean=row.base_mean,
+        base_sd=row.base_sd,
+        patched_boots=row.patched_boots,
+        patched_mean=row.patched_mean,
+        patched_sd=row.patched_sd,
+        ratio=row.ratio,
+        ratio_low=row.ratio_low,
+        ratio_high=row.ratio_high,
+        p_value=row.p_value,
+        p_adjusted=row.p_adjusted,
+        p_rank=row.p_rank,
+        family_size=row.family_size,
+        min_effect=row.min_effect,
+        mde=row.mde,
+        flags=tuple(row.flags),
+    )
+
+
+@dataclass(frozen=True)
+class PublishedMachine:
+    """A machine that measured the case: its session, the two kernels and what the probe saw in the first boot."""
+
+    name: str
+    uarch: str
+    virtual: bool
+    clock: str
+    session: int
+    base_build: Build
+    patched_build: Build
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> bool:
+        return not self.virtual
+
+
+@dataclass(frozen=True)
+class PublishedCase:
+    """`version` is that of the benchmark which measured, not of today's."""
+
+    series: Series
+    case: ModelsCase
+    version: str
+    metrics: tuple[Metric, ...]
+    machines: tuple[PublishedMachine, ...]
+    cells: tuple[CellView, ...]
+
+
+def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCase | None:
+    """The case with all its judged cells in this series; None if it was not judged there. Three queries."""
+    rows = list(
+        Comparison.objects.filter(session__series=series, case__benchmark__name=benchmark, case__name=case)
+        .select_related(
+            "session__machine__uarch",
+            "session__base_build__config",
+            "session__base_build__toolchain",
+            "session__patched_build__config",
+            "session__patched_build__toolchain",
+            "case__benchmark",
+            "metric",
+            "core_type",
+        )
+        .order_by("session__machine__uarch__name", "session__machine__name", "core_type__name", "metric__name")
+    )
+    if not rows:
+        return None
+    sessions = {row.session_id: row.session for row in rows}
+    metrics = {row.metric_id: row.metric for row in rows}
+    return PublishedCase(
+        series=series,
+        case=rows[0].case,
+        version=_version(list(sessions), rows[0].case),
+        metrics=tuple(sorted(metrics.values(), key=lambda metric: metric.name)),
+        machines=_machines(list(sessions.values())),
+        cells=tuple(cell_view(row) for row in rows),
+    )
+
+
+def _version(sessions: Sequence[int], case: ModelsCase) -> str:
+    """Of several, the one that was stored last; rows of old do not tell."""
+    stored = Measurement.objects.filter(boot__session__in=sessions, case=case).exclude(version="")
+    return stored.order_by("-pk").values_list("version", flat=True).first() or case.benchmark.version
+
+
+def _machines(sessions: Sequence[Session]) -> tuple[PublishedMachine, ...]:
+    boots = Boot.objects.filter(session__in=sessions, state=Boot.State.MEASURED)
+    first = first_facts(boots)
+    return tuple(_machine(session, first.get(session.pk, {})) for session in sessions)
+
+
+def _machine(session: Session, facts: Mapping[str, Any]) -> PublishedMachine:
+    machine = session.machine
+    return PublishedMachine(
+        name=machine.name,
+        uarch=machine.uarch.name,
+        virtual=bool(machine.virtual or facts.get("virtual")),
+        clock=machine.clock,
+        session=session.pk,
+        base_build=session.base_build,
+        patched_build=session.patched_build,
+        facts=facts,
+    )

@@ -1,0 +1,293 @@
+"""From cells to one verdict for each microarchitecture, the kind of the finding and its one line. No database in
+here.
+"""
+
+import math
+import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from server.detection.models import Comparison, Finding, Verdict
+from server.detection.models.finding import CHANGES
+from server.lab.models import Microarchitecture
+
+SPLIT = "split"
+SAME_CODE = "same code"
+_MOST_NAMES = 5
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that was wanted and has no result."""
+
+    machine: str
+    uarch: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.machine}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class CellVerdict:
+    """One (case, metric, core type) of a microarchitecture over all its machines.
+
+    `sizes` says what they measured, where they agree that it changed and not by how much.
+    """
+
+    name: str
+    verdict: str
+    speaker: Comparison
+    question: str = ""
+    silent: tuple[str, ...] = ()
+    sizes: str = ""
+
+
+@dataclass(frozen=True)
+class UarchVerdict:
+    """One component of the vector. `moved` holds the cell that moved most; of a split, one for each direction."""
+
+    uarch: Microarchitecture
+    verdict: str
+    reason: str = ""
+    hint: str = ""
+    moved: tuple[CellVerdict, ...] = ()
+    mde: float | None = None
+    measured: bool = True
+
+
+def uarch_verdicts(
+    uarchs: Iterable[Microarchitecture],
+    comparisons: Sequence[Comparison],
+    gaps: Sequence[Gap],
+    *,
+    same_code: Collection[int] = (),
+    silenced: Mapping[int, str] | None = None,
+) -> list[UarchVerdict]:
+    """The vector: every microarchitecture that was wanted, sorted by name.
+
+    `same_code` are the ids of those for which both kernels run the same code. Where nothing else was measured there,
+    nothing changed. `silenced` says by their ids why comparisons of some are given as inconclusive.
+    """
+    silenced = silenced or {}
+    by_uarch: dict[int, list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        by_uarch[comparison.session.machine.uarch_id].append(comparison)
+    vector = []
+    for uarch in sorted(set(uarchs), key=lambda uarch: uarch.name):
+        found = by_uarch.get(uarch.pk, [])
+        if found:
+            vector.append(_told(_judge(uarch, _cells(found)), silenced.get(uarch.pk, "")))
+        elif uarch.pk in same_code:
+            vector.append(UarchVerdict(uarch, Verdict.UNCHANGED, SAME_CODE))
+        else:
+            missing = "; ".join(str(gap) for gap in gaps if gap.uarch == uarch.name) or "no measurements"
+            vector.append(
+                UarchVerdict(uarch, Verdict.INCONCLUSIVE, f"not measured: {missing}", hint=missing, measured=False)
+            )
+    return vector
+
+
+def _told(judged: UarchVerdict, silenced: str) -> UarchVerdict:
+    """The component with the reason why what was measured there is not heard; it goes on naming the cell."""
+    if not silenced:
+        return judged
+    reason = f"{silenced}; {judged.reason}" if judged.reason else silenced
+    return replace(judged, reason=reason, hint=silenced)
+
+
+def kind_of(vector: Sequence[UarchVerdict]) -> Finding.Kind:
+    """The class of the whole vector; it is never a mean over machines."""
+    verdicts = {component.verdict for component in vector}
+    if SPLIT in verdicts or verdicts.issuperset(CHANGES):
+        return Finding.Kind.SPLIT
+    for kind in CHANGES:
+        if kind in verdicts:
+            return Finding.Kind(kind.value)
+    return Finding.Kind.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Finding.Kind.INCONCLUSIVE
+
+
+def shorten(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    shown = ", ".join(names[:_MOST_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _cells(comparisons: Sequence[Comparison]) -> list[CellVerdict]:
+    core_types: dict[int, set[str]] = defaultdict(set)
+    by_cell: dict[tuple[int, int, str], list[Comparison]] = defaultdict(list)
+    for comparison in comparisons:
+        core_types[comparison.session_id].add(comparison.core_type.name)
+        by_cell[comparison.case_id, comparison.metric_id, comparison.core_type.name].append(comparison)
+    mixed = any(len(names) > 1 for names in core_types.values())
+    return [_cell(found, mixed=mixed) for found in by_cell.values()]
+
+
+def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
+    """Machines of one microarchitecture must not contradict each other; one that cannot tell does not.
+
+    Of those that agree the most precise speaks. Where their intervals leave each other out it is the one that saw the
+    smallest change: that much all of them saw.
+    """
+    first = comparisons[0]
+    name = f"{first.metric.name} of {first.case.name}" + (f" on {first.core_type.name} cores" if mixed else "")
+    telling = [comparison for comparison in comparisons if comparison.verdict != Verdict.INCONCLUSIVE]
+    speaker = min(telling or comparisons, key=_width)
+    if len({comparison.verdict for comparison in telling}) > 1:
+        said = ", ".join(f"{comparison.verdict} on {comparison.session.machine.name}" for comparison in telling)
+        return CellVerdict(name, Verdict.INCONCLUSIVE, speaker, question=f"{name} is {said}")
+    if not telling:
+        return CellVerdict(name, Verdict.INCONCLUSIVE, speaker)
+    silent = tuple(c.session.machine.name for c in comparisons if c.verdict == Verdict.INCONCLUSIVE)
+    sizes = ""
+    if telling[0].verdict in CHANGES and not _overlap(telling):
+        speaker = min(telling, key=_log_ratio)
+        sizes = f"{name} is " + ", ".join(f"{_shown(c)} on {c.session.machine.name}" for c in telling)
+    return CellVerdict(name, telling[0].verdict, speaker, silent=silent, sizes=sizes)
+
+
+def _overlap(comparisons: Sequence[Comparison]) -> bool:
+    """Whether some ratio lies in all their intervals, or nearer than the smallest effect that counts."""
+    lows, highs = ([getattr(c, end) for c in comparisons] for end in ("ratio_low", "ratio_high"))
+    near = 1 + max(c.min_effect for c in comparisons)
+    return None in {*lows, *highs} or max(lows) <= min(highs) * near
+
+
+def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdict:
+    verdict = _verdict(cells)
+    questions = [cell.question for cell in cells if cell.question]
+    untold = [cell.name for cell in cells if cell.verdict == Verdict.INCONCLUSIVE and not cell.question]
+    reasons = []
+    if questions:
+        reasons.append(f"machine question: {'; '.join(questions)}")
+    if untold:
+        reasons.append(f"could not be told: {shorten(untold)}")
+    if sizes := [cell.sizes for cell in cells if cell.sizes]:
+        reasons.append(f"its machines agree on the change and not on its size: {shorten(sizes)}")
+    reasons += _silence(cells)
+    seen = [cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED and cell.speaker.mde is not None]
+    return UarchVerdict(
+        uarch,
+        verdict,
+        reason="; ".join(reasons),
+        hint="its machines disagree" if questions else shorten(untold),
+        moved=_moved_most(verdict, cells),
+        mde=max(seen, default=None),
+    )
+
+
+def _verdict(cells: Sequence[CellVerdict]) -> str:
+    """A cell in question is left out: it hides no change of another cell, but nothing is `unchanged` beside it."""
+    verdicts = {cell.verdict for cell in cells}
+    if verdicts.issuperset(CHANGES):
+        return SPLIT
+    for change in CHANGES:
+        if change in verdicts:
+            return change
+    return Verdict.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Verdict.INCONCLUSIVE
+
+
+def _silence(cells: Sequence[CellVerdict]) -> list[str]:
+    by_machine: dict[str, list[str]] = defaultdict(list)
+    for cell in cells:
+        for machine in cell.silent:
+            by_machine[machine].append(cell.name)
+    return [f"{machine} alone could not tell: {shorten(names)}" for machine, names in sorted(by_machine.items())]
+
+
+def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict, ...]:
+    if verdict == SPLIT:
+        return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in CHANGES)
+    # An inconclusive verdict is about the cells in question, where there are any.
+    made = [cell for cell in cells if cell.verdict == verdict]
+    made = [cell for cell in made if cell.question] or made
+    return (max(made, key=_movement),)
+
+
+def _movement(cell: CellVerdict) -> float:
+    return _log_ratio(cell.speaker)
+
+
+def _log_ratio(comparison: Comparison) -> float:
+    """How far from no change, in either direction; -1 where there is no ratio."""
+    return abs(math.log(comparison.ratio)) if comparison.ratio else -1.0
+
+
+def _shown(comparison: Comparison) -> str:
+    return f"{comparison.ratio:.3g}x"
+
+
+def _width(comparison: Comparison) -> float:
+    low, high = comparison.ratio_low, comparison.ratio_high
+    return math.log(high) - math.log(low) if low and high else math.inf
+
+
+_LONGEST_HINT = 120
+# From here on two decimals show enough of a ratio, and a percentage needs none.
+_PLAIN_RATIO = 0.1
+_WHOLE_PERCENT = 10
+
+
+def headline(vector: Sequence[UarchVerdict], *, identical: bool) -> str:
+    """For example: `Regressed on haswell (1.71x time of fault-4k), no change on zen1 (would have seen 1.0 %).`"""
+    parts = [
+        _part("regressed on", vector, Verdict.REGRESSED, _ratios),
+        _part("split on", vector, SPLIT, _ratios),
+        _part("improved on", vector, Verdict.IMPROVED, _ratios),
+        _unchanged([component for component in vector if component.verdict == Verdict.UNCHANGED]),
+        _part(
+            "inconclusive on", [component for component in vector if component.measured], Verdict.INCONCLUSIVE, _hint
+        ),
+        _part("not measured on", [c for c in vector if not c.measured], Verdict.INCONCLUSIVE, _hint),
+    ]
+    told = ", ".join(part for part in parts if part)
+    line = f"{told[:1].upper()}{told[1:]}."
+    if not identical:
+        return line
+    unbooted = all(component.reason == SAME_CODE for component in vector)
+    return f"Both kernels {'run the same code' if unbooted else 'are the same image'}. {line}"
+
+
+def as_ratio(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio >= _PLAIN_RATIO else f"{ratio:.2g}x"
+
+
+def as_percent(fraction: float) -> str:
+    percent = 100 * fraction
+    return f"{percent:.1f} %" if percent < _WHOLE_PERCENT else f"{percent:.0f} %"
+
+
+def _part(words: str, vector: Sequence[UarchVerdict], verdict: str, detail: Callable[[UarchVerdict], str]) -> str:
+    named = [
+        f"{component.uarch.name} ({detail(component)})" if detail(component) else component.uarch.name
+        for component in vector
+        if component.verdict == verdict
+    ]
+    if len(named) > 1:
+        named[-2:] = [f"{named[-2]} and {named[-1]}"]
+    return f"{words} {', '.join(named)}" if named else ""
+
+
+def _unchanged(vector: Sequence[UarchVerdict]) -> str:
+    if not vector:
+        return ""
+    names = ", ".join(
+        f"{component.uarch.name} ({SAME_CODE})" if component.reason == SAME_CODE else component.uarch.name
+        for component in vector
+    )
+    seen = max((component.mde for component in vector if component.mde is not None), default=None)
+    return f"no change on {names}" + (f" (would have seen {as_percent(seen)})" if seen is not None else "")
+
+
+def _ratios(component: UarchVerdict) -> str:
+    return ", ".join(_ratio(cell) for cell in component.moved)
+
+
+def _ratio(cell: CellVerdict) -> str:
+    ratio = cell.speaker.ratio
+    return f"{as_ratio(ratio)} {cell.name}" if ratio is not None else cell.name
+
+
+def _hint(component: UarchVerdict) -> str:
+    return textwrap.shorten(component.hint, _LONGEST_HINT, placeholder=" ...")

@@ -1,0 +1,276 @@
+"""Comparisons of cells, and what deserves a person: a finding, which is a vector of verdicts over microarchitectures
+with a life cycle.
+"""
+
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q, Value
+
+from server.core.states import Stateful, state_check
+from server.lab.models import CoreType, Microarchitecture, Session, Trial
+from server.results.models import Case, Metric
+from server.sources.models import Branch, Revision, Series
+from server.sources.models.watched import words
+
+
+class Verdict(models.TextChoices):
+    IMPROVED = "improved", "improved"
+    REGRESSED = "regressed", "regressed"
+    UNCHANGED = "unchanged", "unchanged"
+    INCONCLUSIVE = "inconclusive", "inconclusive"
+
+
+CHANGES = (Verdict.REGRESSED, Verdict.IMPROVED)
+
+
+class Comparison(models.Model):
+    """Base against patched in one cell: (session, case, metric, core type)."""
+
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="comparisons")
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="comparisons")
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="comparisons")
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="comparisons")
+    verdict = models.CharField(max_length=12, choices=Verdict.choices)
+    reason = models.TextField(blank=True, help_text="Why it could not be judged, for people.")
+    base_boots = models.PositiveIntegerField()
+    patched_boots = models.PositiveIntegerField()
+    base_mean = models.FloatField(null=True, help_text="Mean of the boots' values, in the metric's unit.")
+    base_sd = models.FloatField(null=True, help_text="Standard deviation between boots, in the metric's unit.")
+    patched_mean = models.FloatField(null=True)
+    patched_sd = models.FloatField(null=True)
+    ratio = models.FloatField(null=True, help_text="patched / base")
+    ratio_low = models.FloatField(null=True, help_text="95 % interval")
+    ratio_high = models.FloatField(null=True)
+    p_value = models.FloatField(null=True, help_text="Against no change, over the averaged error structures")
+    p_adjusted = models.FloatField(null=True, help_text="Benjamini-Hochberg over the series' cells")
+    p_rank = models.FloatField(null=True, help_text="Exact rank test on boots")
+    family_size = models.PositiveIntegerField()
+    min_effect = models.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
+    mde = models.FloatField(null=True, help_text="Smallest change that would have been seen, as a fraction.")
+    flags = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    computed_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "case", "metric", "core_type"],
+                name="comparison_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict__in=list(Verdict.values)),
+                name="comparison_verdict_known",
+            ),
+            models.CheckConstraint(
+                condition=~Q(verdict="unchanged") | Q(mde__isnull=False),
+                name="unchanged_says_its_mde",
+            ),
+        ]
+        ordering = ["session", "case", "metric"]
+
+    def __str__(self) -> str:
+        return f"{self.case} on {self.session.machine.name}: {self.verdict}"
+
+
+class FindingState(models.TextChoices):
+    CANDIDATE = "candidate", "suspected; fresh boots or checks are under way"
+    CONFIRMED = "confirmed", "judged from interleaved boots"
+    BISECTING = "bisecting", "its revision is being looked for"
+    REPORTED = "reported", "told to people"
+    FIXED = "fixed", "mended, and measured to be"
+    ACCEPTED = "accepted", "known and accepted"
+    INVALID = "invalid", "withdrawn"
+    SUPERSEDED = "superseded", "replaced by another finding"
+
+
+_ENDS = frozenset({FindingState.FIXED, FindingState.ACCEPTED, FindingState.INVALID, FindingState.SUPERSEDED})
+
+
+class Finding(Stateful):
+    """What the cells of one trial say together: of a series, or of a change suspected in a branch."""
+
+    State = FindingState
+
+    class Kind(models.TextChoices):
+        REGRESSED = "regressed", "regressed"
+        IMPROVED = "improved", "improved"
+        SPLIT = "split", "split: regressed somewhere, improved elsewhere"
+        UNCHANGED = "unchanged", "unchanged"
+        INCONCLUSIVE = "inconclusive", "inconclusive"
+
+    NEXT: ClassVar = {
+        FindingState.CANDIDATE: frozenset(
+            {FindingState.CONFIRMED, FindingState.INVALID, FindingState.SUPERSEDED, FindingState.ACCEPTED}
+        ),
+        FindingState.CONFIRMED: frozenset({FindingState.BISECTING, FindingState.REPORTED, *_ENDS}),
+        FindingState.BISECTING: frozenset({FindingState.CONFIRMED, FindingState.REPORTED, *_ENDS}),
+        FindingState.REPORTED: frozenset({FindingState.BISECTING, *_ENDS}),
+        # What was mended may come back, what was accepted was so until a day.
+        FindingState.FIXED: frozenset({FindingState.CONFIRMED, FindingState.REPORTED, FindingState.SUPERSEDED}),
+        FindingState.ACCEPTED: frozenset(
+            {
+                FindingState.CANDIDATE,
+                FindingState.CONFIRMED,
+                FindingState.REPORTED,
+                FindingState.FIXED,
+                FindingState.INVALID,
+                FindingState.SUPERSEDED,
+            }
+        ),
+    }
+    # What the page of one finding tells at length; lists leave it out.
+    LONG: ClassVar = ("gaps", "explanations", "counters", "checks")
+    # A claim that stands: checked, and not taken back.
+    STANDING: ClassVar = (
+        FindingState.CONFIRMED,
+        FindingState.BISECTING,
+        FindingState.REPORTED,
+        FindingState.FIXED,
+        FindingState.ACCEPTED,
+    )
+
+    series = models.OneToOneField(Series, null=True, blank=True, on_delete=models.PROTECT, related_name="finding")
+    branch = models.ForeignKey(Branch, null=True, blank=True, on_delete=models.PROTECT, related_name="findings")
+    before = models.ForeignKey(
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Measured without it; it came after.",
+    )
+    after = models.ForeignKey(
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="Measured with it; it came no later.",
+    )
+    culprit = models.ForeignKey(
+        Revision,
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="findings_of_it",
+        help_text="The revision that made it, where all machines agree on one.",
+    )
+    trial = models.OneToOneField(
+        Trial, null=True, blank=True, on_delete=models.PROTECT, related_name="finding", help_text="What judged it."
+    )
+    kind = models.CharField(max_length=12, choices=Kind.choices)
+    headline = models.TextField(help_text="One line that names each microarchitecture.")
+    virtual = models.BooleanField(help_text="From virtual machines: not evidence.")
+    identical = models.BooleanField(default=False, help_text="Both kernels are the same image.")
+    gaps = models.JSONField(default=list, blank=True, help_text="What was wanted and has no result, with the reason.")
+    explanations = models.JSONField(
+        default=list, db_default=Value([], models.JSONField()), blank=True, help_text="Facts that separate machines."
+    )
+    counters = models.JSONField(
+        default=list, db_default=Value([], models.JSONField()), blank=True, help_text="Counters that moved with it."
+    )
+    checks = models.JSONField(
+        default=list,
+        db_default=Value([], models.JSONField()),
+        blank=True,
+        help_text="What was checked, and the answer.",
+    )
+    previous = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="following",
+        help_text="That of the version before.",
+    )
+    fix = models.ForeignKey(
+        Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="findings_fixed_by_it"
+    )
+
+    class Meta:
+        constraints = [
+            state_check(FindingState, "finding_state_known"),
+            models.CheckConstraint(
+                condition=Q(
+                    kind__in=[
+                        "regressed",
+                        "improved",
+                        "split",
+                        "unchanged",
+                        "inconclusive",
+                    ]
+                ),
+                name="finding_kind_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(series__isnull=False, branch__isnull=True)
+                | Q(series__isnull=True, branch__isnull=False, before__isnull=False, after__isnull=False),
+                name="finding_of_series_or_branch",
+            ),
+            models.UniqueConstraint(fields=["branch", "before", "after"], name="finding_of_boundary_once"),
+        ]
+        indexes = [
+            models.Index(fields=["state", "-id"], name="finding_in_state"),
+            models.Index(fields=["kind", "-id"], name="finding_of_kind"),
+            # What sweeps look for: what moved of late. What says nothing stays confirmed for ever.
+            models.Index(fields=["state_since"], name="finding_moved"),
+        ]
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.series or self.branch}"
+
+
+class FindingVerdict(models.Model):
+    """One component of a finding's vector."""
+
+    finding = models.ForeignKey(Finding, on_delete=models.CASCADE, related_name="verdicts")
+    uarch = models.ForeignKey(Microarchitecture, on_delete=models.PROTECT, related_name="+")
+    verdict = models.CharField(max_length=12, choices=[*Verdict.choices, ("split", "split between cases")])
+    reason = models.TextField(blank=True)
+    comparison = models.ForeignKey(
+        Comparison,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text="The cell that moved most.",
+    )
+    mde = models.FloatField(null=True, help_text="Largest of the unchanged cells' smallest visible effects.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["finding", "uarch"], name="finding_verdict_once"),
+            models.CheckConstraint(
+                condition=Q(verdict__in=[*Verdict.values, "split"]),
+                name="finding_verdict_known",
+            ),
+        ]
+        ordering = ["finding", "uarch__name"]
+
+    def __str__(self) -> str:
+        return f"{self.uarch.name}: {self.verdict}"
+
+
+class Acceptance(models.Model):
+    """A line of the ledger: somebody accepts what a finding says, for some microarchitectures, until a day."""
+
+    finding = models.ForeignKey(Finding, on_delete=models.PROTECT, related_name="acceptances")
+    metric = models.ForeignKey(
+        Metric, null=True, blank=True, on_delete=models.PROTECT, related_name="+", help_text="Empty: all of them."
+    )
+    uarchs = words(60, "Microarchitectures; empty: all of the finding.")
+    reason = models.TextField()
+    person = models.CharField(max_length=150)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    withdrawn_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason="") & ~Q(person=""), name="acceptance_says_who_and_why")
+        ]
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"finding {self.finding_id} accepted by {self.person}"

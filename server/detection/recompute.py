@@ -1,0 +1,346 @@
+"""Whether what is stored of trials, findings, timelines and noise is still what the measurements say."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+
+from server.detection.branches.fleet import (
+    Key,
+    Looked,
+    Told,
+    awake_from,
+    key_of,
+    look,
+    new_watch,
+    ratios_of,
+    timelines_of,
+)
+from server.detection.findings.explanation import explained
+from server.detection.findings.result import Result, component, remade
+from server.detection.models import (
+    ChangePoint,
+    Comparison,
+    Finding,
+    FleetState,
+    MeasuredHead,
+    NoiseProfile,
+    Timeline,
+    TimelinePoint,
+)
+from server.detection.noise.profiles import Profile, fresh_profiles
+from server.detection.trials.judgement import fresh_comparisons
+from server.detection.trials.scope import has_told, judged_sessions, scope_of
+from server.lab.models import Machine, Session, Trial
+from server.sources.models import Branch
+from server.stats.changepoints.fleet_watch import FleetWatch
+from server.stats.changepoints.watch import Watch
+
+# Another version of the numeric libraries may change the last digits, never more.
+_TOLERANCE = 1e-9
+# Of a p-value below this no digit counts.
+_NOTHING = 1e-15
+_NUMBERS = (
+    "base_mean",
+    "base_sd",
+    "patched_mean",
+    "patched_sd",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "p_value",
+    "p_adjusted",
+    "p_rank",
+    "min_effect",
+    "mde",
+)
+_WORDS = ("verdict", "reason", "base_boots", "patched_boots", "family_size", "flags")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One field that is stored otherwise than it would be computed now: of `subject` ("finding 7"), of `what` in it."""
+
+    subject: str
+    what: str
+    field: str
+    stored: str
+    fresh: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}, {self.what}: {self.field} is {self.stored}, now {self.fresh}"
+
+
+def finding_differences(finding: Finding) -> list[Difference]:
+    """Every field of the finding, and of every judged cell behind it, that no longer follows from the measurements."""
+    name = f"finding {finding.pk}"
+    cells: list[Difference] = []
+    if finding.trial is not None:
+        cells = trial_differences(finding.trial, name)
+    elif finding.series is not None:
+        scope = scope_of(finding.series, virtual_too=finding.virtual)
+        cells = _cell_differences(name, scope.done if scope else [])
+    if finding.series is None and not finding.verdicts.exists():
+        # Suspected in a branch, and not judged by fresh boots.
+        return cells
+    return cells + [Difference(name, *row) for row in _finding_differences(finding)]
+
+
+def trial_differences(trial: Trial, subject: str = "") -> list[Difference]:
+    """The same for the cells of a trial, whatever it was asked for; none while it is not judged."""
+    if trial.state != Trial.State.DONE:
+        return []
+    rows = trial.sessions.select_related("machine__uarch", "base_build", "patched_build").order_by("machine__name")
+    sessions = list(rows)
+    # Whether virtual machines were judged depends on the settings of that day: where there are comparisons, they were.
+    virtual_too = Comparison.objects.filter(session__in=sessions).exists()
+    judged = judged_sessions(sessions, virtual_too=virtual_too)[0]
+    return _cell_differences(subject or f"trial {trial.key}", [session for session in judged if has_told(session)])
+
+
+def judged_trials(series_id: int | None = None) -> Iterator[Trial]:
+    """Trials that were judged and made no finding of their own; of one series, or all."""
+    trials = Trial.objects.filter(state=Trial.State.DONE, finding=None).order_by("pk")
+    if series_id is not None:
+        trials = trials.filter(series=series_id)
+    return trials.iterator()
+
+
+def _cell_differences(subject: str, judged: Sequence[Session]) -> list[Difference]:
+    stored = {
+        _key(row): row
+        for row in Comparison.objects.filter(session__in=judged).select_related(
+            "session__machine", "case__benchmark", "metric", "core_type"
+        )
+    }
+    fresh = {_key(row): row for row in fresh_comparisons(judged)}
+    found = []
+    for key in sorted(stored.keys() | fresh.keys()):
+        old, new = stored.get(key), fresh.get(key)
+        if old is None or new is None:
+            presence = ("missing", "there") if old is None else ("there", "missing")
+            found.append(Difference(subject, _name(old or new), "comparison", *presence))
+        else:
+            found += [Difference(subject, _name(old), *change) for change in _changed(old, new)]
+    return found
+
+
+def _finding_differences(finding: Finding) -> Iterator[tuple[str, str, str, str]]:
+    result = remade(finding)
+    if result is None:
+        yield "result", "finding", "there", "nothing may be judged"
+        return
+    fresh = {
+        "kind": str(result.kind),
+        "headline": result.headline,
+        "virtual": result.scope.virtual,
+        "identical": result.identical,
+        "gaps": [asdict(gap) for gap in result.gaps],
+    }
+    if finding.trial_id is not None:
+        fresh["explanations"], fresh["counters"] = explained(finding)
+    for name, value in fresh.items():
+        if not is_same(getattr(finding, name), value):
+            yield "result", name, repr(getattr(finding, name)), repr(value)
+    yield from _vector_differences(finding, result)
+
+
+def _vector_differences(finding: Finding, result: Result) -> Iterator[tuple[str, str, str, str]]:
+    stored = {row.uarch_id: row for row in finding.verdicts.select_related("uarch")}
+    fresh = {row.uarch_id: row for row in (component(finding, of) for of in result.vector)}
+    for uarch in sorted(stored.keys() | fresh.keys()):
+        old, new = stored.get(uarch), fresh.get(uarch)
+        if old is None or new is None:
+            present = old or new
+            assert present is not None
+            yield present.uarch.name, "verdict", *(("missing", "there") if old is None else ("there", "missing"))
+            continue
+        for name in ("verdict", "reason", "comparison_id", "mde"):
+            before, now = getattr(old, name), getattr(new, name)
+            if not is_same(before, now):
+                yield old.uarch.name, name, _told(before), _told(now)
+
+
+def _changed(old: Comparison, new: Comparison) -> Iterator[tuple[str, str, str]]:
+    for name in _WORDS:
+        if getattr(old, name) != getattr(new, name):
+            yield name, _told(getattr(old, name)), _told(getattr(new, name))
+    for name in _NUMBERS:
+        before, now = getattr(old, name), getattr(new, name)
+        if not is_same(before, now):
+            yield name, _shown(before), _shown(now)
+
+
+def is_same(before: object, now: object) -> bool:
+    """Whether two values, of JSON too, are equal up to the last digits of their numbers."""
+    if isinstance(before, float) and isinstance(now, float | int):
+        return math.isclose(before, now, rel_tol=_TOLERANCE, abs_tol=_NOTHING)
+    if isinstance(before, list) and isinstance(now, list | tuple):
+        return len(before) == len(now) and all(is_same(*pair) for pair in zip(before, now, strict=True))
+    if isinstance(before, dict) and isinstance(now, dict):
+        return before.keys() == now.keys() and all(is_same(before[key], now[key]) for key in before)
+    return before == now
+
+
+def _told(value: object) -> str:
+    """A choice as the word that is stored."""
+    return repr(str(value)) if isinstance(value, str) else repr(value)
+
+
+def _shown(number: float | None) -> str:
+    """With the digits that count."""
+    return "None" if number is None else f"{number:.10g}"
+
+
+def _key(row: Comparison) -> tuple[int, int, int, int]:
+    return row.session_id, row.case_id, row.metric_id, row.core_type_id
+
+
+def _name(row: Comparison | None) -> str:
+    if row is None:
+        return ""
+    return f"{row.session.machine.name} {row.metric.name} of {row.case} ({row.core_type.name})"
+
+
+@dataclass
+class _Replay:
+    """A fleet as it is made anew, head by head in the order in which they entered."""
+
+    row: FleetState
+    timelines: dict[Key, Timeline]
+    watches: dict[str, Watch]
+    events: tuple[tuple[str, int], ...] = ()
+    places: list[int] = field(default_factory=list)
+    # Of each timeline and first place all that was told of it, in order.
+    told: dict[tuple[int, int], list[Told]] = field(default_factory=dict)
+    booked: set[int] = field(default_factory=set)
+
+    def take(self, place: int, values: dict[str, float]) -> None:
+        awake = awake_from(self.places)
+        names = [name for name, watch in self.watches.items() if name in values or self._is_awake(watch, awake)]
+        fleet = FleetWatch({name: self.watches[name] for name in names}, self.events)
+        looked = look(fleet, place, values, late=bool(self.places) and place < max(self.places))
+        self.watches |= looked.fleet.watches
+        self.events = looked.fleet.events
+        self.places.append(place)
+        self._note(looked)
+
+    @staticmethod
+    def _is_awake(watch: Watch, since: int) -> bool:
+        return bool(watch.revisions) and watch.revisions[-1] >= since
+
+    def _note(self, looked: Looked) -> None:
+        for told in looked.told:
+            self.told.setdefault((int(told.timeline), told.first_place), []).append(told)
+        self.booked |= {int(name) for event in looked.events for name in event.shifts}
+
+
+def branch_differences(branch: Branch | None = None) -> Iterator[Difference]:
+    """Points, watches and change points, of one branch or of all, that no longer follow from the comparisons.
+
+    Takes as long as the whole history took, without its queries.
+    """
+    fleets = FleetState.objects.select_related("branch__tree").order_by("pk")
+    for row in fleets.filter(branch=branch) if branch else fleets:
+        yield from _fleet_differences(row)
+
+
+def _fleet_differences(row: FleetState) -> Iterator[Difference]:
+    timelines = {key_of(timeline): timeline for timeline in timelines_of(row).order_by("pk")}
+    replay = _Replay(row, timelines, {str(one.pk): new_watch(one) for one in timelines.values()})
+    for head in row.heads.select_related("trial").order_by("observed_as"):
+        comparisons, _ = ratios_of(head.trial, virtual_too=row.virtual)
+        values = {}
+        for comparison in comparisons:
+            timeline = timelines.get(key_of(comparison))
+            if timeline is None:
+                yield Difference(f"{row}", f"place {head.place}", "timeline", "missing", "there")
+            elif comparison.ratio is not None:
+                values[str(timeline.pk)] = comparison.ratio
+        yield from _point_differences(head, values)
+        replay.take(head.place, values)
+    events = [list(event) for event in replay.events]
+    if events != row.events:
+        yield Difference(f"{row}", "all timelines", "events", f"{row.events}", f"{events}")
+    for timeline in timelines.values():
+        yield from _watch_differences(timeline, replay.watches[str(timeline.pk)])
+        yield from _change_point_differences(timeline, replay)
+
+
+def _point_differences(head: MeasuredHead, values: dict[str, float]) -> Iterator[Difference]:
+    stored = dict(TimelinePoint.objects.filter(head=head).values_list("timeline_id", "ratio"))
+    for timeline in sorted(stored.keys() | {int(name) for name in values}):
+        before, now = stored.get(timeline), values.get(str(timeline))
+        if before is None or now is None or not math.isclose(before, now, rel_tol=_TOLERANCE):
+            yield Difference(f"timeline {timeline}", f"point at place {head.place}", "ratio", f"{before}", f"{now}")
+
+
+def _watch_differences(timeline: Timeline, fresh: Watch) -> Iterator[Difference]:
+    now = fresh.as_dict()
+    for name in sorted(now.keys() | timeline.watch.keys()):
+        before = timeline.watch.get(name)
+        if not _alike(before, now.get(name)):
+            yield Difference(f"timeline {timeline.pk}", "watch", name, f"{before}", f"{now.get(name)}")
+
+
+def _change_point_differences(timeline: Timeline, replay: _Replay) -> Iterator[Difference]:
+    """One that belongs to a finding was decided by fresh boots: it may stand where the timeline says otherwise."""
+    stored = {point.first_place: point for point in ChangePoint.objects.filter(timeline=timeline)}
+    fresh = {place: told for (pk, place), told in replay.told.items() if pk == timeline.pk}
+    for place in sorted(stored.keys() | fresh.keys()):
+        subject, what = f"timeline {timeline.pk}", f"change point at place {place}"
+        point, told = stored.get(place), fresh.get(place, [])
+        if point is None or not told:
+            presence = ("missing", "there") if point is None else ("there", "missing")
+            yield Difference(subject, what, "change point", *presence)
+            continue
+        shown = [(one.place, one.before_place, one.effect, one.score) for one in told]
+        if not any(_alike([point.place, point.before_place, point.effect, point.score], list(one)) for one in shown):
+            yield Difference(subject, what, "place and effect", f"{point.place} {point.effect}", f"{shown[-1]}")
+        expected = {told[-1].state} if timeline.pk not in replay.booked else {told[-1].state, ChangePoint.State.MACHINE}
+        if point.finding_id is None and point.state not in expected:
+            yield Difference(subject, what, "state", point.state, " or ".join(sorted(expected)))
+
+
+def _alike(before: object, now: object) -> bool:
+    """Equal but for the last digits of numbers."""
+    if isinstance(before, float) and isinstance(now, float):
+        return math.isclose(before, now, rel_tol=_TOLERANCE)
+    if isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(map(_alike, before, now))
+    if isinstance(before, dict) and isinstance(now, dict):
+        return before.keys() == now.keys() and all(_alike(before[key], now[key]) for key in before)
+    return before == now
+
+
+def noise_differences() -> Iterator[Difference]:
+    """Every field of every stored profile that is not what its comparisons, up to its last one, give now."""
+    for machine in Machine.objects.filter(noise_profiles__isnull=False).distinct().order_by("name"):
+        stored = {
+            (row.case_id, row.metric_id, row.core_type_id): row
+            for row in NoiseProfile.objects.filter(machine=machine).select_related(
+                "case__benchmark", "metric", "core_type"
+            )
+        }
+        fresh = fresh_profiles(machine, {key: row.last_at for key, row in stored.items()})
+        for key, row in stored.items():
+            yield from _profile_changes(machine, row, fresh.get(key))
+
+
+def _profile_changes(machine: Machine, row: NoiseProfile, now: Profile | None) -> Iterator[Difference]:
+    what = f"{row.metric.name} of {row.case} ({row.core_type.name})"
+    subject = f"noise of {machine.name}"
+    if now is None:
+        yield Difference(subject, what, "profile", "there", "missing")
+        return
+    for field in fields(Profile):
+        before, after = getattr(row, field.name), getattr(now, field.name)
+        if not _same(before, after):
+            yield Difference(subject, what, field.name, str(before), str(after))
+
+
+def _same(stored: object, fresh: object) -> bool:
+    if isinstance(stored, list) and isinstance(fresh, list):
+        return len(stored) == len(fresh) and all(map(_same, stored, fresh))
+    if isinstance(stored, float) and isinstance(fresh, float):
+        return math.isclose(stored, fresh, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return stored == fresh

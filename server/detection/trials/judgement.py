@@ -1,0 +1,337 @@
+"""From what boots measured to comparisons: cells, each judged by the looks of its session's design, then all
+together as one family.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal, NamedTuple
+
+from server import stats
+from server.detection.models import Comparison, Verdict
+from server.detection.models.finding import CHANGES
+from server.detection.trials.effects import LEAST_EFFECT, min_effects
+from server.detection.trials.scope import doubts_about
+from server.lab.models import Boot, CoreType, Session, Trial
+from server.results.models import Case, Measurement, Metric
+from server.stats.comparison.decisions import CellProgress, judge_cells
+from server.stats.comparison.looks import Design, with_data
+
+# Agents write these texts; a finding keeps them, and pages, mails and answers show them.
+_LONGEST_TEXT, _MOST_TEXTS = 300, 4
+
+
+@dataclass(frozen=True)
+class CaseNote:
+    """Why one case gave nothing in some boots of a session."""
+
+    session_id: int
+    benchmark: str
+    case: str
+    text: str
+
+
+def case_notes(sessions: Sequence[Session]) -> list[CaseNote]:
+    """One note for each session and case that gave nothing in some boot, from what the agent wrote down."""
+    texts: dict[tuple[int, str, str], dict[str, None]] = defaultdict(dict)
+    boots = Boot.objects.filter(session__in=sessions).exclude(notes=[])
+    for session_id, arm, notes in boots.order_by("session_id", "position").values_list("session_id", "arm", "notes"):
+        for note in notes:
+            key = (session_id, str(note.get("benchmark", "")), str(note.get("case", "")))
+            text = str(note.get("reason") or note.get("outcome") or "gave no values")
+            texts[key][f"{arm} kernel: {text[:_LONGEST_TEXT]}"] = None
+    return [CaseNote(*key, text=_joined(list(found))) for key, found in texts.items()]
+
+
+def _joined(texts: Sequence[str]) -> str:
+    more = [f"{len(texts) - _MOST_TEXTS} more reasons"] if len(texts) > _MOST_TEXTS else []
+    return "; ".join([*texts[:_MOST_TEXTS], *more])
+
+
+_JUDGED = (Metric.Better.LOWER, Metric.Better.HIGHER)
+_NO_VALUES: tuple[float, ...] = ()
+
+
+class CellKey(NamedTuple):
+    """Ids of what makes a cell."""
+
+    session: int
+    case: int
+    metric: int
+    core_type: int
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """One cell with the rows that it is about."""
+
+    session: Session
+    case: Case
+    metric: Metric
+    core_type: CoreType
+    values: stats.Cell
+
+    @property
+    def key(self) -> CellKey:
+        return CellKey(self.session.pk, self.case.pk, self.metric.pk, self.core_type.pk)
+
+
+@dataclass(frozen=True)
+class _Boots:
+    """The ended boots of one session by arm, in the order of their positions."""
+
+    ids: Mapping[str, list[int]]
+    positions: Mapping[str, list[int]]
+
+
+def read_cells(sessions: Sequence[Session]) -> list[MeasuredCell]:
+    """All cells that these sessions have values of, by session, case, metric and core type; eight queries at most.
+
+    Each cell has one entry for each boot that ended, in the order of their positions whenever their results came in;
+    a boot that gave no values of the cell has an empty one. Metrics that only explain make no cells.
+    """
+    boots = _boots(sessions)
+    values: dict[CellKey, dict[int, Sequence[float]]] = defaultdict(dict)
+    session_of = {boot: session for session, of in boots.items() for ids in of.ids.values() for boot in ids}
+    for boot, case_id, metric_id, core_type_id, measured, warmup in _measurements(session_of):
+        values[CellKey(session_of[boot], case_id, metric_id, core_type_id)][boot] = measured[warmup:]
+    by_id = {session.pk: session for session in sessions}
+    cases = Case.objects.select_related("benchmark").in_bulk({key.case for key in values})
+    metrics = Metric.objects.in_bulk({key.metric for key in values})
+    core_types = CoreType.objects.in_bulk({key.core_type for key in values})
+    effects = _effects(sessions)
+    cells = []
+    for key, found in values.items():
+        session, case, metric = by_id[key.session], cases[key.case], metrics[key.metric]
+        name = f"session {session.pk}, {case}, {metric.name}"
+        cell = _values(found, boots[key.session], metric, name, effects.get(key))
+        cells.append(MeasuredCell(session, case, metric, core_types[key.core_type], cell))
+    return sorted(cells, key=_order)
+
+
+def _order(cell: MeasuredCell) -> tuple[int, str, int, str, str]:
+    return cell.session.pk, cell.case.name, cell.case.pk, cell.metric.name, cell.core_type.name
+
+
+def _boots(sessions: Sequence[Session]) -> dict[int, _Boots]:
+    ended = Boot.objects.filter(session__in=sessions, state__in=[Boot.State.MEASURED, Boot.State.FAILED])
+    found: dict[int, _Boots] = {}
+    for pk, session, arm, position in ended.order_by("session_id", "position").values_list(
+        "id", "session_id", "arm", "position"
+    ):
+        of = found.setdefault(
+            session, _Boots({arm: [] for arm in Boot.Arm.values}, {arm: [] for arm in Boot.Arm.values})
+        )
+        of.ids[arm].append(pk)
+        of.positions[arm].append(position)
+    return found
+
+
+def _measurements(boots: Iterable[int]) -> Iterable[tuple[int, int, int, int, list[float], int]]:
+    judged = Measurement.objects.filter(
+        boot__in=list(boots), boot__state=Boot.State.MEASURED, metric__better__in=_JUDGED
+    )
+    columns = ("boot_id", "case_id", "metric_id", "core_type_id", "values", "warmup")
+    return judged.order_by().values_list(*columns).iterator(chunk_size=5000)
+
+
+def _values(
+    found: Mapping[int, Sequence[float]], boots: _Boots, metric: Metric, name: str, min_effect: float | None
+) -> stats.Cell:
+    better: Literal["lower", "higher"] = "lower" if metric.better == metric.Better.LOWER else "higher"
+    base, patched = (
+        [found.get(boot, _NO_VALUES) for boot in boots.ids[arm]] for arm in (Boot.Arm.BASE, Boot.Arm.PATCHED)
+    )
+    return stats.Cell(
+        base=base,
+        patched=patched,
+        better=better,
+        min_effect=LEAST_EFFECT if min_effect is None else min_effect,
+        resolution=metric.resolution,
+        base_positions=boots.positions[Boot.Arm.BASE],
+        patched_positions=boots.positions[Boot.Arm.PATCHED],
+        exact=metric.exact,
+        name=name,
+    )
+
+
+def _effects(sessions: Sequence[Session]) -> "_Effects":
+    """Sessions of before there were trials were judged by the same minimum effect everywhere, and still are."""
+    trials = Trial.objects.in_bulk({session.trial_id for session in sessions if session.trial_id is not None})
+    set_by_hand = {
+        session.pk: effect
+        for session in sessions
+        if session.trial_id is not None and (effect := trials[session.trial_id].min_effect) is not None
+    }
+    others = [session for session in sessions if session.trial_id is not None and session.pk not in set_by_hand]
+    return _Effects(set_by_hand, min_effects(others) if others else {})
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """Smallest changes worth a verdict: of whole sessions, and of cells by what their equal kernels show."""
+
+    sessions: Mapping[int, float]
+    cells: Mapping[tuple[int, int, int, int], float]
+
+    def get(self, key: CellKey) -> float | None:
+        return self.sessions.get(key.session, self.cells.get(key))
+
+
+# A spread needs two boots.
+_FEWEST_BOOTS = 2
+
+
+def design_of(session: Session) -> Design:
+    """When the boots of a session of a trial are looked at."""
+    return Design(looks=tuple(look for look in session.looks if look >= _FEWEST_BOOTS) or (_FEWEST_BOOTS,))
+
+
+def is_fixed(session: Session) -> bool:
+    """Judged once, at a number of boots that was fixed before: no look can ask for more."""
+    return len(design_of(session).looks) == 1
+
+
+def ended(session: Session) -> bool:
+    """Whether its last look takes all that is left of alpha: nothing that was measured decided that it is the last."""
+    return session.cut_short or is_fixed(session)
+
+
+def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
+    """Unsaved comparisons of all cells of these sessions; those of a session are one family.
+
+    What one machine says, or makes up, changes nothing of what is claimed on another. What a comparison shows (boots,
+    means, ratio, interval) is what the look saw that decided it, else the last look.
+    """
+    cells = read_cells(sessions)
+    judged = _in_families(cells, _compared(cells), number=len(sessions))
+    doubts = doubts_about(sessions)
+    notes = {(note.session_id, note.benchmark, note.case): note.text for note in case_notes(sessions)}
+    rows = []
+    for cell, result in zip(cells, judged, strict=True):
+        row = _row(cell, result)
+        note = notes.get((row.session_id, cell.case.benchmark.name, cell.case.name))
+        if note and row.verdict == Verdict.INCONCLUSIVE:
+            row.reason = f"{row.reason}; {note}"
+        doubt = doubts.get(row.session_id)
+        if doubt is not None and (row.verdict in CHANGES or (doubt.whole and row.verdict == Verdict.UNCHANGED)):
+            row.verdict, row.reason = Verdict.INCONCLUSIVE, doubt.reason
+        rows.append(row)
+    return rows
+
+
+def _in_families(
+    cells: Sequence[MeasuredCell], compared: Sequence[stats.CellComparison], *, number: int
+) -> list[stats.CellComparison]:
+    """Adjusted within each of so many sessions; `read_cells` gives the cells of a session one after the other."""
+    pairs = zip(cells, compared, strict=True)
+    families = [[one for _, one in of] for _, of in groupby(pairs, key=lambda pair: pair[0].session.pk)]
+    return [one for family in families for one in stats.judge_family(family, families=number)]
+
+
+def _compared(cells: Sequence[MeasuredCell]) -> list[stats.CellComparison]:
+    """One comparison for each cell, in their order; cells of one design are worked off together."""
+    groups: dict[tuple[Design | None, bool], list[int]] = defaultdict(list)
+    for index, cell in enumerate(cells):
+        session = cell.session
+        # Sessions of before there were trials have no looks: all their boots are compared once.
+        key = (design_of(session), ended(session)) if session.looks else (None, True)
+        groups[key].append(index)
+    found: dict[int, stats.CellComparison] = {}
+    for (design, is_ended), places in groups.items():
+        values = [cells[place].values for place in places]
+        if design is None:
+            # Exact metrics were not told apart then.
+            results = stats.compare([replace(with_data(one), exact=False) for one in values])
+        else:
+            progress = judge_cells(values, design, ended=is_ended)
+            results = [_seen(*pair) for pair in zip(values, progress, strict=True)]
+        found.update(zip(places, results, strict=True))
+    return [found[index] for index in range(len(cells))]
+
+
+def _seen(values: stats.Cell, progress: CellProgress) -> stats.CellComparison:
+    """The comparison of a cell's design; one that was never looked at shows its means, and no evidence."""
+    if progress.comparison is not None:
+        return _still_seen(progress, progress.comparison)
+    plain = stats.compare([with_data(values)])[0]
+    return stats.CellComparison(
+        verdict=stats.StatisticalVerdict.INCONCLUSIVE,
+        reason=plain.reason if plain.p_value is None else progress.reason,
+        flags=plain.flags,
+        base=plain.base,
+        patched=plain.patched,
+        ratio=plain.ratio,
+    )
+
+
+def _still_seen(progress: CellProgress, found: stats.CellComparison) -> stats.CellComparison:
+    """A change is claimed only if all boots show it.
+
+    A cell that changed at an early look may have got more boots for the sake of others. Where boots alternate between
+    two modes, the first few of the kernels can by chance lie in one mode each, which looks certain; more boots tell.
+    """
+    decided, last = progress.decided_at, progress.looks[-1]
+    if decided is None or decided == last or found.verdict.value not in CHANGES:
+        return found
+    reason = f"{found.verdict} at {decided.base} boots a side, no longer at {last.base}: {last.comparison.reason}"
+    return replace(
+        last.comparison, verdict=stats.StatisticalVerdict.INCONCLUSIVE, reason=reason, p_value=progress.p_value
+    )
+
+
+def _row(of: MeasuredCell, result: stats.CellComparison) -> Comparison:
+    return Comparison(
+        session=of.session,
+        case=of.case,
+        metric=of.metric,
+        core_type=of.core_type,
+        verdict=Verdict(result.verdict.value),
+        reason=result.reason,
+        base_boots=result.base.boots,
+        patched_boots=result.patched.boots,
+        base_mean=result.base.mean,
+        base_sd=result.base.sd,
+        patched_mean=result.patched.mean,
+        patched_sd=result.patched.sd,
+        ratio=result.ratio,
+        ratio_low=result.ratio_low,
+        ratio_high=result.ratio_high,
+        p_value=result.p_value,
+        p_adjusted=result.p_adjusted,
+        p_rank=result.p_rank,
+        family_size=result.family_size,
+        min_effect=of.values.min_effect,
+        mde=result.mde,
+        flags=[flag.value for flag in result.flags],
+    )
+
+
+# Where boots alternate between two modes, by chance all boots of one kernel lie in the one and all of the other in the
+# other: at 4 boots a side in one session of 128, at 6 in one of 2048. No interval and no p-value knows; more boots do.
+_TELLING_BOOTS = 6
+
+
+def is_settled(progress: CellProgress) -> bool:
+    """Whether more boots may be spared: it claims no change, or one that the last look shows, of boots enough.
+
+    The last look that there can be has the word in any case.
+    """
+    if progress.verdict.value not in CHANGES or progress.looks[-1].level.fraction >= 1:
+        return True
+    last = progress.looks[-1]
+    return progress.decided_at == last and min(last.base, last.patched) >= _TELLING_BOOTS
+
+
+def boots_to_next_look(cells: Sequence[MeasuredCell]) -> tuple[int, int]:
+    """Boots of the base and of the patched kernel until each of these cells has its next planned look."""
+    wanted = [_missing(cell) for cell in cells]
+    return max((base for base, _ in wanted), default=0), max((patched for _, patched in wanted), default=0)
+
+
+def _missing(cell: MeasuredCell) -> tuple[int, int]:
+    ready, design = with_data(cell.values), design_of(cell.session)
+    base, patched = len(ready.base), len(ready.patched)
+    look = next((look for look in design.looks if look > min(base, patched)), design.budget)
+    return max(0, look - base), max(0, look - patched)

@@ -1,0 +1,169 @@
+"""Which sessions make a result together, when it is time, and which numbers must not be believed however sure they
+look.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef, Q
+
+from server.builds.models import Artifact
+from server.lab.models import Boot, Session, Trial
+from server.lab.trials.life import SAME_CODE
+from server.sources.models import Series
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The sessions that a result speaks about, all physical or all virtual."""
+
+    sessions: tuple[Session, ...]
+    virtual: bool
+
+    @property
+    def done(self) -> list[Session]:
+        """Those that have something to tell."""
+        return [session for session in self.sessions if has_told(session)]
+
+
+def has_told(session: Session) -> bool:
+    """Whether its boots are judged: it is done, or it ended early after boots enough for its first look."""
+    if session.state == Session.State.DONE:
+        return True
+    return session.state == Session.State.FAILED and session.concluded_at is not None
+
+
+def is_same_code(session: Session) -> bool:
+    """Done without a boot: both kernels run the same code, there was nothing to measure."""
+    return session.state == Session.State.DONE and session.reason == SAME_CODE
+
+
+def scope_of(series: Series, *, virtual_too: bool | None = None) -> Scope | None:
+    """Of a series of before there were trials; `trial_scope` tells what and when."""
+    return _scope(_sessions(Q(series=series)), virtual_too=virtual_too)
+
+
+def trial_scope(trial: Trial, *, virtual_too: bool | None = None) -> Scope | None:
+    """All sessions of the kind that is judged, once every session is over; None before that.
+
+    Physical machines alone are evidence: where one was wanted, virtual ones are stored and not judged. Virtual ones
+    are judged among themselves when the site says so, or `virtual_too` does. None as well when all sessions were
+    canceled.
+    """
+    return _scope(_sessions(Q(trial=trial)), virtual_too=virtual_too)
+
+
+def judged_sessions(sessions: Sequence[Session], *, virtual_too: bool | None = None) -> tuple[list[Session], bool]:
+    """Of all sessions of a trial those that may be judged together, and whether they are the virtual ones."""
+    allowed = settings.VIRTUAL_VERDICTS if virtual_too is None else virtual_too
+    virtual = _virtual_sessions(sessions)
+    wanted = {session.pk for session in sessions if session.state != Session.State.CANCELED}
+    if wanted - virtual:
+        return [session for session in sessions if session.pk not in virtual], False
+    if wanted and allowed:
+        return [session for session in sessions if session.pk in virtual], True
+    return [], False
+
+
+def series_awaiting_judgement() -> list[int]:
+    """Applied series of before there were trials whose sessions are all over and that have no finding."""
+    sessions = Session.objects.filter(series=OuterRef("pk"))
+    wanted = sessions.exclude(state=Session.State.CANCELED)
+    if not settings.VIRTUAL_VERDICTS:
+        wanted = wanted.filter(machine__virtual=False)
+    waiting = (
+        Series.objects.filter(Exists(wanted), state=Series.State.APPLIED, finding=None)
+        .filter(pk__in=Session.objects.filter(trial=None, series__isnull=False).order_by().values("series"))
+        .exclude(Exists(sessions.filter(state__in=Session.OPEN)))
+        .exclude(Exists(sessions.exclude(trial=None)))
+        .order_by("pk")
+    )
+    return list(waiting.values_list("pk", flat=True))
+
+
+def trials_to_look_at() -> list[int]:
+    """Trials being measured that have boots nobody looked at, or whose sessions are all over; oldest first."""
+    sessions = Session.objects.filter(trial=OuterRef("pk"))
+    unseen = sessions.filter(state=Session.State.DONE, concluded_at=None)
+    going_on = sessions.filter(state__in=Session.OPEN)
+    open_trials = Trial.objects.filter(state=Trial.State.MEASURING)
+    return list(open_trials.filter(Exists(unseen) | ~Exists(going_on)).order_by("pk").values_list("pk", flat=True))
+
+
+def unanswered_trials() -> list[int]:
+    """Trials that are over and whose result nobody took up; oldest first."""
+    over = Trial.objects.filter(state__in=Trial.FINAL, answered_at=None)
+    return list(over.order_by("pk").values_list("pk", flat=True))
+
+
+def _sessions(of: Q) -> list[Session]:
+    return list(
+        Session.objects.filter(of)
+        .select_related("machine__uarch", "base_build", "patched_build")
+        .order_by("machine__name")
+    )
+
+
+def _scope(sessions: Sequence[Session], *, virtual_too: bool | None = None) -> Scope | None:
+    if any(session.state not in Session.FINAL for session in sessions):
+        return None
+    judged, virtual = judged_sessions(sessions, virtual_too=virtual_too)
+    return Scope(tuple(judged), virtual) if judged else None
+
+
+def _virtual_sessions(sessions: Sequence[Session]) -> set[int]:
+    """A session is virtual if its machine is, or if the probe of one of its boots saw a hypervisor."""
+    seen = Boot.objects.filter(session__in=sessions, facts__virtual=True).values_list("session_id", flat=True)
+    return {session.pk for session in sessions if session.machine.virtual} | set(seen)
+
+
+SAME_IMAGE = "both kernels are the same image: the difference is the machine's own"
+OTHER_MACHINE = "the machine's hardware or firmware changed between the boots of the session"
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why a session is not believed: of a `whole` one nothing, else only the changes that it claims."""
+
+    reason: str
+    whole: bool = False
+
+
+def doubts_about(sessions: Sequence[Session]) -> dict[int, Doubt]:
+    """By session; those that may be believed are left out. Three queries at most.
+
+    A/A trials compare equal kernels on purpose: what they claim is their result, a false alarm.
+    """
+    trials = [session.trial_id for session in sessions if session.trial_id is not None]
+    noise = set(Trial.objects.filter(pk__in=trials, purpose=Trial.Purpose.NOISE).values_list("pk", flat=True))
+    compared = [session for session in sessions if session.trial_id not in noise]
+    doubts = {pk: Doubt(SAME_IMAGE) for pk in sessions_with_one_image(compared)}
+    return doubts | {pk: Doubt(OTHER_MACHINE, whole=True) for pk in _on_two_machines(sessions)}
+
+
+def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
+    """Sessions whose two kernels are byte for byte the same image, with the same modules beside it."""
+    builds = {build for session in sessions for build in (session.base_build_id, session.patched_build_id)}
+    found = Artifact.objects.filter(build__in=builds, kind=Artifact.Kind.IMAGE)
+    # A patch of a module leaves the image as it is.
+    images = {build: tuple(same) for build, *same in found.values_list("build_id", "sha256", "build__kernel_hash")}
+    return {
+        session.pk
+        for session in sessions
+        if session.base_build_id in images and images[session.base_build_id] == images.get(session.patched_build_id)
+    }
+
+
+def _on_two_machines(sessions: Sequence[Session]) -> set[int]:
+    """Sessions of trials whose base boots show two fingerprints of one scheme (the number before the dash).
+
+    The base kernel alone is asked: a patch could make its own kernel lie.
+    """
+    of_trials = [session.pk for session in sessions if session.trial_id is not None]
+    boots = Boot.objects.filter(session__in=of_trials, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
+    seen: dict[tuple[int, str], set[str]] = {}
+    for session, fingerprint in boots.values_list("session_id", "facts__fingerprint"):
+        if isinstance(fingerprint, str) and fingerprint:
+            seen.setdefault((session, fingerprint.partition("-")[0]), set()).add(fingerprint)
+    return {session for (session, _scheme), fingerprints in seen.items() if len(fingerprints) > 1}

@@ -1,0 +1,291 @@
+"""The life of an attempt: opened, claimed, kept by heartbeats; who moves one holds still what it concerns."""
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import Max, Q, Value
+from django.db.models.functions import Concat, Right
+
+from server.builds.models import Build, BuildState
+from server.core import clock
+from server.core.errors import DomainError
+from server.core.models import ApiToken
+from server.lab.dispatch.jenkins import jobs
+from server.lab.dispatch.jenkins.jobs import wanted
+from server.lab.hosts.state import follow_attempt
+from server.lab.models import (
+    Attempt,
+    AttemptState,
+    Builder,
+    Fault,
+    JenkinsRun,
+    Machine,
+    PowerCycle,
+    PowerCycleState,
+    Session,
+    SessionState,
+    TrialState,
+)
+from server.lab.scheduling.placement import Placement
+from server.lab.work import claim_deadline, end_deadline, kind_of, work_of
+from server.sources.models import SeriesState
+
+# States in which an agent may come for an attempt.
+UNCLAIMED = frozenset({AttemptState.SUBMITTING, AttemptState.QUEUED})
+
+
+def lock_attempt(attempt: Attempt) -> None:
+    """Hold the attempt's work and the attempt still to the end of the transaction, and read how the attempt is by now.
+
+    Everybody takes them in this order, hosts after them: so nobody waits for somebody who waits for them.
+    """
+    for model, pk in ((Build, attempt.build_id), (Session, attempt.session_id), (PowerCycle, attempt.power_cycle_id)):
+        if pk is not None:
+            list(model._default_manager.select_for_update(of=("self",)).filter(pk=pk).values_list("pk"))
+    rows = Attempt.objects.select_for_update(of=("self",))
+    attempt.refresh_from_db(
+        fields=["state", "reason", "agent", "losing", "arrived_at", "lease_until"], from_queryset=rows
+    )
+
+
+def move_attempt(attempt: Attempt, to: str, reason: str, **fields: Any) -> bool:
+    """Advance the attempt, and the state of its host with it; False, and nothing is changed, if it moved meanwhile."""
+    with transaction.atomic():
+        if not attempt.advance(to, reason, **fields):
+            return False
+        follow_attempt(attempt)
+    return True
+
+
+# Whether a build runs the script that we defined: its first act is to say which one it is.
+#
+# The dispatcher's user may not read a job's configuration, and a job that was edited by hand shows nothing of it. Who
+# has his script tell our hash is not found out so; `jenkins_apply --check`, with an admin's account, finds that as
+# well.
+
+log = structlog.get_logger(__name__)
+
+
+def open_attempt(placement: Placement, adapter: str) -> Attempt | None:
+    """Commit the attempt before anything is started outside; None if another process was first."""
+    try:
+        with transaction.atomic():
+            return _open(placement, adapter)
+    except IntegrityError as error:
+        # The machine has another attempt by now: two dispatchers chose different sessions for it.
+        log.info("placement_taken", item=str(placement.item), error=str(error).partition("\n")[0])
+        return None
+
+
+def _open(placement: Placement, adapter: str) -> Attempt | None:
+    item, host = placement.item, placement.host
+    # Not their count: a key must never be given out twice, whatever became of older attempts.
+    number = (item.attempts.aggregate(last=Max("number"))["last"] or 0) + 1
+    if not item.advance("dispatched", f"attempt {number}"):
+        return None
+    if host is not None and not _still_fits(item, host):
+        transaction.set_rollback(True)
+        log.info("placement_withdrawn", item=str(item), host=host.name)
+        return None
+    attempt = Attempt.objects.create(
+        key=f"{kind_of(item)}-{item.pk}-{number}",
+        number=number,
+        build=item if isinstance(item, Build) else None,
+        session=item if isinstance(item, Session) else None,
+        power_cycle=item if isinstance(item, PowerCycle) else None,
+        builder=host if isinstance(host, Builder) else None,
+        machine=host if isinstance(host, Machine) and isinstance(item, Session) else None,
+        adapter=adapter,
+        slots=placement.slots,
+        state=AttemptState.SUBMITTING,
+        trace=item.trace,
+        deadline_at=claim_deadline(),
+    ).record_creation()
+    follow_attempt(attempt)
+    return attempt
+
+
+def _still_fits(item: Build | Session | PowerCycle, host: Builder | Machine) -> bool:
+    """Whether the host is as it was when it was chosen, and still that of the work.
+
+    A round goes on for a while after its decision: a person may have taken the host out of service since, or the sweep
+    given the session to a sister machine. Both are held still until the attempt is committed.
+    """
+    if isinstance(item, Session) and not Session.objects.filter(pk=item.pk, machine=host.pk).exists():
+        return False
+    rows = type(host)._default_manager.select_for_update(of=("self",))
+    if not rows.filter(pk=host.pk, enabled=host.enabled, health=host.health).exists():
+        return False
+    # Where nothing holds it in quarantine any more, sessions of equal kernels do not go there either.
+    return isinstance(host, Builder) or Machine.objects.filter(pk=host.pk, health_hold=host.health_hold).exists()
+
+
+def check_script(attempt: Attempt, script: str) -> None:
+    """Raise `job-edited` unless the attempt's build runs our script; what was found is noted first.
+
+    Not called in a transaction that its error would undo. A key that its machine took in was brought by a build that
+    passed; what no controller was asked to start has no script.
+    """
+    if attempt.state not in UNCLAIMED or attempt.arrived_at is not None:
+        return
+    run = JenkinsRun.objects.filter(attempt=attempt, posts__gt=0).first()
+    if run is None:
+        return
+    definition = wanted().jobs.get(run.job)
+    if definition is not None and script == definition.script:
+        jobs.note_ours(run.job)
+        return
+    JenkinsRun.objects.filter(pk=run.pk).update(fault=Fault.JOB)
+    jobs.note_edited(run.job)
+    told = f"script {script[:12]}" if script else "a script that does not say which it is"
+    log.warning("job_edited", key=attempt.key, trace=attempt.trace, job=run.job, script=script)
+    raise DomainError("job-edited", f"{run.job} runs {told}, not the one that the service defined; it gets no work")
+
+
+# Texts of many kilobytes, which no agent's request needs: there is one each few seconds of each host.
+_LONG = (
+    "log",
+    "build__log_tail",
+    "build__first_error",
+    "session__base_build__log_tail",
+    "session__base_build__first_error",
+    "session__patched_build__log_tail",
+    "session__patched_build__first_error",
+)
+_KEY = re.compile(r"(build|session|power-cycle)-[0-9-]{1,50}")
+
+# An answer that was lost on its way is asked for again by then.
+_ASKS_AGAIN = timedelta(minutes=10)
+
+
+def find_attempt(*, key: str, token: ApiToken) -> Attempt:
+    """The attempt that this token may touch; one that it may not is as unknown as one that is not there."""
+    attempt = (
+        Attempt.objects.filter(key=key if _KEY.fullmatch(key) else "")
+        .select_related(
+            "build__revision__tree",
+            "build__config",
+            "build__toolchain",
+            "builder",
+            "machine",
+            "power_cycle__machine",
+            "session__machine__config",
+            "session__base_build",
+            "session__patched_build",
+            "session__series",
+        )
+        .defer(*_LONG)
+        .first()
+    )
+    if attempt is None:
+        raise DomainError("not-found", f"no attempt {key}")
+    work = work_of(attempt)
+    if token.scope != work.scope or token.subject != work.subject:
+        raise DomainError("not-found", f"no attempt {key} for the holder of this token")
+    return attempt
+
+
+def claim_attempt(
+    attempt: Attempt,
+    agent: str,
+    *,
+    host: str = "",
+    job: str = "",
+    number: int | None = None,
+    node: str = "",
+    boot_id: str = "",
+    script: str = "",
+) -> None:
+    """Give the attempt to this agent process. Raises `superseded` when it is over or another agent has it.
+
+    `job`, `number`, `node` and `boot_id` say in which Jenkins build it runs, `script` is the hash of what that runs:
+    raises `job-edited` where that is not ours. Where one build has handed the attempt over to its machine, another
+    build of the same key gets nothing.
+    """
+    check_script(attempt, script)
+    with transaction.atomic():
+        lock_attempt(attempt)
+        if attempt.state == AttemptState.RUNNING and attempt.agent == agent:
+            return
+        if attempt.state not in UNCLAIMED:
+            raise DomainError("superseded", f"{attempt.key} is {attempt.state}: {attempt.reason}")
+        run = JenkinsRun.objects.select_for_update().filter(attempt=attempt).first()
+        if run is not None and number is not None:
+            if attempt.arrived_at is not None and (run.job, run.number) != (job, number):
+                raise DomainError("superseded", f"{attempt.key} arrived in build {run.number}, not in {number}")
+            JenkinsRun.objects.filter(pk=run.pk, job=job).update(number=number, node=node, boot_id=boot_id)
+        won = _take(attempt, agent, host)
+    if not won:
+        raise DomainError("superseded", f"{attempt.key} went to another agent or its work is over")
+
+
+def _take(attempt: Attempt, agent: str, host: str) -> bool:
+    fields = {"agent": agent, "host": host[:255], "lease_until": lease_end(), "deadline_at": end_deadline(attempt)}
+    won = move_attempt(attempt, AttemptState.RUNNING, f"claimed by agent {agent[:8]}", **fields)
+    work = attempt.build or attempt.session or attempt.power_cycle
+    assert work is not None
+    if won and not (work.state == "dispatched" and work.advance("running", f"agent of {attempt.key} works")):
+        # A result out of the spool ended the work before this attempt came to it.
+        move_attempt(attempt, AttemptState.CANCELED, f"the {kind_of(work)} is over already")
+        return False
+    return won
+
+
+def allow_time(attempt: Attempt, boot_seconds: float) -> None:
+    """Set when a claimed session is stopped, now that is known how long its agent gives one boot.
+
+    An agent that asks again much later, whatever for, gets no more time by that.
+    """
+    lately = clock.now() - _ASKS_AGAIN
+    Attempt.objects.filter(pk=attempt.pk, state=AttemptState.RUNNING, state_since__gte=lately).update(
+        deadline_at=end_deadline(attempt, boot_seconds)
+    )
+
+
+def lease_end() -> datetime:
+    return clock.now() + timedelta(seconds=settings.LEASE_SECONDS)
+
+
+# What is kept of an agent's log: the end says why it stopped.
+MAX_LOG_CHARACTERS = 64 * 1024
+
+
+def renew_lease(*, attempt: Attempt, agent: str, progress: str, away_seconds: int = 0, log: str = "") -> bool:
+    """A heartbeat; returns whether the agent should go on. Raises `superseded` when the attempt is not its own.
+
+    `away_seconds` is how long the machine may be silent on top of the lease, `log` what was logged since the last one.
+    An attempt that is being stopped keeps the lease that it has.
+    """
+    fields: dict[str, Any] = {"progress": progress[:200]}
+    if log:
+        fields["log"] = Right(Concat("log", Value(log)), MAX_LOG_CHARACTERS)
+    held = Attempt.objects.filter(pk=attempt.pk, agent=agent)
+    until = lease_end() + timedelta(seconds=away_seconds)
+    if held.filter(state=AttemptState.RUNNING).update(lease_until=until, **fields):
+        return is_wanted(attempt)
+    if held.filter(state=AttemptState.CANCELING).update(**fields):
+        return False
+    raise DomainError("superseded", f"{attempt.key} is not held by this agent any more")
+
+
+def is_wanted(attempt: Attempt) -> bool:
+    """Whether anyone still wants the result: a superseded series, a canceled trial or an ended session wants none."""
+    if attempt.power_cycle_id is not None:
+        return PowerCycle.objects.filter(pk=attempt.power_cycle_id, state=PowerCycleState.RUNNING).exists()
+    session = attempt.session
+    if session is None:
+        return Build.objects.filter(pk=attempt.build_id or 0, state=BuildState.RUNNING).exists()
+    session.refresh_from_db(fields=["state"])
+    unwanted = Q(series__state=SeriesState.SUPERSEDED) | Q(trial__series__state=SeriesState.SUPERSEDED)
+    unwanted |= Q(trial__state=TrialState.CANCELED)
+    if Session.objects.filter(unwanted, pk=session.pk).exists():
+        return False
+    return session.state == SessionState.RUNNING and not _is_stopping(attempt)
+
+
+def _is_stopping(attempt: Attempt) -> bool:
+    return Attempt.objects.filter(pk=attempt.pk, state=AttemptState.CANCELING).exists()

@@ -1,0 +1,330 @@
+"""Storing mails: every one whole and once, with the thread that it belongs to."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+from django.db import DataError, transaction
+
+from server.core import clock
+from server.core.locks import wait_for_lock
+from server.sources.mail.parser import ParsedMail, parse_mail
+from server.sources.mail.postings import Marks, parse_subject
+from server.sources.mail.series_shape import SENT_TOGETHER
+from server.sources.mail_facts import MailFacts, facts_in, kept_trailers
+from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
+from server.sources.supersession import announced_by, refuse_deleted
+
+# Which thread a mail belongs to: mails that name each other are one thread, whatever list brought them.
+#
+# Every Message-ID that a thread has or mentions is a row, so that a mail finds its thread by its own few names,
+# however long the thread is. A mail may connect two threads: that of its nearest parent, and the one that knows it
+# already, which for a mail that is no posting must hold none; the smaller one is re-pointed. Anybody can name any
+# number of mails: threads stay apart where together they would be longer than people make them, and one that is so
+# long takes no more.
+
+# Under this lock threads are joined and series are made of them. It is held to the end of a transaction of
+# milliseconds; with one lock for all of it no two readers can wait for each other.
+MAIL_LOCK = "sources.mail"
+# Whoever gets it no sooner comes again later, instead of taking all processes of the workers with him. A web process
+# gives statements 15 seconds.
+_PATIENCE_SECONDS = 10.0
+POSTED = (Message.Kind.PATCH, Message.Kind.COVER)
+# Small threads are told apart by counting them once.
+_FIRST_COUNT = 100
+_COUNT_STEP = 8
+# Names. The longest threads of stable kernels have some 1500 mails. All of a thread is read with each of its patches.
+_LONGEST = 5000
+
+
+@dataclass(frozen=True)
+class Names:
+    """`owned` names become the thread's: the mail's own, and that of what it answers. All others are only looked up.
+
+    `parents` are those before it, the nearest first; `beside` is shared by mails that do not name each other.
+    """
+
+    own: str
+    parents: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    near: tuple[str, ...] = ()
+    posted: bool = False
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        return (self.own, *self.parents[:1], *self.beside)
+
+    @property
+    def looked_up(self) -> tuple[str, ...]:
+        return (self.own, *self.parents, *self.beside, *self.near)
+
+    def found_in(self, known: Mapping[str, int]) -> list[int]:
+        """The threads that the mail belongs to, of those that are `known` by name; what says most comes first."""
+        nearest = next((known[name] for name in self.parents if name in known), None)
+        ways = [nearest, known.get(self.own), *(known.get(name) for name in (*self.beside, *self.near))]
+        return list(dict.fromkeys(thread for thread in ways if thread is not None))
+
+
+def lock_mail() -> None:
+    """Wait until no other process joins threads or changes series, and keep it so until this transaction ends.
+
+    DomainError, not a permanent one, where that takes too long.
+    """
+    wait_for_lock(MAIL_LOCK, seconds=_PATIENCE_SECONDS)
+
+
+def names_of(message: Message) -> Names:
+    """The names by which a mail, stored or not yet, finds its thread."""
+    own = message.message_id
+    named = dict.fromkeys([message.in_reply_to, *reversed(message.references)])
+    parents = tuple(name for name in named if name and name != own)
+    marks = parse_subject(message.subject)
+    posted = message.kind in POSTED
+    if parents or not posted or marks.index is None or message.sent_at is None:
+        return Names(own, parents, posted=posted)
+    shared, *around = _slots(
+        f"{message.sender_address.lower()} v{marks.version}.{marks.minor} of {marks.total}", message.sent_at
+    )
+    return Names(own, beside=(shared,), near=tuple(around), posted=True)
+
+
+def may_be_cover(message: Message) -> bool:
+    """Whether an unmarked text could be somebody's cover letter, as far as its headers tell."""
+    marks = parse_subject(message.subject)
+    return not marks.reply and (marks.patch or not (message.in_reply_to or message.references))
+
+
+def may_change_series(message: Message) -> bool:
+    """An answer changes nothing of a series but its trailers, and a mail that cannot be read changes nothing."""
+    if message.kind == Message.Kind.OTHER:
+        return bool(message.trailers) or may_be_cover(message)
+    return message.kind in POSTED
+
+
+def _slots(what: str, sent_at: datetime) -> tuple[str, str, str]:
+    """A name for the minutes around `sent_at`, then those before and after. The spaces keep them apart from ids."""
+    slot = int(sent_at.timestamp() // SENT_TOGETHER.total_seconds())
+    return f"{what} at {slot}", f"{what} at {slot - 1}", f"{what} at {slot + 1}"
+
+
+def join_thread(names: Names, *, stale: bool) -> int:
+    """The thread of a mail with these names, made or joined at need. The caller holds the lock (`lock_mail`).
+
+    `stale`: the mail may change a series.
+    """
+    rows = ThreadMember.objects.filter(name__in=names.looked_up)
+    known = dict(rows.values_list("name", "thread_id"))
+    found = names.found_in(known)
+    if not names.posted:
+        found = [*found[:1], *(thread for thread in found[1:] if not _has_postings(thread))]
+    found = _with_room(found)
+    if not found:
+        thread = Thread.objects.create(stale=stale).pk
+        # What answers this mail comes after it, not into a thread that takes no more.
+        ThreadMember.objects.filter(name__in=[names.own, *names.beside]).update(thread=thread)
+    else:
+        thread = _merge(set(found))
+        # A mail that others named before it came can connect what they say.
+        if stale or len(found) > 1 or names.own in known:
+            Thread.objects.filter(pk=thread, stale=False).update(stale=True)
+    ThreadMember.objects.bulk_create(
+        ThreadMember(name=name, thread_id=thread) for name in names.owned if name not in known
+    )
+    return thread
+
+
+def _has_postings(thread: int) -> bool:
+    return Message.objects.filter(thread=thread, kind__in=POSTED).exists()
+
+
+def _with_room(threads: list[int]) -> list[int]:
+    """Those of them, in their order, that together are not too long."""
+    found, total = [], 0
+    for pk in threads:
+        size = ThreadMember.objects.filter(thread=pk)[:_LONGEST].count()
+        if total + size < _LONGEST:
+            found.append(pk)
+            total += size
+    return found
+
+
+def _merge(threads: set[int]) -> int:
+    kept = _largest(threads)
+    gone = threads - {kept}
+    if not gone:
+        return kept
+    ThreadMember.objects.filter(thread__in=gone).update(thread=kept)
+    Message.objects.filter(thread__in=gone).update(thread=kept)
+    Thread.objects.filter(pk__in=gone).delete()
+    return kept
+
+
+def _largest(threads: set[int]) -> int:
+    """Counting goes on only while two are left, so that it costs no more than re-pointing the smaller one."""
+    left, limit = sorted(threads), _FIRST_COUNT
+    while len(left) > 1:
+        sizes = {pk: ThreadMember.objects.filter(thread=pk)[:limit].count() for pk in left}
+        large = [pk for pk in left if sizes[pk] == limit]
+        left, limit = large or [max(left, key=lambda pk: (sizes[pk], -pk))], limit * _COUNT_STEP
+    return left[0]
+
+
+def adopt_messages(limit: int = 500) -> int:
+    """Give threads to mails that have none, as those stored by older versions; returns to how many."""
+    waiting = Message.objects.filter(thread=None).order_by("pk").values_list("pk", flat=True)
+    return sum(_adopt(pk) for pk in waiting[:limit])
+
+
+@transaction.atomic
+def _adopt(pk: int) -> bool:
+    lock_mail()
+    message = Message.objects.filter(pk=pk, thread=None).first()
+    if message is None:
+        return False
+    message.trailers = kept_trailers(parse_mail(bytes(message.raw), blob=message.blob, received_at=message.received_at))
+    message.thread_id = join_thread(names_of(message), stale=may_change_series(message))
+    message.save(update_fields=["thread", "trailers"])
+    return True
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class StoredMail:
+    """`new` is False where the same mail was there already."""
+
+    message: Message
+    new: bool
+
+
+def blob_id(raw: bytes) -> str:
+    """The id that git gives to this content, so that a mail is the same one from a file and from an archive."""
+    return hashlib.sha1(b"blob %d\0" % len(raw) + raw, usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True)
+class ReadMail:
+    """A mail that is read, but not stored."""
+
+    raw: bytes
+    blob: str
+    received_at: datetime
+    parsed: ParsedMail
+
+
+def store_message(
+    *, mailing_list: MailingList, raw: bytes, blob: str = "", received_at: datetime | None = None
+) -> Message:
+    """Store one mail, once, and join it to its thread. Never raises because of what the mail holds.
+
+    `received_at` is when the archive took it; now, where there is no archive. Series are made of it by `group_stale`.
+    """
+    return keep_parsed(mailing_list=mailing_list, mail=read_mail(raw, blob=blob, received_at=received_at)).message
+
+
+def read_mail(raw: bytes, *, blob: str = "", received_at: datetime | None = None) -> ReadMail:
+    """Read a mail of whatever bytes; nothing is asked of the database."""
+    blob, received_at = blob or blob_id(raw), received_at or clock.now()
+    return ReadMail(raw, blob, received_at, parse_mail(raw, blob=blob, received_at=received_at))
+
+
+def keep_parsed(*, mailing_list: MailingList, mail: ReadMail) -> StoredMail:
+    """As `store_message` with a mail that is read already, telling also whether it is new."""
+    try:
+        return _kept(mailing_list, mail)
+    except DataError as error:
+        # One mail that no rule foresaw must not stop the list: it stays, and a person can read why.
+        reason = f"the database does not take what was read of it: {str(error).splitlines()[0][:500]}"
+        log.exception("message_not_storable", list=mailing_list.name, blob=mail.blob)
+        nothing = ParsedMail(
+            f"{mail.blob}@no-message-id.invalid", "unusable", reason, Marks(""), sent_at=mail.received_at
+        )
+        return _kept(mailing_list, replace(mail, parsed=nothing))
+
+
+def _kept(mailing_list: MailingList, mail: ReadMail) -> StoredMail:
+    with transaction.atomic():
+        lock_mail()
+        ours = Message.objects.filter(mailing_list=mailing_list, message_id=mail.parsed.message_id, blob=mail.blob)
+        if known := ours.defer("raw").first():
+            return StoredMail(known, new=False)
+        message = _message(mailing_list, mail)
+        names = names_of(message)
+        message.thread_id = join_thread(names, stale=may_change_series(message))
+        message.save(force_insert=True)
+    log.info("message_stored", list=mailing_list.name, message_id=message.message_id, kind=message.kind)
+    return StoredMail(message, new=True)
+
+
+def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
+    parsed = mail.parsed
+    return Message(
+        mailing_list=mailing_list,
+        message_id=parsed.message_id,
+        blob=mail.blob,
+        raw=mail.raw,
+        kind=parsed.kind,
+        reason=parsed.reason,
+        subject=parsed.subject,
+        sender_name=parsed.sender_name,
+        sender_address=parsed.sender_address,
+        sent_at=parsed.sent_at,
+        received_at=mail.received_at,
+        in_reply_to=parsed.in_reply_to,
+        references=list(parsed.references),
+        trailers=kept_trailers(parsed),
+    )
+
+
+@transaction.atomic
+def forget_message(*, mailing_list: MailingList, blob: str) -> None:
+    """The archive was asked to remove this mail: its content goes here too.
+
+    The row stays with Message-ID and subject, so that threads and finished series still explain themselves. A series
+    that has not been applied yet is refused once all its mails are there; one that has keeps its commits.
+    """
+    lock_mail()
+    there = Message.objects.filter(mailing_list=mailing_list, blob=blob).exclude(kind=Message.Kind.DELETED)
+    for message in there.defer("raw"):
+        Message.objects.filter(pk=message.pk).update(
+            kind=Message.Kind.DELETED, kind_before=message.kind, raw=b"", reason="deleted from the archive", trailers=[]
+        )
+        if may_change_series(message):
+            _mark_stale(message)
+        _empty_patches(message)
+        refuse_deleted(message)
+        log.info("message_deleted", list=mailing_list.name, message_id=message.message_id)
+
+
+def _empty_patches(message: Message) -> None:
+    """What its diff said goes too, where nothing was made of it."""
+    nothing = MailFacts(message.sender_name, message.sender_address)
+    Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(
+        patch_id="", **nothing.columns
+    )
+
+
+@transaction.atomic
+def restore_message(*, message: Message, mail: ReadMail) -> None:
+    """The archive took a mail again that it had deleted: it was no spam after all.
+
+    A series that was refused for that has its content again, and a person may approve it.
+    """
+    lock_mail()
+    again = _message(message.mailing_list, mail)
+    deleted = Message.objects.filter(pk=message.pk, kind=Message.Kind.DELETED)
+    deleted.update(kind=again.kind, kind_before="", raw=again.raw, reason=again.reason, trailers=again.trailers)
+    Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(
+        **facts_in(mail.parsed).columns
+    )
+    for series in Series.objects.filter(pk__in=message.patches.values("series")) | Series.objects.filter(cover=message):
+        Series.objects.filter(pk=series.pk).exclude(state=Series.State.APPLIED).update(**announced_by(series))
+    _mark_stale(message)
+    log.info("message_restored", list=message.mailing_list.name, message_id=message.message_id)
+
+
+def _mark_stale(message: Message) -> None:
+    Thread.objects.filter(messages=message.pk).update(stale=True)
