@@ -47,7 +47,7 @@ lint: ## only the gates: format, lint, templates, contracts, migrations, types
 
 bench: ## figures of the statistics beside their bars and other methods (ARGS=--no-peers)
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.statistics.__main__ $(ARGS)
+	@nice $(PYTHON) -m bench.statistics $(ARGS)
 
 bench-agent: ## what the agent costs while a case runs, beside its limits
 	@scripts/setup.sh
@@ -55,7 +55,7 @@ bench-agent: ## what the agent costs while a case runs, beside its limits
 
 bench-mail: ## speed of reading mails beside its limit (ARGS="--patchwork DIR --b4": and beside others; --memory)
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.mail.__main__ $(ARGS)
+	@nice $(PYTHON) -m bench.mail $(ARGS)
 
 bench-hostile: ## what mails made to cost time or memory cost
 	@scripts/setup.sh
@@ -63,7 +63,7 @@ bench-hostile: ## what mails made to cost time or memory cost
 
 bench-archive: ## a real list archive, watched while it is killed and changed, beside one clean run
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.archive.__main__ $(ARGS)
+	@nice $(PYTHON) -m bench.archive $(ARGS)
 
 bench-trees: ## what polling twenty trees costs, beside its limit
 	@scripts/setup.sh
@@ -79,7 +79,7 @@ bench-builds: ## what kernels cost to build, cold and patch by patch, for two ar
 
 bench-sandbox: ## what builds that try to escape, or to take the host down, come to
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.sandbox.__main__ $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.sandbox $(ARGS)
 
 bench-poison: ## whether a hostile series can change the kernels of others: builds in turn (ARGS="--rounds N")
 	@scripts/setup.sh
@@ -91,7 +91,7 @@ bench-dispatch: ## what dispatching 500 sessions over 40 machines costs Jenkins 
 
 bench-faults: ## every state of builds and sessions against every fault, again and again (ARGS="--rounds N --seed N")
 	@scripts/setup.sh --test
-	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch_faults $(ARGS)
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch.faults $(ARGS)
 
 bench-slow-clients: ## how long others wait while 500 clients trickle heads, bodies and forms (ARGS=--threaded: the same of threads)
 	@scripts/setup.sh
@@ -107,7 +107,7 @@ bench-scans: ## what requests and sweeps read at one year of history and at ten 
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.replay.__main__ $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.replay $(ARGS)
 
 bench-history: ## 300 revisions on 6 simulated machines: what is found of 12 changes, at which machine time (ARGS="--seed N")
 	@scripts/setup.sh

@@ -172,7 +172,6 @@ class Demo:
 
     def _check(self, world: World, posting: Posting, display: Display, times: Times | None) -> int:
         from demo import checks, watch  # noqa: PLC0415
-        from demo import watch as summary
         from demo.world import planned_machines  # noqa: PLC0415
 
         stack, series, outcome = self._stack, watch.find_series(posting), self._options.outcome
@@ -199,9 +198,9 @@ class Demo:
                 display.finish("check", f"{len(found)} checks hold")
         display.close()
         replies = checks.replies_to(posting.root_message_id, sent)
-        self._say("", *summary.verdict_table(series), "", *summary.search_lines(series))
-        self._say("", *summary.mail_lines(replies), *summary.check_lines(found))
-        self._say("", *summary.time_lines(TITLES, display.seconds(), display.total()))
+        self._say("", *watch.verdict_table(series), "", *watch.search_lines(series))
+        self._say("", *watch.mail_lines(replies), *watch.check_lines(found))
+        self._say("", *watch.time_lines(TITLES, display.seconds(), display.total()))
         self._say("", self._address(stack, series.pk))
         if times is not None and not wrong and is_comparable(self._options.kind, self._local):
             times.remember(display.seconds())

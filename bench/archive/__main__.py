@@ -328,7 +328,7 @@ def _say(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.archive.__main__", description="watching an archive, and being killed"
+        prog="python -m bench.archive", description="watching an archive, and being killed"
     )
     parser.add_argument("--mails", type=int, default=20_000)
     parser.add_argument("--kills", type=int, default=20)

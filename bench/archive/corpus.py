@@ -296,4 +296,4 @@ def _patches(plan: _Plan, number: int, authors: Path) -> int:
 
 
 if __name__ == "__main__":
-    print(ensure_history(Path(__file__).resolve().parent.parent / ".cache" / "bench"))
+    print(ensure_history(Path(__file__).resolve().parents[2] / ".cache" / "bench"))

@@ -1,4 +1,4 @@
-"""The side of bench.archive.trees that polls: one round for each line on standard input, its figures as one line of JSON."""
+"""The side of bench.archive.trees that polls: one round for each line that it reads, its figures as JSON."""
 
 import json
 import resource

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.scratch_database import servers
 from bench.table import Bar, table
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TIMES = Bar("times as long", "times", "", high=20)
 LONGEST = Bar("seconds at most", "longest", "", high=2)
 _PROBES = ("/healthz", "/", "/api/v1/agent/hello")

@@ -1,6 +1,6 @@
 """How fast mails are read and put into series, beside patchwork and b4 on the same mails.
 
-python -m bench.mail.__main__ [--mails DIR] [--patchwork CHECKOUT] [--b4] [--count N] [--rounds N] [--memory [N]]
+python -m bench.mail [--mails DIR] [--patchwork CHECKOUT] [--b4] [--count N] [--rounds N] [--memory [N]]
 
 All programs take turns, round by round, each in a process of its own; what counts is CPU time, so that waiting for a
 disk is no one's fault. `--memory` stores N mails in PostgreSQL as `import_mail` does and watches the process instead.
@@ -63,7 +63,7 @@ def commands(patchwork: Path | None, *, b4: bool) -> list[tuple[str, list[str]]]
         words = [python, "-m", "bench.mail.peers", str(patchwork)]
         found += [(PATCHWORK, [*words, "rows"]), (PURE, [*words, "pure"])]
     if b4:
-        found.append((B4, [environment_of("b4==0.16.0", ()), "-m", "bench.mail_b4"]))
+        found.append((B4, [environment_of("b4==0.16.0", ()), "-m", "bench.mail.b4"]))
     return found
 
 
@@ -109,9 +109,7 @@ def report(threads: Sequence[Thread], patchwork: Path | None, *, b4: bool, round
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.mail.__main__", description="speed and memory of reading mails"
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench.mail", description="speed and memory of reading mails")
     parser.add_argument("--mails", type=Path, default=CORPUS, help="a folder of mbox files; one file is one thread")
     parser.add_argument("--patchwork", type=Path, help="a checkout of patchwork, to be measured beside")
     parser.add_argument("--b4", action="store_true", help="measure b4 beside")

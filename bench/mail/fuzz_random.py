@@ -1,4 +1,4 @@
-"""A worker of bench.mail.fuzz: mails spoiled at random, each by a chance that follows from the seed and its number alone.
+"""A worker of bench.mail.fuzz: mails spoiled at random, each by a chance that its seed and number alone decide.
 
 python -m bench.mail.fuzz_random SEED FIRST END FOLDER
 """

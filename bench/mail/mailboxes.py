@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
-CORPUS = Path(__file__).resolve().parents[2] / "shared" / "mail-corpus"
+CORPUS = Path(__file__).resolve().parents[3] / "shared" / "mail-corpus"
 _ENDINGS = frozenset({".mbox", ".eml", ".mbx", ".mail"})
 _NAMING = frozenset({b"message-id", b"in-reply-to", b"references"})
 _HEADER = re.compile(rb"(?m)^([A-Za-z-]+):((?:.*\n(?=[ \t]))*.*\n?)")
@@ -77,7 +77,7 @@ def many(threads: Sequence[Thread], mails: int) -> Iterator[Thread]:
 #
 # Needs nothing but the standard library: the processes of other programs run in their own environments.
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)

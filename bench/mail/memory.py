@@ -42,7 +42,7 @@ def memory_report(threads: Sequence[Thread], count: int) -> tuple[str, bool]:
     with (
         servers() as environment,
         subprocess.Popen(
-            [sys.executable, "-m", "bench.scratch_database", "bench.mail_import"],
+            [sys.executable, "-m", "bench.scratch_database", "bench.mail.import_run"],
             cwd=ROOT,
             env={**environment, "TIDEMARK_LOG_LEVEL": "ERROR"},
             stdin=subprocess.PIPE,

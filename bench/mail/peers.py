@@ -1,4 +1,4 @@
-"""A worker of bench.mail.__main__: patchwork's parser on SQLite in memory; runs in an environment of its own.
+"""A worker of bench.mail: patchwork's parser on SQLite in memory; runs in an environment of its own.
 
 python -m bench.mail.peers CHECKOUT rows|pure MAILS
 

@@ -1,7 +1,7 @@
 """The founding cases, measured again by a simulated fleet through the real API: does each end as its thread read it?
 
     make bench-replay ARGS="--rates 200"   make bench-replay ARGS="--faults 30"
-    python -m bench.replay.__main__ [--cases FILE] [--seed 1] [--noise 20] [--spread 0.005] [--rates N] [--no-cases] [--quiet]
+    python -m bench.replay [--cases FILE] [--seed 1] [--noise 20] [--spread 0.005] [--rates N] [--no-cases] [--quiet]
 
 Samples are drawn from the published means and spreads, 7 boots a side of 3 runs (a warm-up before); nothing of the
 published data is kept here. Where no spread was published, --spread is taken between boots and between the runs of one.

@@ -98,7 +98,7 @@ class Study:
 # one.
 
 CASES = ROOT.parent / "shared" / "cases" / "published.json"
-# This share of a published variance lies between boots: nobody published it; bench.statistics.published tries more of them.
+# This share of a published variance lies between boots: nobody published it; bench.statistics.published tries more.
 BETWEEN_BOOTS = 0.3
 # Standard deviation between boots, and between the runs of one, where no spread was published. Three times as much, and
 # no 16 boots would tell "unchanged" from 1 % in every such cell; those who published them told 4.6 % from nothing.

@@ -126,7 +126,7 @@ def main(*arguments: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.replay.__main__", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.replay", description=__doc__)
     parser.add_argument("--cases", type=Path, default=CASES)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--spread", type=float, default=UNPUBLISHED, help="of rows without a published one")

@@ -20,7 +20,7 @@ Row = tuple[str, str, str]
 
 def attempts(host: Host, *, series: bool = True) -> list[Row]:
     """What was tried, how it ended, and whether that is as it must be."""
-    act = (Path(__file__).parent / "sandbox_attempts.py").read_text(encoding="utf-8")
+    act = (Path(__file__).parent / "attempts.py").read_text(encoding="utf-8")
     outcome, log = host.build(act, series=series)
     lines = [line.partition("\t") for line in log.splitlines() if "\t" in line]
     # Whether something was written is seen from outside: below /tmp it may write, for that is its own.

@@ -1,4 +1,4 @@
-"""The agent's part of `bench.sandbox.agent`: one case, with a lease to renew, on CPUs of its own. Prints when the case ran.
+"""The agent's part of `bench.sandbox.agent`: one case, with a lease to renew, on CPUs of its own. Prints when it ran.
 
 python -m bench.sandbox.agent_case STATE SERVER TOKEN_FILE HOUSEKEEPING MEASURED RUNS
 """

@@ -1,6 +1,6 @@
 """What a patch's Makefile tries from inside the sandbox, without making noise: read, write, reach, change.
 
-Runs there as a program: `python3 sandbox_attempts.py WORD=VALUE...`. Prints one line for each attempt: its name, a tab,
+Runs there as a program: `python3 attempts.py WORD=VALUE...`. Prints one line for each attempt: its name, a tab,
 and what it got, or `refused` with the reason.
 """
 

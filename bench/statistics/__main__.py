@@ -93,9 +93,7 @@ class Amount:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.statistics.__main__", description="figures against bars and peers"
-    )
+    parser = argparse.ArgumentParser(prog="python -m bench.statistics", description="figures against bars and peers")
     parser.add_argument("--kit", type=Path, default=BESIDE, help="folder of the evaluation kit")
     parser.add_argument("--cases", type=Path, default=published.CASES, help="published results")
     parser.add_argument("--seeds", type=int, default=3, help="fresh simulated fleets beside the development set")

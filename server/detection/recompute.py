@@ -332,10 +332,10 @@ def _profile_changes(machine: Machine, row: NoiseProfile, now: Profile | None) -
     if now is None:
         yield Difference(subject, what, "profile", "there", "missing")
         return
-    for field in fields(Profile):
-        before, after = getattr(row, field.name), getattr(now, field.name)
+    for one in fields(Profile):
+        before, after = getattr(row, one.name), getattr(now, one.name)
         if not _same(before, after):
-            yield Difference(subject, what, field.name, str(before), str(after))
+            yield Difference(subject, what, one.name, str(before), str(after))
 
 
 def _same(stored: object, fresh: object) -> bool:

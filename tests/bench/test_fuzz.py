@@ -11,7 +11,7 @@ from bench.mail.fuzz_guard import Tally, read_tally
 SCRIPT = """
 import sys
 from pathlib import Path
-from bench import fuzz_guard
+from bench.mail import fuzz_guard
 fuzz_guard.LIMIT_SECONDS = 0.05
 folder = Path(sys.argv[1])
 guard = fuzz_guard.Guard(folder)

@@ -182,8 +182,10 @@ def test_mail_that_comes_while_the_page_is_made_is_not_approved_with_it(
     """The mark is taken before the mails are read: what came later may be shown, and has to be read again."""
     before = posting_mark(held)
 
+    patches_of = postings.patches_of
+
     def late(series: Series) -> postings.Patches:
-        shown = postings.patches_of(series)
+        shown = patches_of(series)
         late_mail = build_message(subject="[PATCH 2/2] mm: Something else")
         series.patches.latest("index").delete()
         Patch.objects.create(series=series, index=9, message=late_mail, subject="mm: Something else")

@@ -19,7 +19,7 @@ from tests.jenkins.matrix.run import Outcome, run_column, table
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.real]
 
 
-# bench.dispatch_faults names a seed: then each fault strikes at another moment after all are where they should be, and
+# bench.dispatch.faults names a seed: then each fault strikes at another moment after all are where they should be, and
 # builds are brought to all of their states, too.
 _LATEST_SECONDS = 1.5
 

@@ -8,7 +8,7 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.lab import rounds
-from server.lab.attempts import ends, life
+from server.lab.attempts import life
 from server.lab.attempts.arrivals import CaseOrder, assignment
 from server.lab.models import Attempt, AttemptState, SessionState
 from server.lab.port import Observed
@@ -46,9 +46,9 @@ def test_end_of_the_agents_log_is_kept(attempt: Attempt) -> None:
     beat(attempt)
     beat(attempt, log="second\n")
     assert attempt.log == "first\nsecond\n"
-    beat(attempt, log="x" * ends.MAX_LOG_CHARACTERS)
+    beat(attempt, log="x" * life.MAX_LOG_CHARACTERS)
     beat(attempt, log="last\n")
-    assert len(attempt.log) == ends.MAX_LOG_CHARACTERS
+    assert len(attempt.log) == life.MAX_LOG_CHARACTERS
     assert attempt.log.endswith("xlast\n")
 
 

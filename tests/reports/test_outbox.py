@@ -1,16 +1,12 @@
 """From a finding to a mail that has left: once, and only if nothing speaks against it."""
 
 import socket
-from collections.abc import Iterator
 from datetime import timedelta
 from email import message_from_bytes
 from typing import Any
 
 import pytest
 import time_machine
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import SMTP, Envelope
-from aiosmtpd.smtp import Session as Dialog
 from django.core import mail
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
@@ -39,6 +35,7 @@ from tests.builders import (
     build_session,
     tell_boots,
 )
+from tests.reports.conftest import Server
 from workers.reports import sweep
 
 pytestmark = pytest.mark.django_db
@@ -72,47 +69,6 @@ def queued(**options: bool) -> Delivery:
     report = compose_report(finding_id=regressed(**options).pk)
     assert report is not None
     return report.delivery
-
-
-class Server:
-    """A mail server that answers what the test wants and keeps what it accepted."""
-
-    def __init__(self) -> None:
-        self.accepted: list[bytes] = []
-        self.recipients: list[str] = []
-        self.answers: list[str] = []
-        self.refuses = ""
-
-    async def handle_RCPT(  # noqa: N802 (aiosmtpd's name)
-        self, _server: SMTP, _dialog: Dialog, envelope: Envelope, address: str, _options: list[str]
-    ) -> str:
-        if self.refuses:
-            return self.refuses
-        envelope.rcpt_tos.append(address)
-        return "250 OK"
-
-    async def handle_DATA(self, _server: SMTP, _dialog: Dialog, envelope: Envelope) -> str:  # noqa: N802
-        answer = self.answers.pop(0) if self.answers else "250 taken"
-        if answer.startswith("250"):
-            assert isinstance(envelope.content, bytes)
-            self.accepted.append(envelope.content)
-            self.recipients = list(envelope.rcpt_tos)
-        return answer
-
-
-@pytest.fixture
-def server(settings: Settings) -> Iterator[Server]:
-    handler = Server()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    controller = Controller(handler, hostname="127.0.0.1", port=port)
-    controller.start()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
-    settings.EMAIL_HOST = "127.0.0.1"
-    settings.EMAIL_PORT = port
-    yield handler
-    controller.stop()
 
 
 def test_finding_on_an_unmoderated_list_becomes_a_queued_mail(

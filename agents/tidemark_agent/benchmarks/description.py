@@ -234,7 +234,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Case:
-    """One set of parameters. `command` and `environment` may name the places that cases/places.py fills in."""
+    """One set of parameters. `command` and `environment` may name the places that cases/programs.py fills in."""
 
     name: str
     title: str

@@ -1,1 +1,1 @@
-"""The parts of the guard. They run in a process of their own, without the rest of the agent: see guard.py."""
+"""The parts of the guard. They run in a process of their own, without the rest of the agent: see command.py."""

@@ -90,7 +90,7 @@ def pump(source: int, log: CappedLog, most: int = 64) -> bool:
 
 # Stands between the agent and one command: no child outlives the agent, none takes more of the host than it may.
 #
-# Runs as a process of its own, started with the sources of this module and of guarding/ on its command line (see
+# Runs as a process of its own, started with the sources of this module and of guard/ on its command line (see
 # process.py). The lifeline is the reading end of a pipe whose other end only the agent holds: it closes when the
 # agent dies, however it dies, and closing it is also how the agent ends the command. The command runs in a process
 # group of its own, all of which is killed. What has left the group becomes the guard's own child when its parent dies

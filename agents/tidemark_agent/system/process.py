@@ -65,10 +65,7 @@ LOG_BYTES = 64 * MIB
 _LONGEST_REPORT = 4096
 # Modules of the guard, those first that others need. Their sources travel on its command line: it runs without the
 # agent's own files, which may be replaced by newer ones while it runs.
-_GUARD_MODULES = (
-    *("guarding.orders", "guarding.report", "guarding.seccomp", "guarding.confine", "guarding.cgroup"),
-    *("guarding.output", "guarding.room", "guarding.tree", "guarding.urgency", "guarding.watch", "guard"),
-)
+_GUARD_MODULES = (*("guard.orders", "guard.confinement", "guard.cgroup", "guard.watch", "guard.command"),)
 _START = """
 import sys, types
 for name, source in ({sources!r}):

@@ -3,7 +3,7 @@
 Only what is listed is visible inside (a list of what is hidden would always miss something: sockets of databases
 under /tmp, tokens under /etc): the system's programs and libraries read-only, a fresh /tmp, a /proc of its own
 processes and /dev, and what the caller binds. Own namespaces for everything, no capability, no way to get one, and no
-system call that reaches out of them (guard/confinement.py). What a program may take of the host is limits.py.
+system call that reaches out of them (guard/confinement.py). What a program may take of the host is process.py.
 
 It is bubblewrap in bubblewrap: the outer one hides nothing and only gives the right to mount, with which the file
 systems in memory get a size and a number of files (bubblewrap itself knows no such number); the inner one is the room.

@@ -28,7 +28,7 @@ docs = csp_update({"style-src": ["'unsafe-inline'"]})(
 )
 
 urlpatterns = [
-    path("agent/", include("server.api.v1.urls")),
+    path("agent/", include(agent_patterns)),
     path("series/", series.SeriesListView.as_view(), name="api-series-list"),
     path("series/<int:pk>/", series.SeriesView.as_view(), name="api-series-detail"),
     path("series/<int:pk>/patches/", series.SeriesPatchesView.as_view(), name="api-series-patches"),

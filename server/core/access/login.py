@@ -1,6 +1,6 @@
 """Logging in: who tries wrong passwords has to wait, and who is known from before does not wait for strangers.
 
-Four things are counted in each window (server/core/access/tries.py): tries of one address, tries of one user's password by
+Four things are counted in each window (server/core/access/tries.py): tries of one address, of one user's password by
 one address, those by all strangers together, and those of a browser in which that user has logged in before. A stranger
 may use up what strangers have, never what a known browser has; and whoever comes from an address that has not tried yet
 has a few tries whatever others do.

@@ -179,7 +179,7 @@ def _does_not_boot(session: Session) -> bool:
 def answer_bisection(trial: Trial) -> None:
     """Write what it told into the steps that asked; the sweep of bisections, woken up here, goes on from there.
 
-    A trial of purpose PATCH has no step: its walk is read from its comparisons (walking.py).
+    A trial of purpose PATCH has no step: its walk is read from its comparisons (walk.py).
     """
     asked = BisectionStep.objects.filter(trial=trial, answer="").values_list("bisection_id", "pk")
     for bisection_id, step_id in sorted(asked):

@@ -1,0 +1,1 @@
+"""Trees over time: heads against the pinned reference, their timelines, and what steps among them become."""

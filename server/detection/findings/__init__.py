@@ -1,0 +1,1 @@
+"""The finding of a series: what its comparisons say together."""

@@ -181,7 +181,7 @@ def _answers(finding: Finding, result: Result | None, layout: Trial | None) -> l
 
 
 def _code_checks(sessions: Sequence[Session]) -> list[Check]:
-    """Equal kernels make no claim (doubting.py); here it is said that these were told apart."""
+    """Equal kernels make no claim (trials/scope.py); here it is said that these were told apart."""
     pairs = [(session.base_build, session.patched_build) for session in sessions]
     if not pairs:
         return []

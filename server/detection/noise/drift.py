@@ -38,7 +38,7 @@ FEWEST_CHANGES = 5
 # A machine is judged by many cells: a benchmark with trouble of its own is not the machine's.
 FEWEST_CELLS = 5
 # Two trials in a row must both be so unlikely: a machine that did not change is quarantined at about one trial in 500
-# at worst, as simulated (bench/statistics/machine_noise.py). One trial at a level as strict as that does not hold it: the
+# at worst, as simulated (bench.statistics.machine_noise). One trial at a level as strict as that does not hold it: the
 # logarithm of a noise that moves all cells alike is not normal so far out.
 LEVEL = 0.0075
 # Less than this many times its usual noise is no reason to take a machine out of service.

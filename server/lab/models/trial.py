@@ -167,7 +167,7 @@ class Session(Stateful):
         default=list,
         db_default=Value([]),
         blank=True,
-        help_text="Boots a side at which it is judged (server/stats/comparison/decisions.py); empty: once, when all are there.",
+        help_text="Boots a side at which it is judged (stats/comparison/decisions.py); empty: once, when all are in.",
     )
     concluded_at = models.DateTimeField(
         null=True, blank=True, help_text="When it was decided that no more boots are wanted."

@@ -1,4 +1,4 @@
-"""A worker of bench.mail.__main__: b4's library, in process and without the network; runs in b4's own environment."""
+"""A worker of bench.mail: b4's library, in process and without the network; runs in b4's own environment."""
 
 import copy
 import importlib

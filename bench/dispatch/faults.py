@@ -1,6 +1,6 @@
 """The fault matrix over and over, each time with the faults at other moments.
 
-python -m bench.dispatch_faults [--rounds 5] [--seed 1]: prints the matrix of each round, and fails if a cell is wrong.
+python -m bench.dispatch.faults [--rounds 5] [--seed 1]: prints the matrix of each round, and fails if a cell is wrong.
 """
 
 import argparse

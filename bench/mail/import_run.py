@@ -1,4 +1,4 @@
-"""The process that bench.mail.memory watches: python -m bench.scratch_database bench.mail_import < MBOX."""
+"""The process that bench.mail.memory watches: python -m bench.scratch_database bench.mail.import_run < MBOX."""
 
 import json
 import sys

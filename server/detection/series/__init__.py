@@ -1,1 +1,0 @@
-"""The finding of a series."""
