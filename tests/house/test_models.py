@@ -6,6 +6,7 @@ from django.core.management import call_command
 from django.db import connection, models
 from django.db.migrations import AddField, CreateModel, Migration
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 
 from server.core.states import Stateful
 
@@ -54,25 +55,36 @@ def test_migrations_hold_all_that_models_say() -> None:
     call_command("makemigrations", check=True, dry_run=True, verbosity=0)
 
 
-def test_column_that_came_later_has_a_default_in_the_database() -> None:
+def test_column_that_comes_later_has_a_default_in_the_database() -> None:
     """The running old version writes rows without it while the new one is being started.
 
-    It does not know tables that came with the same migration.
+    It does not know tables that come with the same migration.
     """
     loader = MigrationLoader(None)
-    state = loader.project_state()
-    added = [
-        state.models[app, operation.model_name_lower].fields[operation.name]
-        for (app, _name), migration in loader.disk_migrations.items()
-        for operation in migration.operations
-        if isinstance(operation, AddField) and not migration.initial and migration.__module__.startswith("migrations.")
-        if operation.model_name_lower not in _created(migration)
+    ours = [m for m in loader.disk_migrations.values() if m.__module__.startswith("migrations.") and not m.initial]
+    assert [name for migration in ours for name in _added_without_default(migration, loader.project_state())] == []
+
+
+def test_rule_of_columns_that_come_later_sees_one_without_a_default() -> None:
+    state = ProjectState()
+    bare = AddField("old", "bare", models.IntegerField())
+    full = AddField("old", "full", models.IntegerField(db_default=0))
+    own = AddField("new", "own", models.IntegerField())
+    created = [CreateModel("old", []), CreateModel("new", [])]
+    later = type("Later", (Migration,), {"operations": [created[1], bare, full, own]})("later", "lab")
+    for operation in [*created, bare, full, own]:
+        operation.state_forwards("lab", state)
+    assert _added_without_default(later, state) == ["old.bare"]
+
+
+def _added_without_default(migration: Migration, state: ProjectState) -> list[str]:
+    created = {operation.name_lower for operation in migration.operations if isinstance(operation, CreateModel)}
+    found = []
+    for operation in migration.operations:
+        if not isinstance(operation, AddField) or operation.model_name_lower in created:
+            continue
         # Another migration may have dropped it since.
-        if operation.name in state.models[app, operation.model_name_lower].fields
-    ]
-    assert added
-    assert [field for field in added if not field.null and not field.has_db_default()] == []
-
-
-def _created(migration: Migration) -> set[str]:
-    return {operation.name_lower for operation in migration.operations if isinstance(operation, CreateModel)}
+        field = state.models[migration.app_label, operation.model_name_lower].fields.get(operation.name)
+        if field is not None and not field.null and not field.has_db_default():
+            found.append(f"{operation.model_name_lower}.{operation.name}")
+    return found

@@ -1,10 +1,8 @@
 """Wanted revisions become trials against the pinned reference, each at its place on its branch."""
 
-import importlib
 from pathlib import Path
 
 import pytest
-from django.apps import apps
 from pytest_django.fixtures import Settings
 
 from server.detection.models import MeasuredHead
@@ -13,7 +11,7 @@ from server.lab.models import Machine, Trial
 from server.sources.mirror import record_revisions
 from server.sources.models import Tree, WantedRevision
 from server.sources.trees.fetch import fetch_tree
-from tests.builders import EPOCH, build_machine, build_revision, build_tree
+from tests.builders import EPOCH, build_machine, build_revision
 from tests.sources.posting import Upstream, small_tree
 
 pytestmark = pytest.mark.django_db
@@ -168,16 +166,6 @@ def test_a_commit_that_was_lost_is_given_up_and_those_behind_it_are_measured(tre
     tend_branches()
     assert outcome(lost.sha).startswith("not measured: ")
     assert tend_branches() == 1
-
-
-def test_of_what_was_wanted_before_heads_were_measured_only_the_newest_of_each_tree_is_measured() -> None:
-    rows = [
-        WantedRevision.objects.create(tree=tree, revision=build_revision(tree), why="head", detail="master")
-        for tree in (build_tree("a"), build_tree("a"), build_tree("b"))
-    ]
-    importlib.import_module("migrations.sources.0005_wanted_before").give_up_old_ones(apps, None)
-    assert list(WantedRevision.objects.filter(taken_at=None).order_by("pk")) == rows[1:]
-    assert outcome(rows[0].revision.sha) == "not measured: it was wanted before heads were measured"
 
 
 @pytest.mark.usefixtures("tree")
