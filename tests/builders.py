@@ -22,7 +22,7 @@ from server.lab.models import (
     Trial,
 )
 from server.lab.work import boot_order
-from server.results.models import Benchmark, Case, Measurement, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
 
 _serial = itertools.count(1)
@@ -292,6 +292,12 @@ def build_metric(name: str = "time", benchmark: str = "mm-basic", *, better: str
     return Metric.objects.get_or_create(benchmark=row, name=name, defaults={"better": better, **fields})[0]
 
 
+def build_version(case: Case, version: str = "") -> BenchmarkVersion:
+    """Of the case's benchmark; the one that it has now."""
+    benchmark = case.benchmark
+    return BenchmarkVersion.objects.get_or_create(benchmark=benchmark, hash=version or benchmark.version)[0]
+
+
 def build_measurement(
     boot: Boot, values: list[float], case: Case | None = None, metric: Metric | None = None
 ) -> Measurement:
@@ -303,6 +309,7 @@ def build_measurement(
         case=case,
         metric=metric or build_metric(),
         core_type=core_type,
+        version=build_version(case),
         values=values,
         warmup=case.warmup,
     )

@@ -7,15 +7,15 @@ from django.db import connection
 from server.detection.models import Comparison, Finding, NoiseProfile, Verdict
 from server.lab.models import CoreType, Machine, Session
 from server.results.models import Metric
-from tests.builders import EPOCH, build_case, build_comparison, build_finding, build_metric
+from tests.builders import EPOCH, build_case, build_comparison, build_finding, build_metric, build_version
 
 # 25 cases of ten metrics on 16 kinds of cores are 4000 cells; 25 values of each are 100 000 of a boot.
 CASES, METRICS, CORE_TYPES, VALUES = 25, 10, 16, 25
 CELLS = CASES * METRICS * CORE_TYPES
 
 _FILL = """
-INSERT INTO results_measurement (boot_id, case_id, metric_id, core_type_id, "values", warmup, version, recorded_at)
-SELECT boot.id, cases.id, metric.id, core.id, numbers.list, 1, '1', now()
+INSERT INTO results_measurement (boot_id, case_id, metric_id, core_type_id, "values", warmup, version_id, recorded_at)
+SELECT boot.id, cases.id, metric.id, core.id, numbers.list, 1, %(version)s, now()
 FROM lab_boot boot, results_case cases, results_metric metric, lab_coretype core,
      (SELECT array_agg(1000.25 + n) list FROM generate_series(1, %(values)s) n) numbers
 WHERE boot.session_id = %(session)s AND boot.state = 'measured' AND core.machine_id = %(machine)s
@@ -26,8 +26,10 @@ WHERE boot.session_id = %(session)s AND boot.state = 'measured' AND core.machine
 def crowd(session: Session) -> None:
     """Give each measured boot all the cells and values that it may have."""
     _names(session.machine)
+    version = build_version(build_case("crowd-0")).pk
+    given = {"session": session.pk, "machine": session.machine_id, "version": version, "values": VALUES}
     with connection.cursor() as cursor:
-        cursor.execute(_FILL, {"session": session.pk, "machine": session.machine_id, "values": VALUES})
+        cursor.execute(_FILL, given)
 
 
 def crowd_comparisons(session: Session) -> None:

@@ -34,6 +34,7 @@ from tests.builders import (
     build_tree,
     build_trial,
     build_trial_session,
+    build_version,
     fake_sha,
 )
 
@@ -61,11 +62,12 @@ def judged_in(cells: int) -> float:
 def _measure(trial: Trial, machine: Machine, cases: list[Case], noise: np.random.Generator) -> None:
     session = build_trial_session(trial, machine, state=Session.State.DONE)
     metric, core_type = build_metric(), machine.core_types.get(name="all")
+    same = {"metric": metric, "core_type": core_type, "version": build_version(cases[0]), "warmup": _WARMUP}
     for boot in Boot.objects.filter(session=session):
         levels = np.exp(noise.normal(np.log(1000), _BOOT_SD, len(cases)))
         values = levels[:, None] * np.exp(noise.normal(0, _RUN_SD, (len(cases), _RUNS)))
         Measurement.objects.bulk_create(
-            Measurement(boot=boot, case=case, metric=metric, core_type=core_type, values=own.tolist(), warmup=_WARMUP)
+            Measurement(boot=boot, case=case, values=own.tolist(), **same)
             for case, own in zip(cases, values, strict=True)
         )
 

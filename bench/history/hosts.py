@@ -23,12 +23,12 @@ from server.lab.hosts.probes import keep_facts
 from server.lab.models import Boot, BootState, Machine, Session
 from server.lab.scheduling.placement import Placement
 from server.results.measurements import Values, case_orders, record_boot
-from server.results.models import Case, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Metric
 from server.sources.mirror import mirror
 from server.sources.models import Revision
 
 _FIELDS = ("state", "state_since", "outcome", "boot_id", "build_id", "started_at", "ended_at")
-_COLUMNS = 'boot_id, case_id, metric_id, core_type_id, "values", warmup, version, recorded_at'
+_COLUMNS = 'boot_id, case_id, metric_id, core_type_id, version_id, warmup, "values", recorded_at'
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,10 @@ class Bulk:
         rows = Case.objects.select_related("benchmark")
         self._cases = {(row.benchmark.name, row.name): row.pk for row in rows}
         self._metrics = {(row.benchmark.name, row.name): row.pk for row in Metric.objects.select_related("benchmark")}
+        self._versions = {
+            benchmark.name: BenchmarkVersion.objects.get_or_create(benchmark=benchmark, hash=benchmark.version)[0].pk
+            for benchmark in Benchmark.objects.all()
+        }
 
     def store(self, session: Session, booted: Sequence[Booted]) -> None:
         """Not the last ones of the session: `record_boot` ends it, and wakes who waits for it."""
@@ -80,7 +84,8 @@ class Bulk:
             for one in booted:
                 for item in one.values:
                     case, metric = self._cases[item.benchmark, item.case], self._metrics[item.benchmark, item.metric]
-                    found = (case, metric, core_type, list(item.values), item.warmup, item.version, now)
+                    version = self._versions[item.benchmark]
+                    found = (case, metric, core_type, version, item.warmup, list(item.values), now)
                     copy.write_row((one.boot.pk, *found))
 
 

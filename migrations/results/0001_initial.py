@@ -25,6 +25,17 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='BenchmarkVersion',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('hash', models.CharField(help_text='As `Benchmark.version` was.', max_length=64)),
+                ('benchmark', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='versions', to='results.benchmark')),
+            ],
+            options={
+                'ordering': ['benchmark__name', 'id'],
+            },
+        ),
+        migrations.CreateModel(
             name='Case',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -60,18 +71,22 @@ class Migration(migrations.Migration):
             name='Measurement',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('values', django.contrib.postgres.fields.ArrayField(base_field=models.FloatField(), help_text='In the order they were measured, warm-up first.', size=None)),
-                ('warmup', models.PositiveIntegerField()),
-                ('version', models.CharField(blank=True, db_default='', default='', help_text='Of the benchmark; empty on rows of old.', max_length=64)),
                 ('recorded_at', models.DateTimeField(auto_now_add=True)),
-                ('boot', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='measurements', to='lab.boot')),
-                ('case', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='measurements', to='results.case')),
-                ('core_type', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='measurements', to='lab.coretype')),
-                ('metric', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='measurements', to='results.metric')),
+                ('warmup', models.PositiveIntegerField()),
+                ('values', django.contrib.postgres.fields.ArrayField(base_field=models.FloatField(), help_text='In the order they were measured, warm-up first.', size=None)),
+                ('boot', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='measurements', to='lab.boot')),
+                ('case', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='measurements', to='results.case')),
+                ('core_type', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='measurements', to='lab.coretype')),
+                ('version', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='results.benchmarkversion')),
+                ('metric', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='measurements', to='results.metric')),
             ],
             options={
                 'ordering': ['boot', 'case', 'metric'],
             },
+        ),
+        migrations.AddConstraint(
+            model_name='benchmarkversion',
+            constraint=models.UniqueConstraint(fields=('benchmark', 'hash'), name='benchmark_version_once'),
         ),
         migrations.AddConstraint(
             model_name='case',

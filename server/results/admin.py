@@ -35,7 +35,6 @@ class MetricAdmin(ReadOnlyAdmin):
 @admin.register(Measurement)
 class MeasurementAdmin(ReadOnlyAdmin):
     list_display = ["id", "boot_number", "case", "metric", "core_type", "values", "warmup", "recorded_at"]
-    list_filter = ["case__benchmark", "case"]
     list_select_related = ["case__benchmark", "metric__benchmark", "core_type__machine"]
     search_fields = ["=boot__id", "=boot__session__id"]
 

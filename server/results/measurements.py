@@ -17,7 +17,7 @@ from server.lab.attempts.life import is_wanted
 from server.lab.hosts.probes import TRUSTED_BOOT
 from server.lab.models import LATE, Attempt, Boot, BootState, Machine, Session
 from server.lab.work import boots_itself
-from server.results.models import Case, Measurement, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
 
 log = structlog.get_logger(__name__)
 _VALUES_IN_NOTE = 20
@@ -26,7 +26,7 @@ _MANY = 10
 # Of one boot. The shipped benchmarks together have some hundred cells and a few thousand values.
 _MOST_CELLS = 4000
 _MOST_VALUES = 100_000
-_COLUMNS = 'case_id, metric_id, core_type_id, "values", warmup, version'
+_COLUMNS = 'case_id, metric_id, core_type_id, version_id, warmup, "values"'
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class _Row:
     case_id: int
     metric_id: int
     core_type_id: int
-    values: tuple[float, ...]
+    version_id: int
     warmup: int
-    version: str
+    values: tuple[float, ...]
 
 
 def record_boot(
@@ -116,7 +116,7 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
     }
     metrics = {(metric.benchmark_id, metric.name): metric for metric in Metric.objects.all()}
     core_types = {core_type.name: core_type for core_type in session.machine.core_types.all()}
-    begun = _versions_of(session)
+    begun, versions = _versions_of(session), _Versions()
     rows: list[_Row] = []
     notes, total = [], 0
     for item in measured:
@@ -141,14 +141,28 @@ def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], 
             )
         else:
             total += len(item.values)
-            rows.append(_Row(case.pk, metric.pk, core_type.pk, item.values, item.warmup, item.version))
+            version = versions.of(case.benchmark)
+            rows.append(_Row(case.pk, metric.pk, core_type.pk, version, item.warmup, item.values))
     return rows, notes
 
 
 def _versions_of(session: Session) -> dict[int, str]:
     """The benchmark's version that earlier boots of the session have values of, by case."""
-    stored = Measurement.objects.filter(boot__session=session).exclude(version="")
-    return dict(stored.values_list("case_id", "version").distinct())
+    stored = Measurement.objects.filter(boot__session=session)
+    return dict(stored.values_list("case_id", "version__hash").distinct())
+
+
+class _Versions:
+    """Keys of the versions that benchmarks have now, each looked up once."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, int] = {}
+
+    def of(self, benchmark: Benchmark) -> int:
+        if benchmark.pk not in self._found:
+            row, _ = BenchmarkVersion.objects.get_or_create(benchmark=benchmark, hash=benchmark.version)
+            self._found[benchmark.pk] = row.pk
+        return self._found[benchmark.pk]
 
 
 def _problem(item: Values, *, case: Case | None, metric: Metric | None, known_core_type: bool) -> str:
@@ -171,13 +185,13 @@ def _copy(boot: Boot, rows: Iterable[_Row]) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE TEMPORARY TABLE IF NOT EXISTS incoming (case_id bigint, metric_id bigint, core_type_id bigint,"
-            ' "values" float8[], warmup integer, version text) ON COMMIT DELETE ROWS'
+            ' version_id bigint, warmup integer, "values" float8[]) ON COMMIT DELETE ROWS'
         )
         cursor.execute("TRUNCATE incoming")
         with cursor.copy(f"COPY incoming ({_COLUMNS}) FROM STDIN") as copy:
             for row in rows:
                 copy.write_row(
-                    (row.case_id, row.metric_id, row.core_type_id, list(row.values), row.warmup, row.version)
+                    (row.case_id, row.metric_id, row.core_type_id, row.version_id, row.warmup, list(row.values))
                 )
         cursor.execute(
             f"INSERT INTO results_measurement (boot_id, {_COLUMNS}, recorded_at)"  # noqa: S608 (our own names)

@@ -24,6 +24,20 @@ class Benchmark(models.Model):
         return self.name
 
 
+class BenchmarkVersion(models.Model):
+    """A version of a benchmark that something was measured with."""
+
+    benchmark = models.ForeignKey(Benchmark, on_delete=models.PROTECT, related_name="versions", db_index=False)
+    hash = models.CharField(max_length=64, help_text="As `Benchmark.version` was.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["benchmark", "hash"], name="benchmark_version_once")]
+        ordering = ["benchmark__name", "id"]
+
+    def __str__(self) -> str:
+        return f"{self.benchmark.name} {self.hash[:12]}"
+
+
 class Case(models.Model):
     """A benchmark with one set of parameters."""
 
@@ -76,18 +90,19 @@ class Metric(models.Model):
 
 
 class Measurement(models.Model):
-    """All values of one (boot, case, metric, core type). Written once by COPY, never updated."""
+    """All values of one (boot, case, metric, core type). Written once by COPY, never updated.
 
-    boot = models.ForeignKey(Boot, on_delete=models.CASCADE, related_name="measurements")
-    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="measurements")
-    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="measurements")
-    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="measurements")
-    values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
-    warmup = models.PositiveIntegerField()
-    version = models.CharField(
-        max_length=64, blank=True, default="", db_default="", help_text="Of the benchmark; empty on rows of old."
-    )
+    The largest table by far, and read by boots alone: the unique index is enough.
+    """
+
+    boot = models.ForeignKey(Boot, on_delete=models.CASCADE, related_name="measurements", db_index=False)
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="measurements", db_index=False)
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="measurements", db_index=False)
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="measurements", db_index=False)
+    version = models.ForeignKey(BenchmarkVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
     recorded_at = models.DateTimeField(auto_now_add=True)
+    warmup = models.PositiveIntegerField()
+    values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
 
     class Meta:
         constraints = [

@@ -19,6 +19,7 @@ from tests.builders import (
     build_measurement,
     build_series,
     build_session,
+    build_version,
     tell_boots,
 )
 
@@ -102,7 +103,9 @@ def test_agent_reads_what_the_service_gives(client: Client) -> None:
 def test_document_names_the_version_that_measured_not_today_s(client: Client) -> None:
     series = judged()
     boot = build_boot(series.sessions.get(machine__uarch__name="haswell"), 40, "base", measured=True)
-    Measurement.objects.filter(pk=build_measurement(boot, [1.0, 2.0]).pk).update(version="cd" * 32)
+    Measurement.objects.filter(pk=build_measurement(boot, [1.0, 2.0]).pk).update(
+        version=build_version(build_case(), "cd" * 32)
+    )
     Benchmark.objects.update(version="ab" * 32)
     response = client.get(reverse("api-series-case", args=(series.pk, *CELL)))
     assert response.json()["case"]["version"] == "cd" * 32

@@ -313,9 +313,9 @@ def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCas
 
 
 def _version(sessions: Sequence[int], case: ModelsCase) -> str:
-    """Of several, the one that was stored last; rows of old do not tell."""
-    stored = Measurement.objects.filter(boot__session__in=sessions, case=case).exclude(version="")
-    return stored.order_by("-pk").values_list("version", flat=True).first() or case.benchmark.version
+    """Of several, the one that was stored last."""
+    stored = Measurement.objects.filter(boot__session__in=sessions, case=case)
+    return stored.order_by("-pk").values_list("version__hash", flat=True).first() or case.benchmark.version
 
 
 def _machines(sessions: Sequence[Session]) -> tuple[PublishedMachine, ...]:

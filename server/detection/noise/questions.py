@@ -201,7 +201,7 @@ def _boots(session: Session, builds: set[int]) -> Mapping[CellKey, _Boots]:
 
 
 def _is_same_program(one: Measurement, other: Measurement) -> bool:
-    return not one.version or not other.version or one.version == other.version
+    return one.version_id == other.version_id
 
 
 def _cell(then: _Boots, now: _Boots, effect: float) -> stats.Cell:

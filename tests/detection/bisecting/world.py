@@ -20,7 +20,7 @@ from server.lab.trials.life import plan_trial
 from server.results.models import Case, Measurement, Metric
 from server.sources.mirror import mirror, record_revisions, tree_ref
 from server.sources.models import Branch, Patch, Revision, Series, Tree
-from tests.builders import build_case, build_list, build_metric, build_series, fake_sha
+from tests.builders import build_case, build_list, build_metric, build_series, build_version, fake_sha
 from tests.detection.measured import physical
 from tests.sources.posting import NOON
 
@@ -127,11 +127,10 @@ class World:
             boot.build_id, boot.started_at, boot.ended_at = build.build_id, now, now + BOOT_TIME
         Boot.objects.bulk_update(boots, ["state", "boot_id", "build_id", "started_at", "ended_at"])
         levels = {arm: self.level(session.machine, build.revision) for arm, build in kernels.items()}
-        cores = session.machine.core_types.get()
+        cores, version = session.machine.core_types.get(), build_version(self.case)
+        cell = {"case": self.case, "metric": self.metric, "core_type": cores, "version": version}
         Measurement.objects.bulk_create(
-            Measurement(
-                boot=boot, case=self.case, metric=self.metric, core_type=cores, warmup=1, values=[value, *[value] * 3]
-            )
+            Measurement(boot=boot, warmup=1, values=[value, *[value] * 3], **cell)
             for boot in boots
             if boot.arm not in dead
             for value in [levels[Boot.Arm(boot.arm)] * (1 + self.luck(boot, kernels[Boot.Arm(boot.arm)]))]

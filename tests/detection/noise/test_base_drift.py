@@ -18,6 +18,7 @@ from tests.builders import (
     build_series,
     build_trial,
     build_trial_session,
+    build_version,
 )
 
 pytestmark = pytest.mark.django_db
@@ -33,10 +34,10 @@ def measured(machine: Machine, levels: Mapping[str, float], base: Build | None =
     session = build_trial_session(trial, machine, state=Session.State.DONE, base_build=base)
     metric, core_type = build_metric(), machine.core_types.get()
     cases = [(build_case(name), level) for name, level in levels.items()]
+    version = build_version(cases[0][0])
+    same = {"metric": metric, "core_type": core_type, "version": version}
     Measurement.objects.bulk_create(
-        Measurement(
-            boot=boot, case=case, metric=metric, core_type=core_type, values=_values(boot, level), warmup=case.warmup
-        )
+        Measurement(boot=boot, case=case, values=_values(boot, level), warmup=case.warmup, **same)
         for boot in session.boots.all()
         for case, level in cases
     )
@@ -113,9 +114,8 @@ def test_another_machine_s_level_says_nothing() -> None:
 def test_another_version_of_the_benchmark_is_another_program() -> None:
     machine = build_machine()
     measured(machine, USUAL)
-    Measurement.objects.update(version="1")
     trial = measured(machine, moved(*USUAL))
-    Measurement.objects.filter(boot__session__trial=trial).update(version="2")
+    Measurement.objects.filter(boot__session__trial=trial).update(version=build_version(build_case(), "2"))
     assert base_drift(trial) == []
 
 
