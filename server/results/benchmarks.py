@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import math
 import re
 import tomllib
@@ -54,17 +55,28 @@ _LONGEST_NAME = 60
 def source_version(folder: Path, shared: Sequence[str] = ()) -> str:
     """SHA-256 in hex over `path NUL sha256hex NUL` of each file, in the byte order of the paths.
 
-    `shared` are files of neighbouring folders, which count as if they lay in this one. The agent computes the same
-    number, so that values of another program are never taken for this one's.
+    `shared` are files of neighbouring folders, which count as if they lay in this one. Of benchmark.toml its meaning
+    counts, without what is only said to people. The agent computes the same number, so that values of another program
+    are never taken for this one's. Raises ValueError for a benchmark.toml that is none.
     """
     own = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     files = {path.relative_to(folder).as_posix(): path for path in own}
     files |= {place.rpartition("/")[2]: folder.parent / place for place in shared}
     digest = hashlib.sha256()
     for name in sorted(files, key=str.encode):
-        content = hashlib.sha256(files[name].read_bytes()).hexdigest()
-        digest.update(f"{name}\0{content}\0".encode())
+        content = files[name].read_bytes()
+        content = _measured_by(content) if name == "benchmark.toml" else content
+        digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\0".encode())
     return digest.hexdigest()
+
+
+def _measured_by(description: bytes) -> bytes:
+    """What a benchmark.toml says, but for titles and sources, as sorted JSON."""
+    said = tomllib.loads(description.decode())
+    for part in (said, *said.get("cases", []), *said.get("metrics", [])):
+        part.pop("title", None)
+    said.pop("follows", None)
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def load_benchmark(folder: Path) -> Benchmark:

@@ -187,6 +187,16 @@ def test_version_changes_with_any_file_and_with_nothing_else(folder: Path) -> No
     assert source_version(folder) != before
 
 
+def test_words_for_people_are_no_part_of_the_version(folder: Path) -> None:
+    before = source_version(folder)
+    reworded = TOML.replace('title = "', 'title = "Better said: ').replace("runs = 6", "runs  =  6  # six")
+    assert reworded != TOML
+    (folder / "benchmark.toml").write_text('follows = "a paper"\n' + reworded)
+    assert source_version(folder) == before
+    (folder / "benchmark.toml").write_text(TOML.replace("runs = 6", "runs = 7"))
+    assert source_version(folder) != before
+
+
 @pytest.mark.django_db
 def test_broken_description_names_the_file(folder: Path) -> None:
     (folder / "benchmark.toml").write_text(TOML.replace('unit = "ns"', ""))

@@ -1,6 +1,7 @@
 """Benchmarks of this agent: found, versioned, and their programs compiled."""
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -135,8 +136,18 @@ def version_of(files: tuple[tuple[str, bytes], ...]) -> str:
     """SHA-256 over `path NUL sha256hex NUL` of each file, in the byte order of the paths (see benchmarks/README.md)."""
     total = hashlib.sha256()
     for path, content in sorted(files, key=lambda file: file[0].encode()):
-        total.update(path.encode() + b"\0" + hashlib.sha256(content).hexdigest().encode() + b"\0")
+        counted = _measured_by(content) if path == "benchmark.toml" else content
+        total.update(path.encode() + b"\0" + hashlib.sha256(counted).hexdigest().encode() + b"\0")
     return total.hexdigest()
+
+
+def _measured_by(description: bytes) -> bytes:
+    """What a benchmark.toml says, but for titles and sources, as sorted JSON."""
+    said = tomllib.loads(description.decode())
+    for part in (said, *said.get("cases", []), *said.get("metrics", [])):
+        part.pop("title", None)
+    said.pop("follows", None)
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
 def compiled_program(benchmark: Benchmark, *, cache: Path, stop: threading.Event, arch: str = "") -> bytes:
