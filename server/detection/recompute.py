@@ -27,6 +27,7 @@ from server.detection.models import (
     Timeline,
     TimelinePoint,
 )
+from server.detection.models.finding import FIGURES
 from server.detection.noise.profiles import Profile, fresh_profiles
 from server.detection.trials.judgement import fresh_comparisons
 from server.detection.trials.scope import has_told, judged_sessions, scope_of
@@ -39,21 +40,6 @@ from server.stats.changepoints.watch import Watch
 _TOLERANCE = 1e-9
 # Of a p-value below this no digit counts.
 _NOTHING = 1e-15
-_NUMBERS = (
-    "base_mean",
-    "base_sd",
-    "patched_mean",
-    "patched_sd",
-    "ratio",
-    "ratio_low",
-    "ratio_high",
-    "p_value",
-    "p_adjusted",
-    "p_rank",
-    "min_effect",
-    "mde",
-)
-_WORDS = ("verdict", "reason", "base_boots", "patched_boots", "family_size", "flags")
 
 
 @dataclass(frozen=True)
@@ -161,13 +147,10 @@ def _vector_differences(finding: Finding, result: Result) -> Iterator[tuple[str,
 
 
 def _changed(old: Comparison, new: Comparison) -> Iterator[tuple[str, str, str]]:
-    for name in _WORDS:
-        if getattr(old, name) != getattr(new, name):
-            yield name, _told(getattr(old, name)), _told(getattr(new, name))
-    for name in _NUMBERS:
+    for name in FIGURES:
         before, now = getattr(old, name), getattr(new, name)
         if not is_same(before, now):
-            yield name, _shown(before), _shown(now)
+            yield name, _told(before), _told(now)
 
 
 def is_same(before: object, now: object) -> bool:
@@ -182,13 +165,10 @@ def is_same(before: object, now: object) -> bool:
 
 
 def _told(value: object) -> str:
-    """A choice as the word that is stored."""
+    """A choice as the word that is stored, a number with the digits that count."""
+    if isinstance(value, float):
+        return f"{value:.10g}"
     return repr(str(value)) if isinstance(value, str) else repr(value)
-
-
-def _shown(number: float | None) -> str:
-    """With the digits that count."""
-    return "None" if number is None else f"{number:.10g}"
 
 
 def _key(row: Comparison) -> tuple[int, int, int, int]:

@@ -4,6 +4,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from server.detection.models import Comparison, Finding, FindingVerdict
+from server.detection.models.finding import FIGURES
 from server.detection.on_trial_over import judge_series
 from server.detection.trials.look import look_at_trial
 from server.results.models import Measurement
@@ -58,6 +59,15 @@ def test_changed_figure_is_named_and_nothing_is_written() -> None:
     Comparison.objects.filter(case__name="copy").update(ratio=1.5)
     assert ", h1 time of mm-basic/copy (all): ratio is 1.5, now 1\n" in recompute()
     assert Comparison.objects.get(case__name="copy").ratio == 1.5
+
+
+def test_each_figure_of_a_comparison_is_compared(finding: Finding) -> None:
+    row = Comparison.objects.get(session__machine__name="h1", case__name="copy")
+    others = {"verdict": "improved", "reason": "rain", "flags": ["rain"]}
+    wrong = {name: others.get(name) or (getattr(row, name) or 0) + 1 for name in FIGURES}
+    Comparison.objects.filter(pk=row.pk).update(**wrong)
+    said = recompute("--series", str(finding.series_id))
+    assert [name for name in FIGURES if f"h1 time of mm-basic/copy (all): {name} is " not in said] == []
 
 
 def test_check_fails_on_a_difference(series_id: int) -> None:

@@ -26,7 +26,10 @@ CHANGES = (Verdict.REGRESSED, Verdict.IMPROVED)
 
 
 class Comparison(models.Model):
-    """Base against patched in one cell: (session, case, metric, core type)."""
+    """Base against patched in one cell: (session, case, metric, core type).
+
+    Pages, answers and mails show this row and `recompute` compares it: what it says of its cell is declared here alone.
+    """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="comparisons")
     case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="comparisons")
@@ -35,16 +38,18 @@ class Comparison(models.Model):
     verdict = models.CharField(max_length=12, choices=Verdict.choices)
     reason = models.TextField(blank=True, help_text="Why it could not be judged, for people.")
     base_boots = models.PositiveIntegerField()
-    patched_boots = models.PositiveIntegerField()
     base_mean = models.FloatField(null=True, help_text="Mean of the boots' values, in the metric's unit.")
     base_sd = models.FloatField(null=True, help_text="Standard deviation between boots, in the metric's unit.")
+    patched_boots = models.PositiveIntegerField()
     patched_mean = models.FloatField(null=True)
     patched_sd = models.FloatField(null=True)
     ratio = models.FloatField(null=True, help_text="patched / base")
     ratio_low = models.FloatField(null=True, help_text="95 % interval")
     ratio_high = models.FloatField(null=True)
     p_value = models.FloatField(null=True, help_text="Against no change, over the averaged error structures")
-    p_adjusted = models.FloatField(null=True, help_text="Benjamini-Hochberg over the series' cells")
+    p_adjusted = models.FloatField(
+        null=True, help_text="Benjamini-Hochberg over the cells of the machine, times the number of machines"
+    )
     p_rank = models.FloatField(null=True, help_text="Exact rank test on boots")
     family_size = models.PositiveIntegerField()
     min_effect = models.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
@@ -71,6 +76,14 @@ class Comparison(models.Model):
 
     def __str__(self) -> str:
         return f"{self.case} on {self.session.machine.name}: {self.verdict}"
+
+
+# All that a comparison says of its cell, in the order of answers.
+FIGURES = tuple(
+    field.name
+    for field in Comparison._meta.concrete_fields
+    if not (field.primary_key or field.is_relation or field.name == "computed_at")
+)
 
 
 class FindingState(models.TextChoices):
