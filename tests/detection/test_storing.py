@@ -1,9 +1,12 @@
 """Comparisons of a family, written at once."""
 
+from typing import get_type_hints
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from server import stats
 from server.core import clock
 from server.detection.models import Comparison, Verdict
 from server.detection.trials.look import store_comparisons
@@ -54,3 +57,15 @@ def test_none_of_them_is_a_statement_to_be_parsed() -> None:
         store_comparisons(rows)
     assert [query["sql"].partition(" ")[0] for query in queries.captured_queries] == ["COPY"]
     assert Comparison.objects.count() == 30
+
+
+def test_each_figure_of_the_statistics_has_a_column_of_its_name_and_type() -> None:
+    told = get_type_hints(stats.CellComparison)
+    for arm in ("base", "patched"):
+        del told[arm]
+        told |= {f"{arm}_{name}": kind for name, kind in get_type_hints(stats.Arm).items()}
+    numbers: dict[str, type] = {"FloatField": float, "PositiveIntegerField": int}
+    for name, kind in told.items():
+        column = Comparison._meta.get_field(name)
+        number = numbers.get(column.get_internal_type())
+        assert number is None or kind == (number | None if column.null else number), name

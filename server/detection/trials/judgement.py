@@ -4,8 +4,9 @@ together as one family.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from server import stats
@@ -281,30 +282,24 @@ def _still_seen(progress: CellProgress, found: stats.CellComparison) -> stats.Ce
     )
 
 
+_ARMS = ("base", "patched")
+# Where statistics tell a figure, by its column: each has its own name there, those of an arm begin with the arm's.
+_TOLD = {f"{arm}_{one.name}": attrgetter(f"{arm}.{one.name}") for arm in _ARMS for one in fields(stats.Arm)} | {
+    one.name: attrgetter(one.name) for one in fields(stats.CellComparison) if one.name not in _ARMS
+}
+
+
 def _row(of: MeasuredCell, result: stats.CellComparison) -> Comparison:
+    figures = {name: told(result) for name, told in _TOLD.items()}
+    figures["verdict"] = Verdict(result.verdict.value)
+    figures["flags"] = [flag.value for flag in result.flags]
     return Comparison(
         session=of.session,
         case=of.case,
         metric=of.metric,
         core_type=of.core_type,
-        verdict=Verdict(result.verdict.value),
-        reason=result.reason,
-        base_boots=result.base.boots,
-        patched_boots=result.patched.boots,
-        base_mean=result.base.mean,
-        base_sd=result.base.sd,
-        patched_mean=result.patched.mean,
-        patched_sd=result.patched.sd,
-        ratio=result.ratio,
-        ratio_low=result.ratio_low,
-        ratio_high=result.ratio_high,
-        p_value=result.p_value,
-        p_adjusted=result.p_adjusted,
-        p_rank=result.p_rank,
-        family_size=result.family_size,
         min_effect=of.values.min_effect,
-        mde=result.mde,
-        flags=[flag.value for flag in result.flags],
+        **figures,
     )
 
 
