@@ -9,8 +9,8 @@ from demo.postings import Posting
 from demo.progress import clock_text
 from demo.sink import Stored
 from demo.world import TREE_NAME
-from server.detection.findings.table import CellView, Component, finding_vector
-from server.detection.models import Finding
+from server.detection.findings.table import Component, finding_vector
+from server.detection.models import Comparison, Finding
 from server.lab.models import Attempt, Trial
 from server.lab.trials.question import spent
 from server.reports.progress import series_progress
@@ -117,17 +117,18 @@ def verdict_table(series: Series) -> list[str]:
 def _seen(part: Component) -> str:
     cell = part.cell
     if part.verdict in {"regressed", "improved", "split"} and cell is not None and cell.ratio is not None:
-        return f"{cell.case} {cell.ratio:.2f}x ({_means(cell)})"
+        return f"{cell.case.name} {cell.ratio:.2f}x ({_means(cell)})"
     if part.mde is not None:
         return f"would have seen {100 * part.mde:.1f} %" + (f"; {part.reason}" if part.reason else "")
     return part.reason
 
 
-def _means(cell: CellView) -> str:
+def _means(cell: Comparison) -> str:
     if cell.base_mean is None or cell.patched_mean is None:
         return "no means"
     boots = cell.base_boots + cell.patched_boots
-    return f"{cell.base_mean:.0f} -> {cell.patched_mean:.0f} {cell.unit}, {boots} boots on {cell.machine}"
+    means = f"{cell.base_mean:.0f} -> {cell.patched_mean:.0f} {cell.metric.unit}"
+    return f"{means}, {boots} boots on {cell.session.machine.name}"
 
 
 def search_lines(series: Series) -> list[str]:

@@ -163,7 +163,7 @@ def session(request: HttpRequest, session_id: int) -> HttpResponse:
     context = {
         "now": clock.now(),
         "session": facts,
-        "lines": verdicts.lines(cells, [facts.id] * len(cells)),
+        "lines": verdicts.lines(cells),
         "unshown": unshown,
         "cases": charts.by_case(drawing.charts),
         "drawing": drawing,

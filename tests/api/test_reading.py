@@ -9,7 +9,8 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django.fixtures import Settings
 
-from server.detection.models import Finding, Verdict
+from server.detection.models import Comparison, Finding, Verdict
+from server.detection.models.finding import FIGURES
 from server.lab.models import Boot, Session
 from server.reports.outbox import compose_report
 from server.sources.models import Branch, Series, Tree
@@ -225,6 +226,8 @@ def test_finding_detail_is_a_vector_with_its_cells(client: Client) -> None:
     assert [component["uarch"] for component in told["vector"]] == ["zen0", "zen1"]
     assert [cell["ratio"] for cell in told["comparisons"]] == [1.71, 1.71]
     assert told["vector"][0]["comparison_id"] == told["comparisons"][0]["comparison_id"]
+    stored = Comparison.objects.get(pk=told["comparisons"][0]["comparison_id"])
+    assert list(told["comparisons"][0].items())[-len(FIGURES) :] == [(name, getattr(stored, name)) for name in FIGURES]
     assert read(client, "api-finding-list", uarch="zen1")["results"]
     assert not read(client, "api-finding-list", uarch="zen7")["results"]
 

@@ -22,7 +22,11 @@ def test_vector_holds_each_uarch_with_the_cell_that_moved_most(
         haswell, zen3 = finding_vector(finding)
     assert (haswell.uarch, haswell.verdict) == ("haswell", "regressed")
     assert haswell.cell is not None
-    assert (haswell.cell.machine, haswell.cell.case, haswell.cell.unit) == ("h1", "fault-4k", "ns")
+    assert (haswell.cell.session.machine.name, haswell.cell.case.name, haswell.cell.metric.unit) == (
+        "h1",
+        "fault-4k",
+        "ns",
+    )
     assert haswell.cell.ratio == pytest.approx(9871 / 5762)
     assert (zen3.verdict, zen3.reason, zen3.cell) == ("inconclusive", "not measured: z3: lost power", None)
 

@@ -14,7 +14,8 @@ from server.core.models import Transition
 from server.detection.bisection.progress import bisections_of
 from server.detection.bisection.walk import walk_of
 from server.detection.findings.table import comparison_table, finding_vector, sessions_of
-from server.detection.models import Acceptance, Finding
+from server.detection.models import Acceptance, Comparison, Finding
+from server.detection.models.finding import FIGURES
 
 
 class BisectionStepOut(serializers.Serializer[Any]):
@@ -121,39 +122,36 @@ class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
         ]
 
 
-class ComparisonOut(serializers.Serializer[Any]):
+class ComparisonOut(serializers.ModelSerializer[Comparison]):
     """Base against patched in one cell; ratios are patched / base."""
 
-    comparison_id = serializers.IntegerField()
-    machine = serializers.CharField()
-    uarch = serializers.CharField()
-    clock = serializers.CharField()
-    benchmark = serializers.CharField()
-    case = serializers.CharField()
-    metric = serializers.CharField()
-    unit = serializers.CharField()
-    better = serializers.CharField()
-    core_type = serializers.CharField()
-    verdict = serializers.CharField()
-    reason = serializers.CharField()
-    base_boots = serializers.IntegerField()
-    base_mean = serializers.FloatField(allow_null=True)
-    base_sd = serializers.FloatField(allow_null=True)
-    patched_boots = serializers.IntegerField()
-    patched_mean = serializers.FloatField(allow_null=True)
-    patched_sd = serializers.FloatField(allow_null=True)
-    ratio = serializers.FloatField(allow_null=True)
-    ratio_low = serializers.FloatField(allow_null=True, help_text="95 % interval")
-    ratio_high = serializers.FloatField(allow_null=True)
-    p_value = serializers.FloatField(allow_null=True, help_text="t on boots")
-    p_adjusted = serializers.FloatField(
-        allow_null=True, help_text="Benjamini-Hochberg over the cells of the machine, times the number of machines"
-    )
-    p_rank = serializers.FloatField(allow_null=True, help_text="exact rank test on boots")
-    family_size = serializers.IntegerField()
-    min_effect = serializers.FloatField(help_text="Smallest change worth a verdict, as a fraction.")
-    mde = serializers.FloatField(allow_null=True, help_text="Smallest change that would have been seen, as a fraction.")
-    flags = serializers.ListField(child=serializers.CharField())
+    comparison_id = serializers.IntegerField(source="pk")
+    machine = serializers.CharField(source="session.machine.name")
+    uarch = serializers.CharField(source="session.machine.uarch.name")
+    clock = serializers.CharField(source="session.machine.clock")
+    benchmark = serializers.CharField(source="case.benchmark.name")
+    case = serializers.CharField(source="case.name")
+    metric = serializers.CharField(source="metric.name")
+    unit = serializers.CharField(source="metric.unit")
+    better = serializers.CharField(source="metric.better")
+    core_type = serializers.CharField(source="core_type.name")
+
+    class Meta:
+        model = Comparison
+        fields = [
+            "comparison_id",
+            "machine",
+            "uarch",
+            "clock",
+            "benchmark",
+            "case",
+            "metric",
+            "unit",
+            "better",
+            "core_type",
+            *FIGURES,
+        ]
+        read_only_fields = FIGURES
 
 
 class ComponentOut(serializers.Serializer[Any]):
@@ -164,7 +162,7 @@ class ComponentOut(serializers.Serializer[Any]):
     verdict = serializers.CharField()
     reason = serializers.CharField()
     mde = serializers.FloatField(allow_null=True)
-    comparison_id = serializers.IntegerField(source="cell.comparison_id", default=None, allow_null=True)
+    comparison_id = serializers.IntegerField(source="cell.pk", default=None, allow_null=True)
 
 
 class GapOut(serializers.Serializer[Any]):

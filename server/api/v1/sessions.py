@@ -15,7 +15,7 @@ from server.api.pagination import CellPages
 from server.api.v1.filters import SessionFilter
 from server.api.v1.findings import ComparisonOut
 from server.api.v1.public import PublicMixin, SessionBriefOut, describe, page_of, with_seen_virtual
-from server.detection.findings.table import cell_view, cells_by_id
+from server.detection.findings.table import cells_by_id
 from server.lab.models import Boot, Session
 from server.results.measurements import columns
 
@@ -134,7 +134,7 @@ class SessionCellsView(PublicMixin, generics.GenericAPIView[Session]):
     def get(self, request: Request, pk: int) -> Response:
         session = _session(pk)
         rows, links = page_of(self, request, cells_by_id(session.pk))
-        return Response(SessionCellsOut({**_marks(session), **links, "cells": map(cell_view, rows)}).data)
+        return Response(SessionCellsOut({**_marks(session), **links, "cells": rows}).data)
 
 
 class SamplesView(PublicMixin, generics.GenericAPIView[Session]):

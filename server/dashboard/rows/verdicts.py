@@ -8,8 +8,8 @@ from itertools import groupby
 from django.db.models import Prefetch
 
 from server.dashboard.rows import figures
-from server.detection.findings.table import CaseRow, CellView, ComparisonTable, MachineColumn
-from server.detection.models import Finding, FindingVerdict, Verdict
+from server.detection.findings.table import CaseRow, ComparisonTable, MachineColumn
+from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +91,14 @@ class UarchColumns:
 class CaseVerdicts:
     case: CaseRow
     # A machine without a cell says why in its column.
-    cells: tuple[tuple[MachineColumn, CellView | None], ...]
+    cells: tuple[tuple[MachineColumn, Comparison | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FiguresRow:
     """One comparison with its absolute figures, as wide as the column they stand in."""
 
-    cell: CellView
-    session_id: int
+    cell: Comparison
     base: str
     base_sd: str
     patched: str
@@ -120,35 +119,33 @@ def verdict_matrix(table: ComparisonTable) -> Matrix:
     """Cases where something moved come first, then those that stayed open."""
     groups = groupby(table.machines, key=lambda machine: machine.uarch)
     rows = sorted(table.rows, key=_rank)
-    cells = [(machine, cell) for row in rows for machine, cell in zip(table.machines, row.cells, strict=True) if cell]
+    cells = [cell for row in rows for cell in row.cells if cell]
     return Matrix(
         groups=tuple(UarchColumns(uarch, tuple(machines)) for uarch, machines in groups),
         rows=tuple(CaseVerdicts(row, tuple(zip(table.machines, row.cells, strict=True))) for row in rows),
-        lines=lines([cell for _, cell in cells], [machine.session_id for machine, _ in cells]),
-        family_size=max((cell.family_size for _, cell in cells), default=0),
+        lines=lines(cells),
+        family_size=max((cell.family_size for cell in cells), default=0),
         unshown=table.unshown,
     )
 
 
-def lines(cells: Sequence[CellView], session_ids: Iterable[int]) -> tuple[FiguresRow, ...]:
+def lines(cells: Sequence[Comparison]) -> tuple[FiguresRow, ...]:
     decimals = _decimals(cells)
-    return tuple(
-        _line(cell, session_id, decimals[cell.unit]) for cell, session_id in zip(cells, session_ids, strict=True)
-    )
+    return tuple(_line(cell, decimals[cell.metric.unit]) for cell in cells)
 
 
-def _line(cell: CellView, session_id: int, decimals: int) -> FiguresRow:
+def _line(cell: Comparison, decimals: int) -> FiguresRow:
     means = (cell.base_mean, cell.base_sd, cell.patched_mean, cell.patched_sd)
-    return FiguresRow(cell, session_id, *(figures.fixed(value, decimals) for value in means))
+    return FiguresRow(cell, *(figures.fixed(value, decimals) for value in means))
 
 
-def _decimals(cells: Sequence[CellView]) -> Mapping[str, int]:
+def _decimals(cells: Sequence[Comparison]) -> Mapping[str, int]:
     """By unit, so that all means in one unit line up."""
     return {
         unit: figures.decimals_for(
-            mean for cell in cells if cell.unit == unit for mean in (cell.base_mean, cell.patched_mean)
+            mean for cell in cells if cell.metric.unit == unit for mean in (cell.base_mean, cell.patched_mean)
         )
-        for unit in {cell.unit for cell in cells}
+        for unit in {cell.metric.unit for cell in cells}
     }
 
 

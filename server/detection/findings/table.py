@@ -19,41 +19,6 @@ from server.sources.models import Series
 
 
 @dataclass(frozen=True)
-class CellView:
-    """One comparison with the names of what was compared; ratios are patched / base."""
-
-    comparison_id: int
-    machine: str
-    uarch: str
-    clock: str
-    virtual: bool
-    benchmark: str
-    case: str
-    metric: str
-    unit: str
-    better: str
-    core_type: str
-    verdict: str
-    reason: str
-    base_boots: int
-    base_mean: float | None
-    base_sd: float | None
-    patched_boots: int
-    patched_mean: float | None
-    patched_sd: float | None
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-    p_value: float | None
-    p_adjusted: float | None
-    p_rank: float | None
-    family_size: int
-    min_effect: float
-    mde: float | None
-    flags: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Component:
     """The verdict for one microarchitecture; `cell` is the one that moved most there, if any was measured."""
 
@@ -62,7 +27,7 @@ class Component:
     verdict: str
     reason: str
     mde: float | None
-    cell: CellView | None
+    cell: Comparison | None
 
 
 @dataclass(frozen=True)
@@ -88,7 +53,7 @@ class CaseRow:
     unit: str
     better: str
     core_type: str
-    cells: tuple[CellView | None, ...]
+    cells: tuple[Comparison | None, ...]
 
     @property
     def moved(self) -> bool:
@@ -127,7 +92,7 @@ def finding_vector(finding: Finding) -> tuple[Component, ...]:
             verdict=row.verdict,
             reason=row.reason,
             mde=row.mde,
-            cell=cell_view(row.comparison) if row.comparison else None,
+            cell=row.comparison,
         )
         for row in rows
     )
@@ -176,12 +141,12 @@ def _first_rows(comparisons: QuerySet[Comparison], most: int) -> tuple[QuerySet[
     return comparisons.filter(pk__in=[pk for pk, *key in cells if tuple(key) in wanted]), keys.count()
 
 
-def session_cells(session_id: int) -> tuple[tuple[CellView, ...], int]:
+def session_cells(session_id: int) -> tuple[tuple[Comparison, ...], int]:
     """Judged cells of one session, those that moved first, then by case; and how many more there are. Two queries."""
     comparisons = Comparison.objects.filter(session=session_id)
     rows = list(comparisons.select_related(*_CELL_NAMES).order_by(_RANK, *_BY_NAME)[:MOST_CELLS])
     more = comparisons.count() - len(rows) if len(rows) == MOST_CELLS else 0
-    return tuple(cell_view(row) for row in rows), more
+    return tuple(rows), more
 
 
 def cells_by_id(session_id: int) -> QuerySet[Comparison]:
@@ -213,42 +178,7 @@ def _row(cells: dict[int, Comparison], sessions: list[Session]) -> CaseRow:
         unit=first.metric.unit,
         better=first.metric.better,
         core_type=first.core_type.name,
-        cells=tuple(cell_view(cells[session.pk]) if session.pk in cells else None for session in sessions),
-    )
-
-
-def cell_view(row: Comparison) -> CellView:
-    machine = row.session.machine
-    return CellView(
-        comparison_id=row.pk,
-        machine=machine.name,
-        uarch=machine.uarch.name,
-        clock=machine.clock,
-        virtual=machine.virtual,
-        benchmark=row.case.benchmark.name,
-        case=row.case.name,
-        metric=row.metric.name,
-        unit=row.metric.unit,
-        better=row.metric.better,
-        core_type=row.core_type.name,
-        verdict=row.verdict,
-        reason=row.reason,
-        base_boots=row.base_boots,
-        base_mean=row.base_mean,
-        base_sd=row.base_sd,
-        patched_boots=row.patched_boots,
-        patched_mean=row.patched_mean,
-        patched_sd=row.patched_sd,
-        ratio=row.ratio,
-        ratio_low=row.ratio_low,
-        ratio_high=row.ratio_high,
-        p_value=row.p_value,
-        p_adjusted=row.p_adjusted,
-        p_rank=row.p_rank,
-        family_size=row.family_size,
-        min_effect=row.min_effect,
-        mde=row.mde,
-        flags=tuple(row.flags),
+        cells=tuple(cells.get(session.pk) for session in sessions),
     )
 
 
@@ -279,7 +209,7 @@ class PublishedCase:
     version: str
     metrics: tuple[Metric, ...]
     machines: tuple[PublishedMachine, ...]
-    cells: tuple[CellView, ...]
+    cells: tuple[Comparison, ...]
 
 
 def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCase | None:
@@ -308,7 +238,7 @@ def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCas
         version=_version(list(sessions), rows[0].case),
         metrics=tuple(sorted(metrics.values(), key=lambda metric: metric.name)),
         machines=_machines(list(sessions.values())),
-        cells=tuple(cell_view(row) for row in rows),
+        cells=tuple(rows),
     )
 
 
