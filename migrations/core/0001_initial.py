@@ -63,7 +63,7 @@ class Migration(migrations.Migration):
                 ('before', models.CharField(blank=True, max_length=20)),
                 ('after', models.CharField(max_length=20)),
                 ('reason', models.TextField(blank=True)),
-                ('actor', models.CharField(blank=True, db_default='', default='', help_text='Who did it; empty: the service itself.', max_length=150)),
+                ('actor', models.CharField(blank=True, default='', help_text='Who did it; empty: the service itself.', max_length=150)),
                 ('at', models.DateTimeField(auto_now_add=True)),
             ],
             options={

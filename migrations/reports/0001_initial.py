@@ -1,6 +1,5 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
-import django.db.models.functions.datetime
 import django.db.models.functions.text
 import server.core.clock
 import server.core.states
@@ -34,7 +33,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('state', models.CharField(max_length=20)),
                 ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
+                ('state_since', models.DateTimeField(default=server.core.clock.now)),
                 ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('subject', models.CharField(blank=True, max_length=200)),
@@ -43,7 +42,7 @@ class Migration(migrations.Migration):
                 ('references', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=500), blank=True, default=list, size=None)),
                 ('to', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=320), blank=True, default=list, size=None)),
                 ('cc', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=320), blank=True, default=list, size=None)),
-                ('released', models.BooleanField(db_default=False, default=False, help_text='A person released it.')),
+                ('released', models.BooleanField(default=False, help_text='A person released it.')),
                 ('finding', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='report', to='detection.finding')),
             ],
             options={
@@ -56,7 +55,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('state', models.CharField(max_length=20)),
                 ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('state_since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), default=server.core.clock.now)),
+                ('state_since', models.DateTimeField(default=server.core.clock.now)),
                 ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('message_id', models.CharField(max_length=200, unique=True)),

@@ -60,7 +60,7 @@ class Migration(migrations.Migration):
                 ('unit', models.CharField(max_length=40)),
                 ('better', models.CharField(choices=[('lower', 'lower is better'), ('higher', 'higher is better'), ('none', 'neither: it explains, and is not judged')], max_length=6)),
                 ('resolution', models.FloatField(default=0.0, help_text='Smallest step between two values, in `unit`.')),
-                ('exact', models.BooleanField(db_default=False, default=False, help_text='Two boots of one kernel give the same value to the last digit.')),
+                ('exact', models.BooleanField(default=False, help_text='Two boots of one kernel give the same value to the last digit.')),
                 ('benchmark', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='metrics', to='results.benchmark')),
             ],
             options={

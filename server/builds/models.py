@@ -8,7 +8,6 @@ from typing import ClassVar
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
 from django.db import models
-from django.db.models import Value
 
 from server.core.states import Stateful, state_check
 from server.sources.models import Revision
@@ -133,14 +132,13 @@ class KernelConfig(models.Model):
     fragments = ArrayField(
         models.CharField(max_length=60),
         default=list,
-        db_default=Value([]),
         blank=True,
         help_text="Names of shared fragments, merged in this order.",
     )
     fragment = models.TextField(
         blank=True, help_text="CONFIG_ lines; each must survive olddefconfig or the build is refused."
     )
-    perf = models.BooleanField(default=False, db_default=False, help_text="Build perf of the same tree, too.")
+    perf = models.BooleanField(default=False, help_text="Build perf of the same tree, too.")
     layout_of = models.ForeignKey(
         "self",
         null=True,
@@ -178,10 +176,9 @@ class Toolchain(models.Model):
 
     name = models.SlugField(max_length=60, unique=True)
     compiler = models.CharField(max_length=100, help_text="Program, for make's CC=; with a prefix when it crosses.")
-    family = models.CharField(max_length=10, choices=Family.choices, default=Family.GCC, db_default=Family.GCC)
+    family = models.CharField(max_length=10, choices=Family.choices, default=Family.GCC)
     cross = models.JSONField(
         default=dict,
-        db_default=Value({}, models.JSONField()),
         blank=True,
         help_text='Prefix of the programs for each foreign architecture: {"arm64": "aarch64-linux-gnu-"}.',
     )
@@ -261,14 +258,12 @@ class Build(Stateful):
         max_length=64,
         blank=True,
         default="",
-        db_default="",
         help_text="SHA-256 of vmlinux's text: two kernels with the same one run the same code.",
     )
     kernel_hash = models.CharField(
         max_length=64,
         blank=True,
         default="",
-        db_default="",
         help_text="SHA-256 of vmlinux's text and data: between two kernels with the same one is nothing to measure.",
     )
     compiler_version = models.CharField(max_length=200, blank=True)
@@ -276,11 +271,9 @@ class Build(Stateful):
     given_up = models.BooleanField(
         default=False, help_text="Failed for our reasons, not the kernel's: another series that needs it tries again."
     )
-    first_error = models.TextField(
-        blank=True, default="", db_default="", help_text="Of its log, with its lines around."
-    )
+    first_error = models.TextField(blank=True, default="", help_text="Of its log, with its lines around.")
     used_at = models.DateTimeField(null=True, blank=True, help_text="When it was last wanted or measured.")
-    pinned = models.BooleanField(default=False, db_default=False, help_text="Its files are never removed for room.")
+    pinned = models.BooleanField(default=False, help_text="Its files are never removed for room.")
     log_tail = models.TextField(blank=True)
 
     class Meta:
@@ -326,7 +319,7 @@ class Artifact(models.Model):
     sha256 = models.CharField(max_length=64, db_index=True)
     size = models.PositiveBigIntegerField(help_text="bytes")
     removed_at = models.DateTimeField(null=True, blank=True, help_text="When its file was removed.")
-    removal = models.CharField(max_length=200, blank=True, default="", db_default="", help_text="Why it was removed.")
+    removal = models.CharField(max_length=200, blank=True, default="", help_text="Why it was removed.")
     checked_at = models.DateTimeField(null=True, blank=True, help_text="When its file was last found to be whole.")
 
     class Meta:

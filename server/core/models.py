@@ -14,9 +14,7 @@ class Transition(models.Model):
     before = models.CharField(max_length=20, blank=True)
     after = models.CharField(max_length=20)
     reason = models.TextField(blank=True)
-    actor = models.CharField(
-        max_length=150, blank=True, default="", db_default="", help_text="Who did it; empty: the service itself."
-    )
+    actor = models.CharField(max_length=150, blank=True, default="", help_text="Who did it; empty: the service itself.")
     at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 import structlog
 from django.db import models, transaction
-from django.db.models.functions import Now
 
 from server.core import clock
 from server.core.models import Transition
@@ -26,7 +25,7 @@ class Stateful(models.Model):
 
     state = models.CharField(max_length=20)
     reason = models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")
-    state_since = models.DateTimeField(default=clock.now, db_default=Now())
+    state_since = models.DateTimeField(default=clock.now)
     trace = models.CharField(max_length=16, default=new_trace, db_index=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

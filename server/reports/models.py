@@ -35,7 +35,7 @@ class Report(Stateful):
     references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
     to = ArrayField(models.CharField(max_length=320), default=list, blank=True)
     cc = ArrayField(models.CharField(max_length=320), default=list, blank=True)
-    released = models.BooleanField(default=False, db_default=False, help_text="A person released it.")
+    released = models.BooleanField(default=False, help_text="A person released it.")
 
     class Meta:
         constraints = [

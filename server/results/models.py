@@ -75,7 +75,7 @@ class Metric(models.Model):
     better = models.CharField(max_length=6, choices=Better.choices)
     resolution = models.FloatField(default=0.0, help_text="Smallest step between two values, in `unit`.")
     exact = models.BooleanField(
-        default=False, db_default=False, help_text="Two boots of one kernel give the same value to the last digit."
+        default=False, help_text="Two boots of one kernel give the same value to the last digit."
     )
 
     class Meta:

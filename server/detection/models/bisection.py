@@ -55,9 +55,7 @@ class Bisection(Stateful):
     )
     low = models.PositiveIntegerField(default=0, help_text="Index of the last revision known to be good.")
     high = models.PositiveIntegerField(help_text="Index of the first revision known to be bad.")
-    round = models.PositiveIntegerField(
-        default=FIRST_ROUND, db_default=FIRST_ROUND, help_text="Counted up when it is searched once more."
-    )
+    round = models.PositiveIntegerField(default=FIRST_ROUND, help_text="Counted up when it is searched once more.")
     effect = models.FloatField(help_text="Logarithm of bad / good, as it was measured at the ends.")
     culprit = models.ForeignKey(
         Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="bisections_of_it"
@@ -97,7 +95,7 @@ class BisectionStep(models.Model):
     bisection = models.ForeignKey(Bisection, on_delete=models.CASCADE, related_name="steps")
     # Over all rounds: trials are named by it.
     number = models.PositiveIntegerField()
-    round = models.PositiveIntegerField(default=FIRST_ROUND, db_default=FIRST_ROUND)
+    round = models.PositiveIntegerField(default=FIRST_ROUND)
     kind = models.CharField(max_length=8, choices=Kind.choices)
     index = models.PositiveIntegerField(null=True, blank=True, help_text="Of `revisions`; empty for the revert.")
     trial = models.ForeignKey(Trial, null=True, blank=True, on_delete=models.PROTECT, related_name="bisection_steps")

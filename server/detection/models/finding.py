@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q, Value
+from django.db.models import Q
 
 from server.core.states import Stateful, state_check
 from server.lab.models import CoreType, Microarchitecture, Session, Trial
@@ -177,15 +177,10 @@ class Finding(Stateful):
     virtual = models.BooleanField(help_text="From virtual machines: not evidence.")
     identical = models.BooleanField(default=False, help_text="Both kernels are the same image.")
     gaps = models.JSONField(default=list, blank=True, help_text="What was wanted and has no result, with the reason.")
-    explanations = models.JSONField(
-        default=list, db_default=Value([], models.JSONField()), blank=True, help_text="Facts that separate machines."
-    )
-    counters = models.JSONField(
-        default=list, db_default=Value([], models.JSONField()), blank=True, help_text="Counters that moved with it."
-    )
+    explanations = models.JSONField(default=list, blank=True, help_text="Facts that separate machines.")
+    counters = models.JSONField(default=list, blank=True, help_text="Counters that moved with it.")
     checks = models.JSONField(
         default=list,
-        db_default=Value([], models.JSONField()),
         blank=True,
         help_text="What was checked, and the answer.",
     )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q, Value
+from django.db.models import Q
 
 from server.core import clock
 from server.core.states import Stateful, state_check
@@ -24,7 +24,6 @@ class FleetState(models.Model):
     virtual = models.BooleanField(help_text="Virtual machines are never judged together with physical ones.")
     events = models.JSONField(
         default=list,
-        db_default=Value([], models.JSONField()),
         blank=True,
         help_text="Machine and place of the events among the last points.",
     )
@@ -88,12 +87,11 @@ class Timeline(models.Model):
     core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="timelines")
     watch = models.JSONField(
         default=dict,
-        db_default=Value({}, models.JSONField()),
         blank=True,
         help_text="What is remembered between two points (server/stats/changepoints/watch.py).",
     )
     points_seen = models.PositiveIntegerField(default=0)
-    last_place = models.PositiveIntegerField(default=0, db_default=0, help_text="Of the newest point.")
+    last_place = models.PositiveIntegerField(default=0, help_text="Of the newest point.")
 
     class Meta:
         constraints = [

@@ -89,22 +89,18 @@ class Attempt(Stateful):
     deadline_at = models.DateTimeField(null=True, blank=True, help_text="It is stopped when it has not ended by then.")
     losing = models.BooleanField(
         default=False,
-        db_default=False,
         help_text="It is being stopped because of trouble: its work is planned again when it is over.",
     )
     arrived_at = models.DateTimeField(
         null=True, blank=True, help_text="When a machine that boots itself took the key in."
     )
-    host = models.CharField(max_length=255, blank=True, default="", db_default="", help_text="As its agent names it.")
+    host = models.CharField(max_length=255, blank=True, default="", help_text="As its agent names it.")
     lease_until = models.DateTimeField(null=True, blank=True)
-    stored_bytes = models.BigIntegerField(
-        default=0, db_default=0, help_text="What its builder has had stored on its account."
-    )
+    stored_bytes = models.BigIntegerField(default=0, help_text="What its builder has had stored on its account.")
     progress = models.CharField(max_length=200, blank=True)
     log = models.TextField(
         blank=True,
         default="",
-        db_default="",
         help_text="The end of what the agent logged, as its heartbeats brought it.",
     )
 

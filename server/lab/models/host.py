@@ -3,7 +3,6 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
 
 from server.builds.models import Build, KernelConfig, Toolchain
 from server.core import clock
@@ -49,15 +48,13 @@ class Host(models.Model):
 
     name = models.SlugField(max_length=60, unique=True)
     enabled = models.BooleanField(default=True)
-    node = models.CharField(
-        max_length=60, blank=True, default="", db_default="", help_text="Its node in Jenkins; empty: as its name."
-    )
-    state = models.CharField(max_length=20, choices=State.choices, default=State.IDLE, db_default=State.IDLE)
-    state_reason = models.TextField(blank=True, default="", db_default="")
-    state_since = models.DateTimeField(default=clock.now, db_default=Now())
+    node = models.CharField(max_length=60, blank=True, default="", help_text="Its node in Jenkins; empty: as its name.")
+    state = models.CharField(max_length=20, choices=State.choices, default=State.IDLE)
+    state_reason = models.TextField(blank=True, default="")
+    state_since = models.DateTimeField(default=clock.now)
     health = models.CharField(max_length=12, choices=Health.choices, default=Health.GOOD)
     health_reason = models.TextField(blank=True)
-    health_since = models.DateTimeField(default=clock.now, db_default=Now())
+    health_since = models.DateTimeField(default=clock.now)
     capabilities = words(60, "What it has besides its CPU, for work that asks for it: cxl, numa, 1g-pages ...")
     last_seen_at = models.DateTimeField(null=True, blank=True)
 
@@ -130,16 +127,14 @@ class Machine(Host):
         default=False, help_text="What it measures is no evidence: proved to be virtual, or doubted and nobody's word."
     )
     proved_virtual = models.BooleanField(
-        default=False, db_default=False, help_text="Its registration or a probe says so: no word takes it back."
+        default=False, help_text="Its registration or a probe says so: no word takes it back."
     )
     doubts = models.JSONField(
-        default=dict, blank=True, db_default={}, help_text="Why probes do not call it physical: sentences by code."
+        default=dict, blank=True, help_text="Why probes do not call it physical: sentences by code."
     )
-    physical_by = models.CharField(
-        max_length=150, blank=True, default="", db_default="", help_text="Who said that it is."
-    )
+    physical_by = models.CharField(max_length=150, blank=True, default="", help_text="Who said that it is.")
     physical_at = models.DateTimeField(null=True, blank=True)
-    physical_reason = models.TextField(blank=True, default="", db_default="")
+    physical_reason = models.TextField(blank=True, default="")
     clock = models.CharField(max_length=12, choices=Clock.choices, default=Clock.WALL)
     boot_driver = models.CharField(max_length=10, default="qemu")
     driver_options = models.JSONField(default=dict, blank=True)
@@ -155,7 +150,6 @@ class Machine(Host):
     health_hold = models.TextField(
         blank=True,
         default="",
-        db_default="",
         help_text="What alone lifts its quarantine, for people; empty: a health session that passes, too.",
     )
     health_build = models.ForeignKey(
@@ -167,7 +161,7 @@ class Machine(Host):
         help_text="Kernel of its health sessions; empty: the newest of a watched tree that it can boot.",
     )
     boot_id = models.CharField(
-        max_length=36, blank=True, default="", db_default="", help_text="Of the system that it was last seen in."
+        max_length=36, blank=True, default="", help_text="Of the system that it was last seen in."
     )
     safe = models.BooleanField(
         null=True, blank=True, default=None, help_text="Whether that was the safe kernel; null: not told."

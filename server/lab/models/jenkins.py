@@ -41,10 +41,9 @@ class JenkinsRun(models.Model):
         choices=Fault.choices,
         blank=True,
         default="",
-        db_default="",
         help_text="Why its build ended before an agent had claimed it; empty: it did not.",
     )
-    console = models.TextField(blank=True, default="", db_default="", help_text="How the console of such a build ends.")
+    console = models.TextField(blank=True, default="", help_text="How the console of such a build ends.")
 
     class Meta:
         ordering = ["attempt"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import Q, Value
+from django.db.models import Q
 
 from server.builds.models import Build
 from server.core.states import Stateful, state_check
@@ -150,9 +150,7 @@ class Session(Stateful):
         TRIAL = "trial", "another trial than that of a whole series"
         HEALTH = "health", "whether its machine is well: one kernel on both sides"
 
-    purpose = models.CharField(
-        max_length=10, choices=Purpose.choices, default=Purpose.SERIES, db_default=Purpose.SERIES
-    )
+    purpose = models.CharField(max_length=10, choices=Purpose.choices, default=Purpose.SERIES)
     series = models.ForeignKey(Series, null=True, blank=True, on_delete=models.PROTECT, related_name="sessions")
     trial = models.ForeignKey(
         Trial,
@@ -165,17 +163,14 @@ class Session(Stateful):
     looks = ArrayField(
         models.PositiveIntegerField(),
         default=list,
-        db_default=Value([]),
         blank=True,
         help_text="Boots a side at which it is judged (stats/comparison/decisions.py); empty: once, when all are in.",
     )
     concluded_at = models.DateTimeField(
         null=True, blank=True, help_text="When it was decided that no more boots are wanted."
     )
-    cut_short = models.BooleanField(
-        default=False, db_default=False, help_text="More boots might have told more; the budget was spent."
-    )
-    priority = models.IntegerField(default=0, db_default=0, help_text="On top of its tree's; the higher, the sooner.")
+    cut_short = models.BooleanField(default=False, help_text="More boots might have told more; the budget was spent.")
+    priority = models.IntegerField(default=0, help_text="On top of its tree's; the higher, the sooner.")
     deadline_at = models.DateTimeField(null=True, blank=True, help_text="When its result is wanted.")
     needs = words(60, "Capabilities that its machine must have.")
     machine = models.ForeignKey(Machine, on_delete=models.PROTECT, related_name="sessions")

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models.functions import Now, Upper
+from django.db.models.functions import Upper
 
 from server.core import clock
 from server.core.states import Stateful, state_check
@@ -55,20 +55,20 @@ class Series(Stateful):
     author_name = models.TextField(blank=True)
     author_address = models.CharField(max_length=320)
     version = models.PositiveIntegerField(default=1)
-    minor = models.PositiveIntegerField(default=0, db_default=0, help_text="Of a version such as v11.1.")
+    minor = models.PositiveIntegerField(default=0, help_text="Of a version such as v11.1.")
     total = models.PositiveIntegerField(help_text="Patches that the marks announce.")
     submitted_at = models.DateTimeField()
     base_commit = models.CharField(max_length=40, blank=True, help_text="What the author says it applies to.")
     change_id = models.CharField(max_length=200, blank=True, db_index=True)
-    received_at = models.DateTimeField(default=clock.now, db_default=Now(), help_text="When its first mail arrived.")
-    rfc = models.BooleanField(default=False, db_default=False)
-    resend = models.BooleanField(default=False, db_default=False)
+    received_at = models.DateTimeField(default=clock.now, help_text="When its first mail arrived.")
+    rfc = models.BooleanField(default=False)
+    resend = models.BooleanField(default=False)
     tags = words(200, "Other words of the [PATCH ...] mark.")
     prerequisites = words(300, "What the author says it needs: patch-id:..., change-id:..., message-id:....")
     trailers = words(1000, "Of its patches, and of replies to them and to the cover letter, each once.")
     checked_at = models.DateTimeField(null=True, blank=True, help_text="When its senders were last checked.")
     approved_at = models.DateTimeField(null=True, blank=True, help_text="When a person last let it run.")
-    base_how = models.TextField(blank=True, db_default="", help_text="What told the base.")
+    base_how = models.TextField(blank=True, help_text="What told the base.")
     base_certain = models.BooleanField(
         null=True, blank=True, help_text="No: nothing in the mails names the base, it only applies there."
     )
@@ -154,16 +154,14 @@ class Patch(models.Model):
     index = models.PositiveIntegerField()
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="patches")
     subject = models.TextField()
-    author_name = models.TextField(blank=True, db_default="", help_text="From the body where it names one.")
-    author_address = models.CharField(max_length=320, blank=True, db_default="")
-    insertions = models.PositiveIntegerField(default=0, db_default=0)
-    deletions = models.PositiveIntegerField(default=0, db_default=0)
+    author_name = models.TextField(blank=True, help_text="From the body where it names one.")
+    author_address = models.CharField(max_length=320, blank=True)
+    insertions = models.PositiveIntegerField(default=0)
+    deletions = models.PositiveIntegerField(default=0)
     paths = words(4096, "Files that it changes, old and new names.")
-    files = models.PositiveIntegerField(default=0, db_default=0)
+    files = models.PositiveIntegerField(default=0)
     trailers = words(1000, "Its own, and those of replies to it or to the cover letter.")
-    patch_id = models.CharField(
-        max_length=40, blank=True, db_default="", db_index=True, help_text="git patch-id --stable"
-    )
+    patch_id = models.CharField(max_length=40, blank=True, db_index=True, help_text="git patch-id --stable")
     revision = models.ForeignKey(
         Revision,
         null=True,
@@ -187,7 +185,7 @@ class TrustedSender(models.Model):
     address = models.EmailField(max_length=320, unique=True)
     note = models.TextField(blank=True, help_text="Who it is and who decided.")
     expires_at = models.DateTimeField(null=True, blank=True)
-    created_at = models.DateTimeField(default=clock.now, db_default=Now())
+    created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         ordering = ["address"]
@@ -204,7 +202,7 @@ class MeasureRule(models.Model):
     )
     benchmarks = words(100, "Names of benchmarks, or benchmark/case beginnings: will-it-scale/page_fault.")
     note = models.TextField(blank=True)
-    enabled = models.BooleanField(default=True, db_default=True)
+    enabled = models.BooleanField(default=True)
 
     class Meta:
         ordering = ["pattern"]

@@ -2,7 +2,7 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models.functions import Now, Upper
+from django.db.models.functions import Upper
 
 from server.core import clock
 from server.core.addresses import address_check, check_address
@@ -10,9 +10,7 @@ from server.core.addresses import address_check, check_address
 
 def words(size: int, help_text: str) -> "ArrayField[list[str], list[str]]":
     """A list of short texts, empty by default."""
-    return ArrayField(
-        models.CharField(max_length=size), default=list, db_default=models.Value([]), blank=True, help_text=help_text
-    )
+    return ArrayField(models.CharField(max_length=size), default=list, blank=True, help_text=help_text)
 
 
 class Watched(models.Model):
@@ -22,7 +20,7 @@ class Watched(models.Model):
     polled_at = models.DateTimeField(null=True, blank=True)
     fetched_at = models.DateTimeField(null=True, blank=True)
     failing_since = models.DateTimeField(null=True, blank=True)
-    failures = models.PositiveIntegerField(default=0, db_default=0)
+    failures = models.PositiveIntegerField(default=0)
     last_error = models.TextField(blank=True)
 
     class Meta:
@@ -37,8 +35,8 @@ class Tree(Watched):
     poll_seconds = models.PositiveIntegerField(default=300)
     branch_patterns = words(200, "Branches to watch: names, or globs such as linux-6.*.y.")
     tag_patterns = words(200, "Tags whose commits are measured, as globs such as v*.")
-    rebasing = models.BooleanField(default=False, db_default=False, help_text="Its branches are expected to be forced.")
-    priority = models.SmallIntegerField(default=0, db_default=0, help_text="Larger is measured earlier.")
+    rebasing = models.BooleanField(default=False, help_text="Its branches are expected to be forced.")
+    priority = models.SmallIntegerField(default=0, help_text="Larger is measured earlier.")
     uarchs = words(60, "Microarchitectures of interest; all when empty.")
     benchmarks = words(100, "Benchmarks of interest, beside the default set.")
     heads_per_day = models.PositiveIntegerField(
@@ -48,7 +46,6 @@ class Tree(Watched):
         max_length=200,
         blank=True,
         default="",
-        db_default="",
         help_text="Tag or commit that every head is measured against; empty: the first head that was measured.",
     )
     pinned = models.ForeignKey(
@@ -60,9 +57,9 @@ class Tree(Watched):
         help_text="The reference kernel's revision, found from `reference`.",
     )
     pinned_as = models.CharField(
-        max_length=200, blank=True, default="", db_default="", help_text="What `reference` was when it was pinned."
+        max_length=200, blank=True, default="", help_text="What `reference` was when it was pinned."
     )
-    pin_problem = models.TextField(blank=True, default="", db_default="", help_text="Why `reference` is not pinned.")
+    pin_problem = models.TextField(blank=True, default="", help_text="Why `reference` is not pinned.")
     merges_by = words(320, "Addresses: every merge that one of these people committed is measured.")
     subject_tags = words(60, "Words in [PATCH ...] that mean this tree: mm-unstable.")
     addresses = words(320, "Addresses in To or Cc that mean this tree.")
@@ -89,7 +86,6 @@ class Revision(models.Model):
     # Whoever forgets to say it has a commit that nobody trusts.
     foreign = models.BooleanField(
         default=True,
-        db_default=True,
         help_text="Holds code of mails that no watched tree published, whatever its tree and its refs are called.",
     )
     created_at = models.DateTimeField(auto_now_add=True)
@@ -133,7 +129,7 @@ class HeadMove(models.Model):
     before = models.ForeignKey(Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     after = models.ForeignKey(Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     decision = models.TextField(blank=True, help_text="What is measured of it, or why nothing is.")
-    at = models.DateTimeField(default=clock.now, db_default=Now())
+    at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [
@@ -161,7 +157,7 @@ class Tag(models.Model):
     tree = models.ForeignKey(Tree, on_delete=models.CASCADE, related_name="tags")
     name = models.CharField(max_length=200)
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="tags")
-    seen_at = models.DateTimeField(default=clock.now, db_default=Now())
+    seen_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["tree", "name", "revision"], name="tag_once")]
@@ -184,8 +180,8 @@ class WantedRevision(models.Model):
     why = models.CharField(max_length=10, choices=Why.choices)
     detail = models.TextField(blank=True, help_text="Which branch, person or tag.")
     taken_at = models.DateTimeField(null=True, blank=True, help_text="When its measuring was asked for, or given up.")
-    outcome = models.TextField(blank=True, default="", db_default="", help_text="Why it is not measured.")
-    created_at = models.DateTimeField(default=clock.now, db_default=Now())
+    outcome = models.TextField(blank=True, default="", help_text="Why it is not measured.")
+    created_at = models.DateTimeField(default=clock.now)
 
     class Meta:
         constraints = [
@@ -230,7 +226,6 @@ class MailingList(Watched):
         max_length=10,
         choices=Proof.choices,
         default=Proof.DKIM,
-        db_default=Proof.DKIM,
         help_text="What proves a sender.",
     )
     moderated = models.BooleanField(default=True, help_text="A person releases each report before it is sent.")
@@ -266,7 +261,7 @@ class Epoch(models.Model):
 class Thread(models.Model):
     """Mails that name each other, over all lists. `stale`: its series must be made anew from its mails."""
 
-    stale = models.BooleanField(default=False, db_default=False)
+    stale = models.BooleanField(default=False)
 
     class Meta:
         indexes = [models.Index(fields=["id"], condition=models.Q(stale=True), name="thread_stale")]
@@ -307,7 +302,7 @@ class Message(models.Model):
     blob = models.CharField(max_length=40, help_text="Object id in the archive's epoch.")
     raw = models.BinaryField()
     kind = models.CharField(max_length=10, choices=Kind.choices)
-    kind_before = models.CharField(max_length=10, blank=True, db_default="", help_text="What a deleted mail was.")
+    kind_before = models.CharField(max_length=10, blank=True, help_text="What a deleted mail was.")
     reason = models.TextField(blank=True, help_text="Why it could not be used.")
     subject = models.TextField(blank=True)
     sender_name = models.TextField(blank=True)
@@ -320,7 +315,7 @@ class Message(models.Model):
     authentic = models.BooleanField(
         null=True, blank=True, help_text="Whether its sender was proved; empty: not checked."
     )
-    authenticity = models.TextField(blank=True, db_default="", help_text="What proved the sender, or why nothing did.")
+    authenticity = models.TextField(blank=True, help_text="What proved the sender, or why nothing did.")
     in_reply_to = models.CharField(max_length=500, blank=True, db_index=True)
     references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
     trailers = words(1000, "Reviewed-by and others: of the commit message of a patch, of unquoted text else.")
