@@ -1,9 +1,13 @@
 """Shared fixtures: every test gets a state directory of its own and no task leaves the process."""
 
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from _pytest.junitxml import xml_key
+from django.db import connection
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis.internal.conjecture import providers
@@ -25,6 +29,41 @@ if PROFILE == "steady":
     # Even derandomized, examples are mixed with the numbers that stand in whatever modules happen to be loaded, so
     # that the order of the tests and every unrelated change would choose new ones.
     providers._get_local_constants = Constants
+
+_BEGAN = time.monotonic()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that say how long they take come first: what is long and begins last is waited for by one process alone."""
+    items.sort(key=_minutes, reverse=True)
+
+
+def _minutes(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("real")
+    return float(marker.kwargs.get("minutes", 0)) if marker else 0.0
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    _tell_collected(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    _tell_collected(node.config)
+
+
+def _tell_collected(config: pytest.Config) -> None:
+    """Into the report, for the run's table of times; processes that are ready later say it again."""
+    report = config.stash.get(xml_key, None)
+    if report is not None:
+        report.global_properties[:] = [("collect", f"{time.monotonic() - _BEGAN:.1f}")]
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """The database of each process is a copy of the one that the run has migrated; what it lacks is migrated here."""
+    connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TIDEMARK_TEST_TEMPLATE")
 
 
 @pytest.fixture(autouse=True)

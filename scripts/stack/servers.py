@@ -42,7 +42,9 @@ class Postgres:
         settings = {"listen_addresses": "", "max_connections": "200", "log_line_prefix": "%m [%p] "}
         if not durable:
             # Commits still reach the kernel, so a killed server loses nothing; only the machine's own crash does.
-            settings |= {"fsync": "off", "full_page_writes": "off"}
+            settings |= {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal", "max_wal_senders": "0"}
+            # Short-lived databases of few rows: neither compiled plans nor cleaning pays there.
+            settings |= {"jit": "off", "autovacuum": "off", "shared_buffers": "256MB"}
         command = [*self.become, str(self.binaries / "postgres"), "-D", str(self.data), "-k", str(self.sockets)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
