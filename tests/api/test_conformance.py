@@ -4,18 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import schemathesis
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from server.detection.models import (
     ChangePoint,
@@ -45,7 +38,6 @@ from tests.builders import (
 )
 
 pytestmark = pytest.mark.django_db
-_CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 _LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list", "message_list", "branch_list"]
 _LISTS += ["head_move_list", "wanted_revision_list", "tag_list", "build_list", "session_list", "attempt_list"]
 _LISTS += ["power_cycle_list", "builder_list", "queue", "timeline_list", "machine_question_list"]
@@ -140,9 +132,21 @@ def _watched(series: Series) -> None:
 @pytest.fixture(scope="module")
 def operations(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> dict[str, Any]:
     """Once for all tests: reading the description takes longer than asking."""
+    # Loading it takes seconds, in processes that run no test of this module, too.
+    import schemathesis
+
     with django_db_blocker.unblock():
         schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", application)
     return {result.ok().definition.raw["operationId"]: result.ok() for result in schema.get_all_operations()}
+
+
+@pytest.fixture(scope="module")
+def checks() -> list[Any]:
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    described = [checks.status_code_conformance, checks.content_type_conformance, checks.response_schema_conformance]
+    return [not_a_server_error, *described]
 
 
 def test_these_are_all_endpoints_for_reading(operations: dict[str, Any]) -> None:
@@ -152,21 +156,21 @@ def test_these_are_all_endpoints_for_reading(operations: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("name", _READING)
 def test_answers_about_real_rows_have_the_described_form(
-    operations: dict[str, Any], rows: dict[str, Any], name: str
+    operations: dict[str, Any], checks: list[Any], rows: dict[str, Any], name: str
 ) -> None:
     operation = operations[name]
     own = rows.get(name.split("_", maxsplit=1)[0])
     parameters = {parameter.name: rows.get(parameter.name, own) for parameter in operation.path_parameters}
-    response = operation.Case(path_parameters=parameters).call_and_validate(checks=_CHECKS)
+    response = operation.Case(path_parameters=parameters).call_and_validate(checks=checks)
     assert response.status_code == 200
 
 
 @pytest.mark.usefixtures("rows")
 @pytest.mark.parametrize("name", _READING)
-def test_no_question_makes_a_server_error(operations: dict[str, Any], name: str) -> None:
+def test_no_question_makes_a_server_error(operations: dict[str, Any], checks: list[Any], name: str) -> None:
     @settings(max_examples=15, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def ask(data: st.DataObject) -> None:
-        data.draw(operations[name].as_strategy()).call_and_validate(checks=_CHECKS)
+        data.draw(operations[name].as_strategy()).call_and_validate(checks=checks)
 
     ask()

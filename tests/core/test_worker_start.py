@@ -12,13 +12,14 @@ from server.core.access.tries import OutOfBoundsError
 from server.core.errors import DomainError
 from server.core.models import Begun
 from server.lab.dispatch.local import require_walls
+from tests.web.conftest import database_url
 from workers import detection
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def worker(tmp_path: Path, queue: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """A worker on a host where bwrap does not work, and which finds no Redis."""
+    """A worker on a host where bwrap does not work, and which finds no Redis; a database it would wait for."""
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)
     (tmp_path / "agent.py").write_text(
@@ -28,7 +29,7 @@ def worker(tmp_path: Path, queue: str, **settings: str) -> subprocess.CompletedP
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
         "TIDEMARK_ENV_FILE": os.devnull,
         "TIDEMARK_SECRET_KEY": "x",
-        "TIDEMARK_DATABASE_URL": "postgres:///none",
+        "TIDEMARK_DATABASE_URL": database_url(),
         "TIDEMARK_REDIS_URL": "redis://127.0.0.1:1/0",
         "TIDEMARK_LOCAL_AGENT": str(tmp_path / "agent.py"),
         **settings,

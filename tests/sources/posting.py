@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,12 @@ _ENVIRONMENT = {
     "GIT_AUTHOR_EMAIL": "ada@example.org",
     "GIT_COMMITTER_NAME": "Ada Author",
     "GIT_COMMITTER_EMAIL": "ada@example.org",
+    # No process beside each commit that looks whether there is something to pack.
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "gc.auto",
+    "GIT_CONFIG_VALUE_0": "0",
+    "GIT_CONFIG_KEY_1": "maintenance.auto",
+    "GIT_CONFIG_VALUE_1": "false",
 }
 _STAMP = re.compile(rb"\.\d{10}\.git\.")
 NOON = 1_793_534_400
@@ -43,7 +50,7 @@ class Upstream:
     @classmethod
     def create(cls, path: Path) -> "Upstream":
         path.mkdir(parents=True)
-        git(path, "init", "-q", "-b", "master")
+        git(path, "init", "-q", "-b", "master", "--template=")
         return cls(path)
 
     def commit(self, files: dict[str, str], message: str = "mm: Change something") -> str:
@@ -80,11 +87,22 @@ def lines(count: int = 40, **changed: str) -> str:
     return "".join(changed.get(f"line{n}", f"line {n}") + "\n" for n in range(1, count + 1))
 
 
+# What the first small tree of this process consists of: it is the same each time, and half the tests begin with it.
+_SMALL_TREE: dict[Path, bytes] = {}
+
+
 def small_tree(path: Path) -> Upstream:
-    upstream = Upstream.create(path)
-    upstream.commit({"mm/memory.c": lines(), "mm/rmap.c": lines(), "README": "A tree.\n", "kernel/fork.c": lines(20)})
-    upstream.commit({"README": "A small tree.\n"}, "README: Say more")
-    return upstream
+    if not _SMALL_TREE:
+        upstream = Upstream.create(path)
+        files = {"mm/memory.c": lines(), "mm/rmap.c": lines(), "README": "A tree.\n", "kernel/fork.c": lines(20)}
+        upstream.commit(files)
+        upstream.commit({"README": "A small tree.\n"}, "README: Say more")
+        _SMALL_TREE.update({file.relative_to(path): file.read_bytes() for file in path.rglob("*") if file.is_file()})
+        return upstream
+    for name, content in _SMALL_TREE.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(content)
+    return Upstream(path, commits=2)
 
 
 def two_patches(upstream: Upstream) -> str:
@@ -109,19 +127,18 @@ class Archive:
     def create(cls, inbox: Path, number: int = 0) -> "Archive":
         path = inbox / "git" / f"{number}.git"
         path.mkdir(parents=True)
-        git(path, "init", "-q", "--bare", "-b", "master")
+        git(path, "init", "-q", "--bare", "-b", "master", "--template=")
         return cls(path)
 
     def add(self, *mails: bytes) -> None:
-        for mail in mails:
-            self._commit("m", git(self.path, "hash-object", "-w", "--stdin", stdin=mail))
+        self._commit("m", mails)
 
     def delete(self, mail: bytes) -> None:
-        self._commit("d", git(self.path, "hash-object", "-w", "--stdin", stdin=mail))
+        self._commit("d", [mail])
 
     def purge(self, blob: str) -> None:
         """What stands in the place of a purged mail: an empty `m`, and the id of the mail in the commit's message."""
-        self._commit("m", git(self.path, "hash-object", "-w", "--stdin"), f"purged {blob}")
+        self._commit("m", [b""], f"purged {blob}")
 
     def rewrite(self, *mails: bytes) -> None:
         """What a purge does: a new history without some mails."""
@@ -129,15 +146,25 @@ class Archive:
         self.count += 1000
         self.add(*mails)
 
-    def _commit(self, name: str, blob: str, message: str = "a mail") -> None:
-        self.count += 1
-        tree = git(self.path, "mktree", stdin=f"100644 blob {blob}\t{name}\n".encode())
-        date = f"{NOON + self.count} +0000"
-        parents = git(self.path, "for-each-ref", "--format=-p%(objectname)", "refs/heads/master").split()
-        commit = git(
-            self.path, "commit-tree", tree, *parents, "-m", message, GIT_AUTHOR_DATE=date, GIT_COMMITTER_DATE=date
-        )
-        git(self.path, "update-ref", "refs/heads/master", commit)
+    def _commit(self, name: str, contents: Sequence[bytes], message: str = "a mail") -> None:
+        """One commit for each of them, by one process for all."""
+        stream = []
+        parent = bool(git(self.path, "for-each-ref", "refs/heads/master"))
+        for content in contents:
+            self.count += 1
+            who = f"Ada Author <ada@example.org> {NOON + self.count} +0000"
+            lines = [
+                "commit refs/heads/master",
+                f"author {who}",
+                f"committer {who}",
+                f"data {len(message) + 1}",
+                message,
+            ]
+            lines += ["", "from refs/heads/master^0"] if parent else [""]
+            lines += ["deleteall", f"M 100644 inline {name}", f"data {len(content)}", ""]
+            stream += ["\n".join(lines).encode(), content, b"\n"]
+            parent = False
+        git(self.path, "fast-import", "--quiet", stdin=b"".join(stream))
 
 
 def mail(
