@@ -195,10 +195,10 @@ APPLY_SANDBOX = one_of("TIDEMARK_APPLY_SANDBOX", "bwrap", "none")
 # What one build may take at most: all its processes together, what they write, what it prints, and their time.
 BUILD_TIMEOUT_SECONDS = env.int("TIDEMARK_BUILD_TIMEOUT_SECONDS", default=3600)
 BUILD_MEMORY_MB = env.int("TIDEMARK_BUILD_MEMORY_MB", default=16_384)
-BUILD_PROCESSES = env.int("TIDEMARK_BUILD_PROCESSES", default=4096)
+BUILD_PROCESSES = 4096
 BUILD_DISK_MB = env.int("TIDEMARK_BUILD_DISK_MB", default=65_536)
-BUILD_LOG_MB = env.int("TIDEMARK_BUILD_LOG_MB", default=64)
-BUILD_CPU_SECONDS = env.int("TIDEMARK_BUILD_CPU_SECONDS", default=3600)
+BUILD_LOG_MB = 64
+BUILD_CPU_SECONDS = 3600
 # Days without use after which files of kernels go (0: never), gigabytes that all may take (0: no limit), days of logs.
 ARTIFACT_DAYS = env.float("TIDEMARK_ARTIFACT_DAYS", default=30.0)
 ARTIFACT_GB = env.float("TIDEMARK_ARTIFACT_GB", default=0.0)
@@ -213,13 +213,13 @@ SERIES_HOURS = env.float("TIDEMARK_SERIES_HOURS", default=24.0)
 # Hours between two A/A trials of an idle machine, 0: none; boots a side (two are the fewest that have a spread); and
 # the time limits of cases that one of their sessions may add up to.
 NOISE_HOURS = env.float("TIDEMARK_NOISE_HOURS", default=24.0)
-NOISE_BOOTS = max(2, env.int("TIDEMARK_NOISE_BOOTS", default=4))
-NOISE_SESSION_HOURS = env.float("TIDEMARK_NOISE_SESSION_HOURS", default=4.0)
+NOISE_BOOTS = 4
+NOISE_SESSION_HOURS = 4.0
 # Boots a side of each head of a tree against its reference, 0: none is measured; hours for which later heads wait for
 # an earlier one; machine time of the fresh boots that confirm one suspected change.
 HEAD_BOOTS = max(0, env.int("TIDEMARK_HEAD_BOOTS", default=3))
-HEAD_PATIENCE_HOURS = env.float("TIDEMARK_HEAD_PATIENCE_HOURS", default=24.0)
-CONFIRM_HOURS = max(0.1, env.float("TIDEMARK_CONFIRM_HOURS", default=24.0))
+HEAD_PATIENCE_HOURS = 24.0
+CONFIRM_HOURS = 24.0
 # Machine time that one bisection may take (0: nothing is bisected), and the longest series whose patches are measured
 # one by one without being asked for (0: none).
 BISECT_HOURS = env.float("TIDEMARK_BISECT_HOURS", default=24.0)
