@@ -7,7 +7,10 @@ as on a site that has run for longer. Ids grow with time.
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
+from django.apps import apps
+from django.db import connection, models
+from django.db.backends.utils import CursorWrapper
+from psycopg import sql
 
 from server.core import clock
 from server.detection.models import Finding, Timeline
@@ -187,10 +190,28 @@ def add_history(first: int, last: int, *, year: int = A_YEAR) -> None:
         "year": year,
     }
     with connection.cursor() as cursor:
+        _let_the_database_fill_in(cursor)
         for rows in _ROWS:
             head, select, rest = rows.partition("SELECT")
             cursor.execute(f"{head}{_WORKS}{select}{rest}", values)
         cursor.execute("ANALYZE")
+
+
+def _let_the_database_fill_in(cursor: CursorWrapper) -> None:
+    """What a row that Python makes would have by itself; for as long as the transaction, or this database, lasts."""
+    cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    written = {rows.split("(")[0].split()[-1] for rows in _ROWS}
+    for model in apps.get_models():
+        if model._meta.db_table not in written:
+            continue
+        for field in model._meta.concrete_fields:
+            if isinstance(field, models.ForeignKey) or field.primary_key or field.null:
+                continue
+            default = field.get_db_prep_save(field.get_default(), connection)
+            if default is not None:
+                names = f'"{model._meta.db_table}" ALTER "{field.column}"'
+                filled = sql.SQL("ALTER TABLE {} SET DEFAULT {}").format(sql.SQL(names), sql.Literal(default))
+                cursor.execute(filled.as_string(cursor.connection))
 
 
 def _add_timelines(machines: list[Machine], **fields: Any) -> None:

@@ -5,7 +5,7 @@ from django.http import HttpRequest, HttpResponse
 
 from server.core.admin import KeptAdmin, PlainAdmin, ReadOnlyAdmin
 from server.results.measurements import unknown_benchmarks
-from server.results.models import Benchmark, Case, Measurement, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
 from server.sources.models import MeasureRule
 
 
@@ -13,6 +13,13 @@ from server.sources.models import MeasureRule
 class BenchmarkAdmin(ReadOnlyAdmin):
     list_display = ["name", "title", "version"]
     search_fields = ["name", "title"]
+
+
+@admin.register(BenchmarkVersion)
+class BenchmarkVersionAdmin(ReadOnlyAdmin):
+    list_display = ["benchmark", "hash"]
+    list_select_related = ["benchmark"]
+    search_fields = ["=benchmark__name", "hash"]
 
 
 @admin.register(Case)
