@@ -1,5 +1,7 @@
 """Shared fixtures: every test gets a state directory of its own and no task leaves the process."""
 
+import gc
+import itertools
 import os
 import time
 from pathlib import Path
@@ -7,6 +9,7 @@ from typing import Any
 
 import pytest
 from _pytest.junitxml import xml_key
+from django.conf import settings as django_settings
 from django.db import connection
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -45,6 +48,8 @@ def _minutes(item: pytest.Item) -> float:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    # What all tests and modules consist of stays to the end: nobody looks through it for garbage again and again.
+    gc.freeze()
     _tell_collected(session.config)
 
 
@@ -66,9 +71,21 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TIDEMARK_TEST_TEMPLATE")
 
 
+# The default takes a quarter of a second for each of the users that tests log in.
+django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def _states(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pytest's own numbered folders cost a look at all that are there already, thousands in the end."""
+    return tmp_path_factory.mktemp("states")
+
+
 @pytest.fixture(autouse=True)
-def state_dir(tmp_path_factory: pytest.TempPathFactory, settings: Settings) -> Path:
-    path = tmp_path_factory.mktemp("state")
+def state_dir(_states: Path, settings: Settings) -> Path:
+    path = _states / str(next(_NUMBERS))
+    path.mkdir()
     settings.STATE_DIR = path
     # Idle machines stay idle unless a test is about what they do then.
     settings.NOISE_HOURS = 0.0

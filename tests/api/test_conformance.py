@@ -36,6 +36,7 @@ from tests.builders import (
     build_series,
     build_session,
 )
+from tests.kept import kept_rows, settle
 
 pytestmark = pytest.mark.django_db
 _LISTS = ["series_list", "machine_list", "finding_list", "tree_list", "list_list", "message_list", "branch_list"]
@@ -59,8 +60,18 @@ def one_connection() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
-@pytest.fixture
-def rows() -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def rows(
+    operations: dict[str, Any], django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Any]]:
+    # Reading the description is a request, at whose end the connection is closed: it comes first.
+    with kept_rows(django_db_blocker, tmp_path_factory.mktemp("state")):
+        made = _rows()
+        settle()
+        yield made
+
+
+def _rows() -> dict[str, Any]:
     """One series that went all the way, and the ids under which each endpoint finds a part of it."""
     series = build_series()
     session = build_session(series, state=Session.State.DONE)

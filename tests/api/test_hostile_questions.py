@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.test import Client
+from django.test import Client, override_settings
 from django.urls import URLPattern, URLResolver, get_resolver
 from drf_spectacular.generators import SchemaGenerator
-from pytest_django.fixtures import Settings
+from pytest_django import DjangoDbBlocker
 
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from tests.builders import build_builder
+from tests.kept import kept_rows, settle
 from tests.lab_scenarios import busy_lab
 from tests.scenarios import busy_site
 
@@ -33,11 +34,18 @@ _ADMIN = "admin/"
 _OF_PAGES = ["state", "kind", "page", "list", "mail", "tree", "machine", "format", "after", "before", "branch", "moves"]
 
 
-@pytest.fixture(autouse=True)
-def rows(settings: Settings) -> None:
-    settings.VIRTUAL_VERDICTS = True
-    busy_lab()
-    busy_site()
+@pytest.fixture(scope="module", autouse=True)
+def rows(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    with (
+        kept_rows(django_db_blocker, tmp_path_factory.mktemp("state")),
+        override_settings(VIRTUAL_VERDICTS=True, NOISE_HOURS=0.0),
+    ):
+        busy_lab()
+        busy_site()
+        settle()
+        yield
 
 
 def test_no_parameter_makes_a_server_error(client: Client) -> None:

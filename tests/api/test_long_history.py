@@ -16,6 +16,7 @@ from django.test import Client, override_settings
 from pytest_django import DjangoDbBlocker
 
 from tests.history_costs import Cost, costs
+from tests.kept import settle
 from tests.long_history import add_history, add_open_work
 from tests.rows_read import rows_read
 
@@ -34,8 +35,7 @@ def history(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterat
     with django_db_blocker.unblock(), override_settings(DISPATCHER="jenkins"), transaction.atomic():
         add_history(0, _WORKS)
         add_open_work()
-        # Else the keys of all these rows would be checked at the end of each test.
-        connection.check_constraints()
+        settle()
         client = Client()
         client.force_login(get_user_model().objects.create_superuser("staff", "staff@example.org", "secret"))
         with connection.cursor() as cursor:

@@ -1,24 +1,32 @@
 """Whoever owns a machine fills its boots to the bounds; a page that anybody may ask for stays small."""
 
+from collections.abc import Iterator
+
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from pytest_django import DjangoDbBlocker
 
 from server.core.models import Transition
 from server.lab.models import Session
 from tests.builders import build_session, tell_boots
 from tests.crowded import CELLS, crowd, crowd_comparisons, crowd_noise, finding_of
+from tests.kept import kept_rows, settle
 
 pytestmark = pytest.mark.django_db
 MB = 1024 * 1024
 
 
-@pytest.fixture
-def session() -> Session:
-    session = build_session(state=Session.State.DONE, boots_per_side=2)
-    crowd(session)
-    return session
+@pytest.fixture(scope="module")
+def session(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Session]:
+    with kept_rows(django_db_blocker, tmp_path_factory.mktemp("state")):
+        session = build_session(state=Session.State.DONE, boots_per_side=2)
+        crowd(session)
+        settle()
+        yield session
 
 
 def read(client: Client, path: str) -> str:

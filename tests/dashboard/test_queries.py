@@ -23,7 +23,6 @@ from tests.builders import (
     build_series,
     build_session,
     build_tree,
-    tell_boots,
 )
 from tests.lab_scenarios import busy_lab
 from tests.scenarios import broken_build, busy_site, erms_regression, half_measured
@@ -205,46 +204,6 @@ def test_pages_of_builders_read_no_log_and_of_attempts_only_for_staff(client: Cl
             page = admin_client.get(path).content.decode()
             assert "log of running" in page, path
             assert "console of running" in page, path
-
-
-# Whole documents of a boot: conditions may have a megabyte each.
-_WHOLE = re.compile(
-    r'"lab_(?:conditions|machinefacts)"\."document"(?:,| FROM| AS)|"lab_conditions"\."console_tail"|"lab_boot"\."notes"'
-)
-_PAGES = (
-    "/",
-    "/series/",
-    "/series/{series}/",
-    "/sessions/{session}/",
-    "/machines/",
-    "/findings/",
-    "/queue/",
-    "/status/",
-)
-_ANSWERS = (
-    "sessions/",
-    "sessions/{session}/",
-    "sessions/{session}/samples/",
-    "series/{series}/",
-    "machines/",
-    "findings/",
-)
-
-
-@pytest.mark.parametrize("path", [*_PAGES, *(f"/api/v1/{path}" for path in _ANSWERS)])
-def test_no_page_reads_the_long_documents_of_boots(client: Client, path: str) -> None:
-    series = erms_regression()
-    session = series.sessions.get(machine__name="vm-zen3")
-    tell_boots(session.boots.all(), conditions={"samples": ["x" * 1000], "settings": []}, console="long")
-    with CaptureQueriesContext(connection) as captured:
-        assert client.get(path.format(series=series.pk, session=session.pk)).status_code == 200
-    asked = [query["sql"] for query in captured if _WHOLE.search(query["sql"])]
-    # The page of a session shows the consoles of boots that failed, and only reads those; it and its answer, the notes.
-    of_session = path.endswith("sessions/{session}/")
-    consoles = [sql for sql in asked if "console_tail" in sql and "'failed'" in sql and path == "/sessions/{session}/"]
-    notes = [sql for sql in asked if "notes" in sql and of_session]
-    assert asked == [sql for sql in asked if sql in consoles or sql in notes]
-    assert len(notes) == of_session
 
 
 # Columns of which one row may have kilobytes or more, by table: whoever reads many rows leaves them out.
