@@ -54,7 +54,7 @@ def test_revision_without_code_has_the_text_of_the_one_before() -> None:
     assert levels.text(Kernel(place, frozenset({place}))) == levels.text(Kernel(place))
 
 
-@pytest.mark.real
+@pytest.mark.real(minutes=1)
 @pytest.mark.django_db(transaction=True)
 def test_change_is_found_where_it_happened_and_maintenance_is_not_told(settings: Settings, tmp_path: Path) -> None:
     settings.NOISE_HOURS = 0

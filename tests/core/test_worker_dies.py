@@ -14,7 +14,7 @@ from django.conf import settings
 from server.core.models import Begun
 from tests.web.conftest import database_url
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.real]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.real(minutes=1)]
 ROOT = Path(__file__).resolve().parents[2]
 
 

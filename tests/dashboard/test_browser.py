@@ -86,7 +86,7 @@ def found_paths() -> dict[str, str]:
     return found | more if "TIDEMARK_SCREENSHOTS" in os.environ else found
 
 
-@pytest.mark.real
+@pytest.mark.real(minutes=2)
 @pytest.mark.usefixtures("virtual_verdicts")
 def test_pages_draw_and_fit_in_every_width_and_scheme(
     transactional_db: None, live_server: LiveServer, tmp_path: Path, settings: Settings
@@ -117,7 +117,7 @@ def fit(page: Page) -> list[str]:
     return ["the page scrolls sideways"] if wide else []
 
 
-@pytest.mark.real
+@pytest.mark.real(minutes=2)
 @pytest.mark.usefixtures("virtual_verdicts")
 def test_page_without_scripts_has_its_values_in_tables(
     transactional_db: None, live_server: LiveServer, tmp_path: Path

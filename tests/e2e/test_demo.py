@@ -11,7 +11,7 @@ import pytest
 from scripts.stack import stack_remove
 from tests.e2e.faults import FaultMaker, roles
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.real(minutes=17)
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = 20
 

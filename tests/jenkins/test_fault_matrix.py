@@ -16,7 +16,7 @@ from tests.jenkins.matrix.lab import Lab
 from tests.jenkins.matrix.quick import quicken
 from tests.jenkins.matrix.run import Outcome, run_column, table
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.real]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.real(minutes=2)]
 
 
 # bench.dispatch.faults names a seed: then each fault strikes at another moment after all are where they should be, and

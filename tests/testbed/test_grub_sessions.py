@@ -21,7 +21,7 @@ from tests.testbed.kernels import BASE, DYING, PATCHED, SAFE, Kernel, kernel
 from tests.testbed.machine import TestMachine
 from tests.testbed.site import LabSession, plan_session
 
-pytestmark = [pytest.mark.real, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.real(minutes=11), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k",)
 CUTS = 6
 PATIENCE = 300.0

@@ -18,7 +18,7 @@ from tests.testbed.kernels import BASE, PATCHED, SAFE, kernel
 from tests.testbed.machine import TestMachine
 from tests.testbed.site import AGENT, STATE, plan_session
 
-pytestmark = [pytest.mark.real, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.real(minutes=2), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k", "mmap-munmap")
 PATIENCE = 300.0
 SERVICE = f"python3 {AGENT} service\n"

@@ -9,7 +9,7 @@ from tests.testbed.kernels import BASE, kernel
 from tests.testbed.measured import Guest, measured
 from tests.testbed.modules import benchmark_modules, module_archive
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.real(minutes=2)
 # Every function, size and state of the caches at least once, and every node in both roles.
 CASES = (
     "clear-page/clear_page-4k-cold",

@@ -19,7 +19,7 @@ from server.core.models import ApiToken
 from tests.builders import build_builder
 from tests.web.conftest import ROOT, STANDSTILL, Web
 
-pytestmark = pytest.mark.real
+pytestmark = pytest.mark.real(minutes=1)
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin") or "nginx"
 CLIENTS = 40
 
