@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -39,8 +40,8 @@ def gates() -> dict[str, list[str]]:
     }
 
 
-def run_gates(env_file: str) -> bool:
-    """Run all of them, whatever fails; what a failing one said is printed."""
+def run_gates(env_file: str, say: Callable[[str], None]) -> bool:
+    """Run all of them, whatever fails; what a failing one said is told, too."""
     environment = environ(env_file, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'agents'}")
     ok = True
     for name, command in gates().items():
@@ -48,24 +49,25 @@ def run_gates(env_file: str) -> bool:
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         failed = done.returncode != 0
         ok = ok and not failed
-        print(f"{name:<10} {'FAILED' if failed else 'ok':<7} {time.monotonic() - started:5.1f} s", flush=True)
+        say(f"{name:<10} {'FAILED' if failed else 'ok':<7} {time.monotonic() - started:5.1f} s")
         if failed:
-            print(done.stdout + done.stderr, flush=True)
+            say(done.stdout + done.stderr)
     return ok
 
 
 class GatesBeside(threading.Thread):
-    """The gates while tests run: those of them that compute alone fill what the tests spend waiting."""
+    """The gates while tests run: they fill what the tests spend waiting. What they said is told at the end."""
 
     def __init__(self, env_file: str) -> None:
         super().__init__(name="gates", daemon=True)
         self._env_file = env_file
         self.ok = False
         self.seconds = 0.0
+        self.said: list[str] = []
 
     def run(self) -> None:
         started = time.monotonic()
-        self.ok = run_gates(self._env_file)
+        self.ok = run_gates(self._env_file, self.said.append)
         self.seconds = time.monotonic() - started
 
 
@@ -112,7 +114,7 @@ def main(arguments: list[str]) -> int:
     try:
         with _own_servers() as env_file:
             if first == "--gates-only":
-                return 0 if run_gates(env_file) else 1
+                return 0 if run_gates(env_file, partial(print, flush=True)) else 1
             times = Times()
             gates = GatesBeside(env_file)
             if not chosen:
@@ -124,6 +126,7 @@ def main(arguments: list[str]) -> int:
             if not chosen:
                 gates.join()
                 times["gates"] = gates.seconds
+                print("\n", *gates.said, sep="\n")
     except StackError as error:
         print(f"tests: {error}", file=sys.stderr)
         return 1
