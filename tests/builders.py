@@ -7,6 +7,7 @@ from typing import Any
 
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.builds.wanted import recipe_of
+from server.core.reasons import Because, Reason
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.hosts.probes import keep_facts
 from server.lab.models import (
@@ -275,6 +276,11 @@ def tell_boots(
         Conditions.objects.update_or_create(boot=boot, defaults=given)
         if facts is not None:
             keep_facts(boot, facts)
+
+
+def because(sentence: str) -> Reason:
+    """A reason of which only the sentence matters."""
+    return Because.BY_PERSON(sentence)
 
 
 def build_case(name: str = "fault-4k", benchmark: str = "mm-basic", **fields: Any) -> Case:

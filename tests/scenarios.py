@@ -14,6 +14,7 @@ from server.lab.models import Attempt, Boot, Machine, Session
 from server.reports.models import Delivery, Report
 from server.sources.models import MailingList, Series, Tree
 from tests.builders import (
+    because,
     build_boot,
     build_build,
     build_case,
@@ -193,7 +194,7 @@ def half_measured() -> Series:
     measure(measured, HOSTS[0], random.Random(1))  # noqa: S311 (noise for charts)
     second.advance(
         Boot.State.FAILED,
-        "kernel panic",
+        because("kernel panic"),
         boot_id="0f0f0f0f-0000-4000-8000-000000000001",
     )
     tell_boots(

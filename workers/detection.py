@@ -4,6 +4,7 @@ from celery import shared_task
 
 from server.core.access.tries import MOST_BEGUN, counted
 from server.core.locks import advisory_lock
+from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.detection.on_trial_over import answer_trial, judge_series
 from server.detection.sweep import PARTS
@@ -28,7 +29,10 @@ def look(trial_id: int) -> None:
             if may_begin:
                 look_at_trial(trial_id=trial_id)
             else:
-                give_up_trial(trial_id=trial_id, reason=f"{MOST_BEGUN} looks at it took more than a worker has")
+                give_up_trial(
+                    trial_id=trial_id,
+                    reason=Because.NOT_JUDGED(f"{MOST_BEGUN} looks at it took more than a worker has"),
+                )
 
 
 @shared_task(name="detection.answer")

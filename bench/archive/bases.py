@@ -18,6 +18,7 @@ from bench.kit import ROOT, environment_of
 from bench.mail.mailboxes import CORPUS, mails_of
 from bench.table import table
 from demo.processes import git, git_environment
+from server.core.reasons import Because
 from server.sources.applying.application import apply_series
 from server.sources.messages.storage import store_message
 from server.sources.mirror import mirror
@@ -76,7 +77,7 @@ def _measured(case: Case, posted: MailingList, history: Path) -> Result:
     series = Series.objects.order_by("-pk")[0]
     if series.total != len(case.mails):
         raise SystemExit(f"{series}: {len(case.mails)} mails became {series.total} patches")
-    series.advance(Series.State.READY, "approved for the bench")
+    series.advance(Series.State.READY, Because.BY_PERSON("approved for the bench"))
     start = time.monotonic()
     apply_series(series=series)
     series.refresh_from_db()

@@ -17,6 +17,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from scripts.e2e_jenkins.host import Agents, Report, StepError
 from scripts.e2e_jenkins.site import Site
 from server.builds.models import Build, BuildState
+from server.core.reasons import Because
 from server.lab.attempts.ends import cancel_attempt, end_session
 from server.lab.dispatch.jenkins.configuration import AdminClient, Agreement, Amendment, Failure, look, mended
 from server.lab.dispatch.jenkins.http import checked
@@ -116,11 +117,11 @@ class Run:
 
     def _clear(self) -> None:
         for build in Build.objects.filter(state__in=[BuildState.WANTED, BuildState.DISPATCHED, BuildState.RUNNING]):
-            build.advance(BuildState.CANCELED, "canceled by the run")
+            build.advance(BuildState.CANCELED, Because.BY_PERSON("canceled by the run"))
         for made in Session.objects.exclude(state__in=Session.FINAL).exclude(attempts__state__in=Attempt.ACTIVE):
-            end_session(made, SessionState.CANCELED, "canceled by the run")
+            end_session(made, SessionState.CANCELED, Because.BY_PERSON("canceled by the run"))
         for attempt in Attempt.objects.filter(state__in=Attempt.ACTIVE):
-            cancel_attempt(attempt, "canceled by the run")
+            cancel_attempt(attempt, Because.BY_PERSON("canceled by the run"))
         with suppress(StepError):
             self.until("all is over", lambda: not Attempt.objects.filter(state__in=Attempt.ACTIVE).exists())
         hosts: list[Machine | Builder] = [*Machine.objects.all(), *Builder.objects.all()]
@@ -223,9 +224,9 @@ class Run:
         if attempt is None:
             made.refresh_from_db()
             if made.state not in Session.FINAL:
-                end_session(made, SessionState.CANCELED, "canceled by the run")
+                end_session(made, SessionState.CANCELED, Because.BY_PERSON("canceled by the run"))
         else:
-            cancel_attempt(attempt, "canceled by the run")
+            cancel_attempt(attempt, Because.BY_PERSON("canceled by the run"))
         self.until("the session is called off", lambda: not made.attempts.filter(state__in=Attempt.ACTIVE).exists())
 
 

@@ -6,6 +6,7 @@ from scripts.e2e_jenkins.host import NotRun
 from scripts.e2e_jenkins.run import Run, expect, is_final, newest, run_of, state_of, story
 from scripts.e2e_jenkins.site import Toy
 from server.builds.models import Build, BuildState
+from server.core.reasons import Because
 from server.lab.attempts.ends import cancel_attempt
 from server.lab.dispatch.jenkins.answers import JobFacts
 from server.lab.dispatch.jenkins.client import JenkinsClient
@@ -132,7 +133,7 @@ def cancel_session(run: Run) -> str:
     """As for a superseded series: nobody wants it, and its end is no verdict on anything."""
     made = run.plan(run.toy())
     attempt = run.begin_session(made)
-    expect(cancel_attempt(attempt, "canceled by the run"), f"{attempt.key} is {attempt.state}")
+    expect(cancel_attempt(attempt, Because.BY_PERSON("canceled by the run")), f"{attempt.key} is {attempt.state}")
     run.until("it is canceled", lambda: newest(made).state == AttemptState.CANCELED and is_final(made))
     run.until("its build ends in Jenkins", lambda: not run.is_building(attempt.key))
     machine = Machine.objects.get(pk=made.machine_id)
@@ -159,7 +160,7 @@ def hold_machine(run: Run) -> str:
     run.expect_unharmed(made)
     expect(_is_marked(run, node, made), f"it was let go when its Jenkins agent died: {story(made)}")
     expect(made.attempts.count() == 1, f"it was tried again: {story(made)}")
-    expect(cancel_attempt(newest(made), "canceled by the run"), "it could not be canceled")
+    expect(cancel_attempt(newest(made), Because.BY_PERSON("canceled by the run")), "it could not be canceled")
     over = {AttemptState.CANCELED, AttemptState.LOST}
     run.until("it is over", lambda: newest(made).state in over, patience=run.patience + 120)
     expect(run.admin.node(node).temporarily_offline, "let go before the machine said that it is back")
@@ -179,8 +180,8 @@ def _cancel(wish: Build) -> None:
     """As for a superseded series: nobody wants the build, and its attempt is stopped."""
     wish.refresh_from_db()
     attempt = newest(wish)
-    wish.advance(BuildState.CANCELED, "canceled by the run")
-    expect(cancel_attempt(attempt, "canceled by the run"), f"{attempt.key} is {attempt.state}")
+    wish.advance(BuildState.CANCELED, Because.BY_PERSON("canceled by the run"))
+    expect(cancel_attempt(attempt, Because.BY_PERSON("canceled by the run")), f"{attempt.key} is {attempt.state}")
 
 
 # It changes the machine: after all that needs an emulator.

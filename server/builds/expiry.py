@@ -18,6 +18,7 @@ from server.builds.wanted import USE_GRAIN, touch_builds
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
+from server.core.reasons import Because, Reason
 
 # Taking files of builds away: which are old enough, and how one goes so that nothing that is needed is lost.
 #
@@ -32,7 +33,7 @@ LARGE_KINDS = (Artifact.Kind.IMAGE, Artifact.Kind.MODULES, Artifact.Kind.PERF, A
 _YOUNG = timedelta(hours=1)
 
 
-def expire_build(build: Build, reason: str) -> int:
+def expire_build(build: Build, reason: Reason) -> int:
     """Take away the large files of a build that nobody uses; returns how many bytes of the store that freed.
 
     Nothing happens, and 0 is returned, if the build is not BUILT any more, or was pinned, wanted or used since this
@@ -41,7 +42,7 @@ def expire_build(build: Build, reason: str) -> int:
     return remove_files(mark_expired(build.pk, reason, unused_since=build.used_at or clock.now()))
 
 
-def mark_expired(build_id: int, reason: str, *, unused_since: datetime | None = None) -> list[str]:
+def mark_expired(build_id: int, reason: Reason, *, unused_since: datetime | None = None) -> list[str]:
     """Say in the rows that a build has expired and its large files are gone; returns their names, to be removed.
 
     With `unused_since` only if nobody has pinned it, and nobody has used it after that moment.
@@ -136,7 +137,7 @@ def put_aside(sha256: str, found_by: str) -> bool:
             log.error("artifact_damaged", sha256=sha256, build=artifact.build_id, kind=artifact.kind, what=what)
             if artifact.kind in LARGE_KINDS:
                 reason = f"its {artifact.get_kind_display()} is {what}: {found_by}"
-                others += mark_expired(artifact.build_id, reason)
+                others += mark_expired(artifact.build_id, Because.DAMAGED(reason))
         rows.update(removed_at=clock.now(), removal=f"{what}: {found_by}"[:200])
     # A kernel that is built again brings all of them.
     remove_files(others)
@@ -251,7 +252,7 @@ def _old_builds(in_use: Collection[int]) -> QuerySet[Build]:
 
 
 def _of_build(build: Build, why: str) -> Removal:
-    reason = f"its files were removed: {why}"
+    reason = Because.EXPIRED(f"its files were removed: {why}")
     return Removal(str(build), why, int(getattr(build, "large", 0)), partial(expire_build, build, reason))
 
 

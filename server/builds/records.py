@@ -9,6 +9,7 @@ from server.builds.models import Artifact, Build, BuildState
 from server.builds.storage import artifact_lock, has_artifact
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.reasons import NONE, Because, Reason
 
 log = structlog.get_logger(__name__)
 _RETIRED = "retired-"
@@ -107,7 +108,7 @@ def _store(build: Build, result: BuildResult) -> bool:
         reason = result.reason or "the kernel does not build"
         if build.build_id:
             reason = f"it was built before and does not build again: {reason}"
-        won = build.advance(BuildState.FAILED, reason, **fields)
+        won = build.advance(BuildState.FAILED, Because.DOES_NOT_BUILD(reason), **fields)
     elif build.build_id not in {"", result.build_id}:
         return _store_another(build, result, fields)
     else:
@@ -127,14 +128,14 @@ def _identity(build: Build, result: BuildResult) -> dict[str, Any]:
     }
 
 
-def _told(build: Build, result: BuildResult) -> str:
+def _told(build: Build, result: BuildResult) -> Reason:
     if not build.build_id:
-        return ""
+        return NONE
     if build.text_hash and result.text_hash and build.text_hash != result.text_hash:
         # Impossible for one build id, unless agents hash the text in another way now.
         log.error("text_hash_changed", trace=build.trace, build=build.pk, build_id=build.build_id)
-        return "built again: the same build id, but its text hash is told in another way"
-    return "built again: the same kernel"
+        return Because.BUILT_AGAIN("built again: the same build id, but its text hash is told in another way")
+    return Because.BUILT_AGAIN("built again: the same kernel")
 
 
 def _store_another(build: Build, result: BuildResult, fields: dict[str, Any]) -> bool:
@@ -145,7 +146,7 @@ def _store_another(build: Build, result: BuildResult, fields: dict[str, Any]) ->
     code = "the same text" if result.text_hash and result.text_hash == build.text_hash else "not the same text"
     reason = f"NOT REPRODUCED: built again, another kernel came out ({different}; {code})"
     key = {name: getattr(build, name) for name in ("tree_sha", "config", "toolchain", "arch", "recipe")}
-    if not build.advance(BuildState.EXPIRED, reason, recipe=retired_name(build)):
+    if not build.advance(BuildState.EXPIRED, Because.NOT_REPRODUCED(reason), recipe=retired_name(build)):
         return False
     log.error("build_not_reproduced", trace=build.trace, build=build.pk, reason=reason)
     other = Build.objects.create(
@@ -154,7 +155,7 @@ def _store_another(build: Build, result: BuildResult, fields: dict[str, Any]) ->
         revision=build.revision,
         trace=build.trace,
         state=BuildState.BUILT,
-        reason=f"came out when build {build.pk} was built again",
+        **Because.NOT_REPRODUCED(f"came out when build {build.pk} was built again").columns(),
         build_id=result.build_id,
         text_hash=result.text_hash,
         kernel_hash=result.kernel_hash,

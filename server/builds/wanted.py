@@ -21,6 +21,7 @@ from server.builds.models import (
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because, Reason
 from server.sources.models import Revision, Series, SeriesState, WantedRevision
 
 # Written once an hour at most: what is read every few seconds need not be written as often.
@@ -133,7 +134,7 @@ def _wanted_by(state: str) -> Q:
     return Q(Exists(series.filter(base__tree_sha=_OWN_TREE))) | Q(Exists(series.filter(head__tree_sha=_OWN_TREE)))
 
 
-def cancel_unwanted(reason: str, keep: Collection[int] = (), *, trees: Collection[str] | None = None) -> int:
+def cancel_unwanted(reason: Reason, keep: Collection[int] = (), *, trees: Collection[str] | None = None) -> int:
     """Cancel the builds that only superseded series wanted; returns how many. Who wants one later wants it again.
 
     `keep` are ids of builds that somebody waits for whom this layer does not know; `trees`, if given, the source trees
@@ -157,7 +158,7 @@ def cancel_edited() -> int:
         if key not in recipes:
             recipes[key] = _present_recipe(build)
         if recipes[key] != build.recipe:
-            canceled += build.advance(BuildState.CANCELED, "its configuration or toolchain was edited")
+            canceled += build.advance(BuildState.CANCELED, Because.EDITED())
     return canceled
 
 
@@ -195,7 +196,7 @@ def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain
         if not is_fresh(build):
             touch_builds([build.pk])
         if build.state == BuildState.FAILED and build.given_up and not _failed_for(build, trace):
-            build.advance(BuildState.WANTED, "wanted again", trace=trace, given_up=False)
+            build.advance(BuildState.WANTED, Because.WANTED_AGAIN(), trace=trace, given_up=False)
         elif build.state in {BuildState.CANCELED, BuildState.EXPIRED}:
             wake_build(build, trace)
     return build
@@ -204,7 +205,7 @@ def want_build(*, revision: Revision, config: KernelConfig, toolchain: Toolchain
 def wake_build(build: Build, trace: str) -> bool:
     """Have a build that was canceled, or whose files were removed, made again. It is to come out as the same kernel."""
     removed = build.state == BuildState.EXPIRED
-    reason = "wanted again: its files were removed" if removed else "wanted again"
+    reason = Because.WANTED_AGAIN("wanted again: its files were removed" if removed else "wanted again")
     return build.advance(BuildState.WANTED, reason, trace=trace, used_at=clock.now())
 
 

@@ -3,6 +3,7 @@
 from django.db import models
 
 from server.core import clock
+from server.core.reasons import code_field
 
 
 class Transition(models.Model):
@@ -14,6 +15,7 @@ class Transition(models.Model):
     before = models.CharField(max_length=20, blank=True)
     after = models.CharField(max_length=20)
     reason = models.TextField(blank=True)
+    reason_code = code_field()
     actor = models.CharField(max_length=150, blank=True, default="", help_text="Who did it; empty: the service itself.")
     at = models.DateTimeField(auto_now_add=True)
 

@@ -9,6 +9,7 @@ from django.db import models, transaction
 
 from server.core import clock
 from server.core.models import Transition
+from server.core.reasons import NONE, Reason, code_field
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +26,7 @@ class Stateful(models.Model):
 
     state = models.CharField(max_length=20)
     reason = models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")
+    reason_code = code_field()
     state_since = models.DateTimeField(default=clock.now)
     trace = models.CharField(max_length=16, default=new_trace, db_index=True)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -32,12 +34,17 @@ class Stateful(models.Model):
     class Meta:
         abstract = True
 
+    @property
+    def said(self) -> Reason:
+        """The reason of its state."""
+        return Reason(self.reason_code, self.reason)
+
     def record_creation(self, *, actor: str = "") -> Self:
         """Write the first line of the row's history; call once, in the transaction that creates it."""
-        _record(self, "", self.state, self.reason, actor)
+        _record(self, "", self.state, self.said, actor)
         return self
 
-    def advance(self, to: str, reason: str = "", *, actor: str = "", **fields: Any) -> bool:
+    def advance(self, to: str, reason: Reason = NONE, *, actor: str = "", **fields: Any) -> bool:
         """Go from the state this object was read in to `to`, setting `fields` too. `actor` is the person who did it.
 
         Returns False, and changes nothing, if another process moved the row first. A step that NEXT does not allow
@@ -50,17 +57,18 @@ class Stateful(models.Model):
         manager = type(self)._default_manager
         with transaction.atomic():
             changed = manager.filter(pk=self.pk, state=before).update(
-                state=to, reason=reason, state_since=since, **fields
+                state=to, state_since=since, **reason.columns(), **fields
             )
             if changed != 1:
                 return False
-            self.state, self.reason, self.state_since = to, reason, since
+            self.state, self.state_since = to, since
+            self.reason, self.reason_code = str(reason), reason.code
             for name, value in fields.items():
                 setattr(self, name, value)
             _record(self, before, to, reason, actor)
         return True
 
-    def note(self, reason: str, **fields: Any) -> bool:
+    def note(self, reason: Reason, **fields: Any) -> bool:
         """Stay in the state this object was read in, for another reason, setting `fields` too.
 
         Only a reason that is new becomes a line of the history. Returns False, and changes nothing, if another process
@@ -72,8 +80,8 @@ class Stateful(models.Model):
             old = known.first()
             if old is None:
                 return False
-            manager.filter(pk=self.pk).update(reason=reason, **fields)
-            self.reason = reason
+            manager.filter(pk=self.pk).update(**reason.columns(), **fields)
+            self.reason, self.reason_code = str(reason), reason.code
             for name, value in fields.items():
                 setattr(self, name, value)
             if old[0] != reason:
@@ -83,25 +91,25 @@ class Stateful(models.Model):
 
 def record_creations(rows: Sequence[Stateful]) -> None:
     """As `record_creation` of each of many rows, in one query."""
-    lines = [_line(row, "", row.state, row.reason, "") for row in rows]
+    lines = [_line(row, "", row.state, row.said, "") for row in rows]
     Transition.objects.bulk_create(lines)
     transaction.on_commit(lambda: _tell(*lines))
 
 
-def _record(row: Stateful, before: str, after: str, reason: str, actor: str = "") -> None:
+def _record(row: Stateful, before: str, after: str, reason: Reason, actor: str = "") -> None:
     line = _line(row, before, after, reason, actor)
     line.save(force_insert=True)
     transaction.on_commit(lambda: _tell(line))
 
 
-def _line(row: Stateful, before: str, after: str, reason: str, actor: str) -> Transition:
+def _line(row: Stateful, before: str, after: str, reason: Reason, actor: str) -> Transition:
     return Transition(
         trace=row.trace,
         subject=str(row._meta.model_name),
         subject_id=row.pk,
         before=before,
         after=after,
-        reason=reason,
+        **reason.columns(),
         actor=actor,
     )
 
@@ -116,6 +124,7 @@ def _tell(*lines: Transition) -> None:
             before=line.before,
             after=line.after,
             reason=line.reason,
+            code=line.reason_code,
             actor=line.actor,
         )
 

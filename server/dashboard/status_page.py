@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from server.core import clock
 from server.core.access.tries import GivenUp, given_up
+from server.core.reasons import Because
 from server.dashboard import message_page, tree_pages
 from server.dashboard.rows import watchers
 from server.dashboard.rows.dispatch_status import dispatch_status
@@ -21,7 +22,6 @@ from server.dashboard.rows.watchers import Watcher, watcher
 from server.detection.noise.profiles import open_questions
 from server.lab.hosts.tokens import EndingToken, ending_tokens
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
-from server.sources.series.formation import COPY
 
 # Branches of one tree on the page, those that moved last; the others are on the page of the tree.
 _BRANCHES = 8
@@ -113,7 +113,7 @@ def site_status() -> Status:
         series=_counts(),
         held=_held(held.select_related("mailing_list").order_by("state_since", "id")[:_SHOWN]),
         held_in_all=held.count(),
-        unused=mail_rows(_with_reason().exclude(reason=COPY).order_by("-id")[:_SHOWN]),
+        unused=mail_rows(_with_reason().exclude(reason_code=Because.COPY).order_by("-id")[:_SHOWN]),
         reasons=_reasons(),
         tokens=tuple(ending_tokens()),
         given_up=tuple(given_up()),
@@ -202,7 +202,7 @@ def _held(series: Iterable[Series]) -> tuple[HeldRow, ...]:
 
 
 def _with_reason() -> "QuerySet[Message]":
-    return Message.objects.exclude(reason="")
+    return Message.objects.exclude(reason_code="")
 
 
 def _reasons() -> tuple[ReasonRow, ...]:

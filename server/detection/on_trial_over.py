@@ -8,6 +8,7 @@ from django.db import transaction
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.bisection import step
 from server.detection.branches.candidates import asked_for
@@ -111,24 +112,23 @@ def _answer_confirmation(trial: Trial) -> None:
         result = result_of(trial, checks=finding.checks)
     points = list(finding.change_points.filter(state__in=_OPEN).select_related(*POINT_PARTS))
     if result is not None and result.identical:
-        _refuse(finding, points, "the kernels before and after run the same code", refuted=True)
+        _refuse(finding, points, Because.SAME_CODE("the kernels before and after run the same code"), refuted=True)
         return
     if result is None or not result.comparisons:
-        _refuse(
-            finding, points, f"could not be measured again: {trial.reason or 'no boot gave a value'}", refuted=False
-        )
+        why = Because.NOT_MEASURED(f"could not be measured again: {trial.reason or 'no boot gave a value'}")
+        _refuse(finding, points, why, refuted=False)
         release_unasked(finding)
         return
     write_result(finding, result)
     if not points:
-        _refuse(finding, points, "later points took the suspicion back", refuted=False)
+        _refuse(finding, points, Because.TAKEN_BACK(), refuted=False)
         return
     seen = _seen_again(result, points)
     if not seen:
         # Machines of one microarchitecture may disagree about the very cell: that is a question about them.
         ask_about_disagreements(finding)
         looked_at = asked_for(trial, points)
-        _refuse(finding, looked_at, _not_seen(result), refuted=True)
+        _refuse(finding, looked_at, Because.NOT_SEEN_AGAIN(_not_seen(result)), refuted=True)
         ask_otherwise(finding, [point for point in points if point not in looked_at])
         return
     # The others may be of another change nearby: the watch still settles, moves or withdraws them.
@@ -158,7 +158,7 @@ def _not_seen(result: Result) -> str:
     return f"not seen again in fresh boots of the revisions before and after: {result.headline}"
 
 
-def _refuse(finding: Finding, points: list[ChangePoint], reason: str, *, refuted: bool) -> None:
+def _refuse(finding: Finding, points: list[ChangePoint], reason: Reason, *, refuted: bool) -> None:
     finding.advance(Finding.State.INVALID, reason)
     if refuted:
         ChangePoint.objects.filter(pk__in=[point.pk for point in points]).update(state=ChangePoint.State.WITHDRAWN)

@@ -9,6 +9,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from server.core.clock import lately
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.detection.bisection.conclusion import settle
 from server.detection.bisection.knowledge import answer_from_code
 from server.detection.bisection.rounds import begin_forgotten, search_on
@@ -80,7 +81,7 @@ def _cancel_trials() -> None:
         purpose__in=[Trial.Purpose.BISECT, Trial.Purpose.REVERT],
     )
     for trial in left[:_MOST_BISECTIONS]:
-        cancel_trial(trial, "what it was to tell is known, or nobody asks any more")
+        cancel_trial(trial, Because.NOT_WANTED("what it was to tell is known, or nobody asks any more"))
 
 
 # Heads of one branch at once; the next sweep goes on.

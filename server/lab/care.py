@@ -11,6 +11,7 @@ from server.builds.wanted import is_present
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because, Reason
 from server.core.states import new_trace
 from server.core.tasks import enqueue
 from server.lab.attempts.ends import cancel_attempt, end_session
@@ -43,7 +44,7 @@ def quarantine(host: Host, reason: str, *, actor: str) -> None:
     Whoever quarantines a host does not trust what it does now.
     """
     _change(host, Health.QUARANTINED, reason, actor)
-    why = f"{host.name} was quarantined by {actor}: {reason}"
+    why = Because.HOST_TROUBLE(f"{host.name} was quarantined by {actor}: {reason}")
     _call_off_checks(host, why)
     _stop_work(host, why)
 
@@ -52,7 +53,7 @@ def retire(host: Host, reason: str, *, actor: str) -> None:
     """For good, as far as the service is concerned; what runs there is stopped."""
     _change(host, Health.RETIRED, reason, actor)
     _call_off_power_cycles(host, actor)
-    _stop_work(host, f"{host.name} was retired by {actor}: {reason}")
+    _stop_work(host, Because.HOST_TROUBLE(f"{host.name} was retired by {actor}: {reason}"))
 
 
 def maintain(host: Host, reason: str, *, actor: str) -> None:
@@ -81,8 +82,8 @@ def check(machine: Machine, *, actor: str, reason: str = "") -> Session | None:
 def power_cycle(machine: Machine, reason: str, *, actor: str) -> PowerCycle:
     """Have it switched off and on; a session that runs there is stopped first and planned again."""
     reason = _checked(reason, actor)
-    cycle = want_power_cycle(machine, f"{actor}: {reason}", actor=actor)
-    _stop_work(machine, f"{machine.name} is switched off and on for {actor}: {reason}")
+    cycle = want_power_cycle(machine, Because.BY_PERSON(f"{actor}: {reason}"), actor=actor)
+    _stop_work(machine, Because.HOST_TROUBLE(f"{machine.name} is switched off and on for {actor}: {reason}"))
     enqueue("lab.dispatch")
     return cycle
 
@@ -124,10 +125,11 @@ def _call_off_power_cycles(host: Host, actor: str) -> None:
     """Nobody wants the power switched while his hands are in a machine; who does says so once more."""
     cycles = PowerCycle.objects.filter(machine__name=host.name, state=PowerCycleState.WANTED)
     for cycle in cycles if isinstance(host, Machine) else ():
-        cycle.advance(PowerCycleState.CANCELED, f"{actor} took {host.name} into his hands", actor=actor)
+        told = Because.BY_PERSON(f"{actor} took {host.name} into his hands")
+        cycle.advance(PowerCycleState.CANCELED, told, actor=actor)
 
 
-def _call_off_checks(host: Host, reason: str) -> None:
+def _call_off_checks(host: Host, reason: Reason) -> None:
     """A check that goes on would only say what nobody asked for: who quarantined the machine has it checked himself."""
     for session in open_health_sessions().filter(machine__name=host.name) if isinstance(host, Machine) else ():
         attempt = session.attempts.filter(state__in=Attempt.ACTIVE).first()
@@ -137,7 +139,7 @@ def _call_off_checks(host: Host, reason: str) -> None:
             cancel_attempt(attempt, reason)
 
 
-def _stop_work(host: Host, reason: str) -> None:
+def _stop_work(host: Host, reason: Reason) -> None:
     """Trouble of the host is not the work's: the attempts end as lost, and their work is planned again."""
     own = {"machine": host} if isinstance(host, Machine) else {"builder": host}
     for attempt in Attempt.objects.filter(**own, state__in=Attempt.ACTIVE).select_related("session", "build"):
@@ -165,7 +167,7 @@ def ask_again(build: Build, reason: str, *, actor: str) -> int:
             said = "its configuration or toolchain was edited since: who wants this kernel wants another build"
             raise DomainError("conflict", f"build {row.pk}: {said}")
         fields = {"trace": new_trace(), "given_up": False, "first_error": "", "log_tail": ""}
-        row.advance(BuildState.WANTED, f"asked for again: {reason}", actor=actor, **fields)
+        row.advance(BuildState.WANTED, Because.ASKED_AGAIN(f"asked for again: {reason}"), actor=actor, **fields)
         again = sum(_boot_again(session, row, actor) for session in _left_out(row))
         enqueue("lab.dispatch")
     return again
@@ -183,7 +185,7 @@ def _left_out(build: Build) -> list[Session]:
 
 
 def _boot_again(session: Session, build: Build, actor: str) -> bool:
-    why = f"build {build.pk} was asked for again"
+    why = Because.ASKED_AGAIN(f"build {build.pk} was asked for again")
     trial = Trial.objects.select_for_update(of=("self",), no_key=True).get(sessions=session)
     # Another machine's session may have opened it already.
     if trial.state == TrialState.FAILED:
@@ -226,7 +228,7 @@ def change_urgency(session: Session, wish: Wish, *, actor: str) -> str:
             row.save(update_fields=["priority", "deadline_at", "needs"])
             Transition.objects.create(
                 trace=row.trace, subject="session", subject_id=row.pk, before=row.state, after=row.state,
-                reason=told, actor=actor[:150],
+                **Because.BY_PERSON(told).columns(), actor=actor[:150],
             )  # fmt: skip
     enqueue("lab.dispatch")
     return told

@@ -11,6 +11,7 @@ from django.db.models import F, Q, Sum
 from django.db.models.functions import Greatest
 
 from server.core import clock
+from server.core.reasons import Because
 from server.lab.attempts.ends import cancel_attempt, finish_canceled, lose_attempt
 from server.lab.attempts.life import lock_attempt, move_attempt, open_attempt
 from server.lab.dispatch.choice import dispatcher
@@ -99,14 +100,14 @@ def submit(attempt: Attempt, port: Dispatcher) -> None:
     except DispatchError as error:
         log.warning("submit_failed", key=attempt.key, trace=attempt.trace, code=error.code, error=error.message)
         if error.permanent:
-            lose_attempt(attempt, error.message)
+            lose_attempt(attempt, Because.NOT_DISPATCHED(error.message))
         elif attempt.state == AttemptState.SUBMITTING:
             # Shown on the pages, so that people see why nothing starts.
-            attempt.note(error.message)
+            attempt.note(Because.NOT_SUBMITTED(error.message))
         return
     if attempt.state == AttemptState.SUBMITTING:
         # The agent may have claimed it meanwhile; then this changes nothing.
-        move_attempt(attempt, AttemptState.QUEUED, f"accepted by the {port.name} dispatcher")
+        move_attempt(attempt, AttemptState.QUEUED, Because.SUBMITTED(f"accepted by the {port.name} dispatcher"))
 
 
 def stop(attempt: Attempt, observed: Observed, port: Dispatcher) -> None:
@@ -123,7 +124,7 @@ def stop(attempt: Attempt, observed: Observed, port: Dispatcher) -> None:
             return
         if not over or is_leased(attempt):
             return
-    finish_canceled(attempt, attempt.reason)
+    finish_canceled(attempt, attempt.said)
 
 
 # An agent takes its lock within this time after it was started.
@@ -160,14 +161,14 @@ def _stop_overdue(attempt: Attempt, sighting: Sighting) -> None:
         reason = "its machine took it in, and its agent never came for it"
     else:
         reason = "no agent came for it in time"
-    cancel_attempt(attempt, _with(reason, sighting), losing=True)
+    cancel_attempt(attempt, Because.TOO_LATE(_with(reason, sighting)), losing=True)
 
 
 def _adopt(attempt: Attempt, sighting: Sighting) -> None:
     """A worker died, or its controller's answer got lost, after the attempt was handed over."""
     found = _FOUND.get(sighting.observed)
     if found is not None:
-        move_attempt(attempt, AttemptState.QUEUED, found)
+        move_attempt(attempt, AttemptState.QUEUED, Because.SUBMITTED(found))
     elif sighting.observed in {Observed.LEFT, Observed.ENDED} and not _just_began(attempt):
         lose(attempt, _with("it ended before its agent claimed it", sighting))
 
@@ -199,7 +200,7 @@ def _await_end(attempt: Attempt, sighting: Sighting) -> None:
         if _silent_for(attempt) > _AWAY_LEASES * settings.LEASE_SECONDS:
             lose(attempt, "its machine has not been heard of since it took it over")
     elif _silent_for(attempt) > _SILENT_LEASES * settings.LEASE_SECONDS:
-        cancel_attempt(attempt, "the agent lives but has been silent for too long", losing=True)
+        cancel_attempt(attempt, Because.TOO_LATE("the agent lives but has been silent for too long"), losing=True)
 
 
 def _silent_for(attempt: Attempt) -> float:
@@ -229,7 +230,7 @@ def lose(attempt: Attempt, reason: str, *, never_left: bool = False) -> None:
             if never_left:
                 attempt.arrived_at = None
                 attempt.save(update_fields=["arrived_at"])
-            lose_attempt(attempt, reason)
+            lose_attempt(attempt, Because.LOST(reason))
 
 
 def _heard_of(attempt: Attempt) -> tuple[object, ...]:

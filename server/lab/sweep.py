@@ -12,6 +12,7 @@ from server.builds.models import Build, BuildState
 from server.builds.wanted import cancel_unwanted, is_present, wake_build, want_build
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.lab.attempts.ends import cancel_attempt, end_session, was_done
 from server.lab.attempts.life import UNCLAIMED
@@ -56,7 +57,7 @@ def _tend(session: Session) -> bool:
     builds = [session.base_build, session.patched_build]
     judgement = blame(*builds)
     if judgement.sentence:
-        return end_session(session, SessionState.FAILED, judgement.sentence)
+        return end_session(session, SessionState.FAILED, Because.DOES_NOT_BUILD(judgement.sentence))
     gone = [build for build in builds if build.state in _GONE]
     lost = [build for build in gone if not is_present(build)]
     if lost:
@@ -70,14 +71,15 @@ def _tend(session: Session) -> bool:
 
 
 def _replace(session: Session, lost: Build) -> bool:
-    why = f"build {lost.pk} cannot be made again as it was: {lost.reason}"
+    why = Because.KERNEL_MISSING(f"build {lost.pk} cannot be made again as it was: {lost.reason}")
     if session.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).exists():
         return end_session(session, SessionState.FAILED, why)
     base, patched = (
         want_build(revision=old.revision, config=old.config, toolchain=old.toolchain, trace=session.trace)
         for old in (session.base_build, session.patched_build)
     )
-    return session.note(f"with builds {base.pk} and {patched.pk}: {why}", base_build=base, patched_build=patched)
+    told = Because.MOVED(f"with builds {base.pk} and {patched.pk}: {why}")
+    return session.note(told, base_build=base, patched_build=patched)
 
 
 _CANCELED = (
@@ -85,7 +87,7 @@ _CANCELED = (
     | Q(session__state=SessionState.CANCELED)
     | Q(power_cycle__state=PowerCycleState.CANCELED)
 )
-_REASON = "a newer version of the series arrived"
+_REASON = Because.REPLACED("a newer version of the series arrived")
 # Work that has its result already, out of the spool of an earlier attempt.
 _OVER = Q(build__state__in=[BuildState.BUILT, BuildState.FAILED, BuildState.EXPIRED]) | Q(
     session__state__in=[SessionState.DONE, SessionState.FAILED]
@@ -104,7 +106,8 @@ def cancel_superseded() -> int:
         cancel_trial(trial, _REASON)
     keep = {*awaited_kernels(), *awaited_by_trials()}
     ended += cancel_unwanted(_REASON, keep=keep)
-    ended += cancel_unwanted("the trial that wanted it was canceled", keep=keep, trees=trees_of_canceled())
+    canceled = Because.NOT_WANTED("the trial that wanted it was canceled")
+    ended += cancel_unwanted(canceled, keep=keep, trees=trees_of_canceled())
     stop_needless()
     return ended
 
@@ -120,9 +123,9 @@ def _cancel_sessions() -> int:
     return sum(cancel_session(session, _why(session)) for session in sessions.select_related("trial"))
 
 
-def _why(session: Session) -> str:
+def _why(session: Session) -> Reason:
     trial = session.trial
-    return trial.reason if trial is not None and trial.state == TrialState.CANCELED else _REASON
+    return trial.said if trial is not None and trial.state == TrialState.CANCELED else _REASON
 
 
 def stop_needless() -> None:
@@ -132,7 +135,7 @@ def stop_needless() -> None:
     for attempt in (running | unclaimed).select_related("build", "session", "power_cycle"):
         work = attempt.build or attempt.session or attempt.power_cycle
         assert work is not None
-        cancel_attempt(attempt, work.reason or f"its work is {work.state}")
+        cancel_attempt(attempt, work.said or Because.WORK_OVER(f"its work is {work.state}"))
 
 
 # A machine to be checked keeps its sessions: they go on when it passes, and are stranded when it does not.
@@ -158,7 +161,9 @@ def rescue_stranded() -> tuple[int, int]:
             continue
         else:
             canceled = session.purpose == Session.Purpose.HEALTH
-            ended += end_session(session, SessionState.CANCELED if canceled else SessionState.FAILED, trouble)
+            ended += end_session(
+                session, SessionState.CANCELED if canceled else SessionState.FAILED, Because.HOST_TROUBLE(trouble)
+            )
     return moved, ended
 
 
@@ -200,7 +205,8 @@ def _move(session: Session, trouble: str) -> bool:
         return False
     try:
         with transaction.atomic():
-            moved = session.note(f"moved from {session.machine.name} to {sister.name}: {trouble}", machine=sister)
+            told = Because.MOVED(f"moved from {session.machine.name} to {sister.name}: {trouble}")
+            moved = session.note(told, machine=sister)
     except IntegrityError:
         # Another process planned a session of the series there first: that one measures it.
         return False
@@ -271,7 +277,8 @@ def _judge_power_cycles() -> None:
     stuck = PowerCycle.objects.filter(state__in=PowerCycle.OPEN, created_at__lt=now - POWER_CYCLE_WITHIN)
     for cycle in stuck.select_related("machine").exclude(attempts__state="running"):
         hours = POWER_CYCLE_WITHIN.total_seconds() / 3600
-        end_power_cycle(cycle, False, f"not done within {hours:.0f} hours; {cycle.reason}".strip("; "))
+        why = f"not done within {hours:.0f} hours; {cycle.reason}".strip("; ")
+        end_power_cycle(cycle, False, Because.POWER_FAILED(why))
     cycling = Machine.objects.filter(state=State.POWER_CYCLING)
     newest = PowerCycle.objects.filter(machine=OuterRef("pk")).order_by("-id").values("pk")[:1]
     cycles = PowerCycle.objects.filter(pk__in=cycling.order_by().annotate(newest=Subquery(newest)).values("newest"))

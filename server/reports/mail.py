@@ -19,6 +19,7 @@ from django.template.loader import render_to_string
 
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because
 from server.detection.models import Finding
 from server.lab.models import Machine
 from server.reports.evidence import (
@@ -35,8 +36,7 @@ from server.reports.evidence import (
     wrap,
 )
 from server.reports.models import Delivery, OptOut, Report, ReportState
-from server.sources.models import Series
-from server.sources.trust.proofs import RECIPIENTS_OPEN
+from server.sources.models import Open, Series
 
 MOST_LINES = 60
 _MOST_SUBJECT = 200
@@ -210,7 +210,9 @@ def _capped(lines: list[str], most: int) -> list[str]:
     return [*lines[: most - 1], f"  ... {len(lines) - most + 1} more lines on the page of the series"]
 
 
-CHANGED = "its finding says something else since it was written: the text is new, and wants to be read again"
+CHANGED = Because.TEXT_CHANGED(
+    "its finding says something else since it was written: the text is new, and wants to be read again"
+)
 
 
 def renew(report: Report) -> bool:
@@ -256,7 +258,7 @@ def envelope(series: Series) -> Envelope:
     """
     root = root_message(series)
     is_seen = series.approved_at is not None
-    own = [name for name, words in RECIPIENTS_OPEN.items() if root and (is_seen or words not in root.authenticity)]
+    own = [name for name in (Open.TO, Open.CC) if root and (is_seen or name not in root.unsigned)]
     named = _named_in(bytes(root.raw), own) if root else []
     author, *others = _distinct([series.author_address, series.mailing_list.address, *named]) or [""]
     if not author:

@@ -12,6 +12,7 @@ from django.db.models import F, Q, QuerySet
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
+from server.core.reasons import NONE, Because
 from server.core.tasks import enqueue, in_turn
 from server.detection.models import Finding
 from server.reports.evidence import gather, is_virtual
@@ -71,7 +72,7 @@ def wake_outbox(*, since: datetime | None = None) -> None:
     before = Finding.objects.filter(recent, state=Finding.State.CONFIRMED, report__state=ReportState.SENT)
     for told_of in before.order_by("pk")[:_MOST_AT_ONCE]:
         # Its mail left while it was in another state.
-        told_of.advance(Finding.State.REPORTED, "told before it was confirmed again")
+        told_of.advance(Finding.State.REPORTED, Because.REPORTED("told before it was confirmed again"))
     stuck = Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER)
     for delivery in stuck.order_by("state_since", "pk")[:_MOST_AT_ONCE]:
         # A mail that kills its sender each time must end too.
@@ -108,7 +109,7 @@ def _claim(delivery_id: int) -> Delivery | None:
         if delivery is None:
             return None
         if why := _no_longer_wanted(delivery.report):
-            delivery.advance(DeliveryState.FAILED, why)
+            delivery.advance(DeliveryState.FAILED, Because.NOT_WANTED(why))
             return None
         if delivery.report.finding.state == Finding.State.BISECTING:
             # Its ends are booted again first: what does not show again must not be told.
@@ -152,7 +153,9 @@ def _sent_lately() -> int:
 def _wait(delivery: Delivery, reason: str) -> None:
     """It stays queued, later: not a step in its life, so only the reason and the time change."""
     later = clock.now() + timedelta(minutes=1)
-    Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.QUEUED).update(reason=reason, not_before=later)
+    Delivery.objects.filter(pk=delivery.pk, state=DeliveryState.QUEUED).update(
+        not_before=later, **Because.MUST_WAIT(reason).columns()
+    )
     log.info("mail_waits", trace=delivery.trace, delivery=delivery.pk, reason=reason)
 
 
@@ -177,19 +180,20 @@ def _sent(delivery: Delivery) -> None:
             log.error("mail_sent_by_two", trace=delivery.trace, delivery=delivery.pk)
             return
         if report.state == ReportState.APPROVED:
-            report.advance(ReportState.SENT, f"<{delivery.message_id}>")
+            report.advance(ReportState.SENT, Because.SENT(f"<{delivery.message_id}>"))
         if report.finding.state == Finding.State.CONFIRMED:
-            report.finding.advance(Finding.State.REPORTED, f"<{delivery.message_id}>")
+            report.finding.advance(Finding.State.REPORTED, Because.REPORTED(f"<{delivery.message_id}>"))
 
 
 def _not_sent(delivery: Delivery, error: DomainError) -> None:
     if error.permanent:
-        delivery.advance(DeliveryState.FAILED, error.message)
+        delivery.advance(DeliveryState.FAILED, Because.NOT_SENT(error.message))
     elif delivery.tries >= _MOST_TRIES:
-        delivery.advance(DeliveryState.FAILED, f"given up after {delivery.tries} tries: {error.message}")
+        told = Because.GIVEN_UP(f"given up after {delivery.tries} tries: {error.message}")
+        delivery.advance(DeliveryState.FAILED, told)
     else:
         wait = min(_FIRST_WAIT * 2 ** (delivery.tries - 1), _LONGEST_WAIT)
-        delivery.advance(DeliveryState.QUEUED, error.message, not_before=clock.now() + wait)
+        delivery.advance(DeliveryState.QUEUED, Because.NOT_SENT(error.message), not_before=clock.now() + wait)
 
 
 _GOOD_NEWS = "an improvement is no news for a list: a person decides whether it is told"
@@ -219,7 +223,10 @@ def compose_report(*, finding_id: int) -> Report | None:
         except DomainError as error:
             log.warning("report_refused", trace=finding.trace, finding=finding.pk, reason=error.message)
             return Report.objects.create(
-                finding=finding, state=ReportState.REFUSED, reason=error.message, trace=finding.trace
+                finding=finding,
+                state=ReportState.REFUSED,
+                trace=finding.trace,
+                **Because.INCOMPLETE_REPORT(error.message).columns(),
             ).record_creation()
         return _store(finding, text, where, moderated=series.mailing_list.moderated)
 
@@ -229,7 +236,7 @@ def _store(finding: Finding, text: Text, where: Envelope, *, moderated: bool) ->
     report = Report.objects.create(
         finding=finding,
         state=ReportState.DRAFT,
-        reason=held,
+        **(Because.HELD_BACK(held) if held else NONE).columns(),
         trace=finding.trace,
         subject=text.subject,
         body=text.body,
@@ -239,7 +246,7 @@ def _store(finding: Finding, text: Text, where: Envelope, *, moderated: bool) ->
         cc=list(where.cc),
     ).record_creation()
     if not held and not moderated:
-        report.advance(ReportState.APPROVED, "the list is not moderated")
+        report.advance(ReportState.APPROVED, Because.NOT_MODERATED())
         queue_delivery(report=report)
     return report
 
@@ -267,13 +274,13 @@ def approve_report(*, report_id: int, reason: str = "approved by a person") -> R
         if blocked := _blocked(report.finding):
             raise DomainError("virtual-stays", blocked)
         if report.state == ReportState.DRAFT:
-            report.advance(ReportState.APPROVED, reason, released=True)
+            report.advance(ReportState.APPROVED, Because.APPROVED(reason), released=True)
         elif not report.released:
             report.released = True
             report.save(update_fields=["released"])
         delivery = queue_delivery(report=report)
         if delivery.state == DeliveryState.FAILED:
-            delivery.advance(DeliveryState.QUEUED, reason, tries=0, not_before=None)
+            delivery.advance(DeliveryState.QUEUED, Because.APPROVED(reason), tries=0, not_before=None)
     return report
 
 
@@ -287,9 +294,9 @@ def reject_report(*, report_id: int, reason: str) -> Report:
             raise DomainError("conflict", f"report {report_id} is {ReportState(report.state).label}")
         # A sender that claims the delivery at this very moment is the one process that may win instead.
         queued = delivery is not None and delivery.state == DeliveryState.QUEUED
-        if delivery and queued and not delivery.advance(DeliveryState.FAILED, f"rejected: {reason}"):
+        if delivery and queued and not delivery.advance(DeliveryState.FAILED, Because.REJECTED(f"rejected: {reason}")):
             raise DomainError("conflict", f"report {report_id} is being sent")
-        report.advance(ReportState.REJECTED, reason)
+        report.advance(ReportState.REJECTED, Because.REJECTED(reason))
     return report
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import structlog
 from django.db.models import Count, F, Q, QuerySet
 
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.sources.mail.postings import normalised, parse_subject
 from server.sources.mail_facts import announced, read_facts
-from server.sources.models import Message, Patch, Series
-from server.sources.trust.proofs import SUBJECT_AND_DATE_OPEN as BOTH_OPEN
-from server.sources.trust.proofs import SUBJECT_OPEN
+from server.sources.models import Message, Open, Patch, Series
 
 # A newer version of a series replaces the older ones.
 #
@@ -91,7 +90,7 @@ def _link(older: Series, known: "_Compared") -> None:
         older.advance(State.SUPERSEDED, reason, superseded_by=linked)
         return
     if older.state != State.SUPERSEDED:
-        reason = older.reason
+        reason = older.said
     if (older.superseded_by_id, older.reason) != (linked.pk, reason):
         older.note(reason, superseded_by=linked)
 
@@ -209,7 +208,7 @@ class _Compared:
         """
         if newer.pk not in self._unsigned:
             found = _unsigned_subjects(newer)
-            told = any(BOTH_OPEN in mail.authenticity or _is_known_otherwise(mail) for mail in found)
+            told = any(Open.DATE in mail.unsigned or _is_known_otherwise(mail) for mail in found)
             self._unsigned[newer.pk] = (bool(found), told)
         is_open, is_told = self._unsigned[newer.pk]
         if not is_open or is_told or newer.submitted_at <= older.submitted_at:
@@ -267,8 +266,8 @@ def _is_proved(series: Series) -> bool:
 
 
 def _unsigned_subjects(series: Series) -> list[Message]:
-    signed = ~(Q(authenticity__contains=SUBJECT_OPEN) | Q(authenticity__contains=BOTH_OPEN))
-    return list(_mails(series).exclude(signed).distinct().defer("raw", "references"))
+    unsigned = _mails(series).filter(unsigned__contains=[Open.SUBJECT])
+    return list(unsigned.distinct().defer("raw", "references"))
 
 
 def _is_known_otherwise(mail: Message) -> bool:
@@ -294,23 +293,23 @@ def _same_author(one: Series, other: Series) -> bool:
     return one.author_address.lower() == other.author_address.lower()
 
 
-def _reason(newer: Series, older: Series, *, is_reroll: bool) -> str:
+def _reason(newer: Series, older: Series, *, is_reroll: bool) -> Reason:
     name = f"<{newer.root_message_id}> of {newer.submitted_at:%Y-%m-%d %H:%M} UTC"
     if newer.number > older.number:
-        return f"replaced by {newer.mark}"
+        return Because.REPLACED(f"replaced by {newer.mark}")
     if older.rfc and not newer.rfc:
-        return f"no RFC any more: replaced by {newer.mark or 'v1'}, {name}"
-    return f"{'sent again in part' if is_reroll else 'sent again'}: replaced by {name}"
+        return Because.REPLACED(f"no RFC any more: replaced by {newer.mark or 'v1'}, {name}")
+    return Because.REPLACED(f"{'sent again in part' if is_reroll else 'sent again'}: replaced by {name}")
 
 
 log = structlog.get_logger(__name__)
-NOT_CHECKED = "its senders are not checked yet"
+NOT_CHECKED = Because.NOT_CHECKED()
 
 
 def settle_series(series: Series) -> None:
     """Decide about an incomplete series whose last patch has just come. The caller holds the lock of the mails."""
     if gone := deleted_mails(series):
-        series.advance(State.REFUSED, _deleted_reason(gone))
+        series.advance(State.REFUSED, Because.MAIL_DELETED(_deleted_reason(gone)))
     else:
         series.advance(State.HELD, NOT_CHECKED)
     supersede(series)
@@ -336,7 +335,8 @@ def refuse_deleted(message: Message) -> None:
     held = whole.filter(pk__in=message.patches.values("series")) | whole.filter(cover=message)
     for series in held.distinct().order_by("pk"):
         fields = announced_by(series)
-        series.advance(State.REFUSED, _deleted_reason(deleted_mails(series)), **fields)
+        why = Because.MAIL_DELETED(_deleted_reason(deleted_mails(series)))
+        series.advance(State.REFUSED, why, **fields)
 
 
 def announced_by(series: Series) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The statistics of Tidemark: numpy and scipy only, so that they can be measured and used without the service."""
 
-from server.stats.cells import Arm, Cell, CellComparison, Flag, StatisticalVerdict
+from server.stats.cells import Arm, Cell, CellComparison, Flag, NoVerdict, StatisticalVerdict
 from server.stats.comparison.verdicts import compare
 from server.stats.levels import benjamini_hochberg, judge_family
 
@@ -9,6 +9,7 @@ __all__ = [
     "Cell",
     "CellComparison",
     "Flag",
+    "NoVerdict",
     "StatisticalVerdict",
     "benjamini_hochberg",
     "compare",

@@ -24,6 +24,16 @@ class StatisticalVerdict(StrEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+class NoVerdict(StrEnum):
+    """Why a cell has no verdict."""
+
+    NO_DATA = "no-data"  # a kernel gave too few values
+    UNDECIDED = "undecided"  # the interval allows no verdict
+    NOT_DECIDABLE = "not-decidable"  # more boots would not decide it
+    NOT_SEEN_AT_LAST = "not-seen-at-last"  # an early look showed a change, all boots do not
+    ADJUSTED = "adjusted"  # among so many cells it may be chance
+
+
 class Flag(StrEnum):
     """What a reader should know beside the verdict."""
 
@@ -123,6 +133,7 @@ class CellComparison:
     mde: float | None = None
     p_adjusted: float | None = None
     family_size: int = 0
+    reason_code: str = ""
 
 
 Floats = npt.NDArray[np.float64]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
-from server.stats.cells import CellComparison, StatisticalVerdict
+from server.stats.cells import CellComparison, NoVerdict, StatisticalVerdict
 
 FALSE_DISCOVERY_RATE = 0.05
 
@@ -56,7 +56,7 @@ def _judge(comparison: CellComparison, adjusted: float, family_size: int) -> Cel
     reason = (
         f"{comparison.verdict} on its own, but among {family_size} cells chance may do this (adjusted p {adjusted:.2g})"
     )
-    return replace(judged, verdict=StatisticalVerdict.INCONCLUSIVE, reason=reason)
+    return replace(judged, verdict=StatisticalVerdict.INCONCLUSIVE, reason=reason, reason_code=NoVerdict.ADJUSTED)
 
 
 # With -4 the boundaries are nearly those of O'Brien and Fleming (Biometrics 35, 1979): early looks stop for large

@@ -16,7 +16,7 @@ from server.core.models import ApiToken
 from server.lab.hosts.state import Health
 from server.lab.models import AttemptState, Machine, SessionState
 from tests.api.test_agent_api import AGENT, Agent
-from tests.builders import build_attempt, build_build, build_builder, build_machine, build_session
+from tests.builders import because, build_attempt, build_build, build_builder, build_machine, build_session
 
 pytestmark = pytest.mark.django_db
 HELLO: dict[str, Any] = {"agent": AGENT, "version": "0.1.0", "host": "here"}
@@ -73,7 +73,7 @@ def test_machine_reads_the_kernels_of_its_running_session_and_nothing_else() -> 
     assert [asked(agent, sha256) for sha256 in needed] == [200] * 5
     # As unknown as what is not there: a token is no key to ask what the service has.
     assert [asked(agent, sha256) for sha256 in [*others, "0" * 64]] == [404] * 6
-    attempt.advance(AttemptState.DONE, "over")
+    attempt.advance(AttemptState.DONE, because("over"))
     assert [asked(agent, sha256) for sha256 in needed] == [404] * 5
 
 

@@ -9,6 +9,7 @@ from server.core import clock
 from server.detection.models import Finding, MachineQuestion, NoiseProfile, Timeline
 from server.lab.models import CoreType, Machine
 from tests.builders import (
+    because,
     build_case,
     build_comparison,
     build_finding,
@@ -51,7 +52,7 @@ def test_finding_tells_every_step_of_its_life_with_who_and_why(client: Client, m
     series = build_series()
     build_comparison(build_session(series, machine), "regressed")
     finding = build_finding(series)
-    finding.advance(Finding.State.ACCEPTED, "the price of a fix", actor="ada")
+    finding.advance(Finding.State.ACCEPTED, because("the price of a fix"), actor="ada")
     steps = read(client, f"findings/{finding.pk}/")["transitions"]
     told = {name: steps[-1][name] for name in ("before", "after", "reason", "actor")}
     assert told == {"before": "confirmed", "after": "accepted", "reason": "the price of a fix", "actor": "ada"}

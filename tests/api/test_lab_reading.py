@@ -10,6 +10,7 @@ from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.models import Attempt, Machine
 from tests.builders import (
+    because,
     build_attempt,
     build_build,
     build_builder,
@@ -169,7 +170,7 @@ def test_machine_says_what_alone_lifts_its_quarantine(client: Client) -> None:
 
 def test_history_of_a_series_names_the_person(client: Client) -> None:
     session = build_session()
-    session.advance("canceled", "not needed", actor="ada")
+    session.advance("canceled", because("not needed"), actor="ada")
     steps = read(client, "api-series-history", session.series_id)["steps"]
     assert {step["actor"] for step in steps} == {"", "ada"}
 

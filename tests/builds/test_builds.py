@@ -9,7 +9,7 @@ from server.builds.records import ArtifactFile, BuildResult, record_build
 from server.builds.storage import put_artifact
 from server.builds.wanted import want_build
 from server.core.errors import DomainError
-from tests.builders import build_build, build_config, build_revision, build_toolchain
+from tests.builders import because, build_build, build_config, build_revision, build_toolchain
 
 CONTENT = b"kernel"
 SHA = hashlib.sha256(CONTENT).hexdigest()
@@ -38,12 +38,12 @@ def test_same_source_tree_is_built_once_whatever_its_commit() -> None:
 @pytest.mark.django_db
 def test_build_given_up_for_our_reasons_is_tried_again_for_another_series_only() -> None:
     build = build_build(state=BuildState.RUNNING, trace="first")
-    build.advance(BuildState.FAILED, "power cut", given_up=True)
+    build.advance(BuildState.FAILED, because("power cut"), given_up=True)
     for trace, state in (("first", BuildState.FAILED), ("second", BuildState.WANTED)):
         want_build(revision=build.revision, config=build.config, toolchain=build.toolchain, trace=trace)
         build.refresh_from_db()
         assert build.state == state
-    build.advance(BuildState.FAILED, "power cut", given_up=True)
+    build.advance(BuildState.FAILED, because("power cut"), given_up=True)
     for trace in ("first", "second"):
         want_build(revision=build.revision, config=build.config, toolchain=build.toolchain, trace=trace)
     build.refresh_from_db()

@@ -15,7 +15,7 @@ from server.builds.records import BuildResult, record_build
 from server.builds.storage import ArtifactStore, artifact_path, has_artifact, put_artifact
 from server.core import clock
 from server.core.errors import DomainError
-from tests.builders import build_build
+from tests.builders import because, build_build
 from tests.builds.files import IMAGE, result, sha_of, state_of, stored_build
 
 pytestmark = pytest.mark.django_db
@@ -80,9 +80,9 @@ def test_dry_run_says_what_would_go_and_touches_nothing() -> None:
 def test_file_that_two_builds_share_goes_with_the_last() -> None:
     one, other = stored_build(), stored_build()
     age_files()
-    assert expire_build(one, "old") == 0
+    assert expire_build(one, because("old")) == 0
     assert is_stored(IMAGE)
-    assert expire_build(other, "old") == len(IMAGE)
+    assert expire_build(other, because("old")) == len(IMAGE)
     assert not is_stored(IMAGE)
 
 
@@ -109,7 +109,7 @@ def test_old_logs_go_and_the_build_stays_what_it_is(settings: Settings) -> None:
 
 def test_kill_between_rows_and_file_leaves_a_file_that_the_next_sweep_removes() -> None:
     build = stored_build({"image": IMAGE})
-    mark_expired(build.pk, "old")
+    mark_expired(build.pk, because("old"))
     age_files()
     assert is_stored(IMAGE)
     assert names(expire_artifacts(())) == {f"file {sha_of(IMAGE)[:12]}"}
@@ -126,7 +126,7 @@ def test_file_of_a_result_on_its_way_stays_and_one_that_nobody_named_for_days_go
 
 def test_file_sent_again_just_before_its_removal_stays(store: ArtifactStore) -> None:
     build = stored_build({"image": IMAGE})
-    gone = mark_expired(build.pk, "old")
+    gone = mark_expired(build.pk, because("old"))
     assert not put_artifact(sha_of(IMAGE), [IMAGE])
     assert remove_files(gone) == 0
     assert is_stored(IMAGE)
@@ -145,7 +145,7 @@ def test_removal_and_a_result_with_the_same_file_never_leave_a_row_without_its_f
         thread = threading.Thread(target=_record, args=(new, report, barrier, told))
         thread.start()
         barrier.wait()
-        expire_build(old, "old")
+        expire_build(old, because("old"))
         thread.join()
         live = Artifact.objects.filter(sha256=sha_of(IMAGE), removed_at=None)
         assert told == (["stored"] if live else ["artifact-missing"])

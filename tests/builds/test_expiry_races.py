@@ -8,6 +8,7 @@ from pytest_django.fixtures import Settings
 from server.builds.expiry import expire_artifacts, expire_build
 from server.builds.models import Build, BuildState
 from server.core import clock
+from tests.builders import because
 from tests.builds.files import state_of, stored_build
 
 pytestmark = pytest.mark.django_db
@@ -17,10 +18,10 @@ def test_kernel_that_is_wanted_while_a_sweep_runs_stays() -> None:
     old = stored_build(days=40)
     seen = Build.objects.get(pk=old.pk)
     Build.objects.filter(pk=old.pk).update(used_at=clock.now())
-    assert expire_build(seen, "not used for 30 days") == 0
+    assert expire_build(seen, because("not used for 30 days")) == 0
     assert state_of(old) == BuildState.BUILT
     Build.objects.filter(pk=old.pk).update(used_at=seen.used_at, pinned=True)
-    assert expire_build(seen, "not used for 30 days") == 0
+    assert expire_build(seen, because("not used for 30 days")) == 0
     assert state_of(old) == BuildState.BUILT
 
 

@@ -6,7 +6,7 @@ from server.builds.records import record_build
 from server.builds.wanted import want_build
 from server.core.errors import DomainError
 from server.core.models import Transition
-from tests.builders import build_build
+from tests.builders import because, build_build
 from tests.builds.files import IMAGE, result, sha_of, state_of, stored_build
 
 pytestmark = pytest.mark.django_db
@@ -18,7 +18,7 @@ def want_again(build: Build) -> Build:
 
 def test_removed_kernel_is_woken_by_the_next_want_and_comes_back_as_itself() -> None:
     build = stored_build(build_id="abcd", text_hash="f" * 64)
-    expire_build(build, "old")
+    expire_build(build, because("old"))
     assert state_of(build) == BuildState.EXPIRED
     assert want_again(build) == build
     assert state_of(build) == BuildState.WANTED
@@ -32,7 +32,7 @@ def test_removed_kernel_is_woken_by_the_next_want_and_comes_back_as_itself() -> 
 
 def test_kernel_that_comes_out_as_another_one_gets_a_row_of_its_own_and_everybody_is_told() -> None:
     build = stored_build(build_id="abcd", text_hash="f" * 64, compiler_version="gcc 12")
-    expire_build(build, "old")
+    expire_build(build, because("old"))
     want_again(build)
     build.refresh_from_db()
     recipe = build.recipe
@@ -51,7 +51,7 @@ def test_kernel_that_comes_out_as_another_one_gets_a_row_of_its_own_and_everybod
 
 def test_kernel_that_does_not_build_again_keeps_what_was_measured_with_it() -> None:
     build = stored_build(build_id="abcd")
-    expire_build(build, "old")
+    expire_build(build, because("old"))
     want_again(build)
     record_build(build=build, result=result(outcome="failed", reason="mm/x.c:1: error", artifacts=()))
     assert state_of(build) == BuildState.FAILED
@@ -61,7 +61,7 @@ def test_kernel_that_does_not_build_again_keeps_what_was_measured_with_it() -> N
 
 def test_older_agent_that_tells_no_text_hash_does_not_forget_it() -> None:
     build = stored_build(build_id="abcd", text_hash="f" * 64)
-    expire_build(build, "old")
+    expire_build(build, because("old"))
     want_again(build)
     record_build(build=build, result=result(IMAGE, text_hash=""))
     assert state_of(build) == BuildState.BUILT
@@ -70,7 +70,7 @@ def test_older_agent_that_tells_no_text_hash_does_not_forget_it() -> None:
 
 def test_late_result_brings_an_expired_kernel_back_if_it_is_the_same_one() -> None:
     build = stored_build(build_id="abcd")
-    expire_build(build, "old")
+    expire_build(build, because("old"))
     assert not record_build(build=build, result=result(outcome="failed", reason="no", artifacts=()))
     assert not record_build(build=build, result=result(IMAGE, build_id="ef01"))
     assert state_of(build) == BuildState.EXPIRED

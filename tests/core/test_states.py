@@ -6,15 +6,15 @@ from django.db import IntegrityError, connection, transaction
 from server.builds.models import Build, BuildState
 from server.core.locks import advisory_lock
 from server.core.models import Transition
-from tests.builders import build_build
+from tests.builders import because, build_build
 
 
 @pytest.mark.django_db
 def test_a_step_is_won_once() -> None:
     build = build_build(state=BuildState.WANTED)
     late = Build.objects.get(pk=build.pk)
-    assert build.advance(BuildState.DISPATCHED, "attempt 1")
-    assert not late.advance(BuildState.FAILED, "too late")
+    assert build.advance(BuildState.DISPATCHED, because("attempt 1"))
+    assert not late.advance(BuildState.FAILED, because("too late"))
     late.refresh_from_db()
     assert (late.state, late.reason) == (BuildState.DISPATCHED, "attempt 1")
 
@@ -22,7 +22,7 @@ def test_a_step_is_won_once() -> None:
 @pytest.mark.django_db
 def test_every_step_leaves_one_line_of_history_with_the_trace() -> None:
     build = build_build(state=BuildState.WANTED)
-    build.advance(BuildState.DISPATCHED, "attempt 1")
+    build.advance(BuildState.DISPATCHED, because("attempt 1"))
     lines = Transition.objects.filter(subject="build", subject_id=build.pk)
     assert [(line.before, line.after, line.reason, line.trace) for line in lines] == [
         ("", "wanted", "", build.trace),
@@ -34,8 +34,8 @@ def test_every_step_leaves_one_line_of_history_with_the_trace() -> None:
 def test_a_new_reason_for_the_same_state_is_a_line_of_history_and_an_old_one_is_not() -> None:
     build = build_build(state=BuildState.WANTED)
     since = build.state_since
-    assert build.note("waits for a builder")
-    assert build.note("waits for a builder")
+    assert build.note(because("waits for a builder"))
+    assert build.note(because("waits for a builder"))
     build.refresh_from_db()
     assert (build.state, build.reason, build.state_since) == (BuildState.WANTED, "waits for a builder", since)
     lines = Transition.objects.filter(subject="build", subject_id=build.pk)
@@ -49,8 +49,8 @@ def test_a_new_reason_for_the_same_state_is_a_line_of_history_and_an_old_one_is_
 def test_a_reason_noted_after_somebody_else_moved_the_row_changes_nothing() -> None:
     build = build_build(state=BuildState.WANTED)
     late = Build.objects.get(pk=build.pk)
-    build.advance(BuildState.DISPATCHED, "attempt 1")
-    assert not late.note("too late")
+    build.advance(BuildState.DISPATCHED, because("attempt 1"))
+    assert not late.note(because("too late"))
     build.refresh_from_db()
     assert build.reason == "attempt 1"
 

@@ -9,7 +9,7 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import Artifact, Build
 from server.builds.storage import put_artifact
-from tests.builders import build_attempt, build_build, build_revision, build_series, build_session
+from tests.builders import because, build_attempt, build_build, build_revision, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.lab_scenarios import made_build
 from tests.scenarios import broken_build
@@ -77,7 +77,7 @@ def test_removed_file_has_no_link_and_says_why(reader: Reader) -> None:
 
 def test_expired_kernel_says_that_its_files_are_gone(reader: Reader) -> None:
     build = build_build()
-    build.advance(Build.State.EXPIRED, "its image is damaged")
+    build.advance(Build.State.EXPIRED, because("its image is damaged"))
     assert "The files of this kernel are gone: its image is damaged." in " ".join(reader.read(page_of(build)).split())
 
 

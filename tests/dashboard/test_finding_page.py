@@ -8,6 +8,7 @@ from server.detection.models.bisection import BisectionState
 from server.lab.models import Trial
 from server.sources.models import Series
 from tests.builders import (
+    because,
     build_comparison,
     build_finding,
     build_machine,
@@ -105,7 +106,7 @@ def test_bisection_shows_its_steps_its_cost_and_what_is_left(reader: Reader, fin
 
 def test_life_names_who_accepted_it_and_until_when(reader: Reader, finding: Finding) -> None:
     Acceptance.objects.create(finding=finding, reason="the cost of a fix", person="akpm", uarchs=["zen3"])
-    finding.advance(Finding.State.ACCEPTED, "the cost of a fix", actor="akpm")
+    finding.advance(Finding.State.ACCEPTED, because("the cost of a fix"), actor="akpm")
     text = reader.read(page_of(finding))
     assert "<strong>akpm</strong>" in text
     assert "all metrics, zen3: the cost of a fix" in text

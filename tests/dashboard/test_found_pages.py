@@ -5,7 +5,7 @@ import pytest
 from server.detection.models import Finding
 from server.lab.models import Session
 from server.lab.trials.life import SAME_CODE
-from tests.builders import build_comparison, build_finding, build_machine, build_series, build_session
+from tests.builders import because, build_comparison, build_finding, build_machine, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.found_scenarios import split_finding
 
@@ -44,7 +44,7 @@ def test_machine_that_was_not_booted_shows_why(reader: Reader) -> None:
 def test_series_says_what_became_of_its_finding(reader: Reader, state: str) -> None:
     series = build_series()
     build_comparison(build_session(series, build_machine("z3", "zen3"), state=Session.State.DONE), "regressed")
-    build_finding(series).advance(state, "told by ada")
+    build_finding(series).advance(state, because("told by ada"))
     text = reader.read(f"/series/{series.pk}/")
     assert f"{Finding.State(state).label}: told by ada" in text
     assert f"not told; the finding is {Finding.State(state).label}" in text

@@ -6,6 +6,7 @@ from django.test import Client
 from server.core.models import Transition
 from server.lab.models import Attempt, Builder, JenkinsRun, Machine
 from tests.builders import (
+    because,
     build_attempt,
     build_build,
     build_builder,
@@ -197,7 +198,7 @@ def test_session_links_the_kernels_that_it_boots(reader: Reader) -> None:
 
 def test_history_names_the_person_behind_a_step(reader: Reader) -> None:
     session = build_session()
-    session.advance("canceled", "not needed", actor="ada")
+    session.advance("canceled", because("not needed"), actor="ada")
     assert "by ada" in section(reader.read(f"/sessions/{session.pk}/"), "history")
 
 

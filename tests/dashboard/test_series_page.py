@@ -11,7 +11,7 @@ from server.detection.models import Finding
 from server.lab.models import Session
 from server.reports.models import Report
 from server.sources.models import MailingList, Patch, Series
-from tests.builders import build_machine, build_revision, build_series, build_session
+from tests.builders import because, build_machine, build_revision, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.scenarios import broken_build, erms_regression, half_measured
 
@@ -161,7 +161,7 @@ def test_withdrawn_finding_says_so_at_its_head(reader: Reader) -> None:
     finding = Finding.objects.create(
         series=series, state="confirmed", kind="regressed", headline="Regressed.", virtual=False
     ).record_creation()
-    assert finding.advance("invalid", "the base was wrong")
+    assert finding.advance("invalid", because("the base was wrong"))
     text = reader.read(page_of(series))
     assert "withdrawn" in text
     assert "the base was wrong" in text

@@ -88,7 +88,10 @@ def visit(session: Session, cases: Mapping[str, Levels], *, spread: float = 0.0)
     """All boots of the session that are planned give values; the session is done."""
     for boot in session.boots.filter(state=Boot.State.PLANNED):
         build = session.base_build if boot.arm == Boot.Arm.BASE else session.patched_build
-        proof = {"boot_id": f"{boot.pk:08x}-1111-4000-8000-{boot.pk:012x}", "build_id": build.build_id}
+        proof: dict[str, Any] = {
+            "boot_id": f"{boot.pk:08x}-1111-4000-8000-{boot.pk:012x}",
+            "build_id": build.build_id,
+        }
         boot.advance(Boot.State.MEASURED, started_at=EPOCH, ended_at=EPOCH, **proof)
         measure(boot, cases, spread=spread)
     Session.objects.filter(pk=session.pk).update(state=Session.State.DONE)

@@ -10,12 +10,13 @@ from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 from server.builds.models import Artifact, Build
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.on_trial_over import judge_series
-from server.detection.trials.scope import SAME_IMAGE
 from server.lab.models import Boot, Session
 from server.sources.models import Series
 from tests.builders import (
+    because,
     build_boot,
     build_build,
     build_case,
@@ -159,7 +160,7 @@ def test_machine_question_of_one_cell_hides_no_change_of_another() -> None:
 def test_superseded_series_is_not_judged() -> None:
     series = build_series()
     measured_session(series, physical("h1", "haswell"), {"fault-4k": SLOWER})
-    series.advance(Series.State.SUPERSEDED, "replaced by v2")
+    series.advance(Series.State.SUPERSEDED, because("replaced by v2"))
     assert judge_series(series_id=series.pk) is None
     assert not Finding.objects.exists()
 
@@ -372,7 +373,7 @@ def test_same_image_is_named_and_its_differences_are_no_verdict() -> None:
     Artifact.objects.filter(build__in=[session.base_build_id, session.patched_build_id]).update(sha256="a" * 64)
     finding = judged(series.pk)
     assert (finding.identical, finding.kind) == (True, "inconclusive")
-    assert Comparison.objects.get().reason == SAME_IMAGE
+    assert Comparison.objects.get().reason_code == Because.SAME_IMAGE
     assert finding.headline.startswith("Both kernels are the same image. ")
 
 

@@ -12,9 +12,9 @@ from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.detection.models import Comparison
 from server.detection.trials.look import look_at_trial
-from server.lab.attempts.boots import QUARANTINED
 from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.life import SAME_CODE
 from server.results.models import Measurement
@@ -212,7 +212,7 @@ def test_a_machine_that_is_well_again_does_not_bring_back_what_it_measured_befor
     trial = measured_trial(
         None, {physical("h1", "haswell"): {"copy": SLOWER}, physical("z1", "zen1"): {"copy": STEADY}}, purpose="confirm"
     )
-    trial.sessions.filter(machine__name="h1").update(state="failed", reason=QUARANTINED + "its fan stands still")
+    trial.sessions.filter(machine__name="h1").update(state="failed", reason_code=Because.QUARANTINED)
     assert look_at_trial(trial_id=trial.pk)
     assert [row.session.machine.name for row in Comparison.objects.all()] == ["z1"]
 

@@ -7,7 +7,7 @@ from server.detection.models import Comparison, Finding
 from server.detection.on_trial_over import judge_series
 from server.lab.models import Boot, Session, Trial
 from server.lab.trials.life import SAME_CODE
-from tests.builders import EPOCH, build_series, build_session, build_trial, build_trial_session, tell_boots
+from tests.builders import EPOCH, because, build_series, build_session, build_trial, build_trial_session, tell_boots
 from tests.detection.measured import FASTER, SLOWER, STEADY, Measured, measured_trial, physical
 
 pytestmark = pytest.mark.django_db
@@ -117,7 +117,7 @@ def test_there_is_no_result_while_a_session_goes_on() -> None:
 def test_a_superseded_series_gets_no_finding_and_its_trial_is_answered() -> None:
     series = build_series()
     trial = measured_trial(series, {physical("z3", "zen3"): {"copy": SLOWER}})
-    series.advance("superseded", "replaced by v2")
+    series.advance("superseded", because("replaced by v2"))
     assert judge_series(series_id=series.pk) is None
     trial.refresh_from_db()
     assert (trial.state, trial.answered_at is None) == ("done", False)

@@ -22,6 +22,7 @@ from server.lab.models import Attempt, AttemptState, BootState, PowerCycle, Powe
 from server.lab.work import local_builder
 from server.results.benchmarks import load_benchmark
 from tests.builders import (
+    because,
     build_attempt,
     build_build,
     build_machine,
@@ -129,7 +130,7 @@ def test_stopped_power_cycle_is_begun_again_and_nothing_is_held_against_its_mach
     """As Jenkins stops it: the switch's program is ended before its agent."""
     settings.DISPATCHER, settings.LAB_CONTROL = "jenkins", "lab-control"
     machine = build_machine(boot_driver="kexec")
-    cycle = want_power_cycle(machine, "hangs")
+    cycle = want_power_cycle(machine, because("hangs"))
     PowerCycle.objects.update(state=PowerCycleState.DISPATCHED)
     attempt = build_attempt(cycle, state=AttemptState.QUEUED)
     token = issue_token(name="control", scope=ApiToken.Scope.CONTROL, subject="lab-control")

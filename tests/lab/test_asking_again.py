@@ -18,7 +18,7 @@ from server.lab.care import ask_again
 from server.lab.models import BootState, Machine, SessionState, Trial, TrialState
 from server.lab.trials.life import plan_trial
 from server.sources.models import Series
-from tests.builders import build_attempt, build_build, build_machine, build_series, build_trial
+from tests.builders import because, build_attempt, build_build, build_machine, build_series, build_trial
 
 pytestmark = pytest.mark.django_db
 WHY = "somebody pressed stop in Jenkins"
@@ -52,7 +52,7 @@ def judged_series(machine: Machine) -> Trial:
         build.advance(BuildState.BUILT, build_id="ab", kernel_hash="1" * 64)
     for build in Build.objects.filter(tree_sha=trial.patched.tree_sha):
         build.advance(BuildState.DISPATCHED)
-        build.advance(BuildState.FAILED, "make: *** [bzImage] Terminated")
+        build.advance(BuildState.FAILED, because("make: *** [bzImage] Terminated"))
     plan_trial(trial_id=trial.pk)
     look_at_trial(trial_id=trial.pk)
     answer_trial(trial_id=trial.pk)
@@ -80,7 +80,7 @@ def test_sessions_of_its_series_are_booted_after_all_and_judged() -> None:
     session.refresh_from_db()
     assert (trial.state, trial.answered_at, session.state) == (TrialState.MEASURING, None, SessionState.PLANNED)
     assert set(session.boots.values_list("state", flat=True)) == {BootState.PLANNED}
-    session.advance(SessionState.FAILED, "its machine burned down")
+    session.advance(SessionState.FAILED, because("its machine burned down"))
     look_at_trial(trial_id=trial.pk)
     assert answer_trial(trial_id=trial.pk), "whoever asked hears of it once more"
     assert Finding.objects.filter(trial=trial).count() <= 1

@@ -20,7 +20,15 @@ from server.lab.models import Attempt, AttemptState, BootState, Machine, Session
 from server.lab.port import DispatchError, Observed, Sighting, Sightings, Work
 from server.lab.sweep import cancel_superseded
 from server.sources.models import Series, SeriesState
-from tests.builders import build_attempt, build_build, build_builder, build_machine, build_series, build_session
+from tests.builders import (
+    because,
+    build_attempt,
+    build_build,
+    build_builder,
+    build_machine,
+    build_series,
+    build_session,
+)
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -188,7 +196,7 @@ def test_work_without_progress_is_given_up(port: RememberingDispatcher) -> None:
             traveller.shift(timedelta(minutes=1))
             rounds.place_work()
             attempt = Attempt.objects.select_related("build", "session").get(key=f"build-{build.pk}-{number}")
-            ends.lose_attempt(attempt, "power cut")
+            ends.lose_attempt(attempt, because("power cut"))
     build.refresh_from_db()
     assert build.state == BuildState.FAILED
     assert "power cut" in build.reason
@@ -204,7 +212,7 @@ def test_machine_whose_clock_is_wrong_is_given_up_too(port: RememberingDispatche
             traveller.shift(timedelta(minutes=1))
             rounds.place_work()
             attempt = Attempt.objects.select_related("build", "session").get(key=f"session-{session.pk}-{number}")
-            ends.lose_attempt(attempt, "power cut")
+            ends.lose_attempt(attempt, because("power cut"))
     session.refresh_from_db()
     assert session.state == SessionState.FAILED
 

@@ -14,7 +14,7 @@ from server.lab.models import Boot, Machine, Session
 from server.lab.sweep import cancel_superseded, plan_checks
 from server.lab.trials.life import plan_series
 from server.sources.models import Branch, HeadMove, Revision
-from tests.builders import build_build, build_machine, build_revision, build_series, build_tree, tell_boots
+from tests.builders import because, build_build, build_machine, build_revision, build_series, build_tree, tell_boots
 
 pytestmark = pytest.mark.django_db
 
@@ -141,7 +141,7 @@ def test_canceled_session_says_nothing_and_a_person_is_never_overruled() -> None
     build_build(a_head())
     machine = build_machine(health="unknown")
     session = planned(machine)
-    session.advance("canceled", "not wanted")
+    session.advance("canceled", because("not wanted"))
     judge_health(session)
     assert health(machine)[0] == "unknown"
     Session.objects.filter(pk=session.pk).update(state="planned")
@@ -176,7 +176,7 @@ def test_unknown_machines_and_quarantined_ones_that_are_seen_again_are_checked_o
     assert plan_checks() == 2
     session = Session.objects.get(machine=machine)
     Session.objects.filter(pk=session.pk).update(created_at=machine.health_since + timedelta(seconds=1))
-    session.advance("failed", "panic")
+    session.advance("failed", because("panic"))
     judge_health(session)
     assert plan_checks() == 0, "once in each quarantine"
 

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from server.core.reasons import Because
 from server.lab import care
-from server.lab.attempts.boots import QUARANTINED, finish_session
+from server.lab.attempts.boots import finish_session
 from server.lab.attempts.life import open_attempt
 from server.lab.hosts.health import judge_health, plan_health_session
 from server.lab.hosts.state import change_health
@@ -174,7 +175,7 @@ def test_a_session_that_was_under_way_when_the_machine_came_into_plain_quarantin
     session.refresh_from_db()
     finish_session(session=session)
     assert session.state == "failed"
-    assert session.reason.startswith(QUARANTINED)
+    assert session.reason_code == Because.QUARANTINED
 
 
 def test_what_was_placed_there_is_withdrawn_when_a_person_took_the_quarantine_over() -> None:

@@ -10,7 +10,7 @@ from server.core.models import Transition
 from server.lab.attempts.ends import finish_canceled
 from server.lab.models import AttemptState, Builder, Machine, PowerCycle, Session
 from server.lab.sweep import sweep
-from tests.builders import build_build, build_health_session, build_machine, build_session
+from tests.builders import because, build_build, build_health_session, build_machine, build_session
 from tests.lab.test_health import a_head
 from tests.lab.test_hosts import an_attempt
 
@@ -56,7 +56,7 @@ def test_quarantine_by_a_person_calls_off_the_check_that_goes_on(*, claimed: boo
     command("machine", "vm-haswell", "--quarantine", "smells of smoke", "--by", "ada")
     for attempt in session.attempts.all():
         assert (attempt.state, attempt.losing) == ("canceling", False), "its work is not planned again"
-        finish_canceled(attempt, "stopped")
+        finish_canceled(attempt, because("stopped"))
     session.refresh_from_db()
     assert session.state == "canceled"
     assert (the_machine().health, the_machine().health_reason) == ("quarantined", "smells of smoke")

@@ -6,7 +6,7 @@ from server.builds.records import retire_build
 from server.lab.models import Boot, Session, SessionState
 from server.lab.sweep import tend_kernels
 from server.lab.trials.kernels import builds_in_use
-from tests.builders import build_build, build_machine, build_series, build_session
+from tests.builders import because, build_build, build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 def test_waiting_session_has_its_removed_kernel_built_again() -> None:
     session = build_session()
     assert tend_kernels() == 0
-    expire_build(session.base_build, "damaged")
+    expire_build(session.base_build, because("damaged"))
     assert tend_kernels() == 1
     session.base_build.refresh_from_db()
     session.refresh_from_db()
@@ -25,7 +25,7 @@ def test_waiting_session_has_its_removed_kernel_built_again() -> None:
 def test_one_kernel_on_both_sides_is_woken_once() -> None:
     kernel = build_build()
     session = build_session(base_build=kernel, patched_build=kernel)
-    expire_build(kernel, "old")
+    expire_build(kernel, because("old"))
     tend_kernels()
     kernel.refresh_from_db()
     assert (kernel.state, Session.objects.get(pk=session.pk).state) == (BuildState.WANTED, SessionState.PLANNED)
@@ -33,7 +33,7 @@ def test_one_kernel_on_both_sides_is_woken_once() -> None:
 
 def lose_for_good(build: Build) -> None:
     """What the recording of another kernel under its name does to a build."""
-    expire_build(build, "NOT REPRODUCED")
+    expire_build(build, because("NOT REPRODUCED"))
     retire_build(build, "NOT REPRODUCED")
 
 

@@ -9,7 +9,7 @@ from pytest_django.fixtures import Settings
 from server.lab.hosts.trouble import after_lost
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, Session
 from server.lab.sweep import BACK_AFTER_POWER_CYCLE, POWER_CYCLE_WITHIN, RETURN_WITHIN, rescue_stranded, sweep
-from tests.builders import build_build, build_machine, build_series, build_session
+from tests.builders import because, build_build, build_machine, build_series, build_session
 from tests.lab.test_hosts import an_attempt, state_of
 
 pytestmark = pytest.mark.django_db
@@ -27,8 +27,8 @@ def lose(session: Session, *, arm: str = "") -> Attempt:
     if arm:
         boot = session.boots.filter(arm=arm, started_by="").first()
         assert boot is not None
-        boot.advance("running", f"started by {attempt.key}", started_by=attempt.key)
-    attempt.advance(AttemptState.LOST, "lease over")
+        boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
+    attempt.advance(AttemptState.LOST, because("lease over"))
     after_lost(attempt, "lease over")
     return attempt
 
@@ -49,7 +49,7 @@ def test_machine_whose_agent_just_spoke_has_its_time_to_return() -> None:
     machine = build_machine(boot_driver="kexec", state="working")
     until = datetime.now(UTC) + timedelta(minutes=1)
     attempt = an_attempt(build_session(machine=machine), AttemptState.RUNNING, agent="a", lease_until=until)
-    attempt.advance(AttemptState.LOST, "its agent gave up")
+    attempt.advance(AttemptState.LOST, because("its agent gave up"))
     after_lost(attempt, "its agent gave up")
     assert (PowerCycle.objects.count(), state_of(machine)) == (0, "returning")
 
@@ -66,7 +66,7 @@ def test_where_nobody_can_switch_it_the_machine_is_quarantined_with_both_reasons
 def test_machine_of_which_the_job_never_ran_is_left_alone() -> None:
     machine = build_machine(boot_driver="kexec", state="reserved")
     attempt = an_attempt(build_session(machine=machine))
-    attempt.advance(AttemptState.LOST, "not in the queue")
+    attempt.advance(AttemptState.LOST, because("not in the queue"))
     after_lost(attempt, "not in the queue")
     assert (state_of(machine), machine.health, PowerCycle.objects.count()) == ("idle", "good", 0)
 
@@ -120,7 +120,7 @@ def test_power_cycle_that_nobody_does_is_given_up() -> None:
 
 def another_works(minutes: int = 1) -> None:
     attempt = an_attempt(build_session(machine=build_machine("other", boot_driver="qemu")), AttemptState.RUNNING)
-    attempt.advance(AttemptState.DONE, "done")
+    attempt.advance(AttemptState.DONE, because("done"))
 
 
 def lost_three_times(machine: Machine, *, arm: str = "base", sessions: int = 3) -> None:
@@ -170,9 +170,9 @@ def test_patch_that_hangs_its_boot_again_and_again_cannot_quarantine_a_machine()
         boot = session.boots.get(position=1)
         for _ in range(3):
             attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
-            boot.advance("running", f"started by {attempt.key}", started_by=attempt.key)
-            attempt.advance(AttemptState.LOST, "lease over")
-            boot.advance("planned", "lost")
+            boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
+            attempt.advance(AttemptState.LOST, because("lease over"))
+            boot.advance("planned", because("lost"))
     another_works()
     sweep()
     machine.refresh_from_db()
@@ -187,8 +187,8 @@ def test_trouble_that_agents_report_below_a_patch_is_not_the_machines(arm: str, 
         attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
         boot = session.boots.filter(arm=arm).first()
         assert boot is not None
-        boot.advance("running", f"started by {attempt.key}", started_by=attempt.key)
-        attempt.advance(AttemptState.DONE, "infrastructure: the service was not reached")
+        boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
+        attempt.advance(AttemptState.DONE, because("infrastructure: the service was not reached"))
     another_works()
     sweep()
     machine.refresh_from_db()
@@ -202,7 +202,7 @@ def builds_fail(builder: Builder, *, patched: bool = False) -> None:
             key=f"build-{builder.pk}-{number}", number=1, build=build_build(revision, state="wanted"), builder=builder,
             adapter="jenkins", slots=1, state=AttemptState.RUNNING, agent="a",
         )  # fmt: skip
-        attempt.advance(AttemptState.DONE, "infrastructure: no space left on device")
+        attempt.advance(AttemptState.DONE, because("infrastructure: no space left on device"))
 
 
 def test_builder_that_fails_what_others_build_is_quarantined() -> None:
@@ -214,7 +214,7 @@ def test_builder_that_fails_what_others_build_is_quarantined() -> None:
     done = Attempt.objects.create(
         key="build-9-1", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
     )
-    done.advance(AttemptState.DONE, "built")
+    done.advance(AttemptState.DONE, because("built"))
     sweep()
     sick.refresh_from_db()
     assert sick.health == "quarantined"
@@ -227,7 +227,7 @@ def test_series_cannot_quarantine_a_builder() -> None:
     done = Attempt.objects.create(
         key="build-0-1", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
     )
-    done.advance(AttemptState.DONE, "built")
+    done.advance(AttemptState.DONE, because("built"))
     sweep()
     sick.refresh_from_db()
     assert sick.health == "good"
@@ -263,7 +263,7 @@ def test_session_that_measured_something_does_not_move() -> None:
     build_machine("sister")
     first = session.boots.first()
     assert first is not None
-    first.advance("failed", "panic")
+    first.advance("failed", because("panic"))
     assert rescue_stranded() == (0, 1)
     session.refresh_from_db()
     assert session.reason == "machine sick is disabled"

@@ -17,7 +17,7 @@ from server.lab.port import DispatchError, Observed, Sightings, Work
 from server.lab.rounds import hosts_to_hold
 from server.lab.scheduling.placement import Placement, next_placements
 from server.lab.sweep import stop_needless
-from tests.builders import build_build, build_machine, build_series, build_session
+from tests.builders import because, build_build, build_machine, build_series, build_session
 from tests.lab.test_attempts import RememberingDispatcher
 
 pytestmark = pytest.mark.django_db
@@ -213,7 +213,7 @@ def test_result_that_comes_while_the_attempt_is_stopped_counts(port: Remembering
     build = build_build(state=BuildState.WANTED)
     rounds.place_work()
     life.claim_attempt(the_attempt(), AGENT)
-    ends.cancel_attempt(the_attempt(), "too long", losing=True)
+    ends.cancel_attempt(the_attempt(), because("too long"), losing=True)
     Build.objects.filter(pk=build.pk).update(state=BuildState.FAILED)
     ends.end_attempt(attempt=the_attempt(), agent=AGENT, outcome="failed", reason="mm/x.c:1: error")
     assert the_attempt().state == AttemptState.DONE
@@ -276,5 +276,5 @@ def test_key_is_never_given_out_again(port: RememberingDispatcher) -> None:
         attempt = life.open_attempt(Placement(session, session.machine, 1), "any")
         assert attempt is not None
         assert attempt.number == number
-        ends.lose_attempt(attempt, "lost")
+        ends.lose_attempt(attempt, because("lost"))
         session.attempts.filter(number=number - 1).delete()

@@ -15,6 +15,7 @@ from server.lab.scheduling.placement import next_placements, queue_in_order, why
 from server.lab.scheduling.reader import read_snapshot
 from server.lab.work import local_builder
 from tests.builders import (
+    because,
     build_build,
     build_health_session,
     build_list,
@@ -95,7 +96,7 @@ def test_boot_with_a_result_ends_the_count_of_a_session(noon: time_machine.Trave
     noon.shift(1)
     first = session.boots.first()
     assert first is not None
-    first.advance("failed", "panic")
+    first.advance("failed", because("panic"))
     assert placed() == [str(session)]
 
 

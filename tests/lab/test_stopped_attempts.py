@@ -18,7 +18,7 @@ from server.lab.models import Attempt, AttemptState, BootState, PowerCycleState,
 from server.lab.work import local_builder
 from server.results.measurements import record_boot
 from tests.api.test_agent_api import builder
-from tests.builders import build_attempt, build_build, build_machine, build_session
+from tests.builders import because, build_attempt, build_build, build_machine, build_session
 from tests.results.test_record_boot import report, running_session, values
 
 pytestmark = pytest.mark.django_db
@@ -45,9 +45,9 @@ def stop(attempt: Attempt, how: str) -> None:
     if how == "ended as stopped":
         end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
         return
-    cancel_attempt(attempt, "a newer version of the series arrived", losing=how == "lost")
+    cancel_attempt(attempt, because("a newer version of the series arrived"), losing=how == "lost")
     if how != "canceling":
-        finish_canceled(attempt, "its build was stopped")
+        finish_canceled(attempt, because("its build was stopped"))
     attempt.refresh_from_db()
 
 
@@ -141,7 +141,7 @@ def test_boot_that_was_measured_counts_although_its_attempt_was_stopped() -> Non
 def test_power_cycle_whose_agent_was_stopped_is_begun_again_and_the_machine_stays_good(settings: Settings) -> None:
     settings.DISPATCHER, settings.LAB_CONTROL = "jenkins", "lab-control"
     machine = build_machine(boot_driver="kexec")
-    cycle = want_power_cycle(machine, "hangs")
+    cycle = want_power_cycle(machine, because("hangs"))
     for _ in range(4):
         type(cycle).objects.filter(pk=cycle.pk).update(state=PowerCycleState.RUNNING)
         attempt = build_attempt(cycle, agent=AGENT)

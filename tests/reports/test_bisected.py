@@ -8,7 +8,7 @@ from server.detection.models import Comparison, Finding
 from server.reports.mail import CHANGED
 from server.reports.models import Delivery, Report
 from server.reports.outbox import approve_report, compose_report, send_delivery, wake_outbox
-from tests.builders import build_finding
+from tests.builders import because, build_finding
 from tests.reports.test_compose import split_series
 
 pytestmark = pytest.mark.django_db
@@ -21,13 +21,13 @@ def split_finding() -> Finding:
 def bisected_after(report: Report) -> None:
     """The finding's change in haswell did not show again: that cell is heard no more."""
     finding = report.finding
-    finding.advance(Finding.State.BISECTING, "asked by ada")
+    finding.advance(Finding.State.BISECTING, because("asked by ada"))
     gone = Comparison.objects.get(session__machine__name="box-haswell")
     check = {"name": "again", "outcome": "failed", "text": "not seen again", "machine": "box-haswell"}
     Finding.objects.filter(pk=finding.pk).update(
         checks=[check | {"comparisons": [gone.pk]}], kind="improved", headline="Improved on zen3."
     )
-    finding.advance(Finding.State.CONFIRMED, "not seen again")
+    finding.advance(Finding.State.CONFIRMED, because("not seen again"))
 
 
 def test_draft_that_its_finding_outgrew_is_written_anew_and_approved_by_nobody_unread() -> None:
@@ -60,13 +60,13 @@ def test_mail_waits_while_the_finding_is_bisected_and_one_that_left_before_is_re
     assert report is not None
     delivery = approve_report(report_id=report.pk).delivery
     finding = delivery.report.finding
-    finding.advance(Finding.State.BISECTING, "looking")
+    finding.advance(Finding.State.BISECTING, because("looking"))
     send_delivery(delivery_id=delivery.pk)
     delivery.refresh_from_db()
     assert (delivery.state, delivery.reason) == (Delivery.State.QUEUED, "the revision that made it is being looked for")
     # It was being sent when the bisection began.
     Report.objects.filter(pk=delivery.report.pk).update(state=Report.State.SENT)
-    finding.advance(Finding.State.CONFIRMED, "found")
+    finding.advance(Finding.State.CONFIRMED, because("found"))
     wake_outbox()
     finding.refresh_from_db()
     assert finding.state == Finding.State.REPORTED

@@ -27,6 +27,7 @@ from server.reports.outbox import (
 )
 from server.sources.models import Message, Series
 from tests.builders import (
+    because,
     build_comparison,
     build_finding,
     build_list,
@@ -374,7 +375,7 @@ def test_report_command_says_when_there_is_none() -> None:
 
 
 def supersede(finding: Finding) -> None:
-    series_of(finding).advance(Series.State.SUPERSEDED, "replaced by v2")
+    series_of(finding).advance(Series.State.SUPERSEDED, because("replaced by v2"))
 
 
 def test_superseded_series_gets_no_report_and_the_sweep_forgets_it(
@@ -402,7 +403,7 @@ def test_mail_of_a_series_that_was_superseded_meanwhile_does_not_leave() -> None
 @pytest.mark.parametrize("state", [Finding.State.INVALID, Finding.State.ACCEPTED])
 def test_what_was_withdrawn_or_accepted_meanwhile_is_not_told(state: str) -> None:
     delivery = queued()
-    delivery.report.finding.advance(state, "a person said so", actor="ada")
+    delivery.report.finding.advance(state, because("a person said so"), actor="ada")
     assert not send_delivery(delivery_id=delivery.pk)
     delivery.refresh_from_db()
     assert (delivery.state, delivery.reason) == (Delivery.State.FAILED, f"its finding is {Finding.State(state).label}")

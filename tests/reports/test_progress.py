@@ -13,6 +13,7 @@ from server.reports.models import Delivery, Report
 from server.reports.progress import series_history, series_progress, series_progress_many
 from server.sources.models import Patch, Series
 from tests.builders import (
+    because,
     build_build,
     build_comparison,
     build_finding,
@@ -74,7 +75,7 @@ def test_held_series_whose_senders_are_not_checked_yet_waits_for_nobody() -> Non
 
 def test_series_that_does_not_apply_has_failed_with_its_reason() -> None:
     series = build_series(state=Series.State.READY)
-    series.advance(Series.State.REFUSED, "patch 2 does not apply")
+    series.advance(Series.State.REFUSED, because("patch 2 does not apply"))
     progress = series_progress(series)
     assert progress.state == "failed"
     assert progress.reason == "apply: patch 2 does not apply"
@@ -91,7 +92,7 @@ def test_superseded_series_names_the_newer_version() -> None:
 def test_superseded_series_promises_neither_verdict_nor_mail() -> None:
     series = build_series()
     build_session(series, state=Session.State.DONE)
-    series.advance(Series.State.SUPERSEDED, "replaced by v2")
+    series.advance(Series.State.SUPERSEDED, because("replaced by v2"))
     progress = series_progress(series)
     assert [(stage.state, stage.detail) for stage in progress.stages[4:]] == [("waiting", "replaced by v2")] * 2
     build_finding(series)
@@ -255,7 +256,7 @@ def test_history_tells_every_step_with_the_name_of_what_stepped() -> None:
     series = build_series()
     session = build_session(series, state=Session.State.RUNNING)
     boot = session.boots.get(position=1)
-    boot.advance(Boot.State.RUNNING, "claimed")
+    boot.advance(Boot.State.RUNNING, because("claimed"))
     Attempt.objects.create(
         key="build-9-1", number=1, build=session.base_build, adapter="local", slots=1, state="submitting"
     ).record_creation()

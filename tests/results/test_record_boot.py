@@ -14,7 +14,7 @@ from server.lab.models import Attempt, AttemptState, BootState, Machine, Session
 from server.results import measurements
 from server.results.measurements import Values, columns, record_boot
 from server.results.models import Benchmark, Case, Measurement
-from tests.builders import build_case, build_metric, build_session
+from tests.builders import because, build_case, build_metric, build_session
 
 pytestmark = pytest.mark.django_db
 
@@ -281,7 +281,7 @@ def test_boot_took_no_longer_than_the_service_saw_it_run() -> None:
 def test_values_that_come_after_their_session_ended_are_kept_and_not_judged() -> None:
     session, attempt = running_session()
     assert start_boot(attempt=attempt, agent=attempt.agent, position=0)
-    end_session(session, SessionState.FAILED, "given up")
+    end_session(session, SessionState.FAILED, because("given up"))
     late = report(session, 0, facts=kinds(0, 2), conditions={"load": 1})
     assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 1.5)]) == (True, False)
     boot = session.boots.get(position=0)

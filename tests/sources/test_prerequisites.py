@@ -15,7 +15,7 @@ from server.sources.applying.prerequisites import find_needs, patch_ids
 from server.sources.mirror import mirror, ref_of, series_ref
 from server.sources.models import MailingList, Message, Patch, Series, Tree
 from server.sources.trees.fetch import fetch_tree
-from tests.builders import build_list, build_series
+from tests.builders import because, build_list, build_series
 from tests.sources.applying import applied, base_of, commits_of, full_am, store, trees_of, with_trailer
 from tests.sources.posting import DIFF, Upstream, git, lines, mail, two_patches
 
@@ -265,7 +265,7 @@ def test_what_another_trusted_author_posts_under_the_same_name_lies_below_nothin
     needing = build_series(mailing_list, state=S.READY, total=1, prerequisites=[need], author_address="bob@example.org")
     assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {true}
     # Once a person has let it replace the older one it is the next version.
-    true.advance(S.SUPERSEDED, "v9 is here", superseded_by=copied)
+    true.advance(S.SUPERSEDED, because("v9 is here"), superseded_by=copied)
     wanted = copied if need.startswith("change-id") else true
     assert {patch.series for patch in find_needs(needing, folder=tmp_path / "ids").patches} == {wanted}
 

@@ -17,6 +17,7 @@ from server.sources.models import MailingList, Message, Patch, Series, TrustedSe
 from server.sources.series.formation import group_stale
 from server.sources.series.requests import approve_series, sweep_series
 from server.sources.supersession import supersede
+from tests.builders import because
 from tests.sources.posting import DIFF, deliver, mail
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -142,10 +143,10 @@ def test_cover_letter_that_only_one_version_has_hides_no_version(
 
 def test_refused_version_is_linked_too(linux_mm: MailingList) -> None:
     deliver(linux_mm, patch(1))
-    Series.objects.get().advance(State.REFUSED, "does not apply")
+    Series.objects.get().advance(State.REFUSED, because("does not apply"))
     deliver(linux_mm, patch(2))
     assert links() == {"v1@x": "v2@x", "v2@x": None}
-    Series.objects.get(version=2).advance(State.REFUSED, "does not apply")
+    Series.objects.get(version=2).advance(State.REFUSED, because("does not apply"))
     deliver(linux_mm, patch(3))
     assert states() == {"v1@x": State.SUPERSEDED, "v2@x": State.SUPERSEDED, "v3@x": State.READY}
 

@@ -7,6 +7,7 @@ from itertools import chain, islice
 
 from django.db.models import Count, Exists, F, OuterRef, Sum
 
+from server.core.reasons import Because
 from server.dashboard.rows.host_status import people_with
 from server.dashboard.rows.mail_rows import (
     MailRow,
@@ -20,7 +21,6 @@ from server.dashboard.rows.watchers import CommitLine, commit
 from server.sources.mail.body import is_unknown
 from server.sources.measure_rules import DEFAULT_PATTERN, matches_path
 from server.sources.models import MeasureRule, Message, Patch, Series
-from server.sources.series.formation import COPY
 from server.sources.series.requests import may_be_approved, posting_mark
 from server.sources.supersession import replaced_of_others
 from server.sources.trust.senders import SenderRow, mails_of, sender_rows, unproved_mails
@@ -219,12 +219,12 @@ def unused_mails(series: Series) -> Unused:
     threads = set(mails_of(series).exclude(thread=None).values_list("thread_id", flat=True))
     thread = Message.objects.filter(thread__in=threads)
     used = Exists(Patch.objects.filter(message=OuterRef("pk"))) | Exists(Series.objects.filter(cover=OuterRef("pk")))
-    left = thread.exclude(kind=Message.Kind.OTHER, reason="").exclude(reason=COPY).exclude(used)
+    left = thread.exclude(kind=Message.Kind.OTHER, reason_code="").exclude(reason_code=Because.COPY).exclude(used)
     return Unused(
         rows=mail_rows(left.order_by("id")[:_SHOWN]),
         count=left.count(),
-        copies=thread.filter(reason=COPY).count(),
-        discussion=thread.filter(kind=Message.Kind.OTHER, reason="").count(),
+        copies=thread.filter(reason_code=Because.COPY).count(),
+        discussion=thread.filter(kind=Message.Kind.OTHER, reason_code="").count(),
     )
 
 

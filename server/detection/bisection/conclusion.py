@@ -9,6 +9,7 @@ from django.db import transaction
 
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.bisection.knowledge import Answer, Kind, described, lock, name_of, not_seen_again
 from server.detection.bisection.rounds import CHANGED, begin, hold, may_search, search_again, unanswered
@@ -102,7 +103,7 @@ def settle(finding_id: int) -> None:
         if not _stands(finding, [bisection for bisection in bisections if not_seen_again(bisection)]):
             invalidate(finding, actor="", why=Why.NOISE, reason=together(bisections))
             return
-        finding.advance(_state_before(finding), together(bisections), culprit=_culprit(bisections))
+        finding.advance(_state_before(finding), Because.SEARCHED(together(bisections)), culprit=_culprit(bisections))
         if not join_same_change(finding):
             release_others(finding)
         enqueue("reports.sweep")
@@ -175,7 +176,7 @@ _MOST_NAMES = 6
 
 def found(bisection: Bisection) -> None:
     """The culprit shows the change against its parent, and it is known what is left without it."""
-    if bisection.advance(BisectionState.FOUND, made_by([bisection])):
+    if bisection.advance(BisectionState.FOUND, Because.FOUND(made_by([bisection]))):
         settle(bisection.finding_id)
 
 
@@ -184,7 +185,8 @@ def tell_range(bisection: Bisection, why: str) -> None:
     inside = range(bisection.low + 1, bisection.high + 1)
     names = [name_of(bisection, index) for index in inside]
     shown = [*names[: _MOST_NAMES - 1], "...", names[-1]] if len(names) > _MOST_NAMES else names
-    if bisection.advance(BisectionState.FOUND, f"one of {len(names)} revisions ({', '.join(shown)}): {why}"):
+    told = Because.RANGE(f"one of {len(names)} revisions ({', '.join(shown)}): {why}")
+    if bisection.advance(BisectionState.FOUND, told):
         settle(bisection.finding_id)
 
 
@@ -197,12 +199,12 @@ def give_up(bisection: Bisection, reason: str) -> None:
     elif 1 < count < len(bisection.revisions) - 1:
         known = f"; it is one of the {count} from {described(bisection, bisection.low + 1)} to "
         known += name_of(bisection, bisection.high)
-    if bisection.advance(BisectionState.GAVE_UP, f"{reason}{known}", culprit=None):
+    if bisection.advance(BisectionState.GAVE_UP, Because.NOT_FOUND(f"{reason}{known}"), culprit=None):
         _close_steps(bisection, reason)
         settle(bisection.finding_id)
 
 
-def cancel_bisection(bisection: Bisection, reason: str, *, actor: str = "") -> None:
+def cancel_bisection(bisection: Bisection, reason: Reason, *, actor: str = "") -> None:
     """Nobody asks any more; the sweep cancels its trials. DomainError `bisection-over` when it has ended."""
     if bisection.state in Bisection.FINAL or not bisection.advance(
         BisectionState.CANCELED, reason, actor=actor, culprit=None
@@ -245,7 +247,9 @@ def _ask_again(finding: Finding, bisections: Sequence[Bisection], actor: str) ->
         raise DomainError("not-bisected", f"finding {finding.pk} was bisected already, with an answer")
     if not may_search(finding):
         raise DomainError("not-bisected", f"finding {finding.pk} ({finding.kind}, {finding.state}): {_WHY_NOT}")
-    if not search_again(finding, bisections, ended, reason="looking for its revision once more", actor=actor):
+    if not search_again(
+        finding, bisections, ended, reason=Because.SEARCHED_AGAIN("looking for its revision once more"), actor=actor
+    ):
         raise DomainError("not-bisected", f"finding {finding.pk}: no cell speaks for its change there any more")
 
 
@@ -260,7 +264,7 @@ def cancel_by_hand(finding: Finding, actor: str, reason: str) -> int:
         if not bisections:
             raise DomainError("not-bisecting", f"finding {finding.pk} is not being bisected")
         for bisection in bisections:
-            cancel_bisection(bisection, reason.strip(), actor=actor)
+            cancel_bisection(bisection, Because.BY_PERSON(reason.strip()), actor=actor)
         enqueue("detection.tend", "bisections")
     return len(bisections)
 

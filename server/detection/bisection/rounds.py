@@ -14,6 +14,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from server.core import clock
 from server.core.models import Transition
 from server.core.programs.git import GitError
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.bisection.knowledge import between, lock
 from server.detection.findings.checks import Check, CheckOutcome, Name, set_checks
@@ -77,7 +78,8 @@ def _begin(finding: Finding, actor: str) -> bool:
     if len(found.shas) == _ENDS_ALONE:
         _take_only_one(finding, found.shas[-1])
         return False
-    if not finding.advance(Finding.State.BISECTING, f"looking among {len(found.shas) - 1} revisions", actor=actor):
+    told = Because.SEARCHED(f"looking among {len(found.shas) - 1} revisions")
+    if not finding.advance(Finding.State.BISECTING, told, actor=actor):
         return False
     for target in targets:
         create(finding, target, found.shas)
@@ -92,7 +94,7 @@ def create(finding: Finding, target: Comparison, shas: Sequence[str]) -> Bisecti
         machine=target.session.machine,
         target=target,
         state=BisectionState.ENDS,
-        reason=f"{len(shas) - 1} revisions",
+        **Because.SEARCHED(f"{len(shas) - 1} revisions").columns(),
         trace=finding.trace,
         revisions=list(shas),
         high=len(shas) - 1,
@@ -125,7 +127,7 @@ def targets_of(finding: Finding) -> list[Comparison]:
     return list(by_machine.values())
 
 
-_WANTED_AGAIN = "its revision is wanted again"
+_WANTED_AGAIN = Because.SEARCHED_AGAIN("its revision is wanted again")
 _UNANSWERED = (BisectionState.GAVE_UP, BisectionState.CANCELED)
 
 
@@ -147,7 +149,7 @@ def unanswered(bisections: Sequence[Bisection]) -> list[Bisection]:
 
 
 def search_again(
-    finding: Finding, bisections: Sequence[Bisection], ended: Sequence[Bisection], *, reason: str, actor: str = ""
+    finding: Finding, bisections: Sequence[Bisection], ended: Sequence[Bisection], *, reason: Reason, actor: str = ""
 ) -> list[Bisection]:
     """Another round of those that `ended`, from end to end with fresh tries and budget; the finding is BISECTING.
 
@@ -171,7 +173,7 @@ def search_again(
     return begun
 
 
-def _next_round(bisection: Bisection, target: Comparison, reason: str, actor: str) -> bool:
+def _next_round(bisection: Bisection, target: Comparison, reason: Reason, actor: str) -> bool:
     return bisection.advance(
         BisectionState.ENDS,
         reason,
@@ -213,7 +215,7 @@ def _search_on(bisections: Sequence[Bisection], finding: Finding) -> None:
         finding.advance(Finding.State.BISECTING, _WANTED_AGAIN)
     for row in ended:
         if row not in begun:
-            row.advance(BisectionState.GAVE_UP, "nothing speaks for a change on this machine any more", culprit=None)
+            row.advance(BisectionState.GAVE_UP, Because.NOTHING_LEFT(), culprit=None)
 
 
 def _stopped() -> QuerySet[Bisection]:

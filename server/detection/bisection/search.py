@@ -12,6 +12,7 @@ from django.db.models import Max
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.detection.bisection.conclusion import cancel_bisection, found, give_up, tell_range
 from server.detection.bisection.knowledge import (
     TRIES,
@@ -77,7 +78,8 @@ def verify_ends(bisection: Bisection) -> bool:
         return False
     if last.answer == Answer.BAD and last.ratio is not None:
         effect = math.log(last.ratio)
-        return bisection.advance(BisectionState.SEARCHING, f"both ends are verified: {last.reason}", effect=effect)
+        verified = Because.ENDS_VERIFIED(f"both ends are verified: {last.reason}")
+        return bisection.advance(BisectionState.SEARCHING, verified, effect=effect)
     if last.answer == Answer.GOOD:
         give_up(bisection, f"measured again, its change does not show: {last.reason}")
     else:
@@ -131,7 +133,7 @@ def search(bisection: Bisection) -> bool:
         Bisection.objects.filter(pk=bisection.pk).update(low=known.low, high=known.high)
     if known.high - known.low == 1:
         culprit = revision_at(bisection, known.high)
-        told = f"{name_of(bisection, known.high)} is the first with the change"
+        told = Because.FOUND(f"{name_of(bisection, known.high)} is the first with the change")
         return bisection.advance(BisectionState.CHECKING, told, culprit=culprit)
     kernels = kernels_of(bisection)
     index = choose(known.low, known.high, known.candidates, made=kernels.made)
@@ -283,7 +285,7 @@ def _takes_step(bisection_id: int) -> bool:
     with transaction.atomic():
         bisection = lock(bisection_id)
         if bisection.state not in Bisection.FINAL and (reason := _needless(bisection.finding)):
-            cancel_bisection(bisection, reason)
+            cancel_bisection(bisection, Because.NOT_WANTED(reason))
         if bisection.state not in Bisection.FINAL and (stuck := _stuck(bisection)):
             stop_short(bisection, stuck)
         if bisection.state in Bisection.FINAL or bisection.current_steps().filter(answer="").exists():

@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, Max, Min, OuterRef
 
+from server.core.reasons import Because
 from server.core.states import new_trace
 from server.detection.branches.change_points import (
     Span,
@@ -38,7 +39,7 @@ def drop_empty(branch: Branch) -> int:
         if finding.trial is not None and finding.trial.state in Trial.FINAL:
             continue
         machine = finding.change_points.filter(state=ChangePoint.State.MACHINE).exists()
-        reason = "it was an event of a machine" if machine else "later points took the suspicion back"
+        reason = Because.MACHINE_EVENT() if machine else Because.TAKEN_BACK()
         with transaction.atomic():
             # The trial before its finding, as whoever answers a trial holds them; one that is over speaks for itself.
             if finding.trial is None or cancel_trial(finding.trial, reason):
@@ -234,7 +235,7 @@ def _make_candidate(branch: _Branch, points: Sequence[ChangePoint], span: Span) 
         headline=suspected_headline(points),
         virtual=points[0].timeline.machine.virtual,
         trace=new_trace(),
-        reason=f"{len(points)} timelines moved at place {points[0].place}",
+        **Because.SUSPECTED(f"{len(points)} timelines moved at place {points[0].place}").columns(),
     ).record_creation()
     ChangePoint.objects.filter(pk__in=[point.pk for point in points]).update(finding=finding)
     branch.claims.append((finding, span))

@@ -12,8 +12,9 @@ from typing import Literal
 from django.db import connection
 from django.db.models import OuterRef, QuerySet, Subquery
 
+from server.core.reasons import Because
 from server.detection.models import ChangePoint, Comparison, Finding, FleetState, MeasuredHead, Timeline, TimelinePoint
-from server.detection.trials.scope import OTHER_MACHINE, trial_scope
+from server.detection.trials.scope import trial_scope
 from server.lab.models import Machine, Trial
 from server.results.models import Metric
 from server.sources.models import Branch
@@ -35,7 +36,7 @@ def ratios_of(trial: Trial, *, virtual_too: bool | None = None) -> tuple[list[Co
     rows = (
         Comparison.objects.filter(session__in=scope.sessions, session__machine__virtual=scope.virtual)
         .exclude(ratio=None)
-        .exclude(reason__startswith=OTHER_MACHINE)
+        .exclude(reason_code=Because.OTHER_MACHINE)
         .select_related("session__machine", "case", "metric", "core_type")
         .order_by("session__machine__name", "case_id", "metric_id", "core_type_id")
     )

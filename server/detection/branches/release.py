@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.detection.branches.candidates import asked_for, take_up_news
 from server.detection.branches.change_points import claimed_span, likely_span, nearby
 from server.detection.branches.observation import POINT_PARTS
@@ -86,7 +87,7 @@ def join_same_change(finding: Finding) -> bool:
     stays = min(same, key=lambda one: (one.state not in _TOLD, one.pk), default=finding)
     if stays.pk == finding.pk:
         return False
-    reason = f"the same change as finding {stays.pk}: {finding.culprit} made both"
+    reason = Because.SAME_CHANGE(f"the same change as finding {stays.pk}: {finding.culprit} made both")
     if not finding.advance(Finding.State.SUPERSEDED, reason):
         return False
     ChangePoint.objects.filter(finding=finding).update(finding=stays)
@@ -114,6 +115,9 @@ class Why(StrEnum):
     MACHINE = "machine"
 
 
+_WITHDRAWN = {Why.NOISE: Because.NOISE, Why.LAYOUT: Because.LAYOUT, Why.MACHINE: Because.MACHINE}
+
+
 def invalidate(finding: Finding, *, actor: str, why: Why, reason: str) -> bool:
     """Withdraw the finding; trials about it are canceled, and suspects that it never measured are asked about.
 
@@ -128,8 +132,9 @@ def invalidate(finding: Finding, *, actor: str, why: Why, reason: str) -> bool:
             return False
         if Finding.State.INVALID not in Finding.NEXT.get(row.state, frozenset()):
             raise DomainError("conflict", f"finding {row.pk} is {Finding.State(row.state).label}: it stays so")
-        row.advance(Finding.State.INVALID, f"{why.value}: {reason.strip()}", actor=actor)
+        row.advance(Finding.State.INVALID, _WITHDRAWN[why](f"{why.value}: {reason.strip()}"), actor=actor)
         stop_trials(row, f"finding {row.pk} is withdrawn")
         release_unasked(row)
-        finding.state, finding.reason, finding.state_since = row.state, row.reason, row.state_since
+        for name in ("state", "reason", "reason_code", "state_since"):
+            setattr(finding, name, getattr(row, name))
     return True

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.detection.models import Comparison, Finding, FindingState, Verdict
 from server.lab.models import Trial
 from server.lab.trials.life import cancel_trial
@@ -39,7 +40,7 @@ def stop_trials(finding: Finding, reason: str) -> None:
     asked = Trial.objects.filter(key__startswith=f"finding:{finding.pk}:").exclude(state__in=Trial.FINAL)
     with transaction.atomic():
         for trial in asked.select_for_update(of=("self",), no_key=True, skip_locked=True):
-            cancel_trial(trial, reason)
+            cancel_trial(trial, Because.NOT_WANTED(reason))
 
 
 def stop_forgotten(most: int) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.db.models import Q, QuerySet
 
+from server.core.reasons import NONE, Because, Reason
 from server.detection.findings.checks import heard, stop_trials
 from server.detection.findings.result import remade
 from server.detection.models import Comparison, Finding, Verdict
@@ -35,7 +36,7 @@ def supersede_older(finding: Finding) -> int:
     """End the findings of all older versions: this one stands in their place. Returns how many."""
     if finding.series is None:
         return 0
-    reason = f"version {finding.series.numeral} is judged: finding {finding.pk}"
+    reason = Because.REPLACED(f"version {finding.series.numeral} is judged: finding {finding.pk}")
     return sum(_supersede(older, reason) for older in _findings_before(finding.series))
 
 
@@ -46,7 +47,7 @@ def supersede_of_series(*, since: datetime | None = None) -> int:
     """
     untold = Finding.objects.filter(state__in=_UNTOLD, series__state=SeriesState.SUPERSEDED)
     rows = _moved(untold, "series", since).select_related("series")
-    return sum(_supersede(finding, finding.series.reason if finding.series else "") for finding in rows)
+    return sum(_supersede(finding, finding.series.said if finding.series else NONE) for finding in rows)
 
 
 def awaiting_replacement(most: int, *, since: datetime | None = None) -> list[Finding]:
@@ -64,10 +65,12 @@ def _moved(rows: QuerySet[Finding], other: str, since: datetime | None) -> Query
     return rows.filter(pk__in=itself.union(beside))
 
 
-def _supersede(finding: Finding, reason: str) -> bool:
+def _supersede(finding: Finding, reason: Reason) -> bool:
     if Finding.State.SUPERSEDED not in Finding.NEXT.get(finding.state, frozenset()):
         return False
-    if not finding.advance(Finding.State.SUPERSEDED, reason or "a newer version has replaced the series"):
+    if not finding.advance(
+        Finding.State.SUPERSEDED, reason or Because.REPLACED("a newer version has replaced the series")
+    ):
         return False
     stop_trials(finding, f"finding {finding.pk} is superseded")
     return True

@@ -6,6 +6,7 @@ from datetime import datetime
 from django.db.models import Max, Min, Q
 
 from server.core.models import Transition
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.bisection.rounds import begin
 from server.detection.branches.release import Why, invalidate, join_same_change, release_others
@@ -75,7 +76,7 @@ def _check(machine: Machine, began: datetime, ended: datetime) -> Check:
     return Check(Name.MACHINE, CheckOutcome.NOT_CHECKED, f"{machine.name} is now {now}", machine.name)
 
 
-def confirm(finding: Finding, reason: str, *, actor: str = "") -> bool:
+def confirm(finding: Finding, reason: Reason, *, actor: str = "") -> bool:
     """CANDIDATE -> CONFIRMED, and on to BISECTING where there is something to look for.
 
     Runs in the transaction of the caller, who holds the finding. False, and nothing done, if it is no candidate any
@@ -95,7 +96,7 @@ def confirm(finding: Finding, reason: str, *, actor: str = "") -> bool:
 
 CLAIMS = (Finding.Kind.REGRESSED, Finding.Kind.IMPROVED, Finding.Kind.SPLIT)
 _CHECKED = (Name.CODE, Name.MACHINE, Name.BASE, Name.LAYOUT)
-_CONFIRMED = "judged from interleaved boots"
+_CONFIRMED = Because.CONFIRMED()
 
 
 def begin_checks(finding: Finding) -> None:
@@ -113,7 +114,7 @@ def begin_checks(finding: Finding) -> None:
     layout = _layout_trial(finding, changed)
     if layout is not None and layout.state not in Trial.FINAL:
         set_checks(finding, _CHECKED, [*ill, *waiting_for(layout)])
-        finding.note("its layout is being checked")
+        finding.note(Because.LAYOUT_CHECKED())
         return
     conclude_checks(finding)
 

@@ -9,6 +9,7 @@ import structlog
 from django.db.models import Q
 
 from server.core.programs.git import GitError, Repository
+from server.core.reasons import Because
 from server.detection.branches.change_points import change_points_after
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named, heard, set_checks
 from server.detection.findings.result import remade
@@ -245,7 +246,7 @@ def answer_fix(finding: Finding, trial: Trial) -> None:
     text = f"{revision.sha[:_SHORT]} mends this: no regression is left against {trial.base.sha[:_SHORT]}"
     add_check(finding, Check(Name.FIX, CheckOutcome.PASSED, text, revision=revision.sha))
     if Finding.State.FIXED in Finding.NEXT.get(finding.state, frozenset()):
-        finding.advance(Finding.State.FIXED, f"mended by {revision}", fix=revision)
+        finding.advance(Finding.State.FIXED, Because.FIXED(f"mended by {revision}"), fix=revision)
 
 
 @dataclass(frozen=True)

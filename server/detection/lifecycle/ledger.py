@@ -12,6 +12,7 @@ from django.db.models import F, Q
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.findings.checks import CheckOutcome, Name, checks_named, held
 from server.detection.lifecycle.fix import Candidate, culprits_of, fix_key, measure, regressed_comparisons
@@ -43,7 +44,7 @@ def state_before(finding: Finding, state: FindingState) -> FindingState:
     return FindingState(before) if before in allowed else FindingState.CONFIRMED
 
 
-def write_line(finding: Finding, reason: str, actor: str) -> None:
+def write_line(finding: Finding, reason: Reason, actor: str) -> None:
     """A line of history that leaves the finding where it is."""
     Transition.objects.create(
         trace=finding.trace,
@@ -51,7 +52,7 @@ def write_line(finding: Finding, reason: str, actor: str) -> None:
         subject_id=finding.pk,
         before=finding.state,
         after=finding.state,
-        reason=reason,
+        **reason.columns(),
         actor=actor,
     )
 
@@ -96,8 +97,8 @@ def accept(
             person=person,
             expires_at=expires_at,
         )
-        _follow_ledger(row, _line(line), person)
-    finding.refresh_from_db(fields=["state", "reason", "state_since"])
+        _follow_ledger(row, Because.ACCEPTED(_line(line)), person)
+    finding.refresh_from_db(fields=["state", "reason", "reason_code", "state_since"])
     return line
 
 
@@ -112,7 +113,8 @@ def withdraw_acceptance(line: Acceptance, *, actor: str, reason: str) -> bool:
         _refuse_empty(row, person, reason)
         if Acceptance.objects.filter(pk=line.pk, withdrawn_at=None).update(withdrawn_at=clock.now()) != 1:
             return False
-        _follow_ledger(row, f"acceptance {line.pk} is withdrawn: {reason.strip()}", person)
+        told = Because.ACCEPTANCE_OVER(f"acceptance {line.pk} is withdrawn: {reason.strip()}")
+        _follow_ledger(row, told, person)
     return True
 
 
@@ -129,11 +131,11 @@ def expire_acceptances() -> int:
         with transaction.atomic():
             row = held(finding_id)
             if row.state == Finding.State.ACCEPTED and not is_covered(row):
-                moved += _go_back(row, "its acceptance has expired", "")
+                moved += _go_back(row, Because.ACCEPTANCE_OVER("its acceptance has expired"), "")
     return moved
 
 
-def _follow_ledger(row: Finding, reason: str, actor: str) -> None:
+def _follow_ledger(row: Finding, reason: Reason, actor: str) -> None:
     """Move the finding to where the ledger says; a line that moves nothing is history all the same."""
     covered = is_covered(row)
     if covered and row.state != Finding.State.ACCEPTED:
@@ -144,7 +146,7 @@ def _follow_ledger(row: Finding, reason: str, actor: str) -> None:
         write_line(row, reason, actor)
 
 
-def _go_back(row: Finding, reason: str, actor: str) -> bool:
+def _go_back(row: Finding, reason: Reason, actor: str) -> bool:
     """Reports and bisections look at it again; what was a candidate is checked again by the sweep."""
     enqueue("reports.sweep")
     # A search that was canceled by the acceptance is wanted again.
@@ -196,10 +198,11 @@ def reopen(finding: Finding, *, actor: str, reason: str) -> None:
         row = held(finding.pk)
         if row.state != FindingState.FIXED:
             raise DomainError("conflict", f"finding {row.pk} is {FindingState(row.state).label}, not mended")
-        row.advance(state_before(row, FindingState.FIXED), reason.strip(), actor=actor.strip(), fix=None)
+        told = Because.REOPENED(reason.strip())
+        row.advance(state_before(row, FindingState.FIXED), told, actor=actor.strip(), fix=None)
         enqueue("reports.sweep")
         enqueue("detection.tend", "bisections")
-    finding.refresh_from_db(fields=["state", "reason", "state_since", "fix"])
+    finding.refresh_from_db(fields=["state", "reason", "reason_code", "state_since", "fix"])
 
 
 # A commit's id, or as much of it as people write; names of branches move while they are measured.
@@ -227,7 +230,7 @@ def ask_for_fix(finding: Finding, sha: str, *, actor: str) -> Trial:
         trial = measure(row, Candidate(revision, f"{person} asks"), number=asked.count() + 1)
         if trial is None:
             raise DomainError("nothing-to-mend", f"finding {row.pk}: nothing of it regressed")
-        write_line(row, f"whether {revision} mends it is measured", person)
+        write_line(row, Because.BY_PERSON(f"whether {revision} mends it is measured"), person)
     return trial
 
 

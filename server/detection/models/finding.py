@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from server.core.reasons import code_field
 from server.core.states import Stateful, state_check
 from server.lab.models import CoreType, Microarchitecture, Session, Trial
 from server.results.models import Case, Metric
@@ -37,6 +38,7 @@ class Comparison(models.Model):
     core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="comparisons")
     verdict = models.CharField(max_length=12, choices=Verdict.choices)
     reason = models.TextField(blank=True, help_text="Why it could not be judged, for people.")
+    reason_code = code_field()
     base_boots = models.PositiveIntegerField()
     base_mean = models.FloatField(null=True, help_text="Mean of the boots' values, in the metric's unit.")
     base_sd = models.FloatField(null=True, help_text="Standard deviation between boots, in the metric's unit.")

@@ -14,6 +14,7 @@ from django.db.models import QuerySet, Sum
 
 from server.core import clock
 from server.core.locks import wait_for_lock
+from server.core.reasons import Because
 from server.detection.models import Comparison, MachineQuestion, NoiseProfile, Verdict
 from server.detection.trials.effects import (
     REMEMBERED,
@@ -28,7 +29,6 @@ from server.detection.trials.effects import (
     planned_since,
     recent,
 )
-from server.detection.trials.scope import SAME_IMAGE
 from server.lab.models import Machine
 
 ALPHA = 0.05
@@ -101,7 +101,7 @@ def _last_year(rows: Sequence[Comparison]) -> list[Comparison]:
 
 def is_false_alarm(row: Comparison) -> bool:
     """Whether a comparison of equal kernels claimed a change, or would have if the kernels were not known to be one."""
-    return row.verdict in _CHANGES or row.reason.startswith(SAME_IMAGE)
+    return row.verdict in _CHANGES or row.reason_code == Because.SAME_IMAGE
 
 
 def _profile(rows: Sequence[Comparison], drifts: Sequence[Drift]) -> Profile:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from server import stats
 from server.builds.models import Build
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.core.states import new_trace
 from server.detection.findings.table import sessions_of
 from server.detection.findings.vector import shorten
@@ -89,7 +90,8 @@ def open_question(
     """
     fields = {"kind": kind, "machine": machine, "detail": detail, "finding": finding, "branch": branch, "place": place}
     question, created = MachineQuestion.objects.get_or_create(
-        key=key, defaults={**fields, "state": State.OPEN, "reason": detail, "trace": trace or new_trace()}
+        key=key,
+        defaults={**fields, "state": State.OPEN, **Because.ASKED(detail).columns(), "trace": trace or new_trace()},
     )
     return question.record_creation() if created else question
 
@@ -101,13 +103,13 @@ def answer_question(question: MachineQuestion, actor: str, text: str) -> None:
         raise DomainError("no-actor", "say who answers this")
     if not text:
         raise DomainError("no-reason", "say what was found: others will want to know")
-    if question.state != State.OPEN or not question.advance(State.ANSWERED, text, actor=actor[:150]):
+    if question.state != State.OPEN or not question.advance(State.ANSWERED, Because.BY_PERSON(text), actor=actor[:150]):
         raise DomainError("over", f"question {question.pk} was answered before: look again")
 
 
 def settle_question(question: MachineQuestion, text: str) -> bool:
     """The service found the answer itself; False if somebody answered before."""
-    return question.state == State.OPEN and question.advance(State.ANSWERED, text)
+    return question.state == State.OPEN and question.advance(State.ANSWERED, Because.ANSWERED(text))
 
 
 def ask_about_disagreements(finding: Finding) -> None:

@@ -12,8 +12,8 @@ from django.db.models import Min, Q, QuerySet
 from scipy import special
 
 from server.core.models import Transition
+from server.core.reasons import Because
 from server.detection.models import Comparison, MachineQuestion
-from server.detection.trials.scope import OTHER_MACHINE
 from server.lab.hosts.state import Health
 from server.lab.models import Session, Trial
 
@@ -163,7 +163,7 @@ def comparisons_of_nights(machine: int, trials: Collection[int]) -> QuerySet[Com
 
 
 def _judged(sessions: Collection[int]) -> QuerySet[Comparison]:
-    rows = Comparison.objects.filter(session__in=sessions, ratio__gt=0).exclude(reason__startswith=OTHER_MACHINE)
+    rows = Comparison.objects.filter(session__in=sessions, ratio__gt=0).exclude(reason_code=Because.OTHER_MACHINE)
     return rows.order_by("computed_at", "pk")
 
 

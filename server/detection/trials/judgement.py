@@ -217,7 +217,7 @@ def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
             row.reason = f"{row.reason}; {note}"
         doubt = doubts.get(row.session_id)
         if doubt is not None and (row.verdict in CHANGES or (doubt.whole and row.verdict == Verdict.UNCHANGED)):
-            row.verdict, row.reason = Verdict.INCONCLUSIVE, doubt.reason
+            row.verdict, row.reason, row.reason_code = Verdict.INCONCLUSIVE, str(doubt.reason), doubt.reason.code
         rows.append(row)
     return rows
 
@@ -260,6 +260,7 @@ def _seen(values: stats.Cell, progress: CellProgress) -> stats.CellComparison:
     return stats.CellComparison(
         verdict=stats.StatisticalVerdict.INCONCLUSIVE,
         reason=plain.reason if plain.p_value is None else progress.reason,
+        reason_code=plain.reason_code if plain.p_value is None else progress.reason_code,
         flags=plain.flags,
         base=plain.base,
         patched=plain.patched,
@@ -277,9 +278,8 @@ def _still_seen(progress: CellProgress, found: stats.CellComparison) -> stats.Ce
     if decided is None or decided == last or found.verdict.value not in CHANGES:
         return found
     reason = f"{found.verdict} at {decided.base} boots a side, no longer at {last.base}: {last.comparison.reason}"
-    return replace(
-        last.comparison, verdict=stats.StatisticalVerdict.INCONCLUSIVE, reason=reason, p_value=progress.p_value
-    )
+    judged = replace(last.comparison, verdict=stats.StatisticalVerdict.INCONCLUSIVE, p_value=progress.p_value)
+    return replace(judged, reason=reason, reason_code=stats.NoVerdict.NOT_SEEN_AT_LAST)
 
 
 _ARMS = ("base", "patched")

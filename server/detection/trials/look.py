@@ -10,6 +10,7 @@ from django.db.models import Count, Q
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.detection.models import Comparison
 from server.detection.trials.judgement import (
     MeasuredCell,
@@ -21,7 +22,6 @@ from server.detection.trials.judgement import (
     read_cells,
 )
 from server.detection.trials.scope import doubts_about, has_told, judged_sessions
-from server.lab.attempts.boots import QUARANTINED
 from server.lab.models import Boot, Session, SessionState, Trial, TrialState
 from server.lab.trials.life import conclude, finish_trial, more_boots
 from server.lab.trials.question import spent_by_session
@@ -109,7 +109,7 @@ def _keep_what_it_told(session: Session) -> None:
     That its kernel failed does not follow from what it had measured, so the last look takes what is left of alpha. How
     the machine is by now says nothing: it may be mended while other sessions of the trial go on, or break after this.
     """
-    if session.reason.startswith(QUARANTINED):
+    if session.reason_code == Because.QUARANTINED:
         return
     counts = session.boots.aggregate(
         base=Count("pk", filter=Q(arm=Boot.Arm.BASE, state=Boot.State.MEASURED)),
@@ -166,7 +166,7 @@ def _ask_for_more(session: Session, still_open: Sequence[MeasuredCell], unsettle
         return False
     told = [f"cells that need more boots: {len(still_open)}"] if still_open else []
     told += [f"changes to be seen again: {len(unsettled)}"] if unsettled else []
-    return more_boots(session, base=base, patched=patched, reason="; ".join(told))
+    return more_boots(session, base=base, patched=patched, reason=Because.MORE_BOOTS("; ".join(told)))
 
 
 def _budget_left(trial: Trial, session: Session) -> bool:
@@ -186,7 +186,7 @@ def _finish(trial: Trial, sessions: Sequence[Session]) -> None:
     store_comparisons(rows)
     log.info("trial_judged", trace=trial.trace, trial=trial.pk, sessions=len(judged), cells=len(rows))
     if any(has_told(session) for session in sessions):
-        finish_trial(trial, TrialState.DONE, f"{len(rows)} cells judged")
+        finish_trial(trial, TrialState.DONE, Because.JUDGED(f"{len(rows)} cells judged"))
     else:
         reasons = "; ".join(f"{session.machine.name}: {session.reason}" for session in sessions)
-        finish_trial(trial, TrialState.FAILED, reasons or "no machine measured it")
+        finish_trial(trial, TrialState.FAILED, Because.NOT_MEASURED(reasons))

@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q
 
 from server.builds.models import Artifact
+from server.core.reasons import Because, Reason
 from server.lab.models import Boot, Session, Trial
-from server.lab.trials.life import SAME_CODE
 from server.sources.models import Series
 
 
@@ -36,7 +36,7 @@ def has_told(session: Session) -> bool:
 
 def is_same_code(session: Session) -> bool:
     """Done without a boot: both kernels run the same code, there was nothing to measure."""
-    return session.state == Session.State.DONE and session.reason == SAME_CODE
+    return session.state == Session.State.DONE and session.reason_code == Because.SAME_CODE
 
 
 def scope_of(series: Series, *, virtual_too: bool | None = None) -> Scope | None:
@@ -118,15 +118,15 @@ def _virtual_sessions(sessions: Sequence[Session]) -> set[int]:
     return {session.pk for session in sessions if session.machine.virtual} | set(seen)
 
 
-SAME_IMAGE = "both kernels are the same image: the difference is the machine's own"
-OTHER_MACHINE = "the machine's hardware or firmware changed between the boots of the session"
+_SAME_IMAGE = Because.SAME_IMAGE()
+_OTHER_MACHINE = Because.OTHER_MACHINE("the machine's hardware or firmware changed between the boots of the session")
 
 
 @dataclass(frozen=True)
 class Doubt:
     """Why a session is not believed: of a `whole` one nothing, else only the changes that it claims."""
 
-    reason: str
+    reason: Reason
     whole: bool = False
 
 
@@ -138,8 +138,8 @@ def doubts_about(sessions: Sequence[Session]) -> dict[int, Doubt]:
     trials = [session.trial_id for session in sessions if session.trial_id is not None]
     noise = set(Trial.objects.filter(pk__in=trials, purpose=Trial.Purpose.NOISE).values_list("pk", flat=True))
     compared = [session for session in sessions if session.trial_id not in noise]
-    doubts = {pk: Doubt(SAME_IMAGE) for pk in sessions_with_one_image(compared)}
-    return doubts | {pk: Doubt(OTHER_MACHINE, whole=True) for pk in _on_two_machines(sessions)}
+    doubts = {pk: Doubt(_SAME_IMAGE) for pk in sessions_with_one_image(compared)}
+    return doubts | {pk: Doubt(_OTHER_MACHINE, whole=True) for pk in _on_two_machines(sessions)}
 
 
 def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:

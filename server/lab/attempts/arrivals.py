@@ -13,6 +13,7 @@ from server.builds.wanted import cross_prefix, effective_text
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.lab.attempts.life import UNCLAIMED, check_script, move_attempt
 from server.lab.hosts.state import HostHello, follow_attempt, note_hello
@@ -72,7 +73,7 @@ def _take_in(row: Attempt, agent: str, host: str) -> None:
     row.arrived_at, row.host, row.deadline_at = clock.now(), host[:255], take_deadline()
     row.save(update_fields=["arrived_at", "host", "deadline_at"])
     if row.state == AttemptState.SUBMITTING:
-        move_attempt(row, AttemptState.QUEUED, f"arrived with agent {agent[:8]}")
+        move_attempt(row, AttemptState.QUEUED, Because.ARRIVED(f"arrived with agent {agent[:8]}"))
     else:
         follow_attempt(row)
     enqueue("lab.dispatch")

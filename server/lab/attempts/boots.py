@@ -10,6 +10,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.reasons import Because
 from server.lab.attempts.ends import end_session
 from server.lab.attempts.life import is_wanted
 from server.lab.hosts.health import judge_health
@@ -24,7 +25,6 @@ _TOO_MANY_FAIL = 0.25
 # Fewer measured boots of one arm give no spread, so no verdict.
 MIN_MEASURED_BOOTS = 2
 # How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
-QUARANTINED = "machine quarantined: "
 # big.LITTLE has two or three kinds of cores. Pages show all of them, and cases are measured on each.
 _MOST_CORE_TYPES = 16
 _LONGEST_CORE_TYPE = 60
@@ -63,7 +63,8 @@ def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
         raise DomainError("superseded", f"{attempt.key} is not held by this agent")
     boot = _boot(session, position)
     if boot.state == BootState.PLANNED and boot.retries < _MOST_RETRIES:
-        boot.advance(BootState.RUNNING, f"started by {attempt.key}", started_at=clock.now(), started_by=attempt.key)
+        why = Because.CLAIMED(f"started by {attempt.key}")
+        boot.advance(BootState.RUNNING, why, started_at=clock.now(), started_by=attempt.key)
     return boot.state == BootState.RUNNING and is_wanted(attempt)
 
 
@@ -82,12 +83,13 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         if boot.state != BootState.RUNNING or boot.started_by != key:
             return None
         # One boot may be told so many times: its history keeps the beginning of each.
-        won = boot.advance(BootState.PLANNED, f"infrastructure: {reason[:500]}", retries=boot.retries + 1)
+        ours = Because.INFRASTRUCTURE(f"infrastructure: {reason[:500]}")
+        won = boot.advance(BootState.PLANNED, ours, retries=boot.retries + 1)
         return boot if won else None
     began, ended = _span(boot, report, key)
     won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,
-        reason if outcome == "measured" else f"{outcome}: {reason}",
+        Because.MEASURED(reason) if outcome == "measured" else Because.BOOT_FAILED(f"{outcome}: {reason}"),
         outcome=outcome,
         boot_id=report.boot_id if outcome == "measured" else "",
         build_id=report.build_id,
@@ -116,7 +118,7 @@ def _keep_late(boot: Boot, report: BootReport, key: str) -> bool:
     Conditions.objects.update_or_create(boot=boot, defaults=told)
     proof = {"boot_id": report.boot_id, "build_id": report.build_id}
     began, ended = _span(boot, report, key)
-    told_late = "measured, told after its session had ended: not judged"
+    told_late = Because.LATE("measured, told after its session had ended: not judged")
     return boot.note(told_late, outcome=LATE, started_at=began, ended_at=ended, **proof)
 
 
@@ -246,7 +248,8 @@ def finish_session(*, session: Session) -> None:
     # A health session goes to quarantined machines on purpose, as one of equal kernels does where it is to tell.
     goes_there = session.purpose == Session.Purpose.HEALTH or is_tried(machine, session.trial)
     if machine.health == Machine.Health.QUARANTINED and not goes_there:
-        end_session(session, SessionState.FAILED, QUARANTINED + machine.health_reason, keep=False)
+        why = Because.QUARANTINED(f"machine quarantined: {machine.health_reason}")
+        end_session(session, SessionState.FAILED, why, keep=False)
         return
     for arm in Boot.Arm:
         boots = session.boots.filter(arm=arm)
@@ -255,13 +258,13 @@ def finish_session(*, session: Session) -> None:
         if failed.count() >= MAX_FAILED_BOOTS and (none or failed.count() > _TOO_MANY_FAIL * planned):
             last = failed.order_by("-position").first()
             reason = f"{arm} kernel gave no measurement in {failed.count()} boots, last: {last and last.reason}"
-            end_session(session, SessionState.FAILED, reason, keep=False)
+            end_session(session, SessionState.FAILED, Because.KERNEL_FAILS(reason), keep=False)
             return
     if session.boots.filter(_OPEN).exists():
         return
     measured = {arm: session.boots.filter(arm=arm, state=BootState.MEASURED).count() for arm in Boot.Arm}
     if min(measured.values()) < MIN_MEASURED_BOOTS:
         counts = ", ".join(f"{count} of the {arm} kernel" for arm, count in measured.items())
-        end_session(session, SessionState.FAILED, f"too few measured boots: {counts}")
-    elif session.advance(SessionState.DONE, "all boots have a result"):
+        end_session(session, SessionState.FAILED, Because.TOO_FEW_BOOTS(f"too few measured boots: {counts}"))
+    elif session.advance(SessionState.DONE, Because.ALL_BOOTED()):
         judge_health(session)

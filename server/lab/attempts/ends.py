@@ -12,6 +12,7 @@ from django.db.models.functions import Concat, Right
 from server.builds.models import Build, BuildState
 from server.builds.records import BuildResult, record_build
 from server.core import clock
+from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.lab.attempts.life import MAX_LOG_CHARACTERS, UNCLAIMED, lock_attempt, move_attempt
 from server.lab.hosts.health import judge_health
@@ -62,7 +63,7 @@ def _ended_in_vain(item: Build | Session | PowerCycle, begun: "QuerySet[Attempt]
 _MOST_POWER_CYCLE_ATTEMPTS = 3
 
 
-def requeue(attempt: Attempt, reason: str) -> None:
+def requeue(attempt: Attempt, reason: Reason) -> None:
     """Put the work of an ended attempt back into the queue; after too many fruitless attempts it fails."""
     if attempt.build_id is not None:
         _requeue_build(attempt.build_id, reason)
@@ -72,7 +73,7 @@ def requeue(attempt: Attempt, reason: str) -> None:
         _requeue_power_cycle(attempt.power_cycle_id, reason)
 
 
-def _requeue_build(pk: int, reason: str) -> None:
+def _requeue_build(pk: int, reason: Reason) -> None:
     build = Build.objects.select_for_update().get(pk=pk)
     if build.state in {BuildState.DISPATCHED, BuildState.RUNNING}:
         given_up = fruitless_attempts(build) >= MAX_FRUITLESS_ATTEMPTS
@@ -80,7 +81,7 @@ def _requeue_build(pk: int, reason: str) -> None:
         build.advance(state, _given_up(reason) if given_up else reason, given_up=given_up)
 
 
-def _requeue_session(pk: int, reason: str) -> None:
+def _requeue_session(pk: int, reason: Reason) -> None:
     session = Session.objects.select_for_update().get(pk=pk)
     if session.state not in {SessionState.DISPATCHED, SessionState.RUNNING}:
         return
@@ -92,7 +93,7 @@ def _requeue_session(pk: int, reason: str) -> None:
         session.advance(SessionState.PLANNED, reason)
 
 
-def _requeue_power_cycle(pk: int, reason: str) -> None:
+def _requeue_power_cycle(pk: int, reason: Reason) -> None:
     cycle = PowerCycle.objects.select_for_update().get(pk=pk)
     if cycle.state not in {PowerCycleState.DISPATCHED, PowerCycleState.RUNNING}:
         return
@@ -102,11 +103,11 @@ def _requeue_power_cycle(pk: int, reason: str) -> None:
         cycle.advance(PowerCycleState.WANTED, reason)
 
 
-def _given_up(reason: str) -> str:
-    return f"given up after {MAX_FRUITLESS_ATTEMPTS} attempts without progress: {reason}"
+def _given_up(reason: Reason) -> Reason:
+    return Because.GIVEN_UP(f"given up after {MAX_FRUITLESS_ATTEMPTS} attempts without progress: {reason}")
 
 
-def end_session(session: Session, state: str, reason: str, *, keep: bool = True) -> bool:
+def end_session(session: Session, state: str, reason: Reason, *, keep: bool = True) -> bool:
     """End a session that will not boot any more, with all its open boots; wakes who judges it.
 
     One that was done already and boots more has its result: where it is to fail, what it has measured stays, and it is
@@ -115,12 +116,12 @@ def end_session(session: Session, state: str, reason: str, *, keep: bool = True)
     with transaction.atomic():
         fields: dict[str, Any] = {}
         if state == SessionState.FAILED and keep and was_done(session):
-            state, reason = SessionState.DONE, f"cut short: {reason}"
+            state, reason = SessionState.DONE, reason.told(f"cut short: {reason}")
             fields = {"concluded_at": clock.now(), "cut_short": True}
         if not session.advance(state, reason, **fields):
             return False
         for boot in session.boots.filter(state__in=[BootState.PLANNED, BootState.RUNNING]):
-            boot.advance(BootState.FAILED, "not booted: the session ended")
+            boot.advance(BootState.FAILED, Because.SESSION_OVER("not booted: the session ended"))
         wake_judge(session)
         if session.purpose == Session.Purpose.HEALTH:
             judge_health(session)
@@ -138,6 +139,8 @@ def was_done(session: Session) -> bool:
 
 # How an agent ends that somebody has told to.
 _STOPPED = "stopped"
+# How one ends that the lab or the service failed.
+_INFRASTRUCTURE = "infrastructure"
 
 
 def report_build(*, attempt: Attempt, agent: str, result: BuildResult, unfit: bool = False) -> bool:
@@ -177,24 +180,25 @@ def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str, unfi
     `unfit`: its agent found before it began that its host can do no such work at all. One that was told to stop, by a
     person or because its controller went down, says nothing about its host.
     """
-    said = f"{outcome}: {reason}" if reason else outcome
+    code = {_INFRASTRUCTURE: Because.INFRASTRUCTURE, _STOPPED: Because.STOPPED}.get(outcome, Because.ENDED)
+    said = code(f"{outcome}: {reason}" if reason else outcome)
     with transaction.atomic():
         lock_attempt(attempt)
         if attempt.agent != agent or attempt.state not in {AttemptState.RUNNING, AttemptState.CANCELING}:
             return
         if attempt.state == AttemptState.CANCELING and not _has_result(attempt):
-            finish_canceled(attempt, f"{attempt.reason}; its agent ended: {said}")
+            finish_canceled(attempt, attempt.said.told(f"{attempt.reason}; its agent ended: {said}"))
             return
         if outcome == _STOPPED:
             if move_attempt(attempt, AttemptState.CANCELED, said):
-                requeue(attempt, f"{attempt.key} was {said}")
+                requeue(attempt, said.told(f"{attempt.key} was {said}"))
             return
         if not move_attempt(attempt, AttemptState.DONE, said):
             return
         if attempt.power_cycle is not None:
-            end_power_cycle(attempt.power_cycle, outcome == "done", reason)
+            end_power_cycle(attempt.power_cycle, outcome == "done", said.told(reason))
         else:
-            requeue(attempt, f"{attempt.key} ended without all results: {reason or outcome}")
+            requeue(attempt, said.told(f"{attempt.key} ended without all results: {reason or outcome}"))
             if unfit:
                 after_unfit(attempt, reason)
 
@@ -209,7 +213,7 @@ def _has_result(attempt: Attempt) -> bool:
     )
 
 
-def cancel_attempt(attempt: Attempt, reason: str, *, losing: bool = False) -> bool:
+def cancel_attempt(attempt: Attempt, reason: Reason, *, losing: bool = False) -> bool:
     """Have the attempt stopped; False if it is over or being stopped already.
 
     `losing` is for trouble: its work is planned again when it is over. Else nobody wants the work any more.
@@ -222,7 +226,7 @@ def cancel_attempt(attempt: Attempt, reason: str, *, losing: bool = False) -> bo
     return True
 
 
-def finish_canceled(attempt: Attempt, reason: str) -> bool:
+def finish_canceled(attempt: Attempt, reason: Reason) -> bool:
     """A stopped attempt is over: lost if it was for trouble, else canceled, and its work with it."""
     with transaction.atomic():
         lock_attempt(attempt)
@@ -244,7 +248,7 @@ def finish_canceled(attempt: Attempt, reason: str) -> bool:
     return True
 
 
-def lose_attempt(attempt: Attempt, reason: str) -> bool:
+def lose_attempt(attempt: Attempt, reason: Reason) -> bool:
     """End an attempt that gave no result and plan its work again, or give the work up.
 
     What that says about its host is concluded here as well.
@@ -253,6 +257,6 @@ def lose_attempt(attempt: Attempt, reason: str) -> bool:
         lock_attempt(attempt)
         if attempt.state not in Attempt.ACTIVE or not move_attempt(attempt, AttemptState.LOST, reason):
             return False
-        requeue(attempt, f"{attempt.key} lost: {reason}")
+        requeue(attempt, reason.told(f"{attempt.key} lost: {reason}"))
         after_lost(attempt, reason)
     return True

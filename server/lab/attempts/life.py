@@ -14,6 +14,7 @@ from server.builds.models import Build, BuildState
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.core.reasons import Because, Reason
 from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.hosts.state import follow_attempt
@@ -52,7 +53,7 @@ def lock_attempt(attempt: Attempt) -> None:
     )
 
 
-def move_attempt(attempt: Attempt, to: str, reason: str, **fields: Any) -> bool:
+def move_attempt(attempt: Attempt, to: str, reason: Reason, **fields: Any) -> bool:
     """Advance the attempt, and the state of its host with it; False, and nothing is changed, if it moved meanwhile."""
     with transaction.atomic():
         if not attempt.advance(to, reason, **fields):
@@ -85,7 +86,7 @@ def _open(placement: Placement, adapter: str) -> Attempt | None:
     item, host = placement.item, placement.host
     # Not their count: a key must never be given out twice, whatever became of older attempts.
     number = (item.attempts.aggregate(last=Max("number"))["last"] or 0) + 1
-    if not item.advance("dispatched", f"attempt {number}"):
+    if not item.advance("dispatched", Because.ATTEMPT_OPENED(f"attempt {number}")):
         return None
     if host is not None and not _still_fits(item, host):
         transaction.set_rollback(True)
@@ -225,12 +226,14 @@ def claim_attempt(
 
 def _take(attempt: Attempt, agent: str, host: str) -> bool:
     fields = {"agent": agent, "host": host[:255], "lease_until": lease_end(), "deadline_at": end_deadline(attempt)}
-    won = move_attempt(attempt, AttemptState.RUNNING, f"claimed by agent {agent[:8]}", **fields)
+    claimed = Because.CLAIMED(f"claimed by agent {agent[:8]}")
+    won = move_attempt(attempt, AttemptState.RUNNING, claimed, **fields)
     work = attempt.build or attempt.session or attempt.power_cycle
     assert work is not None
-    if won and not (work.state == "dispatched" and work.advance("running", f"agent of {attempt.key} works")):
+    works = Because.CLAIMED(f"agent of {attempt.key} works")
+    if won and not (work.state == "dispatched" and work.advance("running", works)):
         # A result out of the spool ended the work before this attempt came to it.
-        move_attempt(attempt, AttemptState.CANCELED, f"the {kind_of(work)} is over already")
+        move_attempt(attempt, AttemptState.CANCELED, Because.WORK_OVER(f"the {kind_of(work)} is over already"))
         return False
     return won
 

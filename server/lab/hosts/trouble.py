@@ -13,6 +13,7 @@ from django.db.models import OuterRef, QuerySet
 from server.builds.models import Build
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because, Reason
 from server.lab.hosts.probes import TRUSTED_BOOT, trees_of_patches
 from server.lab.hosts.state import IN_HANDS, Health, State, change_health, change_state, follow_attempt, follow_machine
 from server.lab.models import (
@@ -40,7 +41,7 @@ def power_trouble() -> str:
     return "" if settings.LAB_CONTROL else "no control host is configured (TIDEMARK_LAB_CONTROL)"
 
 
-def want_power_cycle(machine: Machine, reason: str, *, actor: str = "") -> PowerCycle:
+def want_power_cycle(machine: Machine, reason: Reason, *, actor: str = "") -> PowerCycle:
     """Have the machine switched off and on; the open power cycle if there is one already.
 
     It begins once no session holds the machine. Raises DomainError `no-power-control` where nobody could do it.
@@ -53,7 +54,7 @@ def want_power_cycle(machine: Machine, reason: str, *, actor: str = "") -> Power
         return known
     try:
         with transaction.atomic():
-            cycle = PowerCycle(machine=machine, state=PowerCycleState.WANTED, reason=reason)
+            cycle = PowerCycle(machine=machine, state=PowerCycleState.WANTED, **reason.columns())
             cycle.save()
             cycle.record_creation(actor=actor)
             follow_machine(machine.pk, trace=cycle.trace)
@@ -69,7 +70,7 @@ def _open_cycle(machine: Machine) -> PowerCycle | None:
     return PowerCycle.objects.filter(machine=machine, state__in=PowerCycle.OPEN).first()
 
 
-def end_power_cycle(power_cycle: PowerCycle, ok: bool, reason: str) -> bool:  # noqa: FBT001 (binding signature)
+def end_power_cycle(power_cycle: PowerCycle, ok: bool, reason: Reason) -> bool:  # noqa: FBT001 (binding signature)
     """Note how a power cycle ended. A machine that could not be switched is quarantined; one that was is waited for.
 
     False if it was over already.
@@ -100,8 +101,6 @@ FAILURES_IN_A_ROW = 3
 _LEAST_WORKS = 2
 # Enough to find those in a row among the ones that do not count.
 _LOOKED_AT = 12
-# How the reason begins of an attempt whose agent gave up for trouble of ours, not of the kernel's.
-_OURS = "infrastructure"
 
 
 def after_lost(attempt: Attempt, reason: str) -> None:
@@ -140,7 +139,7 @@ def fetch_back(machine: Machine, reason: str) -> PowerCycle | None:
         change_state(machine, State.OFFLINE, reason)
         return None
     try:
-        return want_power_cycle(machine, reason)
+        return want_power_cycle(machine, Because.LOST(reason))
     except DomainError as error:
         give_up_machine(machine, f"{reason}; {error.message}")
         return None
@@ -229,7 +228,7 @@ def _judge_builder(builder: Builder, latest: Sequence[Attempt]) -> bool:
     if not _all_failed(row) or len(builds) < _LEAST_WORKS or not _one_without_patches(builds):
         return False
     others = Attempt.objects.exclude(builder=builder).filter(builder__isnull=False, state=AttemptState.DONE)
-    if not others.filter(state_since__gte=row[-1].created_at).exclude(reason__startswith=_OURS).exists():
+    if not others.filter(state_since__gte=row[-1].created_at).exclude(reason_code=Because.INFRASTRUCTURE).exists():
         return False
     return change_health(builder, Health.QUARANTINED, _say(row))
 
@@ -239,7 +238,7 @@ def _all_failed(row: Sequence[Attempt]) -> bool:
 
 
 def _failed(attempt: Attempt) -> bool:
-    return attempt.state == AttemptState.LOST or attempt.reason.startswith(_OURS)
+    return attempt.state == AttemptState.LOST or attempt.reason_code == Because.INFRASTRUCTURE
 
 
 def _say(row: Sequence[Attempt]) -> str:

@@ -8,6 +8,7 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
 
 from server.core import clock
+from server.core.reasons import NONE, Because, Reason
 from server.core.tasks import enqueue
 from server.lab.attempts.ends import cancel_attempt, end_session, wake_judge
 from server.lab.hosts.state import Health
@@ -25,7 +26,7 @@ from server.lab.work import balanced_order, boot_order, plan_boots
 from server.sources.models import Series, SeriesState
 
 
-def cancel_session(session: Session, reason: str) -> bool:
+def cancel_session(session: Session, reason: Reason) -> bool:
     """Cancel a session that is not over; what is with an agent is stopped by the rounds, and ends after that."""
     attempt = session.attempts.filter(state__in=Attempt.ACTIVE).first()
     if attempt is not None and session.state != SessionState.PLANNED:
@@ -39,7 +40,7 @@ _ENDED = (SessionState.DONE, SessionState.FAILED)
 _TAKES_MORE = (Health.GOOD, Health.UNKNOWN)
 
 
-def more_boots(session: Session, *, base: int, patched: int, reason: str) -> bool:
+def more_boots(session: Session, *, base: int, patched: int, reason: Reason) -> bool:
     """Have a done session boot so many times more, as soon as its machine is free.
 
     False, and nothing happens, where that cannot be: the session is concluded or not done, its trial is over, its
@@ -79,7 +80,7 @@ def _plan_boots(row: Session, base: int, patched: int) -> None:
     plan_boots(row, balanced_order(base, patched, start), start)
 
 
-def conclude(session: Session, *, cut_short: bool, reason: str = "") -> bool:
+def conclude(session: Session, *, cut_short: bool, reason: Reason = NONE) -> bool:
     """Decide that a session gets no more boots; False if that is decided already, or it is under way.
 
     `cut_short`: more boots might have told more. The reason, if given, becomes that of the session. One that failed may
@@ -89,7 +90,7 @@ def conclude(session: Session, *, cut_short: bool, reason: str = "") -> bool:
         row = Session.objects.select_for_update(of=("self",)).get(pk=session.pk)
         if row.state not in _ENDED or row.concluded_at is not None:
             return False
-        row.note(reason or row.reason, concluded_at=clock.now(), cut_short=cut_short)
+        row.note(reason or row.said, concluded_at=clock.now(), cut_short=cut_short)
     session.refresh_from_db(fields=["reason", "concluded_at", "cut_short"])
     return True
 
@@ -97,7 +98,7 @@ def conclude(session: Session, *, cut_short: bool, reason: str = "") -> bool:
 log = structlog.get_logger(__name__)
 
 
-def finish_trial(trial: Trial, state: str, reason: str, *, actor: str = "") -> bool:
+def finish_trial(trial: Trial, state: str, reason: Reason, *, actor: str = "") -> bool:
     """End a trial and wake up who asked; False if another process ended it first."""
     with transaction.atomic():
         if trial.state in Trial.FINAL or not trial.advance(state, reason, actor=actor):
@@ -106,7 +107,7 @@ def finish_trial(trial: Trial, state: str, reason: str, *, actor: str = "") -> b
     return True
 
 
-def cancel_trial(trial: Trial, reason: str, actor: str = "") -> bool:
+def cancel_trial(trial: Trial, reason: Reason, actor: str = "") -> bool:
     """Nobody asks any more: what waits is canceled, what runs is stopped. False, and nothing happens, if it is over.
 
     What is measured already stays.
@@ -120,7 +121,7 @@ def cancel_trial(trial: Trial, reason: str, actor: str = "") -> bool:
     return True
 
 
-def give_up_trial(*, trial_id: int, reason: str) -> bool:
+def give_up_trial(*, trial_id: int, reason: Reason) -> bool:
     """Nobody can judge it: it fails with what is measured, and no more is. False if it is over."""
     with transaction.atomic():
         trial = Trial.objects.select_for_update(of=("self",), no_key=True).filter(pk=trial_id).first()
@@ -131,7 +132,7 @@ def give_up_trial(*, trial_id: int, reason: str) -> bool:
     return True
 
 
-def _end_sessions(trial: Trial, reason: str) -> None:
+def _end_sessions(trial: Trial, reason: Reason) -> None:
     for session in trial.sessions.filter(state__in=Session.OPEN):
         cancel_session(session, reason)
     for session in trial.sessions.filter(state=SessionState.DONE, concluded_at=None):
@@ -175,7 +176,7 @@ def _kernels_of(trial: Trial) -> tuple[Pair, ...]:
     """What each machine is to boot, once all kernels are final; nothing before. Gives a hopeless trial up."""
     choice = choose_places(trial)
     if choice.trouble:
-        finish_trial(trial, TrialState.FAILED, choice.trouble)
+        finish_trial(trial, TrialState.FAILED, Because.NO_MACHINE(choice.trouble))
         return ()
     if choice.waits_for:
         _wait(trial, choice.waits_for)
@@ -186,7 +187,7 @@ def _kernels_of(trial: Trial) -> tuple[Pair, ...]:
     kernels = want_kernels(trial, choice.places)
     trouble = "" if kernels.pairs else f"no kernel can be made: {kernels.trouble}"
     if trouble and is_hopeless(trial):
-        finish_trial(trial, TrialState.FAILED, trouble)
+        finish_trial(trial, TrialState.FAILED, Because.KERNEL_MISSING(trouble))
     else:
         _wait(trial, trouble)
     return kernels.pairs if all(pair.is_final for pair in kernels.pairs) else ()
@@ -194,12 +195,12 @@ def _kernels_of(trial: Trial) -> tuple[Pair, ...]:
 
 def _wait(trial: Trial, reason: str) -> None:
     if trial.reason != reason:
-        trial.note(reason)
+        trial.note(Because.WAITS(reason) if reason else NONE)
 
 
 def _plan(trial: Trial, pairs: tuple[Pair, ...]) -> list[Session]:
     with transaction.atomic():
-        if not trial.advance(TrialState.MEASURING, _where(pairs)):
+        if not trial.advance(TrialState.MEASURING, Because.PLANNED(_where(pairs))):
             # Another process planned it, or it was canceled meanwhile.
             return []
         hash_tells = any(pair.has_one_hash for pair in pairs) and does_hash_tell(trial)
@@ -233,14 +234,14 @@ def _plan_session(trial: Trial, pair: Pair, *, hash_tells: bool) -> Session:
     ).record_creation()
     # Equal kernels are what A/A trials are about.
     if pair.is_same_code(hash_tells=hash_tells) and trial.purpose != Trial.Purpose.NOISE:
-        session.advance(SessionState.DONE, SAME_CODE, concluded_at=clock.now())
+        session.advance(SessionState.DONE, Because.SAME_CODE(SAME_CODE), concluded_at=clock.now())
         return session
     trouble = missing_kernel(trial, pair)
     plan_boots(session, boot_order(session.looks[0]))
     if trouble:
-        session.advance(SessionState.FAILED, trouble)
+        session.advance(SessionState.FAILED, Because.KERNEL_MISSING(trouble))
         for boot in session.boots.all():
-            boot.advance(BootState.FAILED, "not booted: a kernel is missing")
+            boot.advance(BootState.FAILED, Because.KERNEL_MISSING("not booted: a kernel is missing"))
     return session
 
 

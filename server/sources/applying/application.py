@@ -14,6 +14,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.locks import advisory_lock
 from server.core.programs.git import GitError
+from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.sources.applying.git_am import Applied, NotApplied, apply_mails, keep_commits, scratch_folder
 from server.sources.applying.prerequisites import Needs, WaitsError, find_needs, ids_in_history, patch_ids
@@ -68,7 +69,7 @@ class _Attempt:
         if self.end <= time.monotonic():
             # What was not tried may be the right one, and the host may have been busy.
             raise GitError("git-timeout", why)
-        self.series.advance(Series.State.REFUSED, why, failures=self.series.failures)
+        self.series.advance(Series.State.REFUSED, Because.DOES_NOT_APPLY(why), failures=self.series.failures)
 
     def _try(
         self, base: Base, mails: Sequence[ScreenedMail], needs: Needs, needed: Sequence[ScreenedMail]
@@ -140,7 +141,7 @@ def _record_rows(series: Series, base: Base, outcome: Applied, patches: Sequence
     Patch.objects.bulk_update(patches, ["revision", "patch_id"])
     advanced = series.advance(
         Series.State.APPLIED,
-        f"applied to {outcome.base[:12]}: {base.how}",
+        Because.APPLIED(f"applied to {outcome.base[:12]}: {base.how}"),
         base=below[-1],
         head=made[-1],
         base_how=base.how,
@@ -165,8 +166,6 @@ _LONGEST_PAUSE = timedelta(minutes=10)
 # Wake-ups of one sweep: thousands of series that wait must not keep the queue from those who fetch trees.
 _MOST_AT_ONCE = 100
 _NEVER = datetime.min.replace(tzinfo=UTC)
-_WAITS = "waits for prerequisite"
-_AGAIN = "tried again soon: "
 
 
 def apply_series(*, series: Series) -> None:
@@ -184,14 +183,14 @@ def apply_series(*, series: Series) -> None:
         structlog.contextvars.bind_contextvars(trace=series.trace)
         if series.failures >= _MOST_FAILURES:
             why = f"tried {series.failures} times, and each time the worker was ended before git had done its work"
-            series.advance(Series.State.REFUSED, why)
+            series.advance(Series.State.REFUSED, Because.GIT_FAILED(why))
             return
         Series.objects.filter(pk=series.pk).update(tried_at=clock.now(), failures=series.failures + 1)
         try:
             with scratch_folder(f"series-{series.pk}") as scratch:
                 apply_ready(series, scratch)
         except PatchRefusedError as error:
-            series.advance(Series.State.REFUSED, error.message, failures=series.failures)
+            series.advance(Series.State.REFUSED, Because.REFUSED(error.message), failures=series.failures)
         except WaitsError as error:
             _note_waiting(series, error)
         except DomainError as error:
@@ -216,9 +215,9 @@ def is_due(series: Series, news: datetime | None = None) -> bool:
     if series.tried_at is None:
         return True
     ago = clock.now() - series.tried_at
-    if series.reason.startswith(_WAITS):
+    if series.reason_code == Because.WAITS_FOR_PREREQUISITE:
         return ago >= _LONG_PAUSE or (ago >= _SHORT_PAUSE and (news or _latest_news()) > series.tried_at)
-    if not series.reason.startswith(_AGAIN):
+    if series.reason_code != Because.TRIED_AGAIN:
         # A worker that was ended once may have been ended by anything.
         return ago >= _FAILURE_PAUSE * (series.failures - 1)
     pause = min((clock.now() - series.state_since) / _PART_OF_WAIT, _LONGEST_PAUSE)
@@ -235,9 +234,9 @@ def _latest_news() -> datetime:
 def _note_waiting(series: Series, error: WaitsError) -> None:
     if clock.now() - series.state_since > _LONGEST_WAIT:
         why = f"{error.message}; it did not come in {_LONGEST_WAIT.days} days"
-        series.advance(Series.State.REFUSED, why, failures=series.failures)
+        series.advance(Series.State.REFUSED, Because.DOES_NOT_APPLY(why), failures=series.failures)
     else:
-        series.note(error.message, failures=series.failures)
+        series.note(Because.WAITS_FOR_PREREQUISITE(error.message), failures=series.failures)
         log.info("series_waits", series=series.pk, reason=error.message)
 
 
@@ -245,6 +244,7 @@ def _note_failure(series: Series, error: DomainError) -> None:
     """The page says why a series waits; one on which git fails again and again is refused."""
     failures = series.failures + isinstance(error, GitError)
     if failures >= _MOST_FAILURES:
-        series.advance(Series.State.REFUSED, f"git failed {failures} times: {error.message}", failures=failures)
+        why = Because.GIT_FAILED(f"git failed {failures} times: {error.message}")
+        series.advance(Series.State.REFUSED, why, failures=failures)
     else:
-        series.note(f"{_AGAIN}{error.message}", failures=failures)
+        series.note(Because.TRIED_AGAIN(f"tried again soon: {error.message}"), failures=failures)

@@ -10,6 +10,7 @@ from django.db import DataError, transaction
 
 from server.core import clock
 from server.core.locks import wait_for_lock
+from server.core.reasons import Because
 from server.sources.mail.parser import ParsedMail, parse_mail
 from server.sources.mail.postings import Marks, parse_subject
 from server.sources.mail.series_shape import SENT_TOGETHER
@@ -259,6 +260,12 @@ def _kept(mailing_list: MailingList, mail: ReadMail) -> StoredMail:
     return StoredMail(message, new=True)
 
 
+def _code(parsed: ParsedMail) -> str:
+    if not parsed.reason:
+        return ""
+    return {"unusable": Because.UNUSABLE, "other": Because.NOT_A_PATCH}.get(parsed.kind, Because.NAMED_BY_US)
+
+
 def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
     parsed = mail.parsed
     return Message(
@@ -268,6 +275,7 @@ def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
         raw=mail.raw,
         kind=parsed.kind,
         reason=parsed.reason,
+        reason_code=_code(parsed),
         subject=parsed.subject,
         sender_name=parsed.sender_name,
         sender_address=parsed.sender_address,
@@ -288,9 +296,10 @@ def forget_message(*, mailing_list: MailingList, blob: str) -> None:
     """
     lock_mail()
     there = Message.objects.filter(mailing_list=mailing_list, blob=blob).exclude(kind=Message.Kind.DELETED)
+    deleted = Because.DELETED("deleted from the archive")
     for message in there.defer("raw"):
         Message.objects.filter(pk=message.pk).update(
-            kind=Message.Kind.DELETED, kind_before=message.kind, raw=b"", reason="deleted from the archive", trailers=[]
+            kind=Message.Kind.DELETED, kind_before=message.kind, raw=b"", trailers=[], **deleted.columns()
         )
         if may_change_series(message):
             _mark_stale(message)
@@ -316,7 +325,8 @@ def restore_message(*, message: Message, mail: ReadMail) -> None:
     lock_mail()
     again = _message(message.mailing_list, mail)
     deleted = Message.objects.filter(pk=message.pk, kind=Message.Kind.DELETED)
-    deleted.update(kind=again.kind, kind_before="", raw=again.raw, reason=again.reason, trailers=again.trailers)
+    told = {"reason": again.reason, "reason_code": again.reason_code}
+    deleted.update(kind=again.kind, kind_before="", raw=again.raw, trailers=again.trailers, **told)
     Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(
         **facts_in(mail.parsed).columns
     )

@@ -6,6 +6,7 @@ from django.db.models.functions import Upper
 
 from server.core import clock
 from server.core.addresses import address_check, check_address
+from server.core.reasons import code_field
 
 
 def words(size: int, help_text: str) -> "ArrayField[list[str], list[str]]":
@@ -287,6 +288,16 @@ class ThreadMember(models.Model):
         return f"<{self.name}> in {self.thread}"
 
 
+class Open(models.TextChoices):
+    """Parts of a mail that a signature may leave out."""
+
+    SUBJECT = "subject", "subject"
+    DATE = "date", "date"
+    TO = "to", "To"
+    CC = "cc", "Cc"
+    BLANKS = "blanks", "runs of blanks"
+
+
 class Message(models.Model):
     """One mail as it arrived. Kept whole, whatever it is; `kind` and `reason` say what was made of it."""
 
@@ -304,6 +315,7 @@ class Message(models.Model):
     kind = models.CharField(max_length=10, choices=Kind.choices)
     kind_before = models.CharField(max_length=10, blank=True, help_text="What a deleted mail was.")
     reason = models.TextField(blank=True, help_text="Why it could not be used.")
+    reason_code = code_field()
     subject = models.TextField(blank=True)
     sender_name = models.TextField(blank=True)
     sender_address = models.CharField(max_length=320, blank=True)
@@ -316,6 +328,12 @@ class Message(models.Model):
         null=True, blank=True, help_text="Whether its sender was proved; empty: not checked."
     )
     authenticity = models.TextField(blank=True, help_text="What proved the sender, or why nothing did.")
+    unsigned = ArrayField(
+        models.CharField(max_length=10, choices=Open.choices),
+        default=list,
+        blank=True,
+        help_text="What the proof of the sender leaves open: others may have written it.",
+    )
     in_reply_to = models.CharField(max_length=500, blank=True, db_index=True)
     references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
     trailers = words(1000, "Reviewed-by and others: of the commit message of a patch, of unquoted text else.")
@@ -337,7 +355,7 @@ class Message(models.Model):
             # What pages and scripts ask for, newest first: the mails of a list, of a person, and those with a reason.
             models.Index(fields=["mailing_list", "-id"], name="message_of_list"),
             models.Index(Upper("sender_address"), models.F("id").desc(), name="message_of_sender"),
-            models.Index(fields=["-id"], condition=~models.Q(reason=""), name="message_with_reason"),
+            models.Index(fields=["-id"], condition=~models.Q(reason_code=""), name="message_with_reason"),
             models.Index(fields=["kind", "-id"], name="message_of_kind"),
             models.Index(fields=["mailing_list", "kind", "-id"], name="message_of_list_and_kind"),
             models.Index(fields=["received_at"], name="message_received_at"),

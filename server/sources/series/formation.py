@@ -13,6 +13,7 @@ from django.db import DataError, IntegrityError, OperationalError, transaction
 from server.core import clock
 from server.core.access.tries import MOST_BEGUN, OutOfBoundsError, bounded, failures, forget_failures, note_failure
 from server.core.errors import DomainError
+from server.core.reasons import NONE, Because, Reason
 from server.sources.mail.postings import Posting, Version, parse_subject
 from server.sources.mail_facts import MailFacts, read_facts
 from server.sources.messages.storage import POSTED, lock_mail
@@ -29,25 +30,25 @@ from server.sources.series.late_mails import (
 from server.sources.series.thread_rows import SeriesRow, SlowThreadError, ThreadRows
 from server.sources.supersession import settle_series, supersede
 
-COPY = "another copy of a mail that is here already"
-TWIN = "another mail with this Message-ID and subject was here first"
-PLACE_TAKEN = "its place in the series is taken by another mail"
-UNPROVED = "came when its series had been checked already, and its sender is not proved"
-DOUBTED = "its sender is not proved, but others of that sender are: it may be anybody's"
-ROOT_TAKEN = "another series begins with the same Message-ID"
-NOT_GROUPED = "could not be made part of a series: "
-_OWN = (COPY, TWIN, PLACE_TAKEN, UNPROVED, DOUBTED, ROOT_TAKEN)
+COPY = Because.COPY("another copy of a mail that is here already")
+TWIN = Because.TWIN()
+PLACE_TAKEN = Because.PLACE_TAKEN()
+UNPROVED = Because.UNPROVED("came when its series had been checked already, and its sender is not proved")
+DOUBTED = Because.DOUBTED("its sender is not proved, but others of that sender are: it may be anybody's")
+ROOT_TAKEN = Because.ROOT_TAKEN()
+# What grouping says of a mail; what reading it said is the nearer reason.
+_OWN = {told.code for told in (COPY, TWIN, PLACE_TAKEN, UNPROVED, DOUBTED, ROOT_TAKEN, Because.NOT_GROUPED())}
 
 
 def explain_unused(rows: ThreadRows, used: set[int], homeless: set[int]) -> None:
     """Note it on every mail of the thread; what the reading of a mail found stays, as the nearer reason."""
-    changed: dict[str, list[int]] = {}
+    changed: dict[Reason, list[int]] = {}
     lists = {(m.message_id, m.subject, m.mailing_list_id) for pk, m in rows.messages.items() if pk not in rows.copies}
     nobodys = _nobodys(rows)
     for message in rows.messages.values():
-        if message.kind not in POSTED or (message.reason and not _is_own(message.reason)):
+        if message.kind not in POSTED or (message.reason and message.reason_code not in _OWN):
             continue
-        reason = ""
+        reason = NONE
         if message.pk in rows.copies:
             twin = (message.message_id, message.subject, message.mailing_list_id) in lists
             reason = TWIN if twin else COPY
@@ -58,7 +59,7 @@ def explain_unused(rows: ThreadRows, used: set[int], homeless: set[int]) -> None
         if reason != message.reason:
             changed.setdefault(reason, []).append(message.pk)
     for reason, keys in changed.items():
-        Message.objects.filter(pk__in=keys).update(reason=reason)
+        Message.objects.filter(pk__in=keys).update(**reason.columns())
 
 
 def _nobodys(rows: ThreadRows) -> set[int]:
@@ -66,10 +67,6 @@ def _nobodys(rows: ThreadRows) -> set[int]:
     postings = [posting for version in rows.versions for posting in version.postings]
     filled = {(p.sender, p.number, p.total, p.index) for p in postings if not p.doubted}
     return {p.key for p in postings if p.doubted and (p.sender, p.number, p.total, p.index) not in filled}
-
-
-def _is_own(reason: str) -> bool:
-    return reason in _OWN or reason.startswith(NOT_GROUPED)
 
 
 # From threads to series: every thread that changed is grouped anew as a whole, in a transaction of its own.
@@ -81,7 +78,7 @@ def _is_own(reason: str) -> bool:
 log = structlog.get_logger(__name__)
 
 State = Series.State
-LEFT_OUT = "a mail that is not proved is left out: all others of its sender are"
+LEFT_OUT = Because.LEFT_OUT("a mail that is not proved is left out: all others of its sender are")
 _AT_A_TIME = 500
 _IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "minor", "change_id", "submitted_at", "rfc"})
 Matched = list[tuple[Version, SeriesRow | None]]
@@ -181,11 +178,13 @@ def _write(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, r
         return False
     reason = _reason(rows, version)
     if row is None:
-        row = SeriesRow(Series.objects.create(state=State.INCOMPLETE, reason=reason, **fields).record_creation(), {})
+        row = SeriesRow(
+            Series.objects.create(state=State.INCOMPLETE, **reason.columns(), **fields).record_creation(), {}
+        )
         changed = set(fields)
     else:
         if row.series.state == State.INCOMPLETE:
-            fields["reason"] = reason
+            fields |= reason.columns()
         changed = _update(row.series, fields)
     _write_patches(rows, facts, version, row)
     rows.roots[version.root.key] = row
@@ -263,14 +262,14 @@ def _cover_of(rows: ThreadRows, series: Series, patch: int = 0) -> Message | Non
     return cover if older and patch in older.mails else None
 
 
-def _reason(rows: ThreadRows, version: Version) -> str:
+def _reason(rows: ThreadRows, version: Version) -> Reason:
     reason = f"{len(version.patches)} of {version.total} patches"
     deleted = [p for p in (*version.postings, *version.carried) if rows.is_deleted(p.key)]
     if deleted:
         reason += f"; the archive deleted <{deleted[0].message_id}>"
     if version.complete and version.settles_at:
         reason += f"; others may follow until {version.settles_at:%Y-%m-%d %H:%M} UTC"
-    return reason
+    return Because.INCOMPLETE(reason)
 
 
 def _complete(version: Version, series: Series) -> None:
@@ -334,7 +333,7 @@ def _group_or_explain(thread: int) -> bool:
         with bounded(f"{_KEY}{thread}"):
             return group_thread(thread)
     except (IntegrityError, DataError) as error:
-        reason = f"{NOT_GROUPED}{str(error).splitlines()[0]}"
+        reason = str(error).splitlines()[0]
         log.exception("thread_not_grouped", thread=thread)
         _give_up(thread, reason)
         return True
@@ -364,7 +363,7 @@ def _note_failure(thread: int, why: str) -> None:
     times = note_failure(f"{_KEY}{thread}")
     log.warning("thread_failed", thread=thread, reason=why, times=times)
     if times >= MOST_BEGUN:
-        _explain(thread, f"{NOT_GROUPED}{why}; this is tried again in a day")
+        _explain(thread, f"{why}; this is tried again in a day")
 
 
 @transaction.atomic
@@ -378,7 +377,8 @@ def _give_up(thread: int, reason: str) -> None:
 def _explain(thread: int, reason: str) -> None:
     lock_mail()
     loose = Message.objects.filter(thread=thread, kind__in=POSTED, reason="", patches=None)
-    Message.objects.filter(pk__in=loose.values("pk")).update(reason=reason)
+    told = Because.NOT_GROUPED(f"could not be made part of a series: {reason}")
+    Message.objects.filter(pk__in=loose.values("pk")).update(**told.columns())
 
 
 def group_thread(thread: int) -> bool:

@@ -12,6 +12,7 @@ from django.db.models import Count, F, Max, Prefetch, Q, QuerySet
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.sources.applying.application import series_to_apply
 from server.sources.mail.postings import REROLL_QUIET
@@ -227,7 +228,7 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None) -> N
         raise DomainError("posting-changed", "its mails are not the ones that you have read: others came in between")
     if gone := deleted_mails(series):
         raise DomainError("mail-deleted", f"series {series.pk} cannot run: the archive deleted <{gone[0]}>")
-    if not series.advance(State.READY, reason, failures=0, approved_at=clock.now()):
+    if not series.advance(State.READY, Because.APPROVED(reason), failures=0, approved_at=clock.now()):
         series.refresh_from_db()
         raise _not_held(series)
     supersede(series)

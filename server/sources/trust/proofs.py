@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from email.errors import MessageError
 
@@ -12,6 +12,7 @@ from dkim.asn1 import ASN1FormatError
 from dkim.crypto import UnparsableKeyError
 from dkim.util import InvalidTagValueList, parse_tag_value
 
+from server.sources.models import Open
 from server.sources.trust.dkim_keys import DnsTroubleError, Lookup
 
 # Real headers are a few KB; much more is an attack on whoever hashes or scans them.
@@ -25,35 +26,48 @@ _QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63}){1,10}")
 
 
-# Said at the end of what proved a mail. Anybody can post such a mail again as a version that its author never made.
-SUBJECT_OPEN = "; its subject is not signed"
-SUBJECT_AND_DATE_OPEN = "; neither its subject nor its date is signed"
+# What may be open of a proved mail, and its words. Anybody can post one again whose subject is, as a version that its
+# author never made. Of blanks runs count as one: in a Makefile or a string that is another text. Whoever posts the mail
+# again chooses whom it names in an open To or Cc.
+_WORDS = {
+    Open.SUBJECT: "its subject is not signed",
+    Open.TO: "its To is not signed",
+    Open.CC: "its Cc is not signed",
+    Open.BLANKS: "its blanks are not signed",
+}
 
 
-# Runs of blanks count as one: in a Makefile or a string that is another text.
-BLANKS_OPEN = "; its blanks are not signed"
-# Whoever posts the mail again chooses whom it names there.
-RECIPIENTS_OPEN = {"to": "; its To is not signed", "cc": "; its Cc is not signed"}
+def _told(found: Collection[Open]) -> str:
+    words = {**_WORDS, Open.SUBJECT: "neither its subject nor its date is signed"} if Open.DATE in found else _WORDS
+    return "".join(f"; {said}" for name, said in words.items() if name in found)
 
 
-def left_open(mail: "ProvableMail", signed: Collection[str]) -> str:
-    """What a signature of the headers `signed` (lower case) does not prove of `mail`, in words."""
-    found = ""
+def left_open(mail: "ProvableMail", signed: Collection[str]) -> frozenset[Open]:
+    """What a signature of the headers `signed` (lower case) does not prove of `mail`."""
+    found = set()
     if "subject" not in signed:
-        found = SUBJECT_OPEN if "date" in signed else SUBJECT_AND_DATE_OPEN
-    for name, words in RECIPIENTS_OPEN.items():
+        found = {Open.SUBJECT} if "date" in signed else {Open.SUBJECT, Open.DATE}
+    for name in (Open.TO, Open.CC):
         # Of several with one name a signature covers the last, unless it names it as often.
         if len(mail.values(name)) > list(signed).count(name):
-            found += words
-    return found
+            found.add(name)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)
 class Proof:
-    """`proved` is None when it could not be found out now; `how` says what proved the sender, or why nothing did."""
+    """`proved` is None when it could not be found out now; `how` says what proved the sender, or why nothing did.
+
+    `unsigned` is what the proof leaves open.
+    """
 
     proved: bool | None
     how: str
+    unsigned: frozenset[Open] = frozenset()
+
+    def leaving(self, unsigned: frozenset[Open]) -> "Proof":
+        """The proof that leaves these open, and says so."""
+        return replace(self, how=self.how + _told(unsigned), unsigned=unsigned)
 
 
 class UnprovableError(Exception):
@@ -197,14 +211,14 @@ def prove_by_dkim(raw: bytes, *, sender: str, received_at: datetime, lookup: Loo
             trouble = str(error)
         else:
             signed = [name.decode("ascii", "replace") for name in signature.signed]
-            how = f"signed by {signature.domain} (DKIM){left_open(mail, signed)}"
-            return Proof(proved=True, how=how + (BLANKS_OPEN if signature.is_relaxed else ""))
+            proof = Proof(proved=True, how=f"signed by {signature.domain} (DKIM)")
+            return proof.leaving(left_open(mail, signed) | _blanks([signature]))
     if trouble:
         return Proof(proved=None, how=trouble)
     return Proof(proved=False, how="; ".join(dict.fromkeys(failures)))
 
 
-def open_in_any(mail: ProvableMail, sender: str) -> str:
+def open_in_any(mail: ProvableMail, sender: str) -> frozenset[Open]:
     """What the one of the signatures for `sender` that covers least leaves open; which of them held, others know."""
     domain = sender.rpartition("@")[2].lower()
     found = [value for name, value in mail.headers if name == "dkim-signature"]
@@ -212,9 +226,13 @@ def open_in_any(mail: ProvableMail, sender: str) -> str:
     own = [s for s in readable if s and speaks_for(s.domain, domain)]
     if not own:
         # The server has taken it away; whom it named nobody can tell.
-        return "".join(words for name, words in RECIPIENTS_OPEN.items() if mail.values(name))
+        return frozenset(name for name in (Open.TO, Open.CC) if mail.values(name))
     covers = [{n.decode("ascii", "replace") for n in s.signed} for s in own]
-    return left_open(mail, set.intersection(*covers)) + (BLANKS_OPEN if any(s.is_relaxed for s in own) else "")
+    return left_open(mail, set.intersection(*covers)) | _blanks(own)
+
+
+def _blanks(signatures: Iterable["_Signature"]) -> frozenset[Open]:
+    return frozenset({Open.BLANKS} if any(signature.is_relaxed for signature in signatures) else ())
 
 
 def _signatures(mail: ProvableMail, domain: str) -> list[_Signature]:

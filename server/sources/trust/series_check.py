@@ -6,7 +6,7 @@ what is missing in the reason.
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
@@ -16,13 +16,13 @@ from django.db.models import Q, QuerySet
 
 from server.core import clock
 from server.core.locks import advisory_lock
+from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.sources.messages.storage import lock_mail
-from server.sources.models import MailingList, Message, Series, Thread, TrustedSender
+from server.sources.models import MailingList, Message, Open, Series, Thread, TrustedSender
 from server.sources.supersession import supersede
 from server.sources.trust.dkim_keys import Lookup, look_up_key, remembering
 from server.sources.trust.proofs import (
-    BLANKS_OPEN,
     Proof,
     UnprovableError,
     differ_in_blanks,
@@ -134,7 +134,8 @@ def _prove(mails: list[Message], lookup: Lookup, *, end: str) -> None:
 
 def _note_proof(mail: Message, proof: Proof) -> None:
     mail.authentic, mail.authenticity = proof.proved, proof.how[:_LONGEST_REASON].replace("\0", "")
-    mail.save(update_fields=["authentic", "authenticity"])
+    mail.unsigned = sorted(proof.unsigned)
+    mail.save(update_fields=["authentic", "authenticity", "unsigned"])
 
 
 def prove_loose(*, mail: Message, lookup: Lookup = look_up_key) -> bool:
@@ -186,7 +187,7 @@ def prove_mail(mail: Message, lookup: Lookup) -> Proof:
         except UnprovableError as error:
             return Proof(proved=False, how=str(error))
         if proof.proved:
-            return replace(proof, how=proof.how + open_in_any(read, sender))
+            return proof.leaving(open_in_any(read, sender))
         noted = f"; {proof.how}" if proof.how else ""
     proof = prove_by_dkim(raw, sender=sender, received_at=mail.received_at, lookup=lookup)
     return proof if proof.proved else Proof(proved=proof.proved, how=proof.how + noted)
@@ -247,7 +248,7 @@ def _unproved(sender: str, mails: list[Message]) -> Iterator[str]:
 
 def _twofold(mails: list[Message], lookup: Lookup) -> set[int]:
     """Those of the proved `mails` that came once more with other blanks, where the signature holds for both."""
-    open_ones = [mail for mail in mails if mail.authentic and BLANKS_OPEN in mail.authenticity]
+    open_ones = [mail for mail in mails if mail.authentic and Open.BLANKS in mail.unsigned]
     names = [mail.message_id for mail in open_ones]
     others = Message.objects.filter(message_id__in=names).exclude(pk__in=[mail.pk for mail in mails])
     copies: dict[tuple[str, str], list[int]] = {}
@@ -288,8 +289,8 @@ def _settle(series: Series, mails: list[Message], verdict: SenderTrust) -> None:
         if series.state != State.HELD or _mail_ids(series) != {mail.pk for mail in mails}:
             return
         if not verdict.trusted:
-            series.note(verdict.reason, checked_at=now)
-        elif series.advance(State.READY, verdict.reason, checked_at=now):
+            series.note(Because.NOT_TRUSTED(verdict.reason), checked_at=now)
+        elif series.advance(State.READY, Because.TRUSTED(verdict.reason), checked_at=now):
             enqueue("sources.apply_series", series.pk)
         # What is proved to be of one author may replace more than what anybody could have written.
         supersede(series)

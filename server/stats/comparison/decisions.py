@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from server.stats.cells import Cell, CellComparison, StatisticalVerdict
+from server.stats.cells import Cell, CellComparison, NoVerdict, StatisticalVerdict
 from server.stats.comparison.looks import Design, Look, Prospect, first_boots, looks_of, prospects, with_data
 from server.stats.levels import overall_p
 
@@ -42,6 +42,15 @@ class CellProgress:
     chance: float | None = None
 
     @property
+    def reason_code(self) -> str:
+        """One of `NoVerdict`; empty with a verdict."""
+        if self.decided_at is not None:
+            return self.decided_at.comparison.reason_code
+        if not self.looks or self.looks[-1].comparison.reason_code == NoVerdict.NO_DATA:
+            return NoVerdict.NO_DATA
+        return NoVerdict.NOT_DECIDABLE if self.state is State.UNDECIDABLE else self.looks[-1].comparison.reason_code
+
+    @property
     def comparison(self) -> CellComparison | None:
         """The comparison of the look that decided, or else of the last one, as a family of cells needs it.
 
@@ -50,7 +59,8 @@ class CellProgress:
         look = self.decided_at or (self.looks[-1] if self.looks else None)
         if look is None:
             return None
-        return replace(look.comparison, verdict=self.verdict, reason=self.reason, p_value=self.p_value)
+        judged = replace(look.comparison, verdict=self.verdict, p_value=self.p_value)
+        return replace(judged, reason=self.reason, reason_code=self.reason_code)
 
 
 def judge_cells(cells: Sequence[Cell], design: Design, *, ended: bool = False) -> list[CellProgress]:

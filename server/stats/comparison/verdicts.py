@@ -14,6 +14,7 @@ from server.stats.cells import (
     CellComparison,
     Flag,
     Floats,
+    NoVerdict,
     Shape,
     StatisticalVerdict,
     grouped,
@@ -187,6 +188,7 @@ def _unjudged(cell: Cell) -> CellComparison:
         base=base.arm,
         patched=patched.arm,
         ratio=_plain_ratio(base, patched),
+        reason_code=NoVerdict.NO_DATA,
     )
 
 
@@ -209,10 +211,12 @@ def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[C
     for cell, flag, row in zip(cells, flags, zip(*columns, strict=True), strict=True):
         ratio, ratio_low, ratio_high, p_value, low, high, visible, means, deviations, p_rank = row
         verdict = verdict_of(cell, low, high)
+        is_open = verdict is StatisticalVerdict.INCONCLUSIVE
         results.append(
             CellComparison(
                 verdict=verdict,
-                reason=undecided(cell, ratio_low, ratio_high) if verdict is StatisticalVerdict.INCONCLUSIVE else "",
+                reason=undecided(cell, ratio_low, ratio_high) if is_open else "",
+                reason_code=NoVerdict.UNDECIDED if is_open else "",
                 flags=flag,
                 base=Arm(boots[0], means[0], deviations[0]),
                 patched=Arm(boots[1], means[1], deviations[1]),

@@ -13,6 +13,7 @@ from server.detection.models import Bisection, BisectionStep, Comparison, Findin
 from server.detection.sweep import tend_bisections
 from server.lab.models import Trial
 from server.sources.models import Series
+from tests.builders import because
 from tests.detection.bisecting.world import judged, make_world, zen3, zen5
 
 pytestmark = pytest.mark.django_db
@@ -128,7 +129,7 @@ def test_what_nobody_asks_any_more_is_canceled_with_its_trials(tmp_path: Path, h
     tend_bisections()
     step = finding.bisections.get().steps.get(answer="")
     if how == "accepted":
-        finding.advance(Finding.State.ACCEPTED, "known", actor="ada")
+        finding.advance(Finding.State.ACCEPTED, because("known"), actor="ada")
     elif how == "by hand":
         cancel_by_hand(finding, "ada", "it is known")
     else:

@@ -15,7 +15,7 @@ from server.detection.models import Finding
 from server.detection.sweep import tend_bisections
 from server.lab.models import Machine, Trial
 from server.sources.models import Series
-from tests.builders import build_case, build_comparison, build_series, build_trial, build_trial_session
+from tests.builders import because, build_case, build_comparison, build_series, build_trial, build_trial_session
 from tests.detection.bisecting.world import World, judged, make_world, zen3, zen5
 
 pytestmark = pytest.mark.django_db
@@ -88,7 +88,7 @@ def test_a_series_of_one_patch_or_without_finding_has_no_walk(tmp_path: Path) ->
         ask_for_walk(series, "ada")
     with pytest.raises(DomainError, match="is not applied"):
         ask_for_walk(build_series(), "ada")
-    series.advance(Series.State.SUPERSEDED, "version 2 arrived")
+    series.advance(Series.State.SUPERSEDED, because("version 2 arrived"))
     with pytest.raises(DomainError, match="a newer version has replaced"):
         ask_for_walk(series, "ada")
     assert walk_of(series) is None
@@ -117,7 +117,7 @@ def test_the_commands_ask_show_and_refuse(tmp_path: Path, settings: Settings) ->
     call_command("walk", str(series.pk), "--ask", "--by", "ada", stdout=StringIO())
     settings.BISECT_HOURS = 24
     finding = Finding.objects.get()
-    finding.advance(Finding.State.REPORTED, "told")
+    finding.advance(Finding.State.REPORTED, because("told"))
     call_command("bisect", str(finding.pk), "--ask", "--by", "ada", stdout=StringIO())
     world.run()
     said = StringIO()

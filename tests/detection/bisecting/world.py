@@ -20,7 +20,7 @@ from server.lab.trials.life import plan_trial
 from server.results.models import Case, Measurement, Metric
 from server.sources.mirror import mirror, record_revisions, tree_ref
 from server.sources.models import Branch, Patch, Revision, Series, Tree
-from tests.builders import build_case, build_list, build_metric, build_series, build_version, fake_sha
+from tests.builders import because, build_case, build_list, build_metric, build_series, build_version, fake_sha
 from tests.detection.measured import physical
 from tests.sources.posting import NOON
 
@@ -108,7 +108,7 @@ class World:
         for build in Build.objects.filter(state=Build.State.WANTED).select_related("revision"):
             files = self.files(build.revision)
             if build.revision.sha in self.broken_shas:
-                build.advance(Build.State.FAILED, "mm/memory.c:7: error: no such thing")
+                build.advance(Build.State.FAILED, because("mm/memory.c:7: error: no such thing"))
                 continue
             code = sha256(" ".join(sorted(files - self.comments)).encode()).hexdigest()
             build.advance(Build.State.BUILT, build_id=fake_sha(10**8 + build.pk), kernel_hash=code)
@@ -135,7 +135,7 @@ class World:
             if boot.arm not in dead
             for value in [levels[Boot.Arm(boot.arm)] * (1 + self.luck(boot, kernels[Boot.Arm(boot.arm)]))]
         )
-        session.advance(Session.State.FAILED if dead else Session.State.DONE, "no login" if dead else "")
+        session.advance(Session.State.FAILED if dead else Session.State.DONE, because("no login" if dead else ""))
 
     def luck(self, boot: Boot, build: Build) -> float:
         """Sessions differ in it, runs of the tests do not."""

@@ -4,6 +4,7 @@ import pytest
 
 from server.detection.models import ChangePoint, Finding, Timeline
 from server.lab.models import Trial
+from tests.builders import because
 from tests.detection.heads.histories import History
 
 pytestmark = pytest.mark.django_db
@@ -106,7 +107,7 @@ def test_machines_together_place_a_small_step_better_than_one(history: History) 
 def test_what_fresh_boots_refuted_is_not_asked_again_and_other_cells_are(history: History) -> None:
     history.steps(105, {("h1", 0): 0.1})
     ChangePoint.objects.update(state=ChangePoint.State.WITHDRAWN)
-    Finding.objects.get().advance(Finding.State.INVALID, "not seen again")
+    Finding.objects.get().advance(Finding.State.INVALID, because("not seen again"))
     ChangePoint.objects.update(first_place=104)
     history.steps(105, {("h1", 0): 0.1})
     assert Finding.objects.count() == 1

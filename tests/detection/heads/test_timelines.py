@@ -6,6 +6,7 @@ import pytest
 from django.db import IntegrityError
 from pytest_django.fixtures import Settings
 
+from server.core.reasons import Because
 from server.detection.branches import observation
 from server.detection.branches.fleet import points_of, timeline_views, timelines_of_branch
 from server.detection.branches.observation import observe_due
@@ -21,7 +22,6 @@ from server.detection.models import (
 from server.detection.on_trial_over import answer_branch
 from server.detection.recompute import branch_differences
 from server.detection.sweep import tend_branches
-from server.detection.trials.scope import OTHER_MACHINE
 from server.lab.models import Trial
 from tests.detection.heads.histories import History
 
@@ -70,7 +70,9 @@ def test_patience_ends_and_what_comes_late_takes_its_place(history: History, set
 def test_what_a_machine_measured_while_it_was_changed_is_no_point(history: History) -> None:
     history.heads(1)
     trial = history.measured(head := history.planned())
-    Comparison.objects.filter(session__trial=trial, session__machine__name="z1").update(reason=OTHER_MACHINE)
+    Comparison.objects.filter(session__trial=trial, session__machine__name="z1").update(
+        reason_code=Because.OTHER_MACHINE
+    )
     answer_branch(trial)
     shown = TimelinePoint.objects.filter(head=head).values_list("timeline__machine__name", flat=True)
     assert set(shown) == {"h1", "h2"}

@@ -12,7 +12,7 @@ from server.core.models import Transition
 from server.detection.lifecycle.ledger import accept, expire_acceptances, withdraw_acceptance
 from server.detection.models import Acceptance, Finding
 from server.detection.sweep import tend_life
-from tests.builders import build_metric
+from tests.builders import because, build_metric
 from tests.detection.lifecycle.findings import DOWN, SAME, UP, candidate
 from tests.detection.measured import physical
 
@@ -24,7 +24,7 @@ def finding() -> Finding:
     """Regressed on zen3 and zen4, improved on zen5."""
     one, two, three = physical("m1", "zen3"), physical("m2", "zen4"), physical("m3", "zen5")
     found = candidate({one: {"fork": UP}, two: {"fork": UP}, three: {"fork": DOWN}})
-    found.advance(Finding.State.CONFIRMED, "judged")
+    found.advance(Finding.State.CONFIRMED, because("judged"))
     return found
 
 
@@ -55,7 +55,7 @@ def test_a_part_of_it_leaves_the_finding_until_the_rest_is_accepted(finding: Fin
 
 
 def test_an_acceptance_that_is_taken_back_brings_the_state_before(finding: Finding) -> None:
-    finding.advance(Finding.State.REPORTED, "told")
+    finding.advance(Finding.State.REPORTED, because("told"))
     line = accept(finding, actor="ada", reason="fine")
     assert withdraw_acceptance(line, actor="bob", reason="not fine")
     assert not withdraw_acceptance(line, actor="bob", reason="not fine")
@@ -64,7 +64,7 @@ def test_an_acceptance_that_is_taken_back_brings_the_state_before(finding: Findi
 
 
 def test_what_was_bisected_comes_back_confirmed(finding: Finding) -> None:
-    finding.advance(Finding.State.BISECTING, "looking")
+    finding.advance(Finding.State.BISECTING, because("looking"))
     line = accept(finding, actor="ada", reason="fine")
     withdraw_acceptance(line, actor="ada", reason="not fine")
     assert state_of(finding) == Finding.State.CONFIRMED
@@ -85,7 +85,7 @@ def test_the_end_of_an_acceptance_is_told_to_the_hour(finding: Finding) -> None:
 
 
 def test_an_acceptance_ends_on_its_day(finding: Finding, monkeypatch: pytest.MonkeyPatch) -> None:
-    finding.advance(Finding.State.REPORTED, "told")
+    finding.advance(Finding.State.REPORTED, because("told"))
     end = clock.now() + timedelta(days=30)
     accept(finding, actor="ada", reason="until the release", expires_at=end)
     assert expire_acceptances() == 0
@@ -125,7 +125,7 @@ def test_what_makes_no_sense_is_refused(finding: Finding) -> None:
 def test_nothing_is_there_to_accept_in_another_metric_or_an_invalid_finding(finding: Finding) -> None:
     with pytest.raises(DomainError, match="did not regress in rate"):
         accept(finding, actor="ada", reason="fine", metric=build_metric("rate"))
-    finding.advance(Finding.State.INVALID, "noise")
+    finding.advance(Finding.State.INVALID, because("noise"))
     with pytest.raises(DomainError, match="is withdrawn: nothing to accept"):
         accept(finding, actor="ada", reason="fine")
 

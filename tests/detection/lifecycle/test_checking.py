@@ -12,7 +12,7 @@ from server.detection.on_trial_over import answer_check, answer_trial
 from server.detection.sweep import tend_life
 from server.lab.hosts.state import change_health
 from server.lab.models import LATE, Boot, Machine, Trial
-from tests.builders import EPOCH
+from tests.builders import EPOCH, because
 from tests.detection.lifecycle.findings import (
     DOWN,
     SAME,
@@ -146,7 +146,7 @@ def test_a_layout_trial_that_cannot_be_measured_takes_nothing_away() -> None:
     finding = candidate({machine: {"fault-4k": UP}})
     begin_checks(finding)
     trial = layout_trial(finding)
-    trial.advance(Trial.State.FAILED, "its kernel does not build")
+    trial.advance(Trial.State.FAILED, because("its kernel does not build"))
     answer_check(trial)
     answer_check(trial)
     assert checks(finding)["layout", "m1"] == "not-checked"

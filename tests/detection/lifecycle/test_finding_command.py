@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from server.core.models import Transition
 from server.detection.models import Acceptance, Finding
+from tests.builders import because
 from tests.detection.lifecycle.findings import DOWN, UP, candidate
 from tests.detection.measured import physical
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def finding() -> Finding:
     found = candidate({physical("m1", "zen3"): {"fork": UP}, physical("m2", "zen5"): {"fork": DOWN}})
-    found.advance(Finding.State.CONFIRMED, "judged")
+    found.advance(Finding.State.CONFIRMED, because("judged"))
     return found
 
 
@@ -61,8 +62,8 @@ def test_invalidate_says_what_it_was(finding: Finding) -> None:
 
 
 def test_reopen_takes_back_that_it_is_mended(finding: Finding) -> None:
-    finding.advance(Finding.State.REPORTED, "told")
-    finding.advance(Finding.State.FIXED, "mended")
+    finding.advance(Finding.State.REPORTED, because("told"))
+    finding.advance(Finding.State.FIXED, because("mended"))
     assert "told to people" in command("reopen", finding.pk, "it is back in rc3", "--by", "ada")
     with pytest.raises(CommandError, match="is told to people, not mended"):
         command("reopen", finding.pk, "again", "--by", "ada")

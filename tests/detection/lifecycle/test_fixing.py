@@ -14,6 +14,7 @@ from server.detection.sweep import tend_life
 from server.lab.models import Trial
 from server.sources.mirror import mirror, record_revisions
 from server.sources.trees.fetch import fetch_tree
+from tests.builders import because
 from tests.detection.lifecycle.findings import DOWN, SAME, UNSURE, UP, as_judged, judged
 from tests.detection.lifecycle.mending import World
 
@@ -68,7 +69,7 @@ def test_a_trial_that_fails_leaves_the_finding(world: World) -> None:
     world.commit(f"mm: Try\n\nFixes: {world.culprit[:12]}")
     world.look()
     trial = world.fix_trials()[0]
-    trial.advance(Trial.State.FAILED, "it does not build")
+    trial.advance(Trial.State.FAILED, because("it does not build"))
     answer_check(trial)
     world.finding.refresh_from_db()
     assert (world.finding.state, world.outcomes()) == (Finding.State.CONFIRMED, ["not-checked"])

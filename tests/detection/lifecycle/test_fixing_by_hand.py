@@ -9,7 +9,7 @@ from server.core.models import Transition
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named, set_checks
 from server.detection.models import Finding
 from server.sources.trees.fetch import fetch_tree
-from tests.builders import build_series
+from tests.builders import because, build_series
 from tests.detection.lifecycle.findings import DOWN, SAME, UP, candidate
 from tests.detection.lifecycle.mending import World
 
@@ -100,7 +100,7 @@ def test_findings_that_are_not_to_be_mended_are_refused(world: World) -> None:
     of_series = candidate({world.machine: {"fork": UP}}, build_series())
     with pytest.raises(CommandError, match="is of a series: its next version"):
         fix(of_series, sha)
-    world.finding.advance(Finding.State.INVALID, "noise: a fan")
+    world.finding.advance(Finding.State.INVALID, because("noise: a fan"))
     with pytest.raises(CommandError, match="is withdrawn: nothing to mend"):
         fix(world.finding, sha)
 

@@ -4,7 +4,7 @@ import pytest
 
 from server.core.models import Transition
 from server.detection.models import Finding, FindingState
-from tests.builders import build_finding, build_series
+from tests.builders import because, build_finding, build_series
 
 pytestmark = pytest.mark.django_db
 
@@ -32,7 +32,7 @@ def test_every_step_of_the_table_is_taken_and_kept_with_who_and_why() -> None:
         for after in sorted(states):
             Finding.objects.filter(pk=finding.pk).update(state=before)
             finding.refresh_from_db()
-            assert finding.advance(after, f"from {before}", actor="ada")
+            assert finding.advance(after, because(f"from {before}"), actor="ada")
             line = Transition.objects.filter(subject="finding", subject_id=finding.pk).latest("id")
             assert (line.before, line.after, line.reason, line.actor) == (before, after, f"from {before}", "ada")
 
@@ -43,6 +43,6 @@ def test_no_other_step_is_possible() -> None:
         finding.state = before
         for after in set(FindingState.values) - states:
             with pytest.raises(ValueError, match=f"no way from {before} to {after}"):
-                finding.advance(after, "why not")
+                finding.advance(after, because("why not"))
     finding.refresh_from_db()
     assert finding.state == Finding.State.CONFIRMED

@@ -13,7 +13,7 @@ from server.detection.models import Finding
 from server.detection.sweep import tend_life
 from server.lab.models import Machine, Trial
 from server.sources.models import Series
-from tests.builders import build_series
+from tests.builders import because, build_series
 from tests.detection.lifecycle.findings import DOWN, SAME, UNSURE, UP, candidate, give_layout
 from tests.detection.measured import physical
 
@@ -38,7 +38,7 @@ def versions() -> tuple[Series, Series]:
 
 
 def replace(older: Series, newer: Series) -> None:
-    older.advance(Series.State.SUPERSEDED, f"version {newer.version} arrived", superseded_by=newer)
+    older.advance(Series.State.SUPERSEDED, because(f"version {newer.version} arrived"), superseded_by=newer)
 
 
 def state_of(finding: Finding) -> str:
@@ -65,7 +65,7 @@ def test_it_is_not_withdrawn_without_a_reason_or_from_an_end(machine: Machine) -
     finding = candidate({machine: {"fork": UP}})
     with pytest.raises(DomainError, match="without a reason"):
         invalidate(finding, actor="ada", why=Why.NOISE, reason=" ")
-    finding.advance(Finding.State.SUPERSEDED, "newer")
+    finding.advance(Finding.State.SUPERSEDED, because("newer"))
     with pytest.raises(DomainError, match="it stays so"):
         invalidate(finding, actor="ada", why=Why.NOISE, reason="late")
 

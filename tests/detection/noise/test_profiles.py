@@ -2,11 +2,11 @@
 
 import pytest
 
+from server.core.reasons import Because
 from server.detection.models import NoiseProfile, Verdict
 from server.detection.noise.profiles import refresh_profiles
 from server.detection.recompute import noise_differences
 from server.detection.trials.effects import KEPT_CHANGES, REMEMBERED, Change, recent
-from server.detection.trials.scope import OTHER_MACHINE, SAME_IMAGE
 from server.lab.models import Machine, Session
 from tests.builders import EPOCH, build_build, build_comparison, build_machine, build_series, build_session
 from tests.detection.noise.shown import NIGHT, equal_session, show, shown_trial
@@ -41,7 +41,7 @@ def test_sessions_of_one_build_count_and_not_those_whose_author_says_that_his_ke
     machine, series = build_machine(), build_series()
     base, patched = (build_build(kernel_hash="a" * 64) for _ in range(2))
     equal = build_session(series, machine, state=Session.State.DONE, base_build=base, patched_build=base)
-    show(equal, {"copy": 0.02}, at=EPOCH, verdict=Verdict.INCONCLUSIVE, reason=SAME_IMAGE)
+    show(equal, {"copy": 0.02}, at=EPOCH, verdict=Verdict.INCONCLUSIVE, reason_code=Because.SAME_IMAGE)
     said = build_session(build_series(), machine, state=Session.State.DONE, base_build=base, patched_build=patched)
     build_comparison(said, Verdict.REGRESSED)
     row = profile_of(machine)
@@ -50,7 +50,7 @@ def test_sessions_of_one_build_count_and_not_those_whose_author_says_that_his_ke
 
 def test_what_was_measured_while_the_machine_was_rebuilt_is_not_its_noise() -> None:
     machine = build_machine()
-    shown_trial(machine, {"copy": 0.5}, verdict=Verdict.INCONCLUSIVE, reason=f"{OTHER_MACHINE}; and a note")
+    shown_trial(machine, {"copy": 0.5}, verdict=Verdict.INCONCLUSIVE, reason_code=Because.OTHER_MACHINE)
     assert refresh_profiles(machine) == 0
 
 

@@ -8,7 +8,7 @@ from server.detection.trials.effects import min_effects
 from server.lab import care
 from server.lab.hosts.state import change_health
 from server.lab.models import Machine, Session
-from tests.builders import build_build, build_machine
+from tests.builders import because, build_build, build_machine
 from tests.detection.noise.played import Nights
 from tests.detection.noise.shown import equal_session, nights
 
@@ -90,7 +90,7 @@ def test_a_person_who_confirmed_the_quarantine_is_not_overruled(drifted: Nights)
 
 def test_what_a_person_answered_stays_the_answer(drifted: Nights) -> None:
     question = MachineQuestion.objects.get()
-    question.advance(MachineQuestion.State.ANSWERED, "dust", actor="ada")
+    question.advance(MachineQuestion.State.ANSWERED, because("dust"), actor="ada")
     drifted.show(as_usual(2))
     question.refresh_from_db()
     assert (drifted.machine.health, question.reason) == (Machine.Health.GOOD, "dust")

@@ -10,6 +10,7 @@ from server.lab.dispatch.jenkins import adapter
 from server.lab.dispatch.jenkins.values import Forbidden
 from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsNode, Machine
 from server.lab.port import Observed
+from tests.builders import because
 from tests.jenkins.adapter.looking import AGENT, MACHINE, claim, fresh, run_of, seen, started
 from tests.lab.worlds import JenkinsWorld, until
 
@@ -21,7 +22,7 @@ def test_frozen_agent_is_cut_off_and_its_host_quarantined(
 ) -> None:
     started(world, attempt)
     world.server.freeze_agent(MACHINE)
-    ends.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
+    ends.cancel_attempt(fresh(attempt), because("nobody wants it"), losing=True)
     rounds.reconcile_attempts()
     rounds.reconcile_attempts()
     assert run_of(attempt).stop_asked_at is not None
@@ -40,7 +41,7 @@ def test_canceled_attempt_ends_when_its_lease_does(world: JenkinsWorld, attempt:
     (world.folder / "stubborn").touch()
     started(world, attempt)
     claim(attempt)
-    ends.cancel_attempt(fresh(attempt), "nobody wants it")
+    ends.cancel_attempt(fresh(attempt), because("nobody wants it"))
     assert not life.renew_lease(attempt=fresh(attempt), agent=AGENT, progress="boot 1")
     until(lambda: rounds.reconcile_attempts() and seen(world, attempt) is Observed.LEFT)
     rounds.reconcile_attempts()
@@ -61,7 +62,7 @@ def test_build_that_we_may_not_stop_is_cut_off_all_the_same(
 
     monkeypatch.setattr(world.client, "stop", refused)
     monkeypatch.setattr(adapter, "_STOP_PATIENCE", timedelta())
-    ends.cancel_attempt(fresh(attempt), "nobody wants it", losing=True)
+    ends.cancel_attempt(fresh(attempt), because("nobody wants it"), losing=True)
     rounds.reconcile_attempts()
     assert fresh(attempt).state == AttemptState.CANCELING
     assert "not this user" in JenkinsController.objects.get().trouble

@@ -9,6 +9,7 @@ from server.lab.attempts.ends import cancel_attempt
 from server.lab.models import Attempt, AttemptState, Boot, JenkinsRun, Session
 from server.results.models import Measurement
 from tests.builders import (
+    because,
     build_build,
     build_case,
     build_config,
@@ -90,7 +91,7 @@ class Cell:
     def cancel(self) -> None:
         attempt = self.attempt()
         if attempt is not None and self.at in {At.CANCELING, At.LOSING}:
-            cancel_attempt(attempt, "asked for by the matrix", losing=self.at is At.LOSING)
+            cancel_attempt(attempt, because("asked for by the matrix"), losing=self.at is At.LOSING)
 
     def release(self) -> None:
         self.lab.release(self.host)

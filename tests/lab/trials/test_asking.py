@@ -5,7 +5,7 @@ import pytest
 from server.core.errors import DomainError
 from server.lab.models import Trial, TrialState
 from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
-from tests.builders import build_machine, build_revision
+from tests.builders import because, build_machine, build_revision
 
 pytestmark = pytest.mark.django_db
 
@@ -18,7 +18,7 @@ def ask() -> Ask:
 def test_a_question_asked_twice_is_one_trial() -> None:
     question = ask()
     trial = want_trial(question)
-    trial.advance(TrialState.CANCELED, "no longer")
+    trial.advance(TrialState.CANCELED, because("no longer"))
     again = want_trial(replace(question, looks=USUAL_LOOKS))
     assert (again, again.state, again.looks) == (trial, TrialState.CANCELED, [3])
     assert [machine.name for machine in trial.machines.all()] == ["vm-haswell"]

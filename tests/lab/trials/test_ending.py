@@ -12,7 +12,15 @@ from server.lab.sweep import cancel_superseded
 from server.lab.trials.kernels import builds_in_use
 from server.lab.trials.life import cancel_trial, conclude, finish_trial, plan_trial
 from server.sources.models import Series, SeriesState
-from tests.builders import build_build, build_machine, build_revision, build_series, build_trial, build_trial_session
+from tests.builders import (
+    because,
+    build_build,
+    build_machine,
+    build_revision,
+    build_series,
+    build_trial,
+    build_trial_session,
+)
 from tests.lab.test_attempts import RememberingDispatcher
 from tests.lab.trials.conftest import Sent
 
@@ -29,9 +37,9 @@ def port(monkeypatch: pytest.MonkeyPatch) -> RememberingDispatcher:
 def test_trial_ends_once_and_wakes_up_who_asked(wakes: Sent) -> None:
     trial = build_trial(state=TrialState.MEASURING)
     late = Trial.objects.get()
-    assert finish_trial(trial, TrialState.DONE, "2 sessions judged")
-    assert not finish_trial(late, TrialState.FAILED, "no")
-    assert not cancel_trial(late, "no")
+    assert finish_trial(trial, TrialState.DONE, because("2 sessions judged"))
+    assert not finish_trial(late, TrialState.FAILED, because("no"))
+    assert not cancel_trial(late, because("no"))
     assert (Trial.objects.get().state, wakes) == (TrialState.DONE, [("detection.answer", (trial.pk,))])
 
 
@@ -44,7 +52,7 @@ def test_canceled_trial_stops_what_waits_and_what_runs(port: RememberingDispatch
     attempt = Attempt.objects.select_related("build", "session__machine", "session__series").get(session=runs)
     life.claim_attempt(attempt, "one")
     assert life.renew_lease(attempt=attempt, agent="one", progress="booting")
-    assert cancel_trial(trial, "its finding is invalid", actor="ada")
+    assert cancel_trial(trial, because("its finding is invalid"), actor="ada")
     assert not life.renew_lease(attempt=attempt, agent="one", progress="booting")
     ends.end_attempt(attempt=attempt, agent="one", outcome="canceled", reason="")
     states = dict(Session.objects.values_list("machine__name", "state"))
@@ -59,10 +67,10 @@ def test_session_of_a_canceled_trial_whose_agent_was_lost_is_not_tried_again(por
     session = build_trial_session(trial)
     rounds.place_work()
     attempt = Attempt.objects.get()
-    assert ends.cancel_attempt(attempt, "its machine hangs", losing=True)
-    cancel_trial(trial, "no longer")
+    assert ends.cancel_attempt(attempt, because("its machine hangs"), losing=True)
+    cancel_trial(trial, because("no longer"))
     attempt.refresh_from_db()
-    ends.finish_canceled(attempt, "its machine hangs")
+    ends.finish_canceled(attempt, because("its machine hangs"))
     session.refresh_from_db()
     assert session.state == SessionState.PLANNED
     assert cancel_superseded() == 1
@@ -97,11 +105,11 @@ def test_builds_go_with_the_last_trial_that_wants_them() -> None:
         plan_trial(trial_id=trial.pk)
     Series.objects.filter(pk=series.pk).update(state=SeriesState.SUPERSEDED)
     assert cancel_superseded() == 0, "a trial that is not about the series wants the same kernels"
-    cancel_trial(one, "no longer")
+    cancel_trial(one, because("no longer"))
     cancel_superseded()
     built = dict(Build.objects.values_list("revision", "state"))
     assert built == {base.pk: "wanted", shared.pk: "wanted", own.pk: "canceled"}
-    cancel_trial(other, "no longer")
+    cancel_trial(other, because("no longer"))
     cancel_superseded()
     assert set(Build.objects.values_list("state", flat=True)) == {BuildState.CANCELED}
 
@@ -122,7 +130,7 @@ def test_files_stay_while_a_session_may_boot_again() -> None:
     pair = {session.base_build_id, session.patched_build_id}
     assert builds_in_use() == {*pair, kernel.pk}
     conclude(session, cut_short=False)
-    cancel_trial(wanted, "no longer")
+    cancel_trial(wanted, because("no longer"))
     assert builds_in_use() == set()
 
 

@@ -8,7 +8,7 @@ from server.lab.attempts.ends import end_session
 from server.lab.models import Attempt, Boot, BootState, Machine, Session, SessionState, Trial, TrialState
 from server.lab.scheduling.reader import read_snapshot
 from server.lab.trials.life import conclude, more_boots
-from tests.builders import build_attempt, build_boot, build_trial, build_trial_session
+from tests.builders import because, build_attempt, build_boot, build_trial, build_trial_session
 from tests.lab.trials.conftest import Sent
 
 pytestmark = pytest.mark.django_db
@@ -21,14 +21,14 @@ def done() -> Session:
 
 
 def extend(session: Session, base: int = 2, patched: int = 2) -> bool:
-    return more_boots(session, base=base, patched=patched, reason="2 cells are open")
+    return more_boots(session, base=base, patched=patched, reason=because("2 cells are open"))
 
 
 def end_boots(session: Session, state: str, *, arm: str = "", last: int = 100) -> None:
     boots = session.boots.filter(state=BootState.PLANNED).order_by("position")
     for boot in [boot for boot in boots if arm in {"", boot.arm}][:last]:
         proof = {"boot_id": f"{session.pk}-{boot.position}", "build_id": "ab"} if state == BootState.MEASURED else {}
-        boot.advance(state, "panic: no", **proof)
+        boot.advance(state, because("panic: no"), **proof)
 
 
 def arms(session: Session) -> str:
@@ -70,7 +70,7 @@ def test_no_more_boots_where_that_cannot_be(done: Session, broken: object) -> No
 
 
 def test_session_is_concluded_once_and_says_whether_it_was_cut_short(done: Session) -> None:
-    assert conclude(done, cut_short=True, reason="24 hours of machine time are spent")
+    assert conclude(done, cut_short=True, reason=because("24 hours of machine time are spent"))
     assert done.concluded_at is not None
     assert (done.cut_short, done.reason) == (True, "24 hours of machine time are spent")
     assert not conclude(done, cut_short=False)
@@ -110,7 +110,7 @@ def test_kernel_that_never_boots_ends_its_session_after_two_boots() -> None:
 
 def test_what_was_measured_stays_when_the_machine_goes_away_for_more(done: Session, wakes: Sent) -> None:
     extend(done)
-    assert end_session(done, SessionState.FAILED, "machine vm-haswell is disabled")
+    assert end_session(done, SessionState.FAILED, because("machine vm-haswell is disabled"))
     assert (done.state, done.cut_short, done.reason) == (
         SessionState.DONE,
         True,
@@ -124,5 +124,5 @@ def test_what_was_measured_stays_when_the_machine_goes_away_for_more(done: Sessi
 def test_session_of_its_first_boots_fails_as_ever() -> None:
     session = build_trial_session(build_trial(state=TrialState.MEASURING, looks=[2, 4]))
     end_boots(session, BootState.MEASURED, last=3)
-    end_session(session, SessionState.FAILED, "machine vm-haswell is disabled")
+    end_session(session, SessionState.FAILED, because("machine vm-haswell is disabled"))
     assert (session.state, session.cut_short) == (SessionState.FAILED, False)

@@ -8,7 +8,7 @@ from django.utils import timezone
 from server.lab.models import Machine, Session, SessionState, Trial, TrialState
 from server.lab.sweep import rescue_stranded
 from server.lab.trials.life import more_boots
-from tests.builders import build_machine, build_trial, build_trial_session
+from tests.builders import because, build_machine, build_trial, build_trial_session
 
 pytestmark = pytest.mark.django_db
 
@@ -78,7 +78,7 @@ def test_noise_is_not_waited_for() -> None:
 def test_more_boots_are_not_waited_for_but_what_was_measured_stays() -> None:
     ill = build_machine("m1")
     session = build_trial_session(measuring(ill), ill, state=SessionState.DONE)
-    assert more_boots(session, base=2, patched=2, reason="1 cell is open")
+    assert more_boots(session, base=2, patched=2, reason=because("1 cell is open"))
     fall_ill(ill, days=0)
     assert rescue_stranded() == (0, 1)
     session.refresh_from_db()

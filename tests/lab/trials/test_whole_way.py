@@ -11,7 +11,7 @@ from server.lab.models import Attempt, Boot, BootState, Session, SessionState, T
 from server.lab.trials.life import more_boots
 from server.results.measurements import Values, record_boot
 from server.results.models import Measurement
-from tests.builders import build_case, build_metric, build_trial, build_trial_session
+from tests.builders import because, build_case, build_metric, build_trial, build_trial_session
 from tests.lab.test_attempts import RememberingDispatcher
 from tests.lab.trials.conftest import Sent
 
@@ -55,7 +55,7 @@ def test_session_goes_on_after_a_look_with_a_new_attempt(wakes: Sent) -> None:
     assert [measure(first, position) for position in range(4)] == [True, True, True, False]
     assert wakes[-1] == look
     # The look is faster than the agent's way back to its base system.
-    assert more_boots(Session.objects.get(), base=1, patched=1, reason="1 cell is open")
+    assert more_boots(Session.objects.get(), base=1, patched=1, reason=because("1 cell is open"))
     rounds.place_work()
     assert Attempt.objects.count() == 1, "its machine is not free yet"
     assert upload(first, 0) == (False, False), "a result that comes again changes nothing"
@@ -77,11 +77,11 @@ def test_session_goes_on_after_a_look_with_a_new_attempt(wakes: Sent) -> None:
 
 def test_lost_agent_of_the_second_visit_puts_the_session_back(wakes: Sent) -> None:
     session = build_trial_session(build_trial(state=TrialState.MEASURING, looks=[2, 3]), state=SessionState.DONE)
-    more_boots(session, base=1, patched=1, reason="1 cell is open")
+    more_boots(session, base=1, patched=1, reason=because("1 cell is open"))
     attempt = claim("one")
     measure(attempt, 4)
     start_boot(attempt=attempt, agent="one", position=5)
-    ends.lose_attempt(attempt, "silent for 60 s")
+    ends.lose_attempt(attempt, because("silent for 60 s"))
     session.refresh_from_db()
     assert (session.state, session.cut_short) == (SessionState.PLANNED, False)
     assert session.boots.get(position=5).state == BootState.PLANNED
