@@ -17,8 +17,7 @@ from demo.world import MachinePlan
 from server.builds.models import Artifact, Build
 from server.builds.storage import has_artifact
 from server.core.models import Transition
-from server.detection.findings.vector import SAME_CODE
-from server.detection.models import Bisection, BisectionState, Comparison, Finding, Verdict
+from server.detection.models import Bisection, BisectionState, Comparison, Finding, FindingVerdict, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.models import Boot, Machine, Session
 from server.reports.models import Delivery, Report
@@ -262,6 +261,11 @@ def _finding_faults(finding: Finding | None, outcome: Outcome) -> Iterator[str]:
         yield f"it says that the kernels are {'the same image' if finding.identical else 'different'}"
 
 
+def _is_same_code(row: FindingVerdict) -> bool:
+    assert row.finding.series is not None
+    return all(is_same_code(session) for session in row.finding.series.sessions.filter(machine__uarch=row.uarch))
+
+
 def _component(finding: Finding | None, uarch: str, verdict: str) -> Check:
     row = finding.verdicts.filter(uarch__name=uarch).select_related("comparison").first() if finding else None
     if row is None:
@@ -271,7 +275,7 @@ def _component(finding: Finding | None, uarch: str, verdict: str) -> Check:
         faults.append(f"{row.verdict} instead of {verdict} {row.reason}".rstrip())
     elif verdict in _CHANGES and (row.comparison is None or row.comparison.ratio is None):
         faults.append(f"{verdict}, but no comparison shows by how much")
-    elif verdict == Verdict.UNCHANGED and row.mde is None and row.reason != SAME_CODE:
+    elif verdict == Verdict.UNCHANGED and row.mde is None and not _is_same_code(row):
         faults.append("unchanged, but not what would have been seen")
     seen = f" (would have seen {100 * row.mde:.1f} %)" if row.mde is not None else ""
     moved = f" ({row.comparison.ratio:.2f}x)" if row.comparison and row.comparison.ratio else ""

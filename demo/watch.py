@@ -150,7 +150,7 @@ def search_lines(series: Series) -> list[str]:
 def _trials(series: Series, finding: Finding) -> Iterable[int]:
     yield from Trial.objects.filter(series=series).values_list("pk", flat=True)
     yield from Trial.objects.filter(bisection_steps__bisection__finding=finding).values_list("pk", flat=True)
-    yield from Trial.objects.filter(key__startswith=f"finding:{finding.pk}:").values_list("pk", flat=True)
+    yield from Trial.objects.filter(asked_by__finding=finding).values_list("pk", flat=True)
 
 
 def mail_lines(mails: Iterable[Stored]) -> list[str]:

@@ -32,7 +32,7 @@ NONE = Reason("")
 
 
 class Because(models.TextChoices):
-    """All codes; the labels say what they mean. `Because.LEASE_OVER("...")` is a reason."""
+    """All codes; the labels say what they mean. `Because.LOST("...")` is a reason."""
 
     # Work: builds, sessions, boots, power cycles, and their attempts.
     ATTEMPT_OPENED = "attempt-opened", "an attempt at it was opened"
@@ -148,6 +148,7 @@ class Because(models.TextChoices):
     NOT_DECIDABLE = "not-decidable", "more boots would not decide it"
     NOT_SEEN_AT_LAST = "not-seen-at-last", "an early look showed a change, all boots do not"
     ADJUSTED = "adjusted", "among so many cells it may be chance"
+    CHECK_FAILED = "check-failed", "a check took the verdict away"
     SAME_IMAGE = "same-image", "both kernels are the same image: the difference is the machine's own"
     OTHER_MACHINE = "other-machine", "the machine changed between the boots of the session"
 

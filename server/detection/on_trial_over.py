@@ -1,6 +1,5 @@
 """A trial that is over answers a question: its result goes to whoever asked, once."""
 
-import re
 from collections.abc import Callable
 
 import structlog
@@ -18,7 +17,7 @@ from server.detection.findings.checks import Name, held, set_checks
 from server.detection.findings.result import Result, remade, remake, result_of, write_result
 from server.detection.lifecycle.confirmation import conclude_checks, follow_up, ill_machines
 from server.detection.lifecycle.fix import answer_fix
-from server.detection.models import ChangePoint, Comparison, Finding, Timeline, Verdict
+from server.detection.models import ChangePoint, Comparison, Finding, FindingTrial, Timeline, Verdict
 from server.detection.noise.drift import judge_drift
 from server.detection.noise.profiles import refresh_profiles
 from server.detection.noise.questions import ask_about_disagreements
@@ -164,9 +163,6 @@ def _refuse(finding: Finding, points: list[ChangePoint], reason: Reason, *, refu
         ChangePoint.objects.filter(pk__in=[point.pk for point in points]).update(state=ChangePoint.State.WITHDRAWN)
 
 
-_KEY = re.compile(r"finding:(\d{1,18}):(?:layout|fix:[0-9a-f]+(?::\d{1,9})?)")
-
-
 def answer_check(trial: Trial) -> None:
     """Take up the answer of a trial of purpose LAYOUT or FIX, which is over. Harmless to repeat."""
     finding = finding_of(trial)
@@ -179,11 +175,9 @@ def answer_check(trial: Trial) -> None:
 
 
 def finding_of(trial: Trial) -> Finding | None:
-    """The finding that asked, held; None where the trial's key names none."""
-    named = _KEY.fullmatch(trial.key)
-    if named is None or not Finding.objects.filter(pk=int(named[1])).exists():
-        return None
-    return held(int(named[1]))
+    """The finding that asked, held; None where none did."""
+    asked = FindingTrial.objects.filter(trial=trial).first()
+    return held(asked.finding_id) if asked else None
 
 
 def answer_noise(trial: Trial) -> None:

@@ -41,6 +41,7 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
             "adapter",
             "state",
             "reason",
+            "reason_code",
             "state_since",
             "created_at",
             "arrived_at",
@@ -62,7 +63,7 @@ class PowerCycleOut(serializers.ModelSerializer[PowerCycle]):
 
     class Meta:
         model = PowerCycle
-        fields = ["id", "machine", "state", "reason", "state_since", "created_at", "trace"]
+        fields = ["id", "machine", "state", "reason", "reason_code", "state_since", "created_at", "trace"]
 
 
 class QueueRowOut(serializers.Serializer[Any]):

@@ -53,6 +53,7 @@ class BuildBriefOut(serializers.ModelSerializer[Build]):
             "arch",
             "state",
             "reason",
+            "reason_code",
             "state_since",
             "created_at",
             "trace",

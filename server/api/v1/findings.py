@@ -40,6 +40,7 @@ class BisectionOut(serializers.Serializer[Any]):
     cell = serializers.CharField()
     state = serializers.CharField()
     reason = serializers.CharField()
+    reason_code = serializers.CharField()
     round = serializers.IntegerField(help_text="Counted up when it is searched once more.")
     effect = serializers.FloatField(help_text="bad end / good end")
     sessions = serializers.IntegerField()
@@ -113,6 +114,7 @@ class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
             "state",
             "state_since",
             "reason",
+            "reason_code",
             "headline",
             "virtual",
             "evidence",
@@ -223,7 +225,7 @@ class FindingStepOut(serializers.ModelSerializer[Transition]):
 
     class Meta:
         model = Transition
-        fields = ["at", "before", "after", "reason", "actor"]
+        fields = ["at", "before", "after", "reason", "reason_code", "actor"]
 
 
 class FindingDetailOut(FindingOut):

@@ -19,7 +19,18 @@ class MessageOut(serializers.ModelSerializer[Message]):
 
     class Meta:
         model = Message
-        fields = ["id", "message_id", "list", "kind", "reason", "subject", "sender_name", "sent_at", "received_at"]
+        fields = [
+            "id",
+            "message_id",
+            "list",
+            "kind",
+            "reason",
+            "reason_code",
+            "subject",
+            "sender_name",
+            "sent_at",
+            "received_at",
+        ]
 
 
 class MessageDetailOut(MessageOut):

@@ -63,6 +63,7 @@ class MachineQuestionOut(serializers.Serializer[Any]):
     state = serializers.CharField()
     detail = serializers.CharField()
     reason = serializers.CharField(help_text="The answer, once there is one.")
+    reason_code = serializers.CharField()
     finding = serializers.IntegerField(source="finding_id", allow_null=True)
     created_at = serializers.DateTimeField()
     state_since = serializers.DateTimeField()

@@ -74,6 +74,7 @@ class SessionBriefOut(VirtualOut, serializers.ModelSerializer[Session]):
             "clock",
             "state",
             "reason",
+            "reason_code",
             "state_since",
             "created_at",
             "trace",

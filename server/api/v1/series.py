@@ -104,7 +104,7 @@ class TransitionOut(serializers.ModelSerializer[Transition]):
 
     class Meta:
         model = Transition
-        fields = ["state", "reason", "at"]
+        fields = ["state", "reason", "reason_code", "at"]
 
 
 class VersionOut(serializers.ModelSerializer[Series]):
@@ -187,6 +187,7 @@ class SeriesOut(serializers.ModelSerializer[Series]):
             "base_certain",
             "state",
             "reason",
+            "reason_code",
             "state_since",
             "progress",
             "finding",
@@ -209,7 +210,7 @@ class ReportOut(serializers.ModelSerializer[Report]):
 
     class Meta:
         model = Report
-        fields = ["id", "state", "reason", "subject", "body", "message_id", "delivery_state", "sent_at"]
+        fields = ["id", "state", "reason", "reason_code", "subject", "body", "message_id", "delivery_state", "sent_at"]
 
 
 class SeriesDetailOut(SeriesOut):

@@ -31,6 +31,7 @@ class BootOut(serializers.ModelSerializer[Boot]):
             "arm",
             "state",
             "outcome",
+            "reason_code",
             "retries",
             "boot_id",
             "build_id",

@@ -47,6 +47,7 @@ class BisectionProgress:
     state: str
     state_label: str
     reason: str
+    reason_code: str
     round: int
     effect: float
     steps: tuple[StepView, ...]
@@ -85,6 +86,7 @@ def progress_of(bisection: Bisection) -> BisectionProgress:
         state=bisection.state,
         state_label=str(BisectionState(bisection.state).label),
         reason=bisection.reason,
+        reason_code=bisection.reason_code,
         round=bisection.round,
         effect=math.exp(bisection.effect),
         steps=_steps(bisection),

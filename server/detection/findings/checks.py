@@ -2,7 +2,6 @@
 its trials.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
@@ -13,9 +12,10 @@ from django.db import transaction
 
 from server.core.errors import DomainError
 from server.core.reasons import Because
-from server.detection.models import Comparison, Finding, FindingState, Verdict
+from server.detection.models import Comparison, Finding, FindingState, FindingTrial, Verdict
 from server.lab.models import Trial
 from server.lab.trials.life import cancel_trial
+from server.lab.trials.question import Ask, want_trial
 
 
 def held(finding_id: int) -> Finding:
@@ -27,7 +27,6 @@ def held(finding_id: int) -> Finding:
     return finding
 
 
-_KEY = re.compile(r"finding:\d{1,18}:")
 _ENDED = (FindingState.INVALID, FindingState.SUPERSEDED)
 
 
@@ -37,7 +36,7 @@ def stop_trials(finding: Finding, reason: str) -> None:
     The caller holds the finding, and who answers a trial holds that first: one that is held now is not waited for, but
     left to the sweep.
     """
-    asked = Trial.objects.filter(key__startswith=f"finding:{finding.pk}:").exclude(state__in=Trial.FINAL)
+    asked = Trial.objects.filter(asked_by__finding=finding).exclude(state__in=Trial.FINAL)
     with transaction.atomic():
         for trial in asked.select_for_update(of=("self",), no_key=True, skip_locked=True):
             cancel_trial(trial, Because.NOT_WANTED(reason))
@@ -45,14 +44,17 @@ def stop_trials(finding: Finding, reason: str) -> None:
 
 def stop_forgotten(most: int) -> None:
     """For the sweep: trials about findings that have ended, and for which nobody stopped them."""
-    open_trials = Trial.objects.filter(
-        purpose__in=[Trial.Purpose.LAYOUT, Trial.Purpose.FIX],
-        state__in=[Trial.State.WANTED, Trial.State.MEASURING],
-    )
-    asked = {int(key.split(":")[1]): key for key in open_trials.values_list("key", flat=True) if _KEY.match(key)}
-    ended = Finding.objects.filter(pk__in=asked, state__in=_ENDED).order_by("pk")
+    asked = Finding.objects.filter(asked__trial__state__in=[Trial.State.WANTED, Trial.State.MEASURING])
+    ended = asked.filter(state__in=_ENDED).order_by("pk").distinct()
     for finding in ended[:most]:
         stop_trials(finding, f"finding {finding.pk} is {finding.state}")
+
+
+def ask_for(finding: Finding, ask: Ask) -> Trial:
+    """The trial that answers for this finding. The caller holds the finding."""
+    trial = want_trial(ask)
+    FindingTrial.objects.get_or_create(trial=trial, defaults={"finding": finding})
+    return trial
 
 
 class CheckOutcome(StrEnum):
@@ -154,5 +156,5 @@ def _reasons(row: Comparison, checks: Sequence[Mapping[str, Any]]) -> Iterator[s
 
 def _quiet(row: Comparison, why: str) -> Comparison:
     other = copy(row)
-    other.verdict, other.reason = Verdict.INCONCLUSIVE, why
+    other.verdict, other.reason, other.reason_code = Verdict.INCONCLUSIVE, why, Because.CHECK_FAILED
     return other

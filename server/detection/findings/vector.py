@@ -13,7 +13,7 @@ from server.detection.models.finding import CHANGES
 from server.lab.models import Microarchitecture
 
 SPLIT = "split"
-SAME_CODE = "same code"
+_SAME_CODE = "same code"
 _MOST_NAMES = 5
 
 
@@ -46,7 +46,10 @@ class CellVerdict:
 
 @dataclass(frozen=True)
 class UarchVerdict:
-    """One component of the vector. `moved` holds the cell that moved most; of a split, one for each direction."""
+    """One component of the vector. `moved` holds the cell that moved most; of a split, one for each direction.
+
+    `unbooted`: both kernels run the same code there.
+    """
 
     uarch: Microarchitecture
     verdict: str
@@ -55,6 +58,7 @@ class UarchVerdict:
     moved: tuple[CellVerdict, ...] = ()
     mde: float | None = None
     measured: bool = True
+    unbooted: bool = False
 
 
 def uarch_verdicts(
@@ -80,7 +84,7 @@ def uarch_verdicts(
         if found:
             vector.append(_told(_judge(uarch, _cells(found)), silenced.get(uarch.pk, "")))
         elif uarch.pk in same_code:
-            vector.append(UarchVerdict(uarch, Verdict.UNCHANGED, SAME_CODE))
+            vector.append(UarchVerdict(uarch, Verdict.UNCHANGED, _SAME_CODE, unbooted=True))
         else:
             missing = "; ".join(str(gap) for gap in gaps if gap.uarch == uarch.name) or "no measurements"
             vector.append(
@@ -245,7 +249,7 @@ def headline(vector: Sequence[UarchVerdict], *, identical: bool) -> str:
     line = f"{told[:1].upper()}{told[1:]}."
     if not identical:
         return line
-    unbooted = all(component.reason == SAME_CODE for component in vector)
+    unbooted = all(component.unbooted for component in vector)
     return f"Both kernels {'run the same code' if unbooted else 'are the same image'}. {line}"
 
 
@@ -273,8 +277,7 @@ def _unchanged(vector: Sequence[UarchVerdict]) -> str:
     if not vector:
         return ""
     names = ", ".join(
-        f"{component.uarch.name} ({SAME_CODE})" if component.reason == SAME_CODE else component.uarch.name
-        for component in vector
+        f"{component.uarch.name} ({_SAME_CODE})" if component.unbooted else component.uarch.name for component in vector
     )
     seen = max((component.mde for component in vector if component.mde is not None), default=None)
     return f"no change on {names}" + (f" (would have seen {as_percent(seen)})" if seen is not None else "")

@@ -11,14 +11,23 @@ from django.db.models import Q
 from server.core.programs.git import GitError, Repository
 from server.core.reasons import Because
 from server.detection.branches.change_points import change_points_after
-from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named, heard, set_checks
+from server.detection.findings.checks import (
+    Check,
+    CheckOutcome,
+    Name,
+    add_check,
+    ask_for,
+    checks_named,
+    heard,
+    set_checks,
+)
 from server.detection.findings.result import remade
 from server.detection.findings.vector import shorten
 from server.detection.lifecycle.layout import cases_of
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.models import Machine, Trial, TrialState
-from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
+from server.lab.trials.question import USUAL_LOOKS, Ask
 from server.sources.mirror import mirror, record_revisions
 from server.sources.models import Revision
 
@@ -176,7 +185,8 @@ def measure(finding: Finding, candidate: Candidate, *, number: int = 1) -> Trial
     if not regressed:
         return None
     machines: dict[int, Machine] = {row.session.machine_id: row.session.machine for row in regressed}
-    trial = want_trial(
+    trial = ask_for(
+        finding,
         Ask(
             key=fix_key(finding, revision) + (f":{number}" if number > 1 else ""),
             purpose=Trial.Purpose.FIX,
@@ -187,7 +197,7 @@ def measure(finding: Finding, candidate: Candidate, *, number: int = 1) -> Trial
             machines=tuple(sorted(machines.values(), key=lambda machine: machine.name)),
             benchmarks=cases_of(regressed),
             budget_seconds=finding.trial.budget_seconds if finding.trial else None,
-        )
+        ),
     )
     text = f"{candidate.why}: measured against {base.sha[:_SHORT]}"
     add_check(finding, Check(Name.FIX, CheckOutcome.PENDING, text, revision=revision.sha))

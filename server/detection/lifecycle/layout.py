@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
-from server.detection.findings.checks import Check, CheckOutcome, Name
+from server.detection.findings.checks import Check, CheckOutcome, Name, ask_for
 from server.detection.findings.vector import shorten
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.models import Machine, Session, Trial, TrialState
-from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
+from server.lab.trials.question import USUAL_LOOKS, Ask
 
 _Cell = tuple[int, int, int, int]
 # A claim that waits for its check goes before what nobody waits for.
@@ -24,7 +24,8 @@ def ask_for_layout(finding: Finding, trial: Trial, changed: Sequence[Comparison]
     able = [machine for machine in machines.values() if has_layout(machine)]
     if not able:
         return None
-    return want_trial(
+    return ask_for(
+        finding,
         Ask(
             key=layout_key(finding),
             purpose=Trial.Purpose.LAYOUT,
@@ -38,7 +39,7 @@ def ask_for_layout(finding: Finding, trial: Trial, changed: Sequence[Comparison]
             layout=True,
             budget_seconds=trial.budget_seconds,
             priority=trial.priority + _PRIORITY,
-        )
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from server.core.models import Transition
 from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.findings.checks import CheckOutcome, Name, checks_named, held
-from server.detection.lifecycle.fix import Candidate, culprits_of, fix_key, measure, regressed_comparisons
+from server.detection.lifecycle.fix import Candidate, culprits_of, measure, regressed_comparisons
 from server.detection.models import Acceptance, Finding, FindingState
 from server.lab.models import Trial
 from server.results.models import Metric
@@ -223,7 +223,7 @@ def ask_for_fix(finding: Finding, sha: str, *, actor: str) -> Trial:
         row = held(finding.pk)
         _refuse_fix(row)
         revision = _revision(row, sha.strip().lower())
-        asked = Trial.objects.filter(key__startswith=fix_key(row, revision))
+        asked = Trial.objects.filter(asked_by__finding=row, purpose=Trial.Purpose.FIX, patched=revision)
         pending = [told for told in checks_named(row, Name.FIX) if told.get("outcome") == CheckOutcome.PENDING]
         if asked.exclude(state__in=Trial.FINAL).exists() or revision.sha in {told["revision"] for told in pending}:
             raise DomainError("under-way", f"finding {row.pk}: {revision.sha[:_SHORT]} is being measured already")

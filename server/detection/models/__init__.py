@@ -1,7 +1,15 @@
 """What it means: comparisons, findings with their life, timelines with their change points, bisections, noise."""
 
 from server.detection.models.bisection import Bisection, BisectionState, BisectionStep
-from server.detection.models.finding import Acceptance, Comparison, Finding, FindingState, FindingVerdict, Verdict
+from server.detection.models.finding import (
+    Acceptance,
+    Comparison,
+    Finding,
+    FindingState,
+    FindingTrial,
+    FindingVerdict,
+    Verdict,
+)
 from server.detection.models.timeline import (
     ChangePoint,
     FleetState,
@@ -21,6 +29,7 @@ __all__ = [
     "Comparison",
     "Finding",
     "FindingState",
+    "FindingTrial",
     "FindingVerdict",
     "FleetState",
     "MachineQuestion",

@@ -262,6 +262,19 @@ class FindingVerdict(models.Model):
         return f"{self.uarch.name}: {self.verdict}"
 
 
+class FindingTrial(models.Model):
+    """A trial that a finding asked for: of its layout, or of what may mend it."""
+
+    finding = models.ForeignKey(Finding, on_delete=models.CASCADE, related_name="asked")
+    trial = models.OneToOneField(Trial, on_delete=models.CASCADE, related_name="asked_by")
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.trial} of finding {self.finding_id}"
+
+
 class Acceptance(models.Model):
     """A line of the ledger: somebody accepts what a finding says, for some microarchitectures, until a day."""
 

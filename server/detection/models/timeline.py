@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from server.core import clock
+from server.core.models import Transition
 from server.core.states import Stateful, state_check
 from server.detection.models.finding import Comparison, Finding
 from server.lab.models import CoreType, Machine, Trial
@@ -210,6 +211,12 @@ class MachineQuestion(Stateful):
     finding = models.ForeignKey(Finding, null=True, blank=True, on_delete=models.SET_NULL, related_name="questions")
     branch = models.ForeignKey(Branch, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     place = models.PositiveIntegerField(null=True, blank=True, help_text="Of the branch, for an event.")
+    trial = models.ForeignKey(
+        Trial, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="That showed a drift."
+    )
+    quarantine = models.ForeignKey(
+        Transition, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", help_text="That it led to."
+    )
 
     class Meta:
         constraints = [

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
+from django.db import transaction
 from scipy import special
 
 from server.core import clock
@@ -23,6 +24,7 @@ from server.detection.trials.effects import (
     comparisons_of_nights,
     drift_key,
     drifts_of,
+    health_lines,
     log_ratio,
     noise_trials,
 )
@@ -218,10 +220,19 @@ def judge_drift(trial: Trial, machine: Machine) -> bool:
         log.info("machine_suspected", trace=trial.trace, machine=machine.name, times=found.times, chance=found.chance)
         return False
     detail, hold = _sentence(trial, machine, found), hold_of(drifts, clock.now())
-    open_question(key, MachineQuestion.Kind.DRIFT, machine, detail, trace=trial.trace)
+    question = open_question(key, MachineQuestion.Kind.DRIFT, machine, detail, trial=trial, trace=trial.trace)
     fit = machine.enabled and machine.health == Health.GOOD
-    if fit and change_health(machine, Health.QUARANTINED, detail, hold=hold):
+    if fit and _quarantine(machine, question, hold):
         log.warning("machine_drifts", trace=trial.trace, machine=machine.name, times=found.times, chance=found.chance)
+    return True
+
+
+def _quarantine(machine: Machine, question: MachineQuestion, hold: str) -> bool:
+    with transaction.atomic():
+        if not change_health(machine, Health.QUARANTINED, question.detail, hold=hold):
+            return False
+        question.quarantine = health_lines(machine.pk).filter(after=Health.QUARANTINED).latest("id")
+        question.save(update_fields=["quarantine"])
     return True
 
 

@@ -82,6 +82,7 @@ def open_question(
     finding: Finding | None = None,
     branch: Branch | None = None,
     place: int | None = None,
+    trial: Trial | None = None,
     trace: str = "",
 ) -> MachineQuestion:
     """The question of this key, asked now if it was not before; one that was answered stays answered.
@@ -89,6 +90,7 @@ def open_question(
     `key` is what is asked and holds at most 200 characters; `detail` says for people what was seen.
     """
     fields = {"kind": kind, "machine": machine, "detail": detail, "finding": finding, "branch": branch, "place": place}
+    fields["trial"] = trial
     question, created = MachineQuestion.objects.get_or_create(
         key=key,
         defaults={**fields, "state": State.OPEN, **Because.ASKED(detail).columns(), "trace": trace or new_trace()},

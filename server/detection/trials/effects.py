@@ -73,6 +73,11 @@ class Drift:
         return self.began <= at and (self.over is None or at < self.over)
 
 
+def health_lines(machine: int) -> QuerySet[Transition]:
+    """The history of a machine's health."""
+    return Transition.objects.filter(subject="machine-health", subject_id=machine)
+
+
 def drift_key(machine: int, trial: int) -> str:
     """Of the question that a drift is: one for each machine and trial."""
     return f"drift:{machine}:{trial}"
@@ -90,18 +95,18 @@ def drifts_of(machines: Collection[int]) -> list[Drift]:
 
 
 def _drift(question: MachineQuestion) -> Drift:
-    machine, trial = question.machine_id, int(question.key.rpartition(":")[2])
+    machine, trial, quarantine = question.machine_id, question.trial_id, question.quarantine_id
+    assert trial is not None
     began, known = _began(machine, trial) or question.created_at, question.created_at
-    lines = Transition.objects.filter(subject="machine-health", subject_id=machine)
-    quarantined = lines.filter(after=Health.QUARANTINED, reason=question.detail, at__gte=known).order_by("id").first()
-    if quarantined is None:
+    lines = health_lines(machine)
+    if quarantine is None:
         # It was out of service already, or in somebody's hands: a person who puts it back knows it as it is now.
         return Drift(machine, trial, began, known, over=known)
-    left = lines.filter(before=Health.QUARANTINED, id__gt=quarantined.pk).exclude(after=Health.QUARANTINED)
+    left = lines.filter(before=Health.QUARANTINED, id__gt=quarantine).exclude(after=Health.QUARANTINED)
     end = left.order_by("id").first()
     if end is None:
         return Drift(machine, trial, began, known, over=None)
-    confirmed = lines.filter(id__gte=quarantined.pk, id__lte=end.pk).exclude(actor="")
+    confirmed = lines.filter(id__gte=quarantine, id__lte=end.pk).exclude(actor="")
     return Drift(machine, trial, began, known, over=end.at, as_before=not confirmed.exists())
 
 

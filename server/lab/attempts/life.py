@@ -49,7 +49,7 @@ def lock_attempt(attempt: Attempt) -> None:
             list(model._default_manager.select_for_update(of=("self",)).filter(pk=pk).values_list("pk"))
     rows = Attempt.objects.select_for_update(of=("self",))
     attempt.refresh_from_db(
-        fields=["state", "reason", "agent", "losing", "arrived_at", "lease_until"], from_queryset=rows
+        fields=["state", "reason", "reason_code", "agent", "losing", "arrived_at", "lease_until"], from_queryset=rows
     )
 
 

@@ -91,7 +91,7 @@ def conclude(session: Session, *, cut_short: bool, reason: Reason = NONE) -> boo
         if row.state not in _ENDED or row.concluded_at is not None:
             return False
         row.note(reason or row.said, concluded_at=clock.now(), cut_short=cut_short)
-    session.refresh_from_db(fields=["reason", "concluded_at", "cut_short"])
+    session.refresh_from_db(fields=["reason", "reason_code", "concluded_at", "cut_short"])
     return True
 
 
