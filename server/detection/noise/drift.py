@@ -181,7 +181,9 @@ def judge_recovery(trial: Trial, machine: Machine, drifts: Sequence[Drift]) -> b
         f"equal kernels differ on {machine.name} as they used to before it drifted: {told} times as much in A/A trials "
         f"{' and '.join(map(str, newest))}"
     )
-    health = Health.GOOD if machine.health_reason == question.detail else Health.UNKNOWN
+    # Whatever was said of its health since then, somebody else has to answer.
+    newest_line = health_lines(machine.pk).order_by("-id").values_list("pk", flat=True).first()
+    health = Health.GOOD if newest_line == question.quarantine_id else Health.UNKNOWN
     if not change_health(machine, health, reason):
         return False
     settle_question(question, reason)
