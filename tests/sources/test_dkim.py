@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from server.sources.models import Open
 from server.sources.trust.dkim_keys import DnsTroubleError
 from server.sources.trust.proofs import Proof, prove_by_dkim
 from tests.sources.posting import DIFF, mail
@@ -26,21 +27,24 @@ def prove(
 def test_signature_of_the_sender_s_domain_proves_the_mail(headers: bytes, body: bytes) -> None:
     proof = prove(sign(PATCH, canonicalize=(headers, body)))
     open_blanks = "; its blanks are not signed" if body == b"relaxed" else ""
-    assert proof == Proof(proved=True, how=f"signed by example.org (DKIM){open_blanks}")
+    unsigned = frozenset({Open.BLANKS} if body == b"relaxed" else ())
+    assert proof == Proof(proved=True, how=f"signed by example.org (DKIM){open_blanks}", unsigned=unsigned)
 
 
 @pytest.mark.parametrize(
-    ("change", "signed", "how"),
+    ("change", "signed", "unsigned", "how"),
     [
-        (b"", ("from", "subject", "to"), ""),
-        (b"", ("from", "subject"), "; its To is not signed"),
-        (b"Cc: victim@example.org\n", ("from", "subject", "to"), "; its Cc is not signed"),
-        (b"To: victim@example.org\n", ("from", "subject", "to"), "; its To is not signed"),
+        (b"", ("from", "subject", "to"), [], ""),
+        (b"", ("from", "subject"), [Open.TO], "; its To is not signed"),
+        (b"Cc: victim@example.org\n", ("from", "subject", "to"), [Open.CC], "; its Cc is not signed"),
+        (b"To: victim@example.org\n", ("from", "subject", "to"), [Open.TO], "; its To is not signed"),
     ],
 )
-def test_proof_tells_which_recipients_others_may_have_chosen(change: bytes, signed: tuple[str, ...], how: str) -> None:
+def test_proof_tells_which_recipients_others_may_have_chosen(
+    change: bytes, signed: tuple[str, ...], unsigned: list[Open], how: str
+) -> None:
     proof = prove(change + sign(PATCH, headers=signed))
-    assert proof == Proof(proved=True, how=f"signed by example.org (DKIM){how}")
+    assert proof == Proof(proved=True, how=f"signed by example.org (DKIM){how}", unsigned=frozenset(unsigned))
 
 
 def test_lines_may_end_either_way() -> None:

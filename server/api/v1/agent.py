@@ -57,7 +57,7 @@ class AgentText(serializers.CharField):
         return super().run_validation(clean_text(data))
 
 
-class Reason(AgentText):
+class Sentence(AgentText):
     """Text that is cut where others are refused: a result must not be lost because there is much to say about it."""
 
     def __init__(self, longest: int) -> None:
@@ -126,14 +126,14 @@ class AgentIn(AgentForm):
 
 
 class HeartbeatIn(AgentIn):
-    progress = Reason(200)
+    progress = Sentence(200)
     away_seconds = serializers.IntegerField(min_value=0, max_value=3600, default=0)
     log = AgentText(max_length=65_536)
 
 
 class EndIn(AgentIn):
     outcome = serializers.ChoiceField(["done", "failed", "stopped"])
-    reason = Reason(2000)
+    reason = Sentence(2000)
 
 
 class RenewOut(serializers.Serializer[Any]):
@@ -163,13 +163,13 @@ class ArtifactIn(serializers.Serializer[Any]):
 
 class BuildResultIn(AgentIn):
     outcome = serializers.ChoiceField(["built", "failed", "infrastructure"])
-    reason = Reason(4000)
+    reason = Sentence(4000)
     seconds = serializers.FloatField(min_value=0)
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     text_hash = serializers.RegexField(r"^([0-9a-f]{64})?$", allow_blank=True, default="")
     kernel_hash = serializers.RegexField(r"^([0-9a-f]{64})?$", allow_blank=True, default="")
     compiler_version = AgentText(max_length=200)
-    first_error = Reason(4000)
+    first_error = Sentence(4000)
     log_tail = AgentText(max_length=200_000)
     unfit = serializers.BooleanField(default=False)
     artifacts = serializers.ListField(child=ArtifactIn(), default=list, max_length=len(Artifact.Kind))
@@ -288,7 +288,7 @@ def _within(value: Any, limit: int, most_items: int) -> Any:
 
 class BootResultIn(AgentIn):
     outcome = serializers.ChoiceField(["measured", "panic", "no-boot", "timeout", "wrong-kernel", "infrastructure"])
-    reason = Reason(4000)
+    reason = Sentence(4000)
     boot_id = serializers.RegexField(r"^[0-9a-f-]{0,36}$", allow_blank=True, default="")
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     started_at = serializers.DateTimeField(allow_null=True, default=None)
