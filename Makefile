@@ -99,11 +99,11 @@ bench-slow-clients: ## how long others wait while 500 clients trickle heads, bod
 
 bench-detection: ## what a new point costs on long timelines, and judging 2000 cells, beside their bars
 	@scripts/setup.sh --test
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.history.detection $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.history.detection $(ARGS)
 
 bench-scans: ## what requests and sweeps read at one year of history and at ten (ARGS="--year 2000 --all")
 	@scripts/setup.sh
-	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.history.scans $(ARGS)
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.history.scans $(ARGS)
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh

@@ -1,10 +1,12 @@
 """A database of its own for a bench, gone afterwards; nothing that is stored there asks a worker for anything.
 
-python -m bench.scratch_database MODULE ARGUMENTS: calls main(ARGUMENTS) of a module that needs such a database.
+python -m bench.scratch_database MODULE ARGUMENTS: calls main(ARGUMENTS) of a module that needs such a database, with
+servers of the bench where the environment names none.
 """
 
 import importlib
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,5 +53,9 @@ def scratch_database() -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    if _ENV_FILE not in os.environ:
+        with servers() as environment:
+            again = [sys.executable, "-m", "bench.scratch_database", *sys.argv[1:]]
+            sys.exit(subprocess.run(again, cwd=ROOT, env=environment, check=False).returncode)
     with scratch_database():
         importlib.import_module(sys.argv[1]).main(*sys.argv[2:])

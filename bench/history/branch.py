@@ -201,7 +201,7 @@ def play(truth: Truth, seed: int, say: Callable[[str], None]) -> Played:
 def _new_head(branch: Branch, revision: Revision) -> None:
     branch.head, branch.head_at = revision, clock.now()
     branch.save()
-    WantedRevision.objects.create(tree=branch.tree, revision=revision, why="head", detail=branch.name)
+    WantedRevision.objects.create(tree=branch.tree, revision=revision, why="head", branch=branch.name)
 
 
 def _come_and_go(truth: Truth, machines: Sequence[Machine], place: int) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ import numpy as np
 from django.db import connection
 from django.db.models import Max
 
-from bench.kit import ROOT
-from bench.scratch_database import servers
 from bench.table import table
 from server.builds.models import Build
 from server.core import clock
@@ -271,17 +268,10 @@ def _remember(branch: Branch, length: int) -> None:
 
 # What detection costs as history grows: a new point of a long timeline beside a short one, and 2000 cells judged.
 #
-#     python -m bench.history.detection [--points 40] [--cells 2000]
+#     python -m bench.scratch_database bench.history.detection [--points 40] [--cells 2000]
 #
 # On PostgreSQL, through the service's own code. Fails where a new point on timelines of 5000 points costs more than
 # 20 % above one of 500 points (or less below), or judging and storing takes 3 s.
-
-
-def launch() -> None:
-    options(sys.argv[1:])
-    command = [sys.executable, "-m", "bench.scratch_database", "bench.history.detection", *sys.argv[1:]]
-    with servers() as environment:
-        sys.exit(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -335,7 +325,3 @@ def _costs(short: History, long: History, points: int) -> dict[int, list[float]]
 
 def _mark(holds: bool) -> str:  # noqa: FBT001 (a word for a flag)
     return "pass" if holds else "FAIL"
-
-
-if __name__ == "__main__":
-    launch()

@@ -1,6 +1,6 @@
 """What requests and sweeps cost at one year of history and at ten: nothing but what is open or shown may be read.
 
-    python -m bench.history.scans [--year 1000] [--rounds 7] [--all]
+    python -m bench.scratch_database bench.history.scans [--year 1000] [--rounds 7] [--all]
 
 A year has as many series as `--year` says, ten times as many mails and about thirty times as many boots. Fails where
 one of them reads more than twice as many rows at ten years as at one, beyond some hundreds. Times stand beside them for
@@ -10,7 +10,6 @@ people: a host that does other things must not fail it.
 import argparse
 import logging
 import statistics
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -20,19 +19,10 @@ from django.contrib.auth import get_user_model
 from django.db import connection, transaction
 from django.test import Client
 
-from bench.kit import ROOT
-from bench.scratch_database import servers
 from bench.table import table
 from tests.history_costs import Cost, costs
 from tests.long_history import add_history, add_open_work
 from tests.rows_read import rows_read
-
-
-def launch() -> None:
-    options(sys.argv[1:])
-    command = [sys.executable, "-m", "bench.scratch_database", "bench.history.scans", *sys.argv[1:]]
-    with servers() as environment:
-        sys.exit(subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode)
 
 
 def options(arguments: list[str]) -> argparse.Namespace:
@@ -123,7 +113,3 @@ def _row(name: str, short: Seen, long: Seen) -> list[str]:
 def _settle() -> None:
     with connection.cursor() as cursor:
         cursor.execute("VACUUM ANALYZE")
-
-
-if __name__ == "__main__":
-    launch()

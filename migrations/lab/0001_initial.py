@@ -162,6 +162,35 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='Attempt',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('state', models.CharField(max_length=20)),
+                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
+                ('reason_code', models.CharField(blank=True, choices=[('attempt-opened', 'an attempt at it was opened'), ('submitted', 'the dispatcher has accepted it'), ('not-submitted', 'the dispatcher could not accept it; it is tried again'), ('arrived', 'an agent has come for it'), ('claimed', 'an agent works at it'), ('ended', 'its agent has ended, with the outcome that the sentence names'), ('infrastructure', 'something of the lab or the service failed, not what was to be tried'), ('stopped', 'its agent was told to stop'), ('lost', 'its agent, its host or its run in the dispatcher is gone'), ('not-dispatched', 'the dispatcher refused it'), ('too-late', 'it took longer than it may'), ('host-trouble', 'its host is out of service, or was changed'), ('work-over', 'its work was over already'), ('given-up', 'too many attempts brought nothing'), ('not-wanted', 'nobody wants it any more'), ('wanted-again', 'somebody wants it again'), ('asked-again', 'a person asked for it again'), ('by-person', 'a person decided it'), ('moved', 'another machine or another kernel takes its place'), ('edited', 'its configuration or toolchain was edited'), ('does-not-build', 'the kernel does not build'), ('built-again', 'it was built again, as the same kernel'), ('not-reproduced', 'built again, another kernel came out'), ('retired', 'it is not to be used any more'), ('expired', 'its files were removed'), ('damaged', 'one of its files is damaged or missing'), ('all-booted', 'all boots have a result'), ('same-code', 'both kernels run the same code: there is nothing to measure'), ('kernel-missing', 'one of its kernels cannot be had'), ('kernel-fails', 'a kernel gives no measurement on the machine'), ('too-few-boots', 'too few boots were measured'), ('session-over', 'its session ended without it'), ('boot-failed', 'the boot gave no measurement; its outcome says how'), ('measured', 'the boot was measured'), ('late', 'measured, and told after its session had ended'), ('quarantined', 'its machine is quarantined'), ('more-boots', 'more boots are wanted before it is judged'), ('waits', 'it waits for machines or kernels'), ('no-machine', 'no machine can measure it'), ('planned', 'its sessions are planned'), ('judged', 'it was judged'), ('not-measured', 'no machine measured it'), ('not-judged', 'judging it took more than a worker has'), ('power-failed', 'the power could not be switched'), ('power-switched', 'the power was switched'), ('left-out', 'a mail that is not proved was left out'), ('incomplete', 'patches are missing'), ('not-checked', 'its senders are not checked yet'), ('not-trusted', 'a sender is not trusted, or not proved: a person lets it run'), ('trusted', 'all senders are trusted and proved'), ('mail-deleted', 'the archive deleted one of its mails'), ('replaced', 'a newer version has replaced it'), ('approved', 'a person let it run'), ('applied', 'it was applied to its base'), ('does-not-apply', 'it applies to no base that comes into question'), ('refused', 'what it holds is not applied by anybody'), ('waits-for-prerequisite', 'a patch that it needs has not come'), ('tried-again', 'applying it failed for reasons that are not its own; it is tried again'), ('git-failed', 'git failed on it again and again'), ('not-a-patch', 'it is no patch, as the sentence says'), ('unusable', 'it could not be read'), ('deleted', 'the archive deleted it'), ('named-by-us', 'it has no usable Message-ID'), ('copy', 'another copy of a mail that is here'), ('twin', 'another mail with this Message-ID and subject was here first'), ('place-taken', 'its place in the series is taken by another mail'), ('unproved', 'its sender is not proved, and its series had been checked'), ('doubted', 'its sender is not proved, but others of that sender are'), ('root-taken', 'another series begins with the same Message-ID'), ('not-grouped', 'it could not be made part of a series'), ('suspected', 'timelines moved'), ('taken-back', 'later points took the suspicion back'), ('machine-event', 'it was an event of a machine'), ('not-seen-again', 'fresh boots do not show it'), ('confirmed', 'judged from interleaved boots'), ('layout-checked', 'its layout is being checked'), ('noise', 'it was noise'), ('layout', 'it was the layout of the image'), ('machine', 'it was the machine'), ('same-change', 'another finding tells of the same change'), ('reported', 'it was told by mail'), ('accepted', 'a person accepted it'), ('acceptance-over', 'its acceptance was withdrawn or has expired'), ('fixed', 'a commit mended it'), ('reopened', 'a person says that it is not mended'), ('searched', 'its revision is being looked for'), ('searched-again', 'its revision is looked for once more'), ('ends-verified', 'both ends were measured again'), ('found', 'the revision was found'), ('range', 'it is one of several revisions'), ('not-found', 'the revision could not be found'), ('nothing-left', 'nothing speaks for a change on the machine any more'), ('asked', 'it was asked'), ('answered', 'it was answered'), ('not-moderated', 'the list is not moderated'), ('held-back', 'a person decides whether it is told'), ('text-changed', 'its finding says something else since it was written'), ('incomplete-report', 'not all that it would have to say is known'), ('rejected', 'a person rejected it'), ('sent', 'it was sent'), ('not-sent', 'it could not be sent'), ('must-wait', 'it is sent later'), ('no-data', 'a kernel gave too few values'), ('undecided', 'the interval allows no verdict'), ('not-decidable', 'more boots would not decide it'), ('not-seen-at-last', 'an early look showed a change, all boots do not'), ('adjusted', 'among so many cells it may be chance'), ('check-failed', 'a check took the verdict away'), ('same-image', "both kernels are the same image: the difference is the machine's own"), ('other-machine', 'the machine changed between the boots of the session')], default='', max_length=40)),
+                ('state_since', models.DateTimeField(default=server.core.clock.now)),
+                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ('key', models.CharField(help_text='build-ID-NUMBER, session-ID-NUMBER or power-cycle-ID-NUMBER', max_length=60, unique=True)),
+                ('number', models.PositiveIntegerField()),
+                ('adapter', models.CharField(max_length=20)),
+                ('slots', models.PositiveIntegerField(help_text="How much of the dispatcher's capacity it takes.")),
+                ('agent', models.CharField(blank=True, help_text='Random id of the agent process that claimed it.', max_length=64)),
+                ('deadline_at', models.DateTimeField(blank=True, help_text='It is stopped when it has not ended by then.', null=True)),
+                ('losing', models.BooleanField(default=False, help_text='It is being stopped because of trouble: its work is planned again when it is over.')),
+                ('arrived_at', models.DateTimeField(blank=True, help_text='When a machine that boots itself took the key in.', null=True)),
+                ('host', models.CharField(blank=True, default='', help_text='As its agent names it.', max_length=255)),
+                ('lease_until', models.DateTimeField(blank=True, null=True)),
+                ('stored_bytes', models.BigIntegerField(default=0, help_text='What its builder has had stored on its account.')),
+                ('progress', models.CharField(blank=True, max_length=200)),
+                ('log', models.TextField(blank=True, default='', help_text='The end of what the agent logged, as its heartbeats brought it.')),
+                ('build', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='builds.build')),
+            ],
+            options={
+                'ordering': ['id'],
+            },
+        ),
+        migrations.CreateModel(
             name='Conditions',
             fields=[
                 ('boot', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='conditions', serialize=False, to='lab.boot')),
@@ -171,6 +200,18 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name_plural': 'conditions',
+            },
+        ),
+        migrations.CreateModel(
+            name='BootStart',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('at', models.DateTimeField(auto_now_add=True)),
+                ('attempt', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='boots_begun', to='lab.attempt')),
+                ('boot', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='starts', to='lab.boot')),
+            ],
+            options={
+                'ordering': ['id'],
             },
         ),
         migrations.CreateModel(
@@ -198,36 +239,10 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('state__in', ['idle', 'reserved', 'working', 'returning', 'power-cycling', 'offline'])), name='builder_state_known'), models.CheckConstraint(condition=models.Q(('health__in', ['good', 'unknown', 'quarantined', 'maintenance', 'retired'])), name='builder_health_known'), models.CheckConstraint(condition=models.Q(('capacity__gte', 1)), name='builder_capacity_enough')],
             },
         ),
-        migrations.CreateModel(
-            name='Attempt',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('reason_code', models.CharField(blank=True, choices=[('attempt-opened', 'an attempt at it was opened'), ('submitted', 'the dispatcher has accepted it'), ('not-submitted', 'the dispatcher could not accept it; it is tried again'), ('arrived', 'an agent has come for it'), ('claimed', 'an agent works at it'), ('ended', 'its agent has ended, with the outcome that the sentence names'), ('infrastructure', 'something of the lab or the service failed, not what was to be tried'), ('stopped', 'its agent was told to stop'), ('lost', 'its agent, its host or its run in the dispatcher is gone'), ('not-dispatched', 'the dispatcher refused it'), ('too-late', 'it took longer than it may'), ('host-trouble', 'its host is out of service, or was changed'), ('work-over', 'its work was over already'), ('given-up', 'too many attempts brought nothing'), ('not-wanted', 'nobody wants it any more'), ('wanted-again', 'somebody wants it again'), ('asked-again', 'a person asked for it again'), ('by-person', 'a person decided it'), ('moved', 'another machine or another kernel takes its place'), ('edited', 'its configuration or toolchain was edited'), ('does-not-build', 'the kernel does not build'), ('built-again', 'it was built again, as the same kernel'), ('not-reproduced', 'built again, another kernel came out'), ('retired', 'it is not to be used any more'), ('expired', 'its files were removed'), ('damaged', 'one of its files is damaged or missing'), ('all-booted', 'all boots have a result'), ('same-code', 'both kernels run the same code: there is nothing to measure'), ('kernel-missing', 'one of its kernels cannot be had'), ('kernel-fails', 'a kernel gives no measurement on the machine'), ('too-few-boots', 'too few boots were measured'), ('session-over', 'its session ended without it'), ('boot-failed', 'the boot gave no measurement; its outcome says how'), ('measured', 'the boot was measured'), ('late', 'measured, and told after its session had ended'), ('quarantined', 'its machine is quarantined'), ('more-boots', 'more boots are wanted before it is judged'), ('waits', 'it waits for machines or kernels'), ('no-machine', 'no machine can measure it'), ('planned', 'its sessions are planned'), ('judged', 'it was judged'), ('not-measured', 'no machine measured it'), ('not-judged', 'judging it took more than a worker has'), ('power-failed', 'the power could not be switched'), ('power-switched', 'the power was switched'), ('left-out', 'a mail that is not proved was left out'), ('incomplete', 'patches are missing'), ('not-checked', 'its senders are not checked yet'), ('not-trusted', 'a sender is not trusted, or not proved: a person lets it run'), ('trusted', 'all senders are trusted and proved'), ('mail-deleted', 'the archive deleted one of its mails'), ('replaced', 'a newer version has replaced it'), ('approved', 'a person let it run'), ('applied', 'it was applied to its base'), ('does-not-apply', 'it applies to no base that comes into question'), ('refused', 'what it holds is not applied by anybody'), ('waits-for-prerequisite', 'a patch that it needs has not come'), ('tried-again', 'applying it failed for reasons that are not its own; it is tried again'), ('git-failed', 'git failed on it again and again'), ('not-a-patch', 'it is no patch, as the sentence says'), ('unusable', 'it could not be read'), ('deleted', 'the archive deleted it'), ('named-by-us', 'it has no usable Message-ID'), ('copy', 'another copy of a mail that is here'), ('twin', 'another mail with this Message-ID and subject was here first'), ('place-taken', 'its place in the series is taken by another mail'), ('unproved', 'its sender is not proved, and its series had been checked'), ('doubted', 'its sender is not proved, but others of that sender are'), ('root-taken', 'another series begins with the same Message-ID'), ('not-grouped', 'it could not be made part of a series'), ('suspected', 'timelines moved'), ('taken-back', 'later points took the suspicion back'), ('machine-event', 'it was an event of a machine'), ('not-seen-again', 'fresh boots do not show it'), ('confirmed', 'judged from interleaved boots'), ('layout-checked', 'its layout is being checked'), ('noise', 'it was noise'), ('layout', 'it was the layout of the image'), ('machine', 'it was the machine'), ('same-change', 'another finding tells of the same change'), ('reported', 'it was told by mail'), ('accepted', 'a person accepted it'), ('acceptance-over', 'its acceptance was withdrawn or has expired'), ('fixed', 'a commit mended it'), ('reopened', 'a person says that it is not mended'), ('searched', 'its revision is being looked for'), ('searched-again', 'its revision is looked for once more'), ('ends-verified', 'both ends were measured again'), ('found', 'the revision was found'), ('range', 'it is one of several revisions'), ('not-found', 'the revision could not be found'), ('nothing-left', 'nothing speaks for a change on the machine any more'), ('asked', 'it was asked'), ('answered', 'it was answered'), ('not-moderated', 'the list is not moderated'), ('held-back', 'a person decides whether it is told'), ('text-changed', 'its finding says something else since it was written'), ('incomplete-report', 'not all that it would have to say is known'), ('rejected', 'a person rejected it'), ('sent', 'it was sent'), ('not-sent', 'it could not be sent'), ('must-wait', 'it is sent later'), ('no-data', 'a kernel gave too few values'), ('undecided', 'the interval allows no verdict'), ('not-decidable', 'more boots would not decide it'), ('not-seen-at-last', 'an early look showed a change, all boots do not'), ('adjusted', 'among so many cells it may be chance'), ('check-failed', 'a check took the verdict away'), ('same-image', "both kernels are the same image: the difference is the machine's own"), ('other-machine', 'the machine changed between the boots of the session')], default='', max_length=40)),
-                ('state_since', models.DateTimeField(default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('key', models.CharField(help_text='build-ID-NUMBER, session-ID-NUMBER or power-cycle-ID-NUMBER', max_length=60, unique=True)),
-                ('number', models.PositiveIntegerField()),
-                ('adapter', models.CharField(max_length=20)),
-                ('slots', models.PositiveIntegerField(help_text="How much of the dispatcher's capacity it takes.")),
-                ('agent', models.CharField(blank=True, help_text='Random id of the agent process that claimed it.', max_length=64)),
-                ('deadline_at', models.DateTimeField(blank=True, help_text='It is stopped when it has not ended by then.', null=True)),
-                ('losing', models.BooleanField(default=False, help_text='It is being stopped because of trouble: its work is planned again when it is over.')),
-                ('arrived_at', models.DateTimeField(blank=True, help_text='When a machine that boots itself took the key in.', null=True)),
-                ('host', models.CharField(blank=True, default='', help_text='As its agent names it.', max_length=255)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('stored_bytes', models.BigIntegerField(default=0, help_text='What its builder has had stored on its account.')),
-                ('progress', models.CharField(blank=True, max_length=200)),
-                ('log', models.TextField(blank=True, default='', help_text='The end of what the agent logged, as its heartbeats brought it.')),
-                ('build', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='attempts', to='builds.build')),
-                ('builder', models.ForeignKey(blank=True, help_text='Of a build.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='lab.builder')),
-                ('machine', models.ForeignKey(blank=True, help_text='Of a session.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='lab.machine')),
-            ],
-            options={
-                'ordering': ['id'],
-            },
+        migrations.AddField(
+            model_name='attempt',
+            name='builder',
+            field=models.ForeignKey(blank=True, help_text='Of a build.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='lab.builder'),
         ),
         migrations.AddField(
             model_name='boot',
@@ -272,6 +287,11 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name_plural': 'machine facts',
             },
+        ),
+        migrations.AddField(
+            model_name='attempt',
+            name='machine',
+            field=models.ForeignKey(blank=True, help_text='Of a session.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='attempts', to='lab.machine'),
         ),
         migrations.AddField(
             model_name='machine',

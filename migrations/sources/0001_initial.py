@@ -286,6 +286,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('why', models.CharField(choices=[('head', 'new head'), ('merge', 'merge by a named person'), ('tag', 'tag')], max_length=10)),
                 ('detail', models.TextField(blank=True, help_text='Which branch, person or tag.')),
+                ('branch', models.CharField(blank=True, help_text='Its name: head of which, or merged to which.', max_length=255)),
                 ('taken_at', models.DateTimeField(blank=True, help_text='When its measuring was asked for, or given up.', null=True)),
                 ('outcome', models.TextField(blank=True, default='', help_text='Why it is not measured.')),
                 ('created_at', models.DateTimeField(default=server.core.clock.now)),

@@ -19,6 +19,7 @@ from server.detection.models import (
     ChangePoint,
     Comparison,
     Finding,
+    FindingTrial,
     FindingVerdict,
     FleetState,
     MachineQuestion,
@@ -250,3 +251,11 @@ class ChangePointAdmin(ReadOnlyAdmin):
     list_display = ["timeline", "place", "effect", "score", "state", "finding"]
     list_filter = ["state"]
     search_fields = ["timeline__machine__name", "timeline__case__name"]
+
+
+@admin.register(FindingTrial)
+class FindingTrialAdmin(ReadOnlyAdmin):
+    list_display = ["finding", "trial"]
+    list_select_related = ["finding__series", "finding__branch__tree", "trial"]
+    documents = ("finding__gaps", "finding__explanations", "finding__counters", "finding__checks")
+    search_fields = ["=finding__id", "trial__key"]

@@ -14,6 +14,7 @@ from server.lab import care
 from server.lab.models import (
     Attempt,
     Boot,
+    BootStart,
     Builder,
     Conditions,
     CoreType,
@@ -224,3 +225,10 @@ class TrialAdmin(ReadOnlyAdmin):
     list_filter = ["state", "purpose"]
     list_select_related = ["series"]
     search_fields = ["key", "series__subject", "=trace"]
+
+
+@admin.register(BootStart)
+class BootStartAdmin(ReadOnlyAdmin):
+    list_display = ["boot", "attempt", "at"]
+    list_select_related = ["boot", "attempt"]
+    search_fields = ["=boot__id", "attempt__key"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from server.core.reasons import Because
 from server.detection.models import Finding
 from server.lab.models import Session
-from server.lab.trials.life import SAME_CODE
 from tests.builders import because, build_comparison, build_finding, build_machine, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.found_scenarios import split_finding
@@ -34,7 +34,7 @@ def test_cell_that_a_failed_check_took_away_is_shown_as_it_is_heard(reader: Read
 def test_machine_that_was_not_booted_shows_why(reader: Reader) -> None:
     series = build_series()
     build_comparison(build_session(series, build_machine("z3", "zen3"), state=Session.State.DONE))
-    build_session(series, build_machine("z5", "zen5"), state=Session.State.DONE, reason=SAME_CODE)
+    build_session(series, build_machine("z5", "zen5"), state=Session.State.DONE, reason_code=Because.SAME_CODE)
     build_finding(series, Finding.Kind.UNCHANGED)
     text = " ".join(reader.read(f"/series/{series.pk}/").split())
     assert '<td class="cell none"> same code </td>' in text

@@ -14,9 +14,9 @@ from demo.postings import OUTCOMES
 from server.builds.models import Artifact, Build
 from server.builds.storage import artifact_path
 from server.core.models import Transition
+from server.core.reasons import Because
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.lab.models import Boot, Session
-from server.lab.trials.life import SAME_CODE
 from server.reports.models import Delivery, Report
 from server.results.models import Measurement
 from server.sources.models import Patch, Series
@@ -246,7 +246,7 @@ def test_series_whose_kernels_run_the_same_code_is_finished_without_a_boot(finis
     Comparison.objects.all().delete()
     Boot.objects.all().delete()
     Transition.objects.filter(subject="boot").delete()
-    Session.objects.update(reason=SAME_CODE)
+    Session.objects.update(reason_code=Because.SAME_CODE)
     assert finished.wrong() == set()
 
 

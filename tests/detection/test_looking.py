@@ -16,7 +16,6 @@ from server.core.reasons import Because
 from server.detection.models import Comparison
 from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Machine, Session, Trial
-from server.lab.trials.life import SAME_CODE
 from server.results.models import Measurement
 from tests.builders import EPOCH, build_boot, build_series, build_trial, build_trial_session
 from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, play, scatter, virtual, visit
@@ -256,7 +255,9 @@ def test_a_trial_without_a_measured_session_fails_with_the_reasons() -> None:
 
 def test_sessions_of_the_same_code_have_nothing_to_compare() -> None:
     trial = build_trial(state=Trial.State.MEASURING)
-    session = build_trial_session(trial, physical("h1", "haswell"), state=Session.State.FAILED, reason=SAME_CODE)
+    session = build_trial_session(
+        trial, physical("h1", "haswell"), state=Session.State.FAILED, reason_code=Because.SAME_CODE
+    )
     session.boots.all().delete()
     Session.objects.filter(pk=session.pk).update(state="done", concluded_at=EPOCH)
     assert look_at_trial(trial_id=trial.pk)

@@ -2,11 +2,11 @@
 
 import pytest
 
+from server.core.reasons import Because
 from server.detection.findings.result import remade, remake, result_of
 from server.detection.models import Comparison, Finding
 from server.detection.on_trial_over import judge_series
 from server.lab.models import Boot, Session, Trial
-from server.lab.trials.life import SAME_CODE
 from tests.builders import EPOCH, because, build_series, build_session, build_trial, build_trial_session, tell_boots
 from tests.detection.measured import FASTER, SLOWER, STEADY, Measured, measured_trial, physical
 
@@ -23,7 +23,7 @@ def judged(measured: Measured) -> Finding:
 def same_code(trial: Trial, machine_name: str, uarch: str) -> Session:
     session = build_trial_session(trial, physical(machine_name, uarch))
     session.boots.all().delete()
-    Session.objects.filter(pk=session.pk).update(state="done", reason=SAME_CODE, concluded_at=EPOCH)
+    Session.objects.filter(pk=session.pk).update(state="done", reason_code=Because.SAME_CODE, concluded_at=EPOCH)
     return session
 
 

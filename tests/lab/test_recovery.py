@@ -6,8 +6,9 @@ import pytest
 import time_machine
 from pytest_django.fixtures import Settings
 
+from server.core.reasons import Because
 from server.lab.hosts.trouble import after_lost
-from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, Session
+from server.lab.models import Attempt, AttemptState, Boot, BootStart, Builder, Machine, PowerCycle, Session
 from server.lab.sweep import BACK_AFTER_POWER_CYCLE, POWER_CYCLE_WITHIN, RETURN_WITHIN, rescue_stranded, sweep
 from tests.builders import because, build_build, build_machine, build_series, build_session
 from tests.lab.test_hosts import an_attempt, state_of
@@ -21,13 +22,18 @@ def _controller(settings: Settings) -> None:
     settings.DISPATCHER = "jenkins"
 
 
+def start_of(boot: Boot, attempt: Attempt) -> BootStart:
+    boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
+    return BootStart.objects.create(boot=boot, attempt=attempt)
+
+
 def lose(session: Session, *, arm: str = "") -> Attempt:
     """An attempt at the session that was claimed and lost, in a boot of `arm` if told."""
     attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
     if arm:
         boot = session.boots.filter(arm=arm, started_by="").first()
         assert boot is not None
-        boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
+        assert start_of(boot, attempt)
     attempt.advance(AttemptState.LOST, because("lease over"))
     after_lost(attempt, "lease over")
     return attempt
@@ -170,7 +176,7 @@ def test_patch_that_hangs_its_boot_again_and_again_cannot_quarantine_a_machine()
         boot = session.boots.get(position=1)
         for _ in range(3):
             attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
-            boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
+            assert start_of(boot, attempt)
             attempt.advance(AttemptState.LOST, because("lease over"))
             boot.advance("planned", because("lost"))
     another_works()
@@ -187,8 +193,8 @@ def test_trouble_that_agents_report_below_a_patch_is_not_the_machines(arm: str, 
         attempt = an_attempt(session, AttemptState.RUNNING, agent="a")
         boot = session.boots.filter(arm=arm).first()
         assert boot is not None
-        boot.advance("running", because(f"started by {attempt.key}"), started_by=attempt.key)
-        attempt.advance(AttemptState.DONE, because("infrastructure: the service was not reached"))
+        assert start_of(boot, attempt)
+        attempt.advance(AttemptState.DONE, Because.INFRASTRUCTURE("infrastructure: the service was not reached"))
     another_works()
     sweep()
     machine.refresh_from_db()
@@ -202,7 +208,7 @@ def builds_fail(builder: Builder, *, patched: bool = False) -> None:
             key=f"build-{builder.pk}-{number}", number=1, build=build_build(revision, state="wanted"), builder=builder,
             adapter="jenkins", slots=1, state=AttemptState.RUNNING, agent="a",
         )  # fmt: skip
-        attempt.advance(AttemptState.DONE, because("infrastructure: no space left on device"))
+        attempt.advance(AttemptState.DONE, Because.INFRASTRUCTURE("infrastructure: no space left on device"))
 
 
 def test_builder_that_fails_what_others_build_is_quarantined() -> None:

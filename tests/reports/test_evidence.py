@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from server.core import clock
+from server.core.reasons import Because
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding, Verdict
 from server.detection.on_trial_over import answer_trial
 from server.detection.trials.look import look_at_trial
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.django_db
 
 
 def unbooted(series: Series, machine: str, uarch: str) -> Session:
-    return build_session(series, build_machine(machine, uarch), state=Session.State.DONE, reason=SAME_CODE)
+    return build_session(series, build_machine(machine, uarch), state=Session.State.DONE, reason_code=Because.SAME_CODE)
 
 
 def bisected(finding: Finding, comparison: Comparison, *, state: str = BisectionState.FOUND) -> Bisection:
@@ -192,7 +193,7 @@ def test_series_of_comments_goes_the_whole_way_without_a_boot() -> None:
     trial = build_trial(purpose="series", series=series, state=Trial.State.MEASURING, looks=[4, 6])
     session = build_trial_session(trial, build_machine("box-zen1", "zen1"), state=Session.State.DONE)
     session.boots.all().delete()
-    Session.objects.filter(pk=session.pk).update(reason=SAME_CODE, concluded_at=clock.now())
+    Session.objects.filter(pk=session.pk).update(reason_code=Because.SAME_CODE, concluded_at=clock.now())
     assert look_at_trial(trial_id=trial.pk)
     answer_trial(trial_id=trial.pk)
     finding = Finding.objects.get(series=series)

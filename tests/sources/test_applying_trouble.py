@@ -14,6 +14,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.programs import sandbox
 from server.core.programs.git import Completed, GitError, Repository
+from server.core.reasons import Because
 from server.sources.applying import application, git_am, prerequisites
 from server.sources.applying.application import apply_series, series_to_apply
 from server.sources.models import MailingList, Series, Tree
@@ -91,7 +92,7 @@ def test_what_waits_for_long_is_looked_at_rarely_and_never_hides_what_is_new(db:
     """A host without a sandbox, or a tree that is not fetched yet: each sweep must not try all of them again."""
     now = clock.now()
     mailing_list = build_list()
-    trouble = {"state": S.READY, "reason": "tried again soon: patches wait, for bwrap is not installed"}
+    trouble = {"state": S.READY, "reason_code": Because.TRIED_AGAIN}
     since, ago = now - timedelta(hours=1), timedelta(minutes=1)
     old = [build_series(mailing_list, total=1, state_since=since, tried_at=now - ago, **trouble) for _ in range(3)]
     assert series_to_apply() == []
@@ -99,7 +100,7 @@ def test_what_waits_for_long_is_looked_at_rarely_and_never_hides_what_is_new(db:
     assert series_to_apply() == [new.pk]
     Series.objects.filter(pk=old[1].pk).update(tried_at=now - 7 * ago)
     assert series_to_apply() == [new.pk, old[1].pk]
-    waiting = {"state": S.READY, "reason": "waits for prerequisite message-id:nobody@x"}
+    waiting = {"state": S.READY, "reason_code": Because.WAITS_FOR_PREREQUISITE}
     waits = build_series(mailing_list, total=1, tried_at=now - 2 * ago, **waiting)
     assert series_to_apply() == [new.pk, old[1].pk, waits.pk], "another series came since"
     Series.objects.exclude(pk=waits.pk).delete()

@@ -109,9 +109,7 @@ def branch_of(wanted: WantedRevision) -> Branch | None:
     """
     if wanted.why == WantedRevision.Why.TAG:
         return _branch_with(wanted.tree, wanted.revision)
-    # Names of branches hold no colon; "BRANCH: merged by PERSON".
-    name = wanted.detail.partition(": ")[0]
-    return Branch.objects.filter(tree=wanted.tree, name=name).first()
+    return Branch.objects.filter(tree=wanted.tree, name=wanted.branch).first()
 
 
 def _branch_with(tree: Tree, revision: Revision) -> Branch | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core import clock
@@ -16,7 +17,18 @@ from server.lab.attempts.life import is_wanted
 from server.lab.hosts.health import judge_health
 from server.lab.hosts.probes import keep_facts, keep_facts_of_machine, note_change, note_probe
 from server.lab.hosts.state import change_health, is_tried
-from server.lab.models import LATE, Attempt, Boot, BootState, Conditions, CoreType, Machine, Session, SessionState
+from server.lab.models import (
+    LATE,
+    Attempt,
+    Boot,
+    BootStart,
+    BootState,
+    Conditions,
+    CoreType,
+    Machine,
+    Session,
+    SessionState,
+)
 
 # Failed boots of one arm after which the session ends, if none was measured or they are too many of those planned: the
 # kernel does not work on this machine. Of four boots two are too many, of sixteen two may happen.
@@ -64,7 +76,9 @@ def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
     boot = _boot(session, position)
     if boot.state == BootState.PLANNED and boot.retries < _MOST_RETRIES:
         why = Because.CLAIMED(f"started by {attempt.key}")
-        boot.advance(BootState.RUNNING, why, started_at=clock.now(), started_by=attempt.key)
+        with transaction.atomic():
+            if boot.advance(BootState.RUNNING, why, started_at=clock.now(), started_by=attempt.key):
+                BootStart.objects.create(boot=boot, attempt=attempt)
     return boot.state == BootState.RUNNING and is_wanted(attempt)
 
 

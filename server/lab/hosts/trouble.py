@@ -12,7 +12,6 @@ from django.db.models import OuterRef, QuerySet
 
 from server.builds.models import Build
 from server.core.errors import DomainError
-from server.core.models import Transition
 from server.core.reasons import Because, Reason
 from server.lab.hosts.probes import TRUSTED_BOOT, trees_of_patches
 from server.lab.hosts.state import IN_HANDS, Health, State, change_health, change_state, follow_attempt, follow_machine
@@ -21,7 +20,7 @@ from server.lab.models import (
     Attempt,
     AttemptState,
     Boot,
-    BootState,
+    BootStart,
     Builder,
     Fault,
     Machine,
@@ -249,15 +248,13 @@ def _say(row: Sequence[Attempt]) -> str:
 def _keys_ended_under_test(attempts: Sequence[Attempt]) -> set[str]:
     """Keys of those whose last boot was of a kernel that is being tested.
 
-    Told by the history: the boot itself names only the latest attempt that began it, and a kernel that hangs is booted
-    by one attempt after the other.
+    The boot itself names only the latest attempt that began it, and a kernel that hangs is booted by one attempt after
+    the other.
     """
-    begun = {f"started by {attempt.key}": attempt.key for attempt in attempts}
     boots = Boot.objects.filter(session__in={attempt.session_id for attempt in attempts})
     trusted = set(boots.filter(TRUSTED_BOOT).values_list("pk", flat=True))
-    every = boots.values("pk")
-    lines = Transition.objects.filter(subject="boot", subject_id__in=every, after=BootState.RUNNING, reason__in=begun)
-    last = {begun[reason]: boot for boot, reason in lines.order_by("id").values_list("subject_id", "reason")}
+    starts = BootStart.objects.filter(attempt__in=attempts).order_by("id")
+    last = dict(starts.values_list("attempt__key", "boot_id"))
     return {key for key, boot in last.items() if boot not in trusted}
 
 

@@ -1,6 +1,6 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
-from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, RoundMark, builds_at_work
+from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, BootStart, RoundMark, builds_at_work
 from server.lab.models.host import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.trial import (
@@ -22,6 +22,7 @@ __all__ = [
     "Attempt",
     "AttemptState",
     "Boot",
+    "BootStart",
     "BootState",
     "Builder",
     "Conditions",

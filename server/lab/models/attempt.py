@@ -143,6 +143,20 @@ class Attempt(Stateful):
         return self.key
 
 
+class BootStart(models.Model):
+    """An attempt began a boot. A boot names only the latest one that did."""
+
+    boot = models.ForeignKey("lab.Boot", on_delete=models.CASCADE, related_name="starts")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="boots_begun")
+    at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.boot} by {self.attempt}"
+
+
 def builds_at_work() -> Coalesce:
     """How many attempts a builder has under way, of a query of builders.
 

@@ -180,6 +180,7 @@ class WantedRevision(models.Model):
     revision = models.ForeignKey(Revision, on_delete=models.PROTECT, related_name="wanted")
     why = models.CharField(max_length=10, choices=Why.choices)
     detail = models.TextField(blank=True, help_text="Which branch, person or tag.")
+    branch = models.CharField(max_length=255, blank=True, help_text="Its name: head of which, or merged to which.")
     taken_at = models.DateTimeField(null=True, blank=True, help_text="When its measuring was asked for, or given up.")
     outcome = models.TextField(blank=True, default="", help_text="Why it is not measured.")
     created_at = models.DateTimeField(default=clock.now)

@@ -148,7 +148,7 @@ def catch_up(tree: Tree, branches: Iterable[Branch]) -> None:
 def _want_merges(tree: Tree, head: NewHead) -> list[str]:
     people: dict[str, int] = {}
     for revision, person in head.merges:
-        if _want(tree, revision, WantedRevision.Why.MERGE, f"{head.branch}: merged by {person}") is None:
+        if _want(tree, revision, WantedRevision.Why.MERGE, f"{head.branch}: merged by {person}", head.branch) is None:
             people[person] = people.get(person, 0) + 1
     return [f"wanted: {count} {'merge' if count == 1 else 'merges'} by {person}" for person, count in people.items()]
 
@@ -165,7 +165,7 @@ def _decide_head(tree: Tree, head: NewHead) -> str:
         today = heads.filter(created_at__gt=now - _DAY, created_at__lte=now + _SKEW).count()
         if today >= tree.heads_per_day:
             return _over_limit(today, tree.heads_per_day)
-    before = _want(tree, head.revision, WantedRevision.Why.HEAD, head.branch)
+    before = _want(tree, head.revision, WantedRevision.Why.HEAD, head.branch, head.branch)
     return f"wanted already {_said(before)}" if before else "wanted: head"
 
 
@@ -183,10 +183,12 @@ def _same_content(tree: Tree, revision: Revision) -> WantedRevision | None:
     return wanted.select_related("revision").order_by("id").first()
 
 
-def _want(tree: Tree, revision: Revision, why: WantedRevision.Why, detail: str) -> WantedRevision | None:
+def _want(
+    tree: Tree, revision: Revision, why: WantedRevision.Why, detail: str, branch: str = ""
+) -> WantedRevision | None:
     """None when it is wanted now; what wanted it before otherwise."""
     row, made = WantedRevision.objects.get_or_create(
-        tree=tree, revision=revision, defaults={"why": why, "detail": detail}
+        tree=tree, revision=revision, defaults={"why": why, "detail": detail, "branch": branch}
     )
     return None if made else row
 

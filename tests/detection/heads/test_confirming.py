@@ -2,6 +2,7 @@
 
 import pytest
 
+from server.core.reasons import Because
 from server.detection.branches.candidates import take_up_news
 from server.detection.branches.fleet import Looked, Told, read_fleet
 from server.detection.branches.observation import publish
@@ -9,7 +10,6 @@ from server.detection.models import ChangePoint, Comparison, Finding, MachineQue
 from server.detection.on_trial_over import answer_branch
 from server.detection.sweep import tend_branches
 from server.lab.models import Machine, Session, Trial
-from server.lab.trials.life import SAME_CODE
 from tests.builders import build_case, build_comparison, build_trial_session
 from tests.detection.heads.histories import History
 
@@ -189,7 +189,7 @@ def test_a_suspicion_that_is_taken_back_ends_its_trial() -> None:
 def test_kernels_of_the_same_code_refute_what_was_suspected_between_them() -> None:
     finding, trial = suspected()
     for machine in trial.machines.all():
-        build_trial_session(trial, machine, state=Session.State.DONE, looks=[4], reason=SAME_CODE)
+        build_trial_session(trial, machine, state=Session.State.DONE, looks=[4], reason_code=Because.SAME_CODE)
     Trial.objects.filter(pk=trial.pk).update(state=Trial.State.DONE)
     trial.refresh_from_db()
     answer_branch(trial)

@@ -150,7 +150,7 @@ def test_what_lies_before_a_detour_of_the_branch_takes_no_place_of_another_head(
     assert [place for _, place, _ in measured()] == [2, 3, 4]
     # By the number of first parents to the newest head it would stand where the first head does.
     late = record_revisions(tree=tree, shas=[upstream.git("rev-parse", "line~2")])[0]
-    WantedRevision.objects.create(tree=tree, revision=late, why="merge", detail="master: merged by Ada")
+    WantedRevision.objects.create(tree=tree, revision=late, why="merge", branch="master")
     tend_branches()
     assert outcome(late.sha) == "not measured: master was forced away from its line meanwhile"
 

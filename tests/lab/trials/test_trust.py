@@ -2,6 +2,7 @@
 
 import pytest
 
+from server.core.reasons import Because
 from server.lab.hosts.probes import TRUSTED_BOOT
 from server.lab.hosts.trouble import judge_builder
 from server.lab.models import AttemptState, Boot, Builder, Session
@@ -52,11 +53,13 @@ def test_part_of_a_series_cannot_quarantine_a_builder() -> None:
     Builder.objects.update(health_since=EPOCH)
     failed = [build_build(revision, state="wanted") for revision in (prefix, reverted, series.head)]
     for build in failed:
-        build_attempt(build, builder=sick, agent="one").advance(AttemptState.DONE, because("infrastructure: disk full"))
+        build_attempt(build, builder=sick, agent="one").advance(
+            AttemptState.DONE, Because.INFRASTRUCTURE("infrastructure: disk full")
+        )
     build_attempt(build_build(), builder=fine, agent="two").advance(AttemptState.DONE, because("built"))
     assert not judge_builder(sick)
     build_attempt(build_build(series.base), builder=sick, agent="one").advance(
-        AttemptState.DONE, because("infrastructure: full")
+        AttemptState.DONE, Because.INFRASTRUCTURE("infrastructure: full")
     )
     assert judge_builder(sick), "one of them is nobody's patch"
 
