@@ -263,7 +263,8 @@ def _finding_faults(finding: Finding | None, outcome: Outcome) -> Iterator[str]:
 
 def _is_same_code(row: FindingVerdict) -> bool:
     assert row.finding.series is not None
-    return all(is_same_code(session) for session in row.finding.series.sessions.filter(machine__uarch=row.uarch))
+    sessions = list(row.finding.series.sessions.filter(machine__uarch=row.uarch))
+    return bool(sessions) and all(is_same_code(session) for session in sessions)
 
 
 def _component(finding: Finding | None, uarch: str, verdict: str) -> Check:

@@ -75,9 +75,9 @@ _NOISE = 0.004
 _AT_ONCE = 2000
 
 _COMPARISONS = """
-INSERT INTO detection_comparison (session_id, case_id, metric_id, core_type_id, verdict, reason, base_boots,
-    patched_boots, ratio, ratio_low, ratio_high, family_size, min_effect, flags, computed_at)
-SELECT session.id, one.id, %s, core.id, 'inconclusive', '', 3, 3,
+INSERT INTO detection_comparison (session_id, case_id, metric_id, core_type_id, verdict, reason, reason_code,
+    base_boots, patched_boots, ratio, ratio_low, ratio_high, family_size, min_effect, flags, computed_at)
+SELECT session.id, one.id, %s, core.id, 'inconclusive', '', '', 3, 3,
     exp(%s * 2 * (random() + random() + random() - 1.5)), 0.99, 1.01, 48, 0.01, '{}', now()
 FROM lab_session session JOIN detection_measuredhead head ON head.trial_id = session.trial_id
 JOIN lab_coretype core ON core.machine_id = session.machine_id

@@ -43,6 +43,7 @@ from scripts.e2e_jenkins.scenario import (
 )
 from scripts.e2e_jenkins.site import MANY, RealKernel, make_site
 from server.builds.models import BuildState
+from server.core.reasons import Because
 from server.lab.dispatch.choice import dispatcher
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
 from server.lab.dispatch.jenkins.client import wire_from_settings
@@ -108,7 +109,7 @@ def abort_checkout(run: Run) -> str:
     run.finish(wish)
     expect(newest(wish).pk != first.pk, f"it was not stopped: {story(wish)}")
     first.refresh_from_db()
-    expect("infrastructure" not in first.reason, f"it is held against the builder: {first.reason}")
+    expect(first.reason_code != Because.INFRASTRUCTURE, f"it is held against the builder: {first.reason}")
     expect(mark.exists(), "the checkout was made anew")
     mark.unlink()
     _expect_good_builder()

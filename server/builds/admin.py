@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig, Toolchain
 from server.core.admin import KeptAdmin, PartsInline, ReadOnlyAdmin, each
 from server.core.models import Transition
+from server.core.reasons import Because
 
 
 def pin_build(build: Build, *, pinned: bool, actor: str) -> bool:
@@ -21,7 +22,9 @@ def pin_build(build: Build, *, pinned: bool, actor: str) -> bool:
             subject_id=build.pk,
             before=build.state,
             after=build.state,
-            reason="pinned: its files stay" if pinned else "unpinned: its files go when they are old",
+            **Because.BY_PERSON(
+                "pinned: its files stay" if pinned else "unpinned: its files go when they are old"
+            ).columns(),
             actor=actor,
         )
     return True

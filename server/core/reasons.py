@@ -19,6 +19,10 @@ class Reason(str):
         made.code = code
         return made
 
+    def __reduce__(self) -> tuple[type["Reason"], tuple[str, str]]:
+        """Copies keep the code."""
+        return Reason, (self.code, str(self))
+
     def told(self, sentence: str) -> "Reason":
         """The same code in other words."""
         return Reason(self.code, sentence)
@@ -53,12 +57,12 @@ class Because(models.TextChoices):
     WANTED_AGAIN = "wanted-again", "somebody wants it again"
     ASKED_AGAIN = "asked-again", "a person asked for it again"
     BY_PERSON = "by-person", "a person decided it"
+    CHECK_ASKED = "check-asked", "the machine is to be checked"
     MOVED = "moved", "another machine or another kernel takes its place"
     EDITED = "edited", "its configuration or toolchain was edited"
     DOES_NOT_BUILD = "does-not-build", "the kernel does not build"
     BUILT_AGAIN = "built-again", "it was built again, as the same kernel"
     NOT_REPRODUCED = "not-reproduced", "built again, another kernel came out"
-    RETIRED = "retired", "it is not to be used any more"
     EXPIRED = "expired", "its files were removed"
     DAMAGED = "damaged", "one of its files is damaged or missing"
     # Sessions, boots and trials.
@@ -97,7 +101,11 @@ class Because(models.TextChoices):
     TRIED_AGAIN = "tried-again", "applying it failed for reasons that are not its own; it is tried again"
     GIT_FAILED = "git-failed", "git failed on it again and again"
     # Mails.
-    NOT_A_PATCH = "not-a-patch", "it is no patch, as the sentence says"
+    PULL_REQUEST = "pull-request", "a pull request"
+    COVER_WITH_DIFF = "cover-with-diff", "a cover letter that holds a diff: the diff is not applied"
+    NO_DIFF = "no-diff", "marked as a patch, but holds no diff"
+    BY_PROGRAM = "by-program", "sent by a program: never a patch"
+    NO_SENDER = "no-sender", "no usable From address"
     UNUSABLE = "unusable", "it could not be read"
     DELETED = "deleted", "the archive deleted it"
     NAMED_BY_US = "named-by-us", "it has no usable Message-ID"

@@ -76,7 +76,8 @@ class Stateful(models.Model):
         """
         manager = type(self)._default_manager
         with transaction.atomic():
-            known = manager.select_for_update(of=("self",)).filter(pk=self.pk, state=self.state).values_list("reason")
+            rows = manager.select_for_update(of=("self",)).filter(pk=self.pk, state=self.state)
+            known = rows.values_list("reason", "reason_code")
             old = known.first()
             if old is None:
                 return False
@@ -84,7 +85,7 @@ class Stateful(models.Model):
             self.reason, self.reason_code = str(reason), reason.code
             for name, value in fields.items():
                 setattr(self, name, value)
-            if old[0] != reason:
+            if old != (str(reason), reason.code):
                 _record(self, self.state, self.state, reason)
         return True
 

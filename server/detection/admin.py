@@ -255,6 +255,7 @@ class ChangePointAdmin(ReadOnlyAdmin):
 
 @admin.register(FindingTrial)
 class FindingTrialAdmin(ReadOnlyAdmin):
+    ordering = ["-id"]
     list_display = ["finding", "trial"]
     list_select_related = ["finding__series", "finding__branch__tree", "trial"]
     documents = ("finding__gaps", "finding__explanations", "finding__counters", "finding__checks")

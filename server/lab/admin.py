@@ -229,6 +229,8 @@ class TrialAdmin(ReadOnlyAdmin):
 
 @admin.register(BootStart)
 class BootStartAdmin(ReadOnlyAdmin):
+    documents = ("boot__notes", "attempt__log")
+    ordering = ["-id"]
     list_display = ["boot", "attempt", "at"]
     list_select_related = ["boot", "attempt"]
     search_fields = ["=boot__id", "attempt__key"]

@@ -278,7 +278,7 @@ def _judge_power_cycles() -> None:
     for cycle in stuck.select_related("machine").exclude(attempts__state="running"):
         hours = POWER_CYCLE_WITHIN.total_seconds() / 3600
         why = f"not done within {hours:.0f} hours; {cycle.reason}".strip("; ")
-        end_power_cycle(cycle, False, Because.POWER_FAILED(why))
+        end_power_cycle(cycle, False, why)
     cycling = Machine.objects.filter(state=State.POWER_CYCLING)
     newest = PowerCycle.objects.filter(machine=OuterRef("pk")).order_by("-id").values("pk")[:1]
     cycles = PowerCycle.objects.filter(pk__in=cycling.order_by().annotate(newest=Subquery(newest)).values("newest"))

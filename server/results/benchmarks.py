@@ -16,7 +16,7 @@ from django.db.models import ProtectedError
 
 from server.builds.records import retire_module_builds
 from server.core.errors import DomainError
-from server.results.models import Benchmark, Case, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Metric
 
 # One `[[cases]]` entry of a benchmark.toml may stand for many: its `matrix` is multiplied out here.
 #
@@ -84,7 +84,7 @@ def load_benchmark(folder: Path) -> Benchmark:
     try:
         description: dict[str, Any] = tomllib.loads((folder / "benchmark.toml").read_text(encoding="utf-8"))
         return _store(description, source_version(folder, description.get("shared", ())))
-    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (OSError, tomllib.TOMLDecodeError, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise DomainError("bad-benchmark", f"{folder / 'benchmark.toml'}: {error!r}") from error
 
 
@@ -95,6 +95,8 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
     benchmark, _ = Benchmark.objects.update_or_create(
         name=description["name"], defaults={"title": description["title"], "version": version}
     )
+    # Now, so that results that name benchmarks in any order find what they refer to.
+    BenchmarkVersion.objects.get_or_create(benchmark=benchmark, hash=version)
     if not is_known and description.get("program", {}).get("kind") == "module":
         retire_module_builds(f"benchmark {benchmark.name} is new, or has another version")
     _forget_metrics(benchmark, {metric["name"] for metric in description["metrics"]})

@@ -7,7 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from server.core.reasons import Because
-from tests.builders import build_series
+from tests.builders import build_message, build_series
 from tests.house.sources import ROOT
 
 
@@ -24,3 +24,12 @@ def test_answer_tells_the_code_beside_the_sentence(client: Client) -> None:
     found = client.get(reverse("api-series-detail", args=(series.pk,))).json()
     assert (found["reason"], found["reason_code"]) == ("ada is nobody whom we know", "not-trusted")
     assert found["transitions"][-1]["reason_code"] == "not-trusted"
+
+
+@pytest.mark.django_db
+def test_mails_with_a_reason_are_asked_for_by_its_code(client: Client) -> None:
+    told = build_message(message_id="told@x", reason_code=Because.NO_DIFF)
+    build_message(message_id="plain@x")
+    found = client.get(reverse("api-message-list"), {"explained": "true"}).json()["results"]
+    assert [row["id"] for row in found] == [told.pk]
+    assert found[0]["reason_code"] == "no-diff"

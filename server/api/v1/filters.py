@@ -252,7 +252,7 @@ class MessageFilter(Filters):
         return queryset.filter(message_id=value.strip().strip("<>"))
 
     def by_explained(self, queryset: QuerySet[Message], _name: str, value: bool) -> QuerySet[Message]:  # noqa: FBT001 (django-filter's signature)
-        return queryset.exclude(reason="") if value else queryset.filter(reason="")
+        return queryset.exclude(reason_code="") if value else queryset.filter(reason_code="")
 
 
 class BranchFilter(Filters):

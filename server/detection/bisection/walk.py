@@ -13,6 +13,7 @@ from django.db.models import Count
 
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.core.reasons import Because
 from server.detection.findings.vector import as_percent, as_ratio, shorten
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
@@ -270,7 +271,7 @@ def _remember(series: Series, reason: str, actor: str) -> None:
         subject_id=series.pk,
         before=series.state,
         after=series.state,
-        reason=reason,
+        **Because.BY_PERSON(reason).columns(),
         actor=actor,
     )
 

@@ -11,7 +11,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.reasons import Because
+from server.core.reasons import Because, Reason
 from server.lab.attempts.ends import end_session
 from server.lab.attempts.life import is_wanted
 from server.lab.hosts.health import judge_health
@@ -36,7 +36,6 @@ MAX_FAILED_BOOTS = 2
 _TOO_MANY_FAIL = 0.25
 # Fewer measured boots of one arm give no spread, so no verdict.
 MIN_MEASURED_BOOTS = 2
-# How the reason begins of a session that ended because of its machine: what it measured is in doubt for good.
 # big.LITTLE has two or three kinds of cores. Pages show all of them, and cases are measured on each.
 _MOST_CORE_TYPES = 16
 _LONGEST_CORE_TYPE = 60
@@ -103,7 +102,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
     began, ended = _span(boot, report, key)
     won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,
-        Because.MEASURED(reason) if outcome == "measured" else Because.BOOT_FAILED(f"{outcome}: {reason}"),
+        Reason(Because.MEASURED, reason) if outcome == "measured" else Because.BOOT_FAILED(f"{outcome}: {reason}"),
         outcome=outcome,
         boot_id=report.boot_id if outcome == "measured" else "",
         build_id=report.build_id,

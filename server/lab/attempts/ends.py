@@ -196,7 +196,7 @@ def end_attempt(*, attempt: Attempt, agent: str, outcome: str, reason: str, unfi
         if not move_attempt(attempt, AttemptState.DONE, said):
             return
         if attempt.power_cycle is not None:
-            end_power_cycle(attempt.power_cycle, outcome == "done", said.told(reason))
+            end_power_cycle(attempt.power_cycle, outcome == "done", reason)
         else:
             requeue(attempt, said.told(f"{attempt.key} ended without all results: {reason or outcome}"))
             if unfit:

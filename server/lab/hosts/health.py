@@ -7,6 +7,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.builds.models import Build, BuildState
 from server.builds.wanted import want_build
+from server.core.reasons import Because
 from server.core.states import new_trace
 from server.core.tasks import enqueue
 from server.lab.hosts.probes import facts_of_boots
@@ -52,7 +53,7 @@ def _plan(machine: Machine, kernel: Build, reason: str) -> Session:
         patched_build=kernel,
         benchmarks=benchmarks_for([]),
         state=SessionState.PLANNED,
-        reason=reason,
+        **Because.CHECK_ASKED(reason).columns(),
         trace=new_trace(),
     ).record_creation()
     plan_boots(session, boot_order(BOOTS_PER_SIDE))

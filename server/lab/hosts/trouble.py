@@ -69,7 +69,7 @@ def _open_cycle(machine: Machine) -> PowerCycle | None:
     return PowerCycle.objects.filter(machine=machine, state__in=PowerCycle.OPEN).first()
 
 
-def end_power_cycle(power_cycle: PowerCycle, ok: bool, reason: Reason) -> bool:  # noqa: FBT001 (binding signature)
+def end_power_cycle(power_cycle: PowerCycle, ok: bool, reason: str) -> bool:  # noqa: FBT001 (binding signature)
     """Note how a power cycle ended. A machine that could not be switched is quarantined; one that was is waited for.
 
     False if it was over already.
@@ -77,7 +77,8 @@ def end_power_cycle(power_cycle: PowerCycle, ok: bool, reason: Reason) -> bool: 
     if power_cycle.state not in PowerCycle.OPEN:
         return False
     with transaction.atomic():
-        if not power_cycle.advance(PowerCycleState.DONE if ok else PowerCycleState.FAILED, reason):
+        told = Reason(Because.POWER_SWITCHED if ok else Because.POWER_FAILED, reason)
+        if not power_cycle.advance(PowerCycleState.DONE if ok else PowerCycleState.FAILED, told):
             return False
         if not ok:
             give_up_machine(power_cycle.machine, f"could not be switched off and on: {reason}")

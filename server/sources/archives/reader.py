@@ -10,6 +10,7 @@ from django.db import transaction
 from server.core import clock
 from server.core.locks import advisory_lock
 from server.core.programs.git import GitError, ObjectReader
+from server.core.reasons import Because
 from server.sources.archives.epochs import ArchiveStep, EpochCopy, purged_blobs
 from server.sources.messages.storage import ReadMail, forget_message, keep_parsed, read_mail, restore_message
 from server.sources.models import Epoch, MailingList, Message
@@ -218,7 +219,7 @@ class EpochReader:
         if size > _LARGEST_MAIL:
             mail = read_mail(b"", blob=step.mail, received_at=taken_at)
             reason = f"{size // 2**20} MB, more than any mail has: only the copy of the archive holds it"
-            return replace(mail, parsed=replace(mail.parsed, kind="unusable", reason=reason))
+            return replace(mail, parsed=replace(mail.parsed, kind="unusable", reason=Because.UNUSABLE(reason)))
         found = reader.read(step.mail)
         if found is None:
             # Passed over, it would never be read: the copy is damaged, as by a disk. Fetched again, it is whole.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from server.core.reasons import NONE, Because, Reason
 from server.sources.mail.body import needs_of, text_parts, trailers_of_patch, trailers_of_reply
 from server.sources.mail.diffs import NO_DIFF, Diff, may_hold_diff, read_diff
 from server.sources.mail.headers import (
@@ -28,16 +29,17 @@ _PULL_SUBJECT = re.compile(r"(?:git )?pull\b|please pull", re.IGNORECASE)
 _PULL_TEXT = ("are available in the git repository at", "are available in the Git repository at")
 
 
-def kind_of(marks: Marks, body: str, *, has_diff: bool) -> tuple[Kind, str]:
+def kind_of(marks: Marks, body: str, *, has_diff: bool) -> tuple[Kind, Reason]:
     """The kind of a mail, with the reason where it is not what it looks like."""
     if marks.reply or not (marks.patch or has_diff):
-        return "other", ""
+        return "other", NONE
     if not marks.patch and _asks_to_pull(marks, body):
         # Some show all that they ask to pull: that can be tried like a patch.
-        return ("patch", "a pull request: its diff is one patch") if has_diff else ("other", "a pull request")
+        told = Because.PULL_REQUEST("a pull request: its diff is one patch" if has_diff else "a pull request")
+        return ("patch" if has_diff else "other"), told
     if marks.index == 0 and marks.total:
-        return "cover", "a cover letter that holds a diff: the diff is not applied" if has_diff else ""
-    return ("patch", "") if has_diff else ("other", "marked as a patch, but holds no diff")
+        return "cover", Because.COVER_WITH_DIFF() if has_diff else NONE
+    return ("patch", NONE) if has_diff else ("other", Because.NO_DIFF())
 
 
 def _asks_to_pull(marks: Marks, body: str) -> bool:
@@ -65,7 +67,7 @@ class ParsedMail:
 
     message_id: str
     kind: Kind
-    reason: str
+    reason: Reason
     marks: Marks
     subject: str = ""
     sender_name: str = ""
@@ -102,7 +104,7 @@ def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
 
     Of a mail larger than MAX_BYTES only the headers are read: it is "unusable", but its place in its thread is known.
     """
-    nothing = ParsedMail(f"{blob}@no-message-id.invalid", "unusable", "", Marks(""), sent_at=received_at)
+    nothing = ParsedMail(f"{blob}@no-message-id.invalid", "unusable", NONE, Marks(""), sent_at=received_at)
     known = nothing
     try:
         headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
@@ -113,9 +115,11 @@ def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
             raise UnreadableMailError(headers.too_long)
         return _with_text(known, headers, raw[start:])
     except UnreadableMailError as error:
-        return replace(known, reason=plain(str(error)))
+        return replace(known, reason=Because.UNUSABLE(plain(str(error))))
     except _HOSTILE as error:
-        return replace(known, reason=plain(f"cannot be parsed: {type(error).__name__}: {error}"[:500]))
+        return replace(
+            known, reason=Because.UNUSABLE(plain(f"cannot be parsed: {type(error).__name__}: {error}"[:500]))
+        )
 
 
 def _with_headers(nothing: ParsedMail, headers: Headers, received_at: datetime) -> ParsedMail:
@@ -126,7 +130,7 @@ def _with_headers(nothing: ParsedMail, headers: Headers, received_at: datetime) 
     return replace(
         nothing,
         message_id=own_ids[0] if own_ids else nothing.message_id,
-        reason="" if own_ids else "no usable Message-ID: named after its content",
+        reason=NONE if own_ids else Because.NAMED_BY_US("no usable Message-ID: named after its content"),
         marks=parse_subject(subject),
         subject=subject,
         sender_name=name,
@@ -149,9 +153,9 @@ def _with_text(known: ParsedMail, headers: Headers, content: bytes) -> ParsedMai
     sender = (known.sender_name, known.sender_address)
     kind, reason = kind_of(known.marks, body, has_diff=bool(diff))
     if kind in {"patch", "cover"} and known.automatic:
-        kind, reason = "other", "sent by a program: never a patch"
+        kind, reason = "other", Because.BY_PROGRAM()
     elif kind in {"patch", "cover"} and not known.sender_address:
-        kind, reason = "unusable", "no usable From address"
+        kind, reason = "unusable", Because.NO_SENDER()
     is_patch = kind == "patch"
     # An attached patch brings its author along.
     beginning = next((p.text for p in parts if is_patch and may_hold_diff(p.text)), body)

@@ -238,7 +238,7 @@ def keep_parsed(*, mailing_list: MailingList, mail: ReadMail) -> StoredMail:
         return _kept(mailing_list, mail)
     except DataError as error:
         # One mail that no rule foresaw must not stop the list: it stays, and a person can read why.
-        reason = f"the database does not take what was read of it: {str(error).splitlines()[0][:500]}"
+        reason = Because.UNUSABLE(f"the database does not take what was read of it: {str(error).splitlines()[0][:500]}")
         log.exception("message_not_storable", list=mailing_list.name, blob=mail.blob)
         nothing = ParsedMail(
             f"{mail.blob}@no-message-id.invalid", "unusable", reason, Marks(""), sent_at=mail.received_at
@@ -260,12 +260,6 @@ def _kept(mailing_list: MailingList, mail: ReadMail) -> StoredMail:
     return StoredMail(message, new=True)
 
 
-def _code(parsed: ParsedMail) -> str:
-    if not parsed.reason:
-        return ""
-    return {"unusable": Because.UNUSABLE, "other": Because.NOT_A_PATCH}.get(parsed.kind, Because.NAMED_BY_US)
-
-
 def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
     parsed = mail.parsed
     return Message(
@@ -274,8 +268,7 @@ def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
         blob=mail.blob,
         raw=mail.raw,
         kind=parsed.kind,
-        reason=parsed.reason,
-        reason_code=_code(parsed),
+        **parsed.reason.columns(),
         subject=parsed.subject,
         sender_name=parsed.sender_name,
         sender_address=parsed.sender_address,

@@ -104,8 +104,11 @@ def _document(series: Series, steps: list[Transition], branches: dict[int, str])
         "superseded_by": newer.first_message_id if newer else None,
         "state": series.state,
         "reason": series.reason,
+        "reason_code": series.reason_code,
         "trailers": list(series.trailers),
-        "transitions": [{"state": s.after, "reason": s.reason, "at": _time(s.at)} for s in steps],
+        "transitions": [
+            {"state": s.after, "reason": s.reason, "reason_code": s.reason_code, "at": _time(s.at)} for s in steps
+        ],
         "base": _base(series, branches),
         "head": series.head.sha if series.head else None,
         "trust": _trust(series, patches),

@@ -155,6 +155,7 @@ _COLUMNS = (
     "kind",
     "kind_before",
     "reason",
+    "reason_code",
     "subject",
     "sender_name",
     "sender_address",
