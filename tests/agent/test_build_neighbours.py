@@ -201,8 +201,8 @@ def test_directory_that_nobody_can_look_into_counts_as_too_much(
     """It may have been filled before its rights were taken away. Root could look into it."""
     scandir = os.scandir
 
-    def look(path: str) -> Any:
-        if path.endswith("locked"):
+    def look(path: str | int) -> Any:
+        if str(path).endswith("locked"):
             raise PermissionError(errno.EACCES, "no")
         return scandir(path)
 

@@ -8,6 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from server.core import clock
+from server.core.reasons import Because
 from server.sources.models import Branch, Epoch, HeadMove, Message, Patch, Series, Tag, Tree, WantedRevision
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
 
@@ -142,7 +143,7 @@ def test_lists_tell_how_far_each_epoch_was_read(client: Client) -> None:
     ],
 )
 def test_mails_can_be_narrowed(client: Client, query: dict[str, str], found: bool) -> None:
-    build_message(message_id="one@example.org", kind=Message.Kind.UNUSABLE, reason="no mail")
+    build_message(message_id="one@example.org", kind=Message.Kind.UNUSABLE, reason_code=Because.UNUSABLE)
     assert bool(read(client, "api-message-list", **query)["results"]) is found
 
 

@@ -7,6 +7,7 @@ import pytest
 from server.core import clock
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken, Begun
+from server.core.reasons import Because
 from server.detection.models import MachineQuestion
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
 from server.sources.series.formation import COPY
@@ -176,10 +177,11 @@ def test_open_questions_about_machines_wait_for_a_person_there(reader: Reader) -
 
 
 def test_mails_that_were_not_used_show_why(reader: Reader) -> None:
-    build_message(kind=Message.Kind.UNUSABLE, reason="no mail: the headers end nowhere", subject="")
+    broken = Because.UNUSABLE("no mail: the headers end nowhere")
+    build_message(kind=Message.Kind.UNUSABLE, subject="", reason=str(broken), reason_code=broken.code)
     build_message(subject="[PATCH] fine")
     MailingList.objects.update(polled_at=clock.now())
-    build_message(reason=COPY, subject="[PATCH] a copy")
+    build_message(reason=str(COPY), reason_code=COPY.code, subject="[PATCH] a copy")
     unused = reader.read("/status/").split('id="unused"')[1]
     assert f'<span class="figure">1</span> patch: {COPY}' in " ".join(unused.split())
     assert "[PATCH] a copy" not in unused

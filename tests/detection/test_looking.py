@@ -199,7 +199,7 @@ def test_a_session_that_fails_after_its_first_look_is_judged_by_what_it_measured
 
 def test_a_session_that_failed_with_its_machine_in_quarantine_tells_nothing() -> None:
     trial = measured_trial(None, {physical("h1", "haswell"): {"copy": SLOWER}}, purpose="confirm")
-    Session.objects.update(state="failed", reason="machine quarantined: its fan stands still")
+    Session.objects.update(state="failed", reason_code=Because.QUARANTINED)
     Machine.objects.update(health=Machine.Health.QUARANTINED)
     assert look_at_trial(trial_id=trial.pk)
     trial.refresh_from_db()

@@ -50,6 +50,7 @@ def test_object_tells_all_of_a_series(linux_mm: MailingList, capsys: pytest.Capt
     steps = found.pop("transitions")
     assert [step["state"] for step in steps] == ["incomplete", "held", "ready"]
     assert steps[-1]["reason"] == found.pop("reason")
+    assert steps[-1]["reason_code"] == found.pop("reason_code") == "trusted"
     assert all(datetime.fromisoformat(step["at"]).tzinfo == UTC for step in steps)
     trust = found.pop("trust")
     assert trust["held"] is False

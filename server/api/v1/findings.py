@@ -137,6 +137,7 @@ class ComparisonOut(serializers.ModelSerializer[Comparison]):
     unit = serializers.CharField(source="metric.unit")
     better = serializers.CharField(source="metric.better")
     core_type = serializers.CharField(source="core_type.name")
+    reason_code = serializers.CharField(read_only=True)
 
     class Meta:
         model = Comparison
