@@ -322,3 +322,19 @@ def test_what_killed_builds_of_other_trees_left_is_deleted_unless_they_are_being
     drop_leftovers(tmp_path, beside=tmp_path / "own")
     assert [copy.exists() for copy in left] == [True, False, True]
     os.close(descriptor)
+
+
+def test_processors_that_wait_for_a_disk_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who rewrites small files without end takes none of their time, and leaves an honest build no disk."""
+    stat = tmp_path / "stat"
+    monkeypatch.setattr(maker, "_TIMES", stat)
+    ticks = os.sysconf("SC_CLK_TCK")
+    stat.write_text(f"cpu {ticks} 0 {2 * ticks} {50 * ticks} 0 0 0 0 0 0\ncpu0 1 2 3\n")
+    others = maker.Others()
+    later = time.monotonic() + 100
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    share = 100 * (os.cpu_count() or 1)
+    stat.write_text(f"cpu {ticks} 0 {2 * ticks} {(50 + share // 2) * ticks} {share // 2 * ticks} 0 0 0 0 0\n")
+    assert others.took_much(0.0)
+    stat.write_text(f"cpu {ticks} 0 {2 * ticks} {(50 + share) * ticks} 0 0 0 0 0 0\n")
+    assert not others.took_much(0.0)

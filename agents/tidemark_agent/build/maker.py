@@ -328,14 +328,17 @@ class Others:
         self._began, self._busy = time.monotonic(), _busy_seconds()
 
     def took_much(self, own: float) -> bool:
-        """Whether so much was taken beside `own` seconds that a build without it could have been in time."""
+        """Whether so much was taken beside `own` seconds that a build without it could have been in time.
+
+        While processors wait for a disk they are taken, too: a kernel is not to blame for that, whoever keeps it busy.
+        """
         all_there_was = (time.monotonic() - self._began) * (os.cpu_count() or 1)
         return _busy_seconds() - self._busy - own > _MUCH * all_there_was
 
 
 def _busy_seconds() -> float:
-    """Seconds of CPU that all processes of this host have taken since it came up."""
+    """Seconds in which processors of this host worked, or waited for its disks, since it came up."""
     words = _TIMES.read_text(encoding="ascii", errors="replace").partition("\n")[0].split()
     # "cpu", user, nice, system, idle, iowait, irq, softirq, steal; guests are in user and nice.
     taken = [int(word) for word in words[1:9]]
-    return (sum(taken) - sum(taken[3:5])) / os.sysconf("SC_CLK_TCK")
+    return (sum(taken) - taken[3]) / os.sysconf("SC_CLK_TCK")
