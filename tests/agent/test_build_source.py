@@ -294,3 +294,17 @@ def test_mirror_that_asks_who_comes_is_opened_by_the_builders_own_file(tmp_path:
             assert file.read_text() == f"{line}\n"
     assert (tmp_path / "src/main.c").read_text() == MAIN
     assert SECRET not in "".join(told.seen)
+
+
+def test_what_a_fetch_left_that_was_cut_off_is_gone_before_the_next_build(tree: Tree, tmp_path: Path) -> None:
+    site = Site(tmp_path / "site")
+    site.move_to(tree, tree.base)
+    objects = site.source / ".git" / "objects"
+    (objects / "ab").mkdir(exist_ok=True)
+    left = [objects / "pack" / "tmp_pack_Ab12", objects / "ab" / "tmp_obj_Cd34"]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    site.move_to(tree, tree.base)
+    assert [path for path in left if path.exists()] == []
+    assert site.files() == stored(PLAIN)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shlex
 import stat
 import threading
@@ -160,6 +161,8 @@ _FETCHED = "refs/tidemark-agent/wanted"
 _ATTRIBUTES = "* -text !eol !ident !filter !working-tree-encoding\n"
 _LINK_MODE = b"120000"
 _INCLUDED = (b".h", b".inc", b".S")
+# Programs that run while a kernel is built.
+_RUNS_IN_A_BUILD = re.compile(rb"(?:scripts|certs|usr|tools(?!/testing/)|arch/[^/]+/tools|arch/[^/]+/boot/tools)/")
 # A lock of git that a killed agent left: only the holder of the tree's lock works here.
 _LOCKS = ("index.lock", "HEAD.lock", "shallow.lock", "config.lock")
 
@@ -219,9 +222,10 @@ class Checkout:
         return frozenset(f"CONFIG_{line.split()[-1]}" for line in found.splitlines() if line.strip())
 
     def may_shadow(self, old: str, new: str) -> bool:
-        """Whether `new` has a file, that `old` has not, which the compiler may find where it found another one.
+        """Whether objects of `old` may not be what `new` would make, though make takes them for it.
 
-        make and ccache know which headers an object was made of, not which were looked for before them in vain.
+        make and ccache know which headers an object was made of, not which were looked for before them in vain. Nor
+        does kbuild link vmlinux anew when a program changes that its link runs, such as scripts/kallsyms.
         """
         try:
             raw = capture_bytes(["git", "diff-tree", "-r", "-z", "--no-renames", old, new], **self._asking)
@@ -232,7 +236,7 @@ class Checkout:
             return True
         fields = raw.split(b"\0")
         changes = zip(fields[0::2], fields[1::2], strict=False)
-        return any(_is_new_header(about.split(b" "), path) for about, path in changes)
+        return any(misleads_make(about.split(b" "), path) for about, path in changes)
 
     def _bring_to(self, commit: str, git_url: str, ref: str) -> None:
         self._prepare(git_url)
@@ -259,6 +263,10 @@ class Checkout:
             self._git("init", "--quiet", "--template=", "--initial-branch=none", ".")
         for name in _LOCKS:
             (git_dir / name).unlink(missing_ok=True)
+        # What a fetch that was cut off has left is never used, and may be gigabytes.
+        for pattern in ("pack/tmp_*", "??/tmp_obj_*"):
+            for left in (git_dir / "objects").glob(pattern):
+                left.unlink(missing_ok=True)
         (git_dir / "info").mkdir(exist_ok=True)
         (git_dir / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
         objects = _local_objects(git_url)
@@ -299,9 +307,11 @@ class Checkout:
         }
 
 
-def _is_new_header(about: list[bytes], path: bytes) -> bool:
+def misleads_make(about: list[bytes], path: bytes) -> bool:
     """Of one entry of `git diff-tree`: modes, hashes, status. A link may be a whole directory of headers."""
-    return about[-1] in {b"A", b"T"} and (about[1] == _LINK_MODE or path.endswith(_INCLUDED))
+    if about[-1] in {b"A", b"T"} and path.endswith(_INCLUDED):
+        return True
+    return _LINK_MODE in {about[0].lstrip(b":"), about[1]} or bool(_RUNS_IN_A_BUILD.match(path))
 
 
 def _git_environment(credentials: Path | None = None) -> Mapping[str, str]:
