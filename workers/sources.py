@@ -70,6 +70,12 @@ def check_series(series_id: int) -> None:
         log.warning("series_not_checked_yet", trace=series.trace, series=series.pk, reason=error.message)
 
 
+@shared_task(name="sources.check_strangers")
+def check_strangers() -> None:
+    if series_check.check_strangers():
+        enqueue("sources.check_strangers")
+
+
 @shared_task(name="sources.prove_mail", bind=True, max_retries=_PROOFS_TRIED)
 def prove_mail(self: "Task[..., None]", message_id: int) -> None:
     mail = Message.objects.filter(pk=message_id, kind__in=POSTED).defer("raw").first()

@@ -89,6 +89,7 @@ class Because(models.TextChoices):
     LEFT_OUT = "left-out", "a mail that is not proved was left out"
     INCOMPLETE = "incomplete", "patches are missing"
     NOT_CHECKED = "not-checked", "its senders are not checked yet"
+    IN_TURN = "in-turn", "its senders are not trusted: such series are checked one after the other"
     NOT_TRUSTED = "not-trusted", "a sender is not trusted, or not proved: a person lets it run"
     TRUSTED = "trusted", "all senders are trusted and proved"
     MAIL_DELETED = "mail-deleted", "the archive deleted one of its mails"
@@ -164,6 +165,11 @@ class Because(models.TextChoices):
         return Reason(self.value, sentence or str(self.label))
 
 
+def known_codes() -> list[tuple[str, str]]:
+    """All codes with their labels. Columns name this function: a new code changes no table."""
+    return list(Because.choices)
+
+
 def code_field(*, index: bool = False) -> "models.CharField[str, str]":
     """The column of a row's code."""
-    return models.CharField(max_length=40, choices=Because.choices, blank=True, default="", db_index=index)
+    return models.CharField(max_length=40, choices=known_codes, blank=True, default="", db_index=index)

@@ -40,6 +40,7 @@ def answer(question: bytes) -> bytes | None:
 @pytest.fixture(autouse=True)
 def server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(dkim_keys, "_SECONDS", 0.3)
+    monkeypatch.setattr(dkim_keys, "_silent", {})
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind(("127.0.0.1", 0))
         settings.DNS_SERVERS = [f"127.0.0.1:{own.getsockname()[1]}"]
@@ -77,3 +78,26 @@ def test_server_without_an_answer_is_trouble_and_not_asked_twice(selector: str) 
         with pytest.raises(DnsTroubleError, match="no answer from the name servers"):
             patient(f"{selector}._domainkey.example.org")
     assert len(asked) == 1
+
+
+def test_domain_whose_servers_fell_silent_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mail costs its sender nothing; each wait for a name server costs a worker seconds."""
+    with pytest.raises(DnsTroubleError):
+        look_up_key("silent._domainkey.example.org")
+    with pytest.raises(DnsTroubleError):
+        look_up_key("good._domainkey.example.org")
+    assert look_up_key("good._domainkey.example.com") is None
+    monkeypatch.setattr(dkim_keys, "_SILENT_SECONDS", 0.0)
+    dkim_keys._silent.clear()
+    with pytest.raises(DnsTroubleError):
+        look_up_key("silent._domainkey.example.org")
+    assert look_up_key("good._domainkey.example.org") == RECORD
+
+
+def test_only_the_last_silent_domains_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dkim_keys, "_SECONDS", 0.01)
+    monkeypatch.setattr(dkim_keys, "_MOST_SILENT", 2)
+    for domain in ("a.org", "b.org", "a.org", "c.org", "a.org"):
+        with pytest.raises(DnsTroubleError):
+            look_up_key(f"silent._domainkey.{domain}")
+    assert list(dkim_keys._silent) == ["c.org", "a.org"]

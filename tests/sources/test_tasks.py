@@ -8,6 +8,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
+from server.core.locks import advisory_lock
 from server.sources.applying import application
 from server.sources.archives import archive
 from server.sources.messages.storage import store_message
@@ -160,3 +161,22 @@ def test_senders_that_cannot_be_checked_now_are_left_to_the_sweep(
     sources.check_series(series.pk)
     series.refresh_from_db()
     assert series.state == Series.State.READY
+
+
+def test_series_of_strangers_are_one_task_however_many(linux_mm: MailingList, sent_tasks: Sent) -> None:
+    linux_mm.proof = MailingList.Proof.DKIM
+    linux_mm.save()
+    for name in "abc":
+        store_message(mailing_list=linux_mm, raw=mail(f"[PATCH] mm: {name}", DIFF, message_id=f"{name}@x", sender="eve@y"))
+    group_stale()
+    with advisory_lock("sources.trust.strangers") as free:
+        assert free
+        for series in Series.objects.all():
+            sources.check_series(series.pk)
+    sent_tasks.clear()
+    sources.sweep()
+    assert sent_tasks == [("sources.check_strangers", ())]
+    sources.check_strangers()
+    sent_tasks.clear()
+    sources.sweep()
+    assert sent_tasks == []

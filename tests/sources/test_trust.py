@@ -1,6 +1,8 @@
 """From the mails of a held series to ready, or to a reason why a person must look."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import time_machine
@@ -9,10 +11,19 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.locks import advisory_lock
 from server.core.programs.git import Repository
+from server.core.reasons import Because
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender
 from server.sources.trust import senders, series_check
 from server.sources.trust.dkim_keys import DnsTroubleError
-from server.sources.trust.series_check import check_again, check_series, held_series_of, series_to_check, trust_sender
+from server.sources.trust.series_check import (
+    check_again,
+    check_series,
+    check_strangers,
+    held_series_of,
+    series_to_check,
+    strangers_wait,
+    trust_sender,
+)
 from tests.builders import build_list, build_message, build_revision, build_series, build_tree
 from tests.sources.posting import DIFF, Upstream, mail
 from tests.sources.signing import SELECTOR, Names, sign
@@ -180,11 +191,84 @@ def test_check_of_a_stranger_waits_while_another_one_is_checked_and_nobody_else_
     with advisory_lock("sources.trust.strangers") as free:
         assert free
         check_series(series=series, lookup=silent)
-        assert series_to_check() == [series.pk]
+        assert (series_to_check(), strangers_wait()) == ([], True), "no sweep sends it again while others are looked at"
+        check_series(series=series, lookup=Names("example.org"))
+        assert check_strangers(lookup=Names("example.org")) is False
+        assert Message.objects.get().authentic is None
         TrustedSender.objects.create(address="ada@example.org")
         check_series(series=series, lookup=Names("example.org"))
     series.refresh_from_db()
     assert series.state == READY
+
+
+@pytest.fixture
+def put_off() -> Callable[..., list[Series]]:
+    """Series of these senders, in the order of their coming, that were put off."""
+
+    def post(*senders: str) -> list[Series]:
+        made = [
+            posted(mail("[PATCH] x", f"{DIFF}{n}\n", message_id=f"{n}@x"), sender=sender)
+            for n, sender in enumerate(senders)
+        ]
+        with advisory_lock("sources.trust.strangers") as free:
+            assert free
+            for series in made:
+                check_series(series=series, lookup=silent)
+        return made
+
+    return post
+
+
+@pytest.mark.django_db(transaction=True)
+def test_strangers_take_turns_by_domain_and_the_newest_of_each_first(
+    put_off: Callable[..., list[Series]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = put_off("bo@c.net", "a@d1.eve.org", "b@d2.eve.org", "c@d3.eve.org", "cy@c.net")
+    looked_at: list[int] = []
+    real = series_check._settle
+
+    def settle(series: Series, *more: Any) -> None:
+        looked_at.append(series.pk)
+        real(series, *more)
+
+    monkeypatch.setattr(series_check, "_settle", settle)
+    assert check_strangers(lookup=silent) is False
+    assert [[s.pk for s in many].index(pk) for pk in looked_at] == [4, 3, 2, 0, 1]
+    assert not strangers_wait()
+    assert {s.reason_code for s in Series.objects.all()} == {Because.NOT_TRUSTED}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_turn_ends_in_time_and_what_is_left_is_told(put_off: Callable[..., list[Series]]) -> None:
+    put_off("bo@c.net", "a@eve.org")
+    assert check_strangers(lookup=silent, seconds=0) is True
+    assert strangers_wait()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stranger_whose_check_fails_keeps_no_other_waiting(
+    put_off: Callable[..., list[Series]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = put_off("bo@c.net", "a@eve.org")
+    real = series_check._settle
+
+    def settle(series: Series, *more: Any) -> None:
+        if series.pk == second.pk:
+            raise ValueError("some text that nobody thought of")
+        real(series, *more)
+
+    monkeypatch.setattr(series_check, "_settle", settle)
+    check_strangers(lookup=silent)
+    first.refresh_from_db()
+    assert first.reason_code == Because.NOT_TRUSTED
+    assert strangers_wait()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sender_who_becomes_trusted_waits_for_no_turn(put_off: Callable[..., list[Series]]) -> None:
+    (series,) = put_off("ada@example.org")
+    trust_sender(address="ada@example.org")
+    assert series_to_check() == [series.pk]
 
 
 def test_name_servers_that_are_back_let_it_run() -> None:

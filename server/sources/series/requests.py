@@ -20,7 +20,7 @@ from server.sources.messages.storage import adopt_messages, lock_mail
 from server.sources.models import HeadMove, Message, Patch, Series, Thread
 from server.sources.series.formation import group_stale
 from server.sources.supersession import deleted_mails, is_replaced_for_good, replaced_of_others, supersede
-from server.sources.trust.series_check import series_to_check
+from server.sources.trust.series_check import series_to_check, strangers_wait
 
 
 def series_of(message: Message) -> "QuerySet[Series]":
@@ -280,6 +280,8 @@ def sweep_series() -> None:
     group_stale(limit=_THREADS_AT_ONCE, seconds=_GROUP_SECONDS)
     for pk in series_to_check():
         enqueue("sources.check_series", pk)
+    if strangers_wait():
+        enqueue("sources.check_strangers")
     for pk in series_to_apply():
         enqueue("sources.apply_series", pk)
 

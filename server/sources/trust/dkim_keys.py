@@ -1,5 +1,6 @@
 """Looking up public keys of mail domains: the port to DNS."""
 
+import time
 from collections.abc import Callable
 from functools import cache
 
@@ -20,17 +21,33 @@ _DNS_PORT = 53
 _KEYS = "._domainkey."
 
 
+# A domain without an answer is not asked again for so long, by this process: less than any pause before the next try.
+_SILENT_SECONDS = 50.0
+_MOST_SILENT = 1000
+_silent: dict[str, float] = {}
+
+
 class DnsTroubleError(Exception):
     """The name servers gave no answer; a later question may have one."""
 
 
 def look_up_key(name: str) -> bytes | None:
-    """Ask the site's name servers. DnsTroubleError when none answers within five seconds."""
+    """Ask the site's name servers. DnsTroubleError when none answers within five seconds, or none did just now.
+
+    Anybody may write in the name of a domain whose servers are gone, as often as he likes.
+    """
+    domain = name.partition(_KEYS)[2]
+    if time.monotonic() < _silent.get(domain, 0.0):
+        raise DnsTroubleError(f"no answer from the name servers for {name}")
     try:
         answer = _resolver().resolve(name, "TXT", lifetime=_SECONDS, search=False)
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer, dns.resolver.YXDOMAIN):
         return None
     except (dns.exception.Timeout, dns.resolver.NoNameservers, dns.resolver.NoResolverConfiguration, OSError) as error:
+        _silent.pop(domain, None)
+        if len(_silent) >= _MOST_SILENT:
+            del _silent[next(iter(_silent))]
+        _silent[domain] = time.monotonic() + _SILENT_SECONDS
         raise DnsTroubleError(f"no answer from the name servers for {name}") from error
     except dns.exception.DNSException:
         # A name that cannot be asked for, such as one with an empty label.

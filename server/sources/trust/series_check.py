@@ -5,6 +5,7 @@ what is missing in the reason.
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,7 +50,12 @@ _WORTH_CHECKING = timedelta(days=7)
 _LONGEST_REASON = 4000
 # A first reading of an archive makes series by the ten thousand: their own tasks wait still, and sending all of them
 # again with every sweep would fill the queue faster than it is worked off.
-_MOST_AT_ONCE = 500
+_MOST_AT_ONCE = 100
+# So long strangers are looked at before other tasks get their turn: there may be one worker for all of them.
+_TURN_SECONDS = 20.0
+# Who holds it looks at series of strangers.
+_STRANGERS = "sources.trust.strangers"
+_NOT_AGAIN = "and it is not asked again"
 # Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
 _SERIES_ASKED = 5
 
@@ -65,7 +71,8 @@ class SenderTrust:
 def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
     """Prove the senders of a held series and let it run if all of them are trusted; else its reason says why not.
 
-    Asks name servers, so it must not run inside a transaction. Killed anywhere and repeated, it goes on.
+    Asks name servers, so it must not run inside a transaction. Killed anywhere and repeated, it goes on. That of a
+    stranger is put off while another one is looked at: `check_strangers` takes it up.
     """
     with advisory_lock(f"sources.trust.{series.pk}") as free:
         series.refresh_from_db()
@@ -75,6 +82,8 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
         senders = set(_by_sender(mails))
         is_strange = not senders <= trusted_addresses(senders)
         if is_strange:
+            if _is_put_off(series):
+                return
             # Paths are compared with patterns, thousands with hundreds: one process at a time, whoever posts them.
             with advisory_lock("sources.trust.paths") as is_free:
                 if not is_free:
@@ -85,9 +94,58 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
             _check(series, mails, remembering(lookup), end=f"for {_LONGEST_TRIAL.days} days" if is_over else "")
             return
         # Whoever is not trusted decides how long his name servers take: all of them together hold one worker.
-        with advisory_lock("sources.trust.strangers") as is_their_turn:
+        with advisory_lock(_STRANGERS) as is_their_turn:
             if is_their_turn:
-                _check(series, mails, remembering(lookup), end="and it is not asked again")
+                _check(series, mails, remembering(lookup), end=_NOT_AGAIN)
+            else:
+                series.note(Because.IN_TURN())
+
+
+def check_strangers(*, lookup: Lookup = look_up_key, seconds: float = _TURN_SECONDS) -> bool:
+    """Check series of strangers that were put off, one after the other, for `seconds`. True where some are left.
+
+    False as well where another process is at it.
+    """
+    deadline = time.monotonic() + seconds
+    with advisory_lock(_STRANGERS) as is_their_turn:
+        if not is_their_turn:
+            return False
+        for pk in _put_off():
+            if time.monotonic() > deadline:
+                return True
+            try:
+                _take_turn(pk, lookup)
+            except Exception:
+                # What one of them wrote keeps no other waiting.
+                log.exception("series_check_failed", series=pk)
+    return False
+
+
+def _take_turn(pk: int, lookup: Lookup) -> None:
+    with advisory_lock(f"sources.trust.{pk}") as free:
+        series = Series.objects.get(pk=pk)
+        if free and series.state == State.HELD and _is_put_off(series):
+            _check(series, _mails_of(series), remembering(lookup), end=_NOT_AGAIN)
+
+
+def _is_put_off(series: Series) -> bool:
+    return series.checked_at is None and series.reason_code == Because.IN_TURN
+
+
+def _put_off() -> list[int]:
+    """Ids of series in the order of their turn: of each domain the newest, then of each the next, and so on.
+
+    Whoever posts by the thousand, with name servers that never answer, has others wait for one of his in between.
+    """
+    waiting = Series.objects.filter(state=State.HELD, checked_at=None, reason_code=Because.IN_TURN).order_by("-pk")
+    found: list[tuple[int, int]] = []
+    earlier: Counter[str] = Counter()
+    for pk, address in waiting.values_list("pk", "author_address").iterator():
+        # Rarely more than one person's, where not under a domain such as .co.uk: that costs a later turn, no more.
+        domain = ".".join(address.lower().rpartition("@")[2].split(".")[-2:])
+        found.append((earlier[domain], pk))
+        earlier[domain] += 1
+    return [pk for _, pk in sorted(found, key=lambda place: (place[0], -place[1]))]
 
 
 def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) -> None:
@@ -148,9 +206,10 @@ def prove_loose(*, mail: Message, lookup: Lookup = look_up_key) -> bool:
         if not _is_strange(mail):
             _prove([mail], remembering(lookup), end="")
         else:
-            with advisory_lock("sources.trust.strangers") as is_their_turn:
+            # Their series may take all the time of the other lock.
+            with advisory_lock("sources.trust.loose") as is_their_turn:
                 if is_their_turn:
-                    _prove([mail], remembering(lookup), end="and it is not asked again")
+                    _prove([mail], remembering(lookup), end=_NOT_AGAIN)
     if mail.authentic is None:
         return False
     _group_again([mail])
@@ -302,10 +361,12 @@ def _settle(series: Series, mails: list[Message], verdict: SenderTrust) -> None:
 def series_to_check() -> list[int]:
     """Ids of held series that were never checked, or whose senders name servers left open long enough ago.
 
-    The newest that were never checked come first, and some at a time: somebody waits for them.
+    The newest that were never checked come first, and some at a time: somebody waits for them. Those that were put off
+    are not among them.
     """
     held = Series.objects.filter(state=State.HELD)
-    new = list(held.filter(checked_at=None).order_by("-pk").values_list("pk", flat=True)[:_MOST_AT_ONCE])
+    never = held.filter(checked_at=None).exclude(reason_code=Because.IN_TURN)
+    new = list(never.order_by("-pk").values_list("pk", flat=True)[:_MOST_AT_ONCE])
     unclear = Q(patches__message__authentic=None) | Q(cover__isnull=False, cover__authentic=None)
     open_ones = held.filter(unclear, checked_at__isnull=False).distinct().order_by("pk")
     now = clock.now()
@@ -317,6 +378,11 @@ def series_to_check() -> list[int]:
     return new + due[:_MOST_AT_ONCE]
 
 
+def strangers_wait() -> bool:
+    """Whether a series was put off since a stranger's was looked at."""
+    return Series.objects.filter(state=State.HELD, checked_at=None, reason_code=Because.IN_TURN).exists()
+
+
 def check_again(held: QuerySet[Series]) -> int:
     """Check the senders of held series anew: what proves or trusts them has changed. Returns how many."""
     found = list(held.filter(state=State.HELD).values_list("pk", flat=True))
@@ -325,7 +391,7 @@ def check_again(held: QuerySet[Series]) -> int:
         # Grouping writes series before mails: without its lock each could wait for the other.
         lock_mail()
         Message.objects.filter(pk__in=mails.values("pk"), authentic=False).update(authentic=None)
-        Series.objects.filter(pk__in=found, state=State.HELD).update(checked_at=None)
+        Series.objects.filter(pk__in=found, state=State.HELD).update(checked_at=None, **Because.NOT_CHECKED().columns())
         for pk in found:
             enqueue("sources.check_series", pk)
     return len(found)
