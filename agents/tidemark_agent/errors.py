@@ -19,6 +19,10 @@ class KilledError(InfrastructureError):
     """A program of ours was ended by a signal from outside: it says nothing about what it worked on."""
 
 
+class SlowError(InfrastructureError):
+    """A program of ours did not end within its time: it may be broken, or the host too busy."""
+
+
 class KernelError(AgentError):
     """The kernel's fault: it does not configure, compile or keep to its time."""
 

@@ -121,10 +121,11 @@ def failing_tree(words: str) -> dict[str, str]:
     return {"Makefile": broken}  # fmt: skip
 
 
-def test_compiler_crash_is_called_so_and_is_the_kernels_failure(tmp_path: Path) -> None:
+def test_compiler_crash_that_comes_again_is_called_so_and_is_the_kernels_failure(tmp_path: Path) -> None:
     outcome = small_build(tmp_path, failing_tree("mm/a.c:9:1: internal compiler error: in expand"))
     assert outcome.outcome == "failed"
     assert outcome.reason == "the compiler crashed: mm/a.c:9:1: internal compiler error: in expand"
+    assert "the step is run once more" in outcome.log_tail
 
 
 @pytest.mark.parametrize("excerpt", [' 4190 |  pr_err("No space left on device");', '      |  "out of memory"'])

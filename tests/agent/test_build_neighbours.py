@@ -55,6 +55,39 @@ def test_step_that_met_a_full_disk_is_begun_anew(tmp_path: Path, monkeypatch: py
     assert "the step is run once more" in outcome.log_tail
 
 
+ONCE = "if test ! -e {seen}; then touch {seen}; echo '{words}'; exit 1; fi"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "mm/a.c:9:1: internal compiler error: Segmentation fault",
+        "Segmentation fault (core dumped)",
+        "make[2]: *** [scripts/Makefile.build:243: mm/a.o] Error 139",
+    ],
+)
+def test_crash_that_does_not_come_again_is_not_the_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """A builder whose memory is broken lets a compiler crash now and then, of whatever it compiles."""
+    without_pauses(monkeypatch)
+    once = ONCE.format(seen=tmp_path / "seen", words=words)
+    outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("bzImage:\n", f"bzImage:\n\t@{once}\n")})
+    assert (outcome.outcome, outcome.reason) == ("built", "")
+    assert "crashed" in outcome.log_tail
+
+
+@pytest.mark.parametrize("second", ["mm/b.c:9:1: internal compiler error: in expand", "Segmentation fault"])
+def test_second_crash_at_another_place_is_no_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    without_pauses(monkeypatch)
+    once = ONCE.format(seen=tmp_path / "seen", words="mm/a.c:9:1: internal compiler error: in expand")
+    lines = f"bzImage:\n\t@{once}; echo '{second}'; exit 1\n"
+    outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("bzImage:\n", lines)})
+    assert (outcome.outcome, "not twice at one place" in outcome.reason) == ("infrastructure", True), outcome.reason
+
+
 SHORT = [
     "as: cannot write: No space left on device",
     "tee: Disk quota exceeded",

@@ -3,15 +3,19 @@
 import io
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tidemark_agent.build.checkout import Checkout
+from tidemark_agent.build.checkout import Checkout, largest_pack
 from tidemark_agent.build.kernel import BuildOutcome, KernelBuilder
 from tidemark_agent.errors import InfrastructureError, KilledError, StoppedError
 from tidemark_agent.log import Log
@@ -308,3 +312,51 @@ def test_what_a_fetch_left_that_was_cut_off_is_gone_before_the_next_build(tree: 
     site.move_to(tree, tree.base)
     assert [path for path in left if path.exists()] == []
     assert site.files() == stored(PLAIN)
+
+
+@pytest.fixture
+def served(tree: Tree, tmp_path: Path) -> Iterator[tuple[Tree, str]]:
+    """A tree of three megabytes, and the address of a server that gives it away."""
+    tree.commit({**PLAIN, "noise": os.urandom(3 << 20).hex()}, REF)
+    tree.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = ["git", "daemon", "--reuseaddr", "--listen=127.0.0.1", f"--port={port}", "--export-all", str(tree.root)]
+    daemon = subprocess.Popen([*words], start_new_session=True)
+    try:
+        for _ in range(200):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.05)
+        yield tree, f"git://127.0.0.1:{port}{tree.root}"
+    finally:
+        os.killpg(daemon.pid, signal.SIGTERM)
+        daemon.wait()
+
+
+def test_fetch_brings_no_more_than_it_may_and_leaves_nothing(
+    served: tuple[Tree, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server, or whoever is on the way to it, can send without end."""
+    tree, url = served
+    checkout = Checkout(
+        source=tmp_path / "src", scratch=tmp_path, stop=threading.Event(), log=Log(io.StringIO())
+    )  # fmt: skip
+    commit = tree.git("rev-parse", REF)
+    with monkeypatch.context() as patched:
+        patched.setattr("tidemark_agent.build.checkout._LARGEST_PACK", 1 << 20)
+        with pytest.raises(InfrastructureError):
+            checkout.move_to(commit, git_url=url, ref=REF)
+    assert [path for path in (tmp_path / "src/.git/objects").rglob("*") if path.is_file()] == []
+    checkout.move_to(commit, git_url=url, ref=REF)
+    assert (tmp_path / "src/main.c").read_text() == MAIN
+
+
+def test_nothing_is_fetched_onto_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=(2 << 30) + (8 << 20)))
+    assert largest_pack(tmp_path) == 4 << 20
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2 << 30))
+    with pytest.raises(InfrastructureError, match="less than 2 GiB of disk are left"):
+        largest_pack(tmp_path)

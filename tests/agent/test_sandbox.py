@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tidemark_agent.errors import InfrastructureError
+from tidemark_agent.errors import InfrastructureError, UnfitError
 from tidemark_agent.guard.confinement import filter_program, has_filter
 from tidemark_agent.system import sandbox
 from tidemark_agent.system.disk import remove_tree
@@ -111,6 +111,23 @@ def test_host_without_a_sandbox_refuses_with_what_helps(tmp_path: Path, monkeypa
         require_sandbox(tmp_path, threading.Event())
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert "install the package bubblewrap" in sandbox_trouble(tmp_path, threading.Event())
+
+
+@pytest.mark.parametrize("end", ["kill -KILL $$", "kill -TERM $$", "sleep 30"])
+def test_trial_that_is_killed_or_slow_says_nothing_about_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{end}\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setattr(sandbox, "_known", [])
+    monkeypatch.setattr(sandbox, "_PROBE_SECONDS", 2.0)
+    monkeypatch.setattr("tidemark_agent.system.process._STOP_SECONDS", 0.1)
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+        with pytest.raises(InfrastructureError) as told:
+            require_sandbox(tmp_path, threading.Event())
+    assert not isinstance(told.value, UnfitError)
+    assert sandbox_trouble(tmp_path, threading.Event()) == "", "it is tried again"
 
 
 def test_sandbox_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import shlex
+import shutil
 import stat
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +156,9 @@ def _hash_of(path: bytes, entry: Entry) -> str:
 # git puts files down, and before each build every file is compared with the tree (build/checkout.py).
 
 _GIT_SECONDS = 900.0
+# Of what one fetch brings: the whole history of a kernel tree is some gigabytes. And so much stays free on the disk.
+_LARGEST_PACK = 16 * 1024**3
+_KEPT_FREE = 2 * 1024**3
 _FETCHED = "refs/tidemark-agent/wanted"
 # Stronger than every .gitattributes of a tree: git writes blobs as they are. A series could otherwise give files other
 # line ends, and git leaves files alone that the next commit does not change, with whatever they were written as.
@@ -263,10 +267,7 @@ class Checkout:
             self._git("init", "--quiet", "--template=", "--initial-branch=none", ".")
         for name in _LOCKS:
             (git_dir / name).unlink(missing_ok=True)
-        # What a fetch that was cut off has left is never used, and may be gigabytes.
-        for pattern in ("pack/tmp_*", "??/tmp_obj_*"):
-            for left in (git_dir / "objects").glob(pattern):
-                left.unlink(missing_ok=True)
+        self._drop_packs()
         (git_dir / "info").mkdir(exist_ok=True)
         (git_dir / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
         objects = _local_objects(git_url)
@@ -276,6 +277,12 @@ class Checkout:
         else:
             alternates.parent.mkdir(parents=True, exist_ok=True)
             alternates.write_text(f"{objects}\n", encoding="utf-8")
+
+    def _drop_packs(self) -> None:
+        """Remove what a fetch that was cut off has left: it is never used, and may be gigabytes."""
+        for pattern in ("pack/tmp_*", "??/tmp_obj_*"):
+            for left in (self.source / ".git" / "objects").glob(pattern):
+                left.unlink(missing_ok=True)
 
     def _has(self, commit: str) -> bool:
         try:
@@ -289,7 +296,10 @@ class Checkout:
     def _fetch(self, git_url: str, ref: str, commit: str) -> None:
         words = ("fetch", "--quiet", "--no-tags", "--force", "--", git_url, f"+{ref}:{_FETCHED}")
         asking: _Asking = {**self._asking, "environment": _git_environment(self.credentials)}
-        capture(["git", *words], **asking)
+        try:
+            capture(["git", *words], **asking, file_limit=largest_pack(self.source))
+        finally:
+            self._drop_packs()
         if not self._has(commit):
             raise InfrastructureError(f"commit {commit} is not in {ref} of {git_url}")
 
@@ -305,6 +315,15 @@ class Checkout:
             "environment": _git_environment(),
             "directory": self.source,
         }
+
+
+def largest_pack(source: Path) -> int:
+    """How many bytes one fetch may bring: a server can send without end. InfrastructureError where there is no room."""
+    free = shutil.disk_usage(source).free - _KEPT_FREE
+    if free <= 0:
+        raise InfrastructureError(f"nothing is fetched: less than {_KEPT_FREE >> 30} GiB of disk are left")
+    # Others may fetch at the same time.
+    return min(_LARGEST_PACK, free // 2)
 
 
 def misleads_make(about: list[bytes], path: bytes) -> bool:
@@ -333,6 +352,8 @@ def _git_environment(credentials: Path | None = None) -> Mapping[str, str]:
         "core.sparseCheckout": "false",
         "submodule.recurse": "false",
         "gc.auto": "0",
+        # Whatever comes is one file, whose size can be limited.
+        "transfer.unpackLimit": "1",
         "advice.detachedHead": "false",
         # The mirror may belong to the service's user; the server named it, so it is trusted.
         "safe.directory": "*",

@@ -56,6 +56,10 @@ _KILLED: Final = re.compile(
     r"|\bError 137\s*$",
     re.MULTILINE,
 )
+# What the shell and make say of any other program, such as objtool.
+_BROKE: Final = re.compile(
+    r"\b(?:Segmentation fault|Illegal instruction|Aborted)(?: \(core dumped\))?\s*$|\bError 13[24569]\s*$", re.MULTILINE
+)
 # What programs say that lack disk, memory, processes or open files, which all on a host share. "make: gcc: Resource
 # temporarily unavailable" stands before an Error 127; dash says of a full disk what others say of a broken one; a full
 # disk below a mapped file is a SIGBUS.
@@ -141,6 +145,11 @@ def says_ended(log: str) -> bool:
 def says_killed(log: str) -> bool:
     """Whether a program of the step says that another one was killed: by the kernel, a guard of memory, a person."""
     return _KILLED.search(log) is not None
+
+
+def says_crashed(log: str) -> bool:
+    """Whether the compiler or another program of the step crashed: by a fault of its own, or of the host's memory."""
+    return _CRASHED.search(log) is not None or _BROKE.search(log) is not None
 
 
 def says_short(log: str) -> bool:

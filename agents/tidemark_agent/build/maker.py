@@ -16,6 +16,7 @@ from tidemark_agent.build.failure import (
     failure_of_file,
     log_since,
     read_log,
+    says_crashed,
     says_ended,
     says_killed,
     says_short,
@@ -79,6 +80,14 @@ class EndedError(KernelError):
 
 class _DoubtfulError(Exception):
     """A step failed in a way in which others may have made it fail; once more will show it."""
+
+
+class _CrashError(_DoubtfulError):
+    """A program of the step crashed, as its first error `line` says; once more will show whether it always does."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(f"a program of this step crashed: {line}")
+        self.line = line
 
 
 class _ShortError(_DoubtfulError):
@@ -149,7 +158,8 @@ class Maker:
         before the agent hears of it. If the same happens again, the kernel does it to itself. One that lacked disk,
         memory or processes is run once more while no other build of this host runs: others may have taken them for an
         instant. Lacks it them again, it is no verdict, nor is one of which something was killed twice: systemd-oomd,
-        earlyoom and the kernel leave no word with us of whom they killed and why. What the build's own limits end is
+        earlyoom and the kernel leave no word with us of whom they killed and why. Nor is a crash that the same step
+        does not bring again: memory that is broken lets a compiler crash anywhere. What the build's own limits end is
         told apart before.
         """
         asked, given, began = time.monotonic(), self.deadline, time.time_ns()
@@ -157,7 +167,7 @@ class Maker:
         try:
             with beside_others(stop=self.stop):
                 self.deadline = given + time.monotonic() - asked
-                self._step(words, is_again=False)
+                self._step(words, doubt=None)
         except _DoubtfulError as doubt:
             self.tries_again += 1
             if self.tries_again > _MOST_TRIES_AGAIN:
@@ -167,7 +177,7 @@ class Maker:
             alone = alone_on_host(stop=self.stop, patience=_PATIENCE_SECONDS)
             with alone if isinstance(doubt, _ShortError) else beside_others(stop=self.stop):
                 self.deadline = given + time.monotonic() - asked
-                self._step(words, is_again=True)
+                self._step(words, doubt=doubt)
 
     def _kept_config(self) -> Path | None:
         """A copy of .config, or None: steps of the configuration write it anew out of the old one."""
@@ -187,7 +197,8 @@ class Maker:
         except OSError as error:
             raise InfrastructureError(f"the step cannot be run once more: {error}") from error
 
-    def _step(self, words: Sequence[str], *, is_again: bool) -> None:
+    def _step(self, words: Sequence[str], *, doubt: _DoubtfulError | None) -> None:
+        """Run it; `doubt` is why it is run once more."""
         self.note(f"$ {shlex.join(words)}")
         began, refused, others = self.build_log.stat().st_size, refused_around(), Others()
         done = run(
@@ -218,20 +229,24 @@ class Maker:
         log = log_since(self.build_log, began)
         if done.code != 0:
             heed_stop(self.stop)
-            self._judge(done, log, began, is_short=says_short(log) or refused_around() > refused, is_again=is_again)
-        elif not is_again and self.tries_again < _MOST_TRIES_AGAIN and says_short(log):
+            self._judge(done, log, began, is_short=says_short(log) or refused_around() > refused, doubt=doubt)
+        elif doubt is None and self.tries_again < _MOST_TRIES_AGAIN and says_short(log):
             # A script that goes on may have left something by half.
             raise _ShortError("this step lacked disk, memory or processes, and went on")
 
-    def _judge(self, done: Finished, log: str, began: int, *, is_short: bool, is_again: bool) -> NoReturn:
+    def _judge(
+        self, done: Finished, log: str, began: int, *, is_short: bool, doubt: _DoubtfulError | None
+    ) -> NoReturn:
         """Raise what the end of a step means whose log, from byte `began` on, is `log`."""
-        if not is_again:
-            _require_no_doubt(done, log, is_short=is_short)
-        self._require_own_end(done.code, log)
         failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
+        if doubt is None:
+            _require_no_doubt(done, log, failure, is_short=is_short)
+        self._require_own_end(done.code, log)
         reason = self._reason(failure) or f"exit {done.code}"
         if failure.ending is Ending.KILLED:
             raise KilledError(f"a program of the build was killed twice, not for its own limits: {failure.line}")
+        if says_crashed(log) and not (isinstance(doubt, _CrashError) and doubt.line == failure.line):
+            raise InfrastructureError(f"a program of the build crashed, but not twice at one place: {reason}; {doubt}")
         if is_short:
             raise InfrastructureError(f"disk, memory or processes were lacking, alone on the host as well: {reason}")
         raise StepError(reason, failure.excerpt)
@@ -311,7 +326,7 @@ class Maker:
         return room.wrap(["sh", "-c", _INSIDE_THE_ROOM, "sh", str(self.job.limits.processes), *words])
 
 
-def _require_no_doubt(done: Finished, log: str, *, is_short: bool) -> None:
+def _require_no_doubt(done: Finished, log: str, failure: Failure, *, is_short: bool) -> None:
     """Raise _DoubtfulError where somebody else may have made the step fail."""
     if is_short:
         raise _ShortError("this step lacked disk, memory or processes")
@@ -319,6 +334,8 @@ def _require_no_doubt(done: Finished, log: str, *, is_short: bool) -> None:
         raise _DoubtfulError("a program of this step was told to end from outside")
     if says_killed(log):
         raise _DoubtfulError("a program of this step was killed")
+    if says_crashed(log):
+        raise _CrashError(failure.line)
 
 
 class Others:

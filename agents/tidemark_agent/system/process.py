@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidemark_agent.errors import InfrastructureError, KilledError, StoppedError, UnfitError
+from tidemark_agent.errors import InfrastructureError, KilledError, SlowError, StoppedError, UnfitError
 from tidemark_agent.guard.cgroup import memory_trouble
 from tidemark_agent.system.disk import open_to_write
 from tidemark_agent.version import bundle_root
@@ -253,10 +253,17 @@ def capture(
     stop: threading.Event,
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    file_limit: int = 0,
 ) -> str:
     """The output of a program that must succeed, as text; see `capture_bytes`."""
     output = capture_bytes(
-        argv, scratch=scratch, timeout=timeout, stop=stop, environment=environment, directory=directory
+        argv,
+        scratch=scratch,
+        timeout=timeout,
+        stop=stop,
+        environment=environment,
+        directory=directory,
+        file_limit=file_limit,
     )
     return output.decode("utf-8", errors="replace")
 
@@ -269,21 +276,31 @@ def capture_bytes(
     stop: threading.Event,
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    file_limit: int = 0,
 ) -> bytes:
-    """The output of a program that must succeed; its last lines are the reason of the InfrastructureError if not.
+    """The output of a program that must succeed, none of whose files may be larger than `file_limit` bytes; its last lines are the reason of the InfrastructureError if not.
 
-    KilledError, which is one, where something outside ended the program, and no stop came after it.
+    KilledError, which is one, where something outside ended the program, and no stop came after it; SlowError where it
+    did not end.
     """
     output = scratch / f"output-{os.getpid()}-{threading.get_ident()}"
     try:
-        done = run(argv, output=output, timeout=timeout, stop=stop, environment=environment, directory=directory)
+        done = run(
+            argv,
+            output=output,
+            timeout=timeout,
+            stop=stop,
+            environment=environment,
+            directory=directory,
+            file_limit=file_limit,
+        )
         content = output.read_bytes()
     finally:
         output.unlink(missing_ok=True)
     if done.is_stuck:
         raise InfrastructureError(f"{argv[0]} cannot be killed: it hangs in the kernel")
     if done.timed_out:
-        raise InfrastructureError(f"{argv[0]} did not end within {timeout:.0f} s")
+        raise SlowError(f"{argv[0]} did not end within {timeout:.0f} s")
     if done.code == _NOT_FOUND:
         raise InfrastructureError(f"{argv[0]} cannot be run: {_end_of(content, 300)}")
     said = f"{argv[0]} failed with {done.code}: {_end_of(content, 500)}"

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tidemark_agent.errors import InfrastructureError, UnfitError
+from tidemark_agent.errors import InfrastructureError, KilledError, SlowError, UnfitError
 from tidemark_agent.guard.confinement import FILTER_WORD, has_filter
 from tidemark_agent.system.process import capture
 
@@ -107,12 +107,18 @@ class Sandbox:
 
 
 def sandbox_trouble(scratch: Path, stop: threading.Event) -> str:
-    """Why no sandbox works on this host and what helps; "" if it works. Tried once in each process of the agent."""
+    """Why no sandbox works on this host and what helps; "" if it works. Tried once in each process of the agent.
+
+    InfrastructureError where the trial had no end of its own: it was killed, or the host was too busy for it.
+    """
     if shutil.which("bwrap") is None:
         return f"bwrap is missing: install the package bubblewrap ({_HELP})"
     if not _known:
         try:
             capture(Sandbox().wrap(["true"]), scratch=scratch, timeout=_PROBE_SECONDS, stop=stop)
+        except (KilledError, SlowError):
+            # It has said nothing about this host.
+            raise
         except InfrastructureError as error:
             _known.append(_advice(str(error)))
         else:
