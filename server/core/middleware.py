@@ -37,13 +37,20 @@ class LogContextMiddleware:
 # Embeddings, overrides and isolates in UTF-8. The letters of all languages find their direction without them, and
 # an unclosed one in a sender's name turns round the address after it.
 _TURNING = re.compile(rb"\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
-# What a terminal would obey: control characters, and the same signs.
-_OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# What a terminal would obey: control characters, and the same signs. Looked up in C: there may be millions of them.
+_OBEYED = (range(0x20), range(0x7F, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A))
+_NAMES = {sign: f"[U+{sign:04X}]" for signs in _OBEYED for sign in signs}
+_NAMES_IN_TEXT = {sign: name for sign, name in _NAMES.items() if chr(sign) not in "\n\t"}
 
 
 def for_terminal(text: str) -> str:
     """Text of strangers as one line for a terminal: what the terminal would obey is named, as `[U+001B]`."""
-    return _OBEYED.sub(lambda match: f"[U+{ord(match[0]):04X}]", text)
+    return text.translate(_NAMES)
+
+
+def for_reading(text: str) -> str:
+    """The same of a text of many lines, which keeps its ends of lines and tabs."""
+    return text.translate(_NAMES_IN_TEXT)
 
 
 class VisibleTextMiddleware:

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Length, Substr
 
-from server.core.middleware import for_terminal
+from server.core.middleware import for_reading
 from server.dashboard.rows.mail_rows import MailRow, OtherVersion, archive_link, mail_rows, version_of
 from server.sources.mail.parser import MAX_BYTES, parse_mail
 from server.sources.models import Message
@@ -20,6 +20,8 @@ EXCERPT = 64 * 1024
 _READ = 512 * 1024
 _MOST_AROUND = 100
 _PIECE = 2 * 1024 * 1024
+# Letters of a text that are named and sent at a time.
+_LETTERS = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def message_facts(message_id: int) -> MessageFacts | None:
         proof=row.authenticity,
         link=archive_link(row.mailing_list.url, row.message_id),
         size=row.size,
-        text=None if text is None else visible(text[:EXCERPT]),
+        text=None if text is None else for_reading(text[:EXCERPT]),
         text_size=len(text or ""),
         excerpt=as_text(beginning[:EXCERPT]),
         series=tuple(version_of(series) for series in series_of(row).defer("trailers")[:_MOST_AROUND]),
@@ -135,18 +137,16 @@ def raw_mail(message_id: int) -> RawMail | None:
     return RawMail(**row) if row else None
 
 
-def read_text(message_id: int) -> str:
-    """All that was read of a mail, as `MessageFacts.text` begins."""
+def text_pieces(message_id: int) -> Iterator[bytes]:
+    """All that was read of a mail, as `MessageFacts.text` begins, in UTF-8. Of 4 MB signs may be named by 32."""
     # Of a longer one nothing is read.
     beginning = Substr("raw", 1, MAX_BYTES + 1)
     query: Any = Message.objects.filter(pk=message_id).annotate(beginning=beginning)
     raw, blob, received_at = query.values_list("beginning", "blob", "received_at").get()
-    return visible(parse_mail(bytes(raw), blob=blob, received_at=received_at).body)
-
-
-def visible(text: str) -> str:
-    """What no screen shows, or shows elsewhere, is named."""
-    return "\n".join("\t".join(map(for_terminal, line.split("\t"))) for line in text.split("\n"))
+    text = parse_mail(bytes(raw), blob=blob, received_at=received_at).body
+    del raw
+    for start in range(0, len(text), _LETTERS):
+        yield for_reading(text[start : start + _LETTERS]).encode("utf-8", "replace")
 
 
 def raw_pieces(message_id: int) -> Iterator[bytes]:

@@ -241,12 +241,12 @@ def message(request: HttpRequest, message_id: int) -> HttpResponse:
 
 
 @require_safe
-def message_text(_request: HttpRequest, message_id: int) -> HttpResponse:
+def message_text(_request: HttpRequest, message_id: int) -> StreamingHttpResponse:
     """What was read of a mail, all of it, to save."""
     row = message_page.raw_mail(message_id)
     if row is None or row.kind == Message.Kind.DELETED:
         raise Http404(f"There is no text of message {message_id}.")
-    response = HttpResponse(message_page.read_text(row.pk), content_type="text/plain; charset=utf-8")
+    response = StreamingHttpResponse(message_page.text_pieces(row.pk), content_type="text/plain; charset=utf-8")
     response["X-Content-Type-Options"] = "nosniff"
     response["Content-Disposition"] = f'attachment; filename="message-{row.pk}-text.txt"'
     response["Content-Security-Policy"] = "default-src 'none'; sandbox"

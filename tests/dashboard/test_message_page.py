@@ -67,9 +67,23 @@ def test_page_shows_what_is_applied_and_not_only_what_arrived(reader: Reader, cl
     mail = build_message(raw=raw)
     text = reader.read(f"/messages/{mail.pk}/")
     assert "+// a page+if (x)[U+202E]" in text
-    response = client.get(f"/messages/{mail.pk}/text/")
-    assert response.content.decode().strip() == "+// a page+if (x)[U+202E]"
+    response: Any = client.get(f"/messages/{mail.pk}/text/")
+    assert response.getvalue().decode().strip() == "+// a page+if (x)[U+202E]"
     assert "attachment" in response["Content-Disposition"]
+
+
+def test_text_of_a_large_mail_is_named_and_sent_in_pieces(client: Client) -> None:
+    """Each of millions of signs that nobody sees becomes eight letters."""
+    raw = (
+        b"From: x\nContent-Type: text/plain; charset=utf-8\n\n" + "\U0001f600".encode() + b"a\tb\n" + b"\x01" * 500_000
+    )
+    response: Any = client.get(f"/messages/{build_message(raw=raw).pk}/text/")
+    assert response.streaming
+    pieces = list(response.streaming_content)
+    assert max(len(piece) for piece in pieces) < 1 << 20
+    text = b"".join(pieces).decode()
+    assert text.startswith("\U0001f600a\tb\n[U+0001]")
+    assert text.count("[U+0001]") == 500_000
 
 
 def test_download_of_a_large_mail_is_never_held_whole(client: Client) -> None:

@@ -167,7 +167,9 @@ def test_series_of_strangers_are_one_task_however_many(linux_mm: MailingList, se
     linux_mm.proof = MailingList.Proof.DKIM
     linux_mm.save()
     for name in "abc":
-        store_message(mailing_list=linux_mm, raw=mail(f"[PATCH] mm: {name}", DIFF, message_id=f"{name}@x", sender="eve@y"))
+        store_message(
+            mailing_list=linux_mm, raw=mail(f"[PATCH] mm: {name}", DIFF, message_id=f"{name}@x", sender="eve@y")
+        )
     group_stale()
     with advisory_lock("sources.trust.strangers") as free:
         assert free

@@ -234,9 +234,7 @@ class Maker:
             # A script that goes on may have left something by half.
             raise _ShortError("this step lacked disk, memory or processes, and went on")
 
-    def _judge(
-        self, done: Finished, log: str, began: int, *, is_short: bool, doubt: _DoubtfulError | None
-    ) -> NoReturn:
+    def _judge(self, done: Finished, log: str, began: int, *, is_short: bool, doubt: _DoubtfulError | None) -> NoReturn:
         """Raise what the end of a step means whose log, from byte `began` on, is `log`."""
         failure = failure_of_file(self.build_log, start=began, prefixes=(str(self._source_path), str(self.source)))
         if doubt is None:
