@@ -278,10 +278,10 @@ def capture_bytes(
     directory: Path | None = None,
     file_limit: int = 0,
 ) -> bytes:
-    """The output of a program that must succeed, none of whose files may be larger than `file_limit` bytes; its last lines are the reason of the InfrastructureError if not.
+    """The output of a program that must succeed; its last lines are the reason of the InfrastructureError if not.
 
-    KilledError, which is one, where something outside ended the program, and no stop came after it; SlowError where it
-    did not end.
+    None of its files may be larger than `file_limit` bytes. KilledError, which is one, where something outside ended
+    the program, and no stop came after it; SlowError where it did not end.
     """
     output = scratch / f"output-{os.getpid()}-{threading.get_ident()}"
     try:
