@@ -16,7 +16,7 @@ from bench.kit import BESIDE, PEERS, SHIFTED, Kit, KitError, open_kit, simulated
 from bench.statistics import comparisons, memory, published, sequential
 from bench.statistics.comparisons import rates_table
 from bench.table import BARS, DESIGNS, SIZES, Figures, bars_table, by_seed, mean_and_error
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import Design
 
 SEED = 9001
 # Pairs without a difference for each number of runs: the rate of 5 % then has a standard error below 0.005.

@@ -18,8 +18,7 @@ import numpy as np
 from bench.kit import BESIDE, Kit, KitError, Row, open_kit
 from bench.table import table
 from server.stats import Cell, CellComparison, StatisticalVerdict, compare
-from server.stats.comparison.decisions import CellProgress, State, next_step
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import CellProgress, Design, State, next_step
 
 RUNS = (1, 3, 5)
 MIN_EFFECT = 0.01

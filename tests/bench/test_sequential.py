@@ -5,7 +5,7 @@ import pytest
 
 from bench.kit import Row
 from bench.statistics.sequential import comparison_table, groups, run
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import Design
 
 
 def row(kind: str, effect: float, seed: int, **fields: object) -> Row:

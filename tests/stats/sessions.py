@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from server.stats import Cell
-from server.stats.comparison.decisions import CellProgress, State, judge_cells
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import CellProgress, Design, State, judge_cells
 
 
 def cells(effect: float, *, count: int, seed: int, min_effect: float = 0.01, spread: float = 0.01) -> list[Cell]:

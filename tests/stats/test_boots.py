@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from server.stats.cells import Flag
-from server.stats.comparison.boot_values import boot_value, read_side
+from server.stats.comparison.estimates import boot_value, read_side
 
 
 def test_boot_value_is_the_middle_value() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from server.stats import Cell, compare
 from server.stats.cells import Values
-from server.stats.comparison.looks import Design, Look, looks_of, with_data
+from server.stats.comparison.decisions import Design, Look, looks_of, with_data
 
 
 def cell(base: int, patched: int) -> Cell:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from server.stats import Cell, StatisticalVerdict
-from server.stats.comparison.looks import Design, chances, looks_of, prospects
+from server.stats.comparison.decisions import Design, chances, looks_of, prospects
 
 DESIGN = Design(looks=(6, 16))
 

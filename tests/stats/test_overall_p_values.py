@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from server.stats import Cell, StatisticalVerdict, judge_family
-from server.stats.comparison.decisions import State, judge_cells
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import Design, State, judge_cells
 from tests.stats.sessions import cells, run, until
 
 

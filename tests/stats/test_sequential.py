@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.stats import Cell, StatisticalVerdict
-from server.stats.comparison.decisions import Progress, State, next_step
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import Design, Progress, State, next_step
 
 
 def boots(level: float, count: int, *, seed: int, spread: float = 0.01, runs: int = 3) -> list[np.ndarray]:

@@ -9,8 +9,7 @@ import pytest
 
 from server.stats import Cell, StatisticalVerdict
 from server.stats.cells import Values
-from server.stats.comparison.decisions import State, judge_cells
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import Design, State, judge_cells
 from tests.stats.sessions import cells, run, until
 
 LOOKS = Design().looks

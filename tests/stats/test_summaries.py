@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from server.stats.cells import Cell, padded, shape_of
-from server.stats.comparison.boot_values import Summaries, summarise
+from server.stats.comparison.estimates import Summaries, summarise
 
 
 def summarised(base: list[list[float]], patched: list[list[float]]) -> Summaries:

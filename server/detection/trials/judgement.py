@@ -16,8 +16,7 @@ from server.detection.trials.effects import LEAST_EFFECT, min_effects
 from server.detection.trials.scope import doubts_about
 from server.lab.models import Boot, CoreType, Session, Trial
 from server.results.models import Case, Measurement, Metric
-from server.stats.comparison.decisions import CellProgress, judge_cells
-from server.stats.comparison.looks import Design, with_data
+from server.stats.comparison.decisions import CellProgress, Design, judge_cells, with_data
 
 # Agents write these texts; a finding keeps them, and pages, mails and answers show them.
 _LONGEST_TEXT, _MOST_TEXTS = 300, 4

@@ -17,7 +17,7 @@ from server.core.tasks import enqueue
 from server.lab.hosts.state import Health, out_of_service
 from server.lab.models import LATE, BootState, Machine, Session, Trial, TrialState
 from server.sources.models import Revision, Series, Tree
-from server.stats.comparison.looks import Design
+from server.stats.comparison.decisions import Design
 
 # Looks of a question that is worth as many boots as it takes (docs/statistics.md).
 USUAL_LOOKS = Design().looks

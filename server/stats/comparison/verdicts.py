@@ -21,9 +21,7 @@ from server.stats.cells import (
     padded,
     refuse_words,
 )
-from server.stats.comparison import estimates as comparison_estimates
-from server.stats.comparison.boot_values import Side, Summaries, read_side, summarise
-from server.stats.comparison.estimates import Estimates, estimate
+from server.stats.comparison.estimates import Estimates, Side, Summaries, estimate, read_side, sharpened, summarise
 
 # Beyond these the exponential leaves the range of floats.
 LARGEST_LOG = 700.0
@@ -199,7 +197,7 @@ def _plain_ratio(base: Side, patched: Side) -> float | None:
 
 
 def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[CellComparison]:
-    estimates = comparison_estimates.sharpened(cells, summaries, estimate(cells, summaries, alpha))
+    estimates = sharpened(cells, summaries, estimate(cells, summaries, alpha))
     boots = summaries.shape.boots
     flags = _flags(cells, estimates, few=min(boots) < _ENOUGH_BOOTS)
     columns = [ratios(log) for log in (estimates.difference, estimates.low, estimates.high)]
