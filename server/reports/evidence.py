@@ -14,8 +14,7 @@ from server.builds.models import Build
 from server.core.errors import DomainError
 from server.detection.bisection.conclusion import together
 from server.detection.bisection.walk import Walk, walk_of
-from server.detection.findings.checks import heard
-from server.detection.findings.vector import as_percent, as_ratio
+from server.detection.findings.vector import as_percent, as_ratio, heard
 from server.detection.models import Bisection, BisectionState, Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.hosts.probes import first_facts

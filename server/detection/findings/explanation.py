@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from server import stats
-from server.detection.findings.checks import heard
 from server.detection.findings.result import remade
+from server.detection.findings.vector import heard
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.hosts.probes import first_facts

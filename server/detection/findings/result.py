@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from server.detection.findings.checks import heard, silenced
-from server.detection.findings.vector import Gap, UarchVerdict, headline, kind_of, uarch_verdicts
+from server.detection.findings.vector import Gap, UarchVerdict, headline, heard, kind_of, silenced, uarch_verdicts
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.trials.judgement import case_notes
 from server.detection.trials.scope import Scope, is_same_code, scope_of, sessions_with_one_image, trial_scope

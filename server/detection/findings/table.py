@@ -8,7 +8,7 @@ from django.db.models import Case, QuerySet, Value, When
 from django.db.models.aggregates import Min
 
 from server.builds.models import Build
-from server.detection.findings.checks import heard
+from server.detection.findings.vector import heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.hosts.probes import first_facts

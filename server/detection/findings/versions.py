@@ -7,8 +7,9 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from server.core.reasons import NONE, Because, Reason
-from server.detection.findings.checks import heard, stop_trials
+from server.detection.findings.checks import stop_trials
 from server.detection.findings.result import remade
+from server.detection.findings.vector import heard
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.sources.models import Series, SeriesState

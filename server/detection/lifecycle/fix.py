@@ -18,11 +18,10 @@ from server.detection.findings.checks import (
     add_check,
     ask_for,
     checks_named,
-    heard,
     set_checks,
 )
 from server.detection.findings.result import remade
-from server.detection.findings.vector import shorten
+from server.detection.findings.vector import heard, shorten
 from server.detection.lifecycle.layout import cases_of
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
