@@ -175,8 +175,8 @@ class _Signature:
 def differ_in_blanks(one: bytes, other: bytes) -> bool:
     """Whether a signature that leaves blanks open holds for the text of both mails, and they are not the same."""
     try:
-        texts = [dkim.rfc822_parse(raw)[1] for raw in (one, other)]
-    except (dkim.DKIMException, IndexError, ValueError):
+        texts = [read_provable(raw).body for raw in (one, other)]
+    except UnprovableError:
         return False
     plain, relaxed = ([kind(text) for text in texts] for kind in (_simple_body, _relaxed_body))
     return relaxed[0] == relaxed[1] and plain[0] != plain[1]
