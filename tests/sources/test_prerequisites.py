@@ -371,6 +371,18 @@ def test_large_patches_of_strangers_cost_no_memory_and_no_patch_id_of_others(
     assert Patch.objects.get(pk=true.pk).patch_id == patch_ids([DIFF], folder=tmp_path / "alone")[0]
 
 
+def test_patch_in_which_git_finds_no_diff_is_not_read_again(
+    db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patch, deleted = build_series(build_list(), state=S.READY, total=2).patches.order_by("index")
+    Message.objects.filter(pk=patch.message_id).update(raw=mail("[PATCH] mm: Nothing", "No diff.\n"))
+    Message.objects.filter(pk=deleted.message_id).update(raw=b"")
+    assert prerequisites.fill_patch_ids(folder=tmp_path / "ids") == 0
+    monkeypatch.setattr(prerequisites, "parse_mail", None)
+    assert prerequisites.fill_patch_ids(folder=tmp_path / "ids") == 0
+    assert list(Patch.objects.order_by("index").values_list("patch_id", flat=True)) == ["none", ""]
+
+
 def test_text_of_one_patch_gives_no_patch_id_to_another(tmp_path: Path) -> None:
     true = patch_ids([DIFF], folder=tmp_path / "alone")
     eve = DIFF.replace("A large", "An evil")

@@ -31,6 +31,8 @@ _AT_ONCE = 200
 # Of mails as they were sent. Read, a letter may take twenty times its bytes.
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 _SIZE = Func(F("message__raw"), function="octet_length", output_field=IntegerField())
+# Of a patch in which git finds no diff: it is not asked again, and does not keep others from being asked.
+_NONE = "none"
 # As long as a commit's id, which git takes the marks for.
 _MARK_BYTES = 20
 # Commits of a base among which a prerequisite may be already, and seconds to read them.
@@ -79,7 +81,8 @@ def fill_patch_ids(*, folder: Path) -> int:
     """
     complete = Patch.objects.filter(patch_id="", series__received_at__gt=clock.now() - _LOOK_BACK)
     complete = complete.exclude(series__state=Series.State.INCOMPLETE).annotate(size=_SIZE)
-    newest = complete.filter(size__lte=MAX_BYTES).order_by("-pk").values_list("pk", "size")
+    # One that the archive deleted may come again.
+    newest = complete.filter(size__gt=0, size__lte=MAX_BYTES).order_by("-pk").values_list("pk", "size")
     allowed = _parts(newest.filter(was_allowed("series__"))[:_MOST_PATCHES])
     waiting = _parts(newest.filter(series__state=Series.State.HELD)[:_AT_ONCE])
     return sum(_fill(keys, folder) for keys in chain(allowed, islice(waiting, 1)))
@@ -103,10 +106,9 @@ def _fill(keys: list[int], folder: Path) -> int:
     patches = list(Patch.objects.filter(pk__in=keys).select_related("message"))
     mails = [parse_mail(bytes(p.message.raw), blob=p.message.blob, received_at=p.message.received_at) for p in patches]
     for patch, patch_id in zip(patches, patch_ids([m.body for m in mails], folder=folder), strict=True):
-        patch.patch_id = patch_id
-    named = [p for p in patches if p.patch_id]
-    Patch.objects.bulk_update(named, ["patch_id"])
-    return len(named)
+        patch.patch_id = patch_id or _NONE
+    Patch.objects.bulk_update(patches, ["patch_id"])
+    return sum(p.patch_id != _NONE for p in patches)
 
 
 def ids_in_history(base: str, paths: Collection[str]) -> frozenset[str]:
