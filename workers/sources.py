@@ -78,7 +78,7 @@ def check_strangers() -> None:
 
 @shared_task(name="sources.prove_mail", bind=True, max_retries=_PROOFS_TRIED)
 def prove_mail(self: "Task[..., None]", message_id: int) -> None:
-    mail = Message.objects.filter(pk=message_id, kind__in=POSTED).defer("raw").first()
+    mail = Message.objects.filter(pk=message_id, kind__in=POSTED).defer(*Message.LONG).first()
     if mail is None or series_check.prove_loose(mail=mail) or self.request.retries >= _PROOFS_TRIED:
         return
     raise self.retry(countdown=_FIRST_PAUSE * 2**self.request.retries)

@@ -89,7 +89,7 @@ def _outcome(case: Case, series: Series, history: Path) -> str:
         return "refused"
     if series.base.sha == case.truth:
         return "right"
-    paths = sorted({path for patch in series.patches.all() for path in patch.paths})
+    paths = sorted({path for patch in series.patches.select_related("message") for path in patch.message.paths})
     if not git(history, "diff-tree", "-r", case.truth, series.base.sha, "--", *paths):
         return "equivalent"
     return "wrong and silent" if series.base_certain else "guessed, said so"

@@ -71,7 +71,7 @@ def blame_of_series(base: Build, patched: Build, series_id: int) -> Judgement:
     file = found.file if found.blame is Blame.PATCH else ""
     if not file:
         return found
-    touching = Patch.objects.filter(series_id=series_id, paths__contains=[file]).order_by("index")
+    touching = Patch.objects.filter(series_id=series_id, message__paths__contains=[file]).order_by("index")
     indexes = [str(index) for index in touching.values_list("index", flat=True)]
     if not indexes:
         told = f"no patch touches {file}"

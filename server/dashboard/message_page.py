@@ -74,7 +74,7 @@ class MessageFacts:
 def message_facts(message_id: int) -> MessageFacts | None:
     """`message_id` is the number of the row."""
     parts = {"size": Length("raw"), "beginning": Substr("raw", 1, _READ)}
-    query: Any = Message.objects.select_related("mailing_list").defer("raw").annotate(**parts)
+    query: Any = Message.objects.select_related("mailing_list").defer(*Message.LONG).annotate(**parts)
     row = query.filter(pk=message_id).first()
     if row is None:
         return None

@@ -152,7 +152,7 @@ class MessageAdmin(ReadOnlyAdmin):
     list_select_related = ["mailing_list"]
     search_fields = ["message_id", "subject", "sender_address"]
     readonly_fields = ["text"]
-    documents = ("raw", "references", "trailers")
+    documents = (*Message.LONG, "trailers")
 
     @admin.display(description="As it arrived")
     def text(self, message: Message) -> str:
@@ -189,7 +189,7 @@ class SeriesAdmin(ReadOnlyAdmin):
 @admin.register(Patch)
 class PatchAdmin(ReadOnlyAdmin):
     ordering = ["-id"]
-    documents = ("paths", "trailers", "series__trailers")
+    documents = ("trailers", "series__trailers")
     list_display = ["series", "index", "subject", "revision"]
     list_select_related = ["series", "revision"]
     search_fields = ["subject", "message__message_id", "revision__sha"]

@@ -323,7 +323,7 @@ def _screened(content: bytes, reading: GitReading, label: str) -> ScreenedMail:
 
 def _refuse_unseen(patch: Patch, mail: ScreenedMail, reading: GitReading, checked: ParsedMail) -> None:
     """What git would change and our own parser did not see was shown to nobody, and its maintainers were not asked."""
-    seen = set(patch.paths or checked.diff.paths)
+    seen = set(patch.message.paths or checked.diff.paths)
     for path in sorted(mail.paths):
         if path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") not in seen:
             raise _refused(f"{mail.label} touches {shown(path)} as git reads it, but not as the mail was checked")

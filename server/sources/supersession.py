@@ -10,8 +10,8 @@ from django.db.models import Count, F, Q, QuerySet
 
 from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
+from server.sources.mail.body import few_needs
 from server.sources.mail.postings import normalised, parse_subject
-from server.sources.mail_facts import announced, read_facts
 from server.sources.models import Message, Open, Patch, Series
 
 # A newer version of a series replaces the older ones.
@@ -175,7 +175,7 @@ class _Compared:
         of_new = Patch.objects.filter(series__in=new).order_by("index")
         for pk in new:
             self._mails[pk], self._outline[pk], self._proved[pk] = set(), [], True
-        columns = ("series_id", "message_id", "index", "subject", "files", "message__authentic")
+        columns = ("series_id", "message_id", "index", "subject", "message__files", "message__authentic")
         for pk, mail, index, subject, files, authentic in of_new.values_list(*columns):
             self._mails[pk].add(mail)
             self._outline[pk].append((index, subject, files))
@@ -220,14 +220,16 @@ class _Compared:
         return alike and self._paths_of(newer) == self._paths_of(older)
 
     def _paths_of(self, series: Series) -> list[bytes]:
-        """A hash for each patch: a mail may name 100,000 paths."""
+        """A hash for each patch: a mail may name thousands. One whose paths are not known is like no other."""
         if series.pk not in self._paths:
             mine = self._outline[series.pk]
             same = [pk for pk, outline in self._outline.items() if outline == mine and pk not in self._paths]
             self._paths |= {pk: [] for pk in same}
-            rows = Patch.objects.filter(series__in=same).order_by("index").values_list("series_id", "paths")
-            for pk, paths in rows.iterator(chunk_size=_MAILS_AT_ONCE):
-                self._paths[pk].append(sha256("\0".join(paths).encode()).digest())
+            columns = ("series_id", "message_id", "message__files", "message__paths")
+            rows = Patch.objects.filter(series__in=same).order_by("index").values_list(*columns)
+            for pk, mail, files, paths in rows.iterator(chunk_size=_MAILS_AT_ONCE):
+                known = paths or not files
+                self._paths[pk].append(sha256("\0".join(paths).encode()).digest() if known else b"mail %d" % mail)
         return self._paths[series.pk]
 
 
@@ -267,7 +269,7 @@ def _is_proved(series: Series) -> bool:
 
 def _unsigned_subjects(series: Series) -> list[Message]:
     unsigned = _mails(series).filter(unsigned__contains=[Open.SUBJECT])
-    return list(unsigned.distinct().defer("raw", "references"))
+    return list(unsigned.distinct().only("message_id", "subject", "sender_address", "received_at", "unsigned"))
 
 
 def _is_known_otherwise(mail: Message) -> bool:
@@ -343,8 +345,18 @@ def announced_by(series: Series) -> dict[str, Any]:
     """Base commit and others as the stored mails of `series` tell them."""
     order = [series.cover_id] if series.cover_id else []
     order += series.patches.order_by("index").values_list("message_id", flat=True)
-    facts = read_facts(order)
-    return announced(facts[pk] for pk in order)
+    mails = Message.objects.only("base_commit", "change_id", "prerequisites").in_bulk(order)
+    return announced(mails[pk] for pk in order)
+
+
+def announced(mails: Iterable[Message]) -> dict[str, Any]:
+    """The columns of a series that its mails tell, the cover letter first: the first word counts."""
+    known = list(mails)
+    return {
+        "base_commit": next((mail.base_commit for mail in known if mail.base_commit), ""),
+        "change_id": next((mail.change_id for mail in known if mail.change_id), ""),
+        "prerequisites": list(few_needs(need for mail in known for need in mail.prerequisites)),
+    }
 
 
 def _deleted_reason(gone: list[str]) -> str:

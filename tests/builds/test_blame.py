@@ -49,7 +49,7 @@ def test_trouble_of_ours_is_nobody_else_s_fault() -> None:
 
 def test_patch_that_touches_the_file_of_the_error_is_named() -> None:
     series = build_series()
-    first, second = series.patches.order_by("index")
+    first, second = (patch.message for patch in series.patches.order_by("index"))
     assert "no patch touches mm/memory.c" in blame_of_series(build(), build(ERROR), series.pk).sentence
     second.paths = ["mm/memory.c", "mm/swap.c"]
     second.save()

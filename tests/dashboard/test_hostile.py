@@ -125,10 +125,9 @@ def attacked(virtual_verdicts: None, settings: Settings) -> Series:
     )
     Patch.objects.update(
         subject=attack("patch"),
-        author_name=attack("patch-author"),
-        paths=[attack("path")],
         trailers=[attack("trailer")],
     )
+    Message.objects.update(author_name=attack("patch-author"), paths=[attack("path")])
     attack_mails()
     attack_tree(series)
     Revision.objects.update(subject=attack("revision"))

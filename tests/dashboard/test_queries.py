@@ -221,9 +221,9 @@ _LONG: Mapping[str, Sequence[str]] = {
     "lab_machinefacts": ("document",),
     "reports_report": ("body",),
     "results_measurement": ("values",),
-    "sources_patch": ("paths", "trailers"),
+    "sources_patch": ("trailers",),
     "sources_series": ("trailers",),
-    "sources_message": ("raw", "references"),
+    "sources_message": Message.LONG,
 }
 _TRAILERS = ("sources_patch.trailers", "sources_series.trailers")
 _OF_FINDING = tuple(f"detection_finding.{name}" for name in _LONG["detection_finding"])
@@ -245,16 +245,16 @@ _LISTS = (
 # Pages of one thing, with what they show of it at length.
 _SHOWN: Mapping[str, set[str]] = {
     "/series/{series}/": {
-        *("builds_build.first_error", "builds_build.log_tail", "reports_report.body", "sources_patch.paths"),
+        *("builds_build.first_error", "builds_build.log_tail", "reports_report.body", "sources_message.paths"),
         *("results_measurement.values", *_TRAILERS, *_OF_FINDING),
     },
     "/machines/{machine}/": {"lab_machinefacts.document"},
     # The beginning of it.
-    "/messages/{message}/": {"sources_message.raw", "sources_message.references"},
+    "/messages/{message}/": {"sources_message.raw"},
     "/sessions/{session}/": {"lab_boot.notes", "results_measurement.values", *_OF_BOOTS},
     "/findings/{finding}/": {*_OF_FINDING},
     "/builds/{build}/": {*_OF_BUILD, "builds_configfragment.lines"},
-    "/api/v1/series/{series}/": {"reports_report.body", "sources_patch.paths", *_TRAILERS},
+    "/api/v1/series/{series}/": {"reports_report.body", "sources_message.paths", *_TRAILERS},
     "/api/v1/sessions/{session}/": {"lab_boot.notes"},
     "/api/v1/findings/{finding}/": {*_OF_FINDING},
     "/api/v1/builds/{build}/": {*_OF_BUILD},

@@ -10,7 +10,7 @@ from server.core.models import Transition
 from server.detection.models import Finding
 from server.lab.models import Session
 from server.reports.models import Report
-from server.sources.models import MailingList, Patch, Series
+from server.sources.models import MailingList, Message, Patch, Series
 from tests.builders import because, build_machine, build_revision, build_series, build_session
 from tests.dashboard.conftest import Reader
 from tests.scenarios import broken_build, erms_regression, half_measured
@@ -220,7 +220,8 @@ def test_endless_versions_and_paths_do_not_make_an_endless_page(
     newer = build_series(version=9, subject="mm: Newer")
     for version in range(1, 6):
         build_series(version=version, subject=f"mm: Older {version}", superseded_by=newer)
-    Patch.objects.filter(series=newer).update(paths=["mm/" + 5000 * "x"], trailers=["Link: " + 5000 * "y"])
+    Patch.objects.filter(series=newer).update(trailers=["Link: " + 5000 * "y"])
+    Message.objects.filter(patches__series=newer).update(paths=["mm/" + 1000 * "x"])
     text = reader.read(page_of(newer))
     assert "mm: Older 5" in text
     assert "mm: Older 4" in text

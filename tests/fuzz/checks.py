@@ -23,8 +23,7 @@ LENGTHS = {
     "change_id": 200,
     "tags": 200,
     "prerequisites": 300,
-    "old_path": 4096,
-    "new_path": 4096,
+    "recipients": 320,
 }
 LARGEST_INTEGER = 2**31 - 1
 _OLDEST = datetime(1970, 1, 1, tzinfo=UTC)

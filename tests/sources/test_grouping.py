@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from server.core.models import Begun
-from server.sources.messages.storage import adopt_messages, forget_message, store_message
+from server.sources.messages.storage import forget_message, store_message
 from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
 from server.sources.series import formation
 from server.sources.series.formation import group_stale, write_versions
@@ -321,32 +321,6 @@ def test_thread_whose_time_is_over_goes_on_when_its_turn_comes_again(
     assert not Begun.objects.exists()
 
 
-def test_mails_that_an_older_version_stored_get_their_threads_lazily(linux_mm: MailingList) -> None:
-    mails = posting(3)
-    store(linux_mm, *mails[:3])
-    Message.objects.update(thread=None)
-    Thread.objects.all().delete()
-    store(linux_mm, mails[3])
-    group_stale()
-    assert Series.objects.get().reason == "1 of 3 patches"
-    assert adopt_messages(limit=2) == 2
-    sweep_series()
-    assert Series.objects.get().patches.count() == 3
-    assert not Message.objects.filter(thread=None).exists()
-
-
-def test_series_of_an_older_version_learn_what_their_mails_tell(linux_mm: MailingList) -> None:
-    deliver(linux_mm, *posting(1))
-    Patch.objects.update(author_address="", author_name="", files=0, paths=[], trailers=[])
-    Message.objects.update(thread=None, trailers=[])
-    Thread.objects.all().delete()
-    sweep_series()
-    patch = Patch.objects.get()
-    assert (patch.author_address, patch.files, patch.paths) == ("ada@example.org", 1, ["README"])
-    assert patch.trailers == ["Signed-off-by: Ada Author <ada@example.org>"]
-    assert Series.objects.get().state == Series.State.READY
-
-
 def test_late_cover_letter_is_taken_from_the_author_only(linux_mm: MailingList) -> None:
     cover, *patches = posting(2)
     deliver(linux_mm, *patches)
@@ -386,7 +360,7 @@ def test_deleted_patch_counts_as_there_whenever_it_was_deleted(linux_mm: Mailing
     group_stale()
     series = Series.objects.get()
     assert (series.state, series.reason) == (Series.State.REFUSED, "the archive deleted <a1-1@x>")
-    assert [p.files for p in series.patches.order_by("index")] == [0, 1]
+    assert [p.message.files for p in series.patches.order_by("index")] == [0, 1]
 
 
 def test_series_over_two_lists_is_of_the_list_that_had_it_first(linux_mm: MailingList) -> None:

@@ -16,7 +16,7 @@ from server.sources.applying.application import apply_series
 from server.sources.mail.postings import REROLL_QUIET
 from server.sources.messages.storage import store_message
 from server.sources.mirror import mirror
-from server.sources.models import MailingList, Message, Patch, Series, Tree, TrustedSender
+from server.sources.models import MailingList, Message, Series, Tree, TrustedSender
 from server.sources.series.formation import group_stale
 from server.sources.series.requests import approve_series, series_json, sweep_series
 from server.sources.trees.fetch import fetch_tree
@@ -173,7 +173,7 @@ def test_what_git_would_change_and_nobody_was_shown_is_left_out(fetched: object,
     kind = 'MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="b"\n'
     deliver(linux_mm, mail("[PATCH] README: Say more", TWO_PARTS, headers=kind))
     series = Series.objects.get()
-    assert Patch.objects.get().paths == ["README"]
+    assert Message.objects.get().paths == ["README"]
     if series.state == State.HELD:
         approve_series(series=series, reason="by a person who saw README only")
     apply_series(series=series)
@@ -247,7 +247,7 @@ def test_part_that_no_page_shows_is_not_applied(
     [patch] = series.patches.all()
     assert patch.revision is not None
     assert patch.revision.author == "Ada Author <ada@example.org>"
-    assert (patch.insertions, patch.deletions) == (1, 1)
+    assert (patch.message.insertions, patch.message.deletions) == (1, 1)
 
 
 @pytest.mark.parametrize(

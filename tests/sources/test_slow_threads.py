@@ -1,6 +1,6 @@
 """A thread that takes too long, or fails in a way that nobody foresaw, stops no other one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 
 import psycopg
@@ -15,7 +15,6 @@ from server.core.errors import DomainError
 from server.core.locks import BUSY, advisory_lock
 from server.core.models import Begun
 from server.sources.archives.archive import read_list
-from server.sources.mail_facts import MailFacts
 from server.sources.messages import storage
 from server.sources.messages.storage import MAIL_LOCK, lock_mail, store_message
 from server.sources.models import MailingList, Message, Series, Thread
@@ -41,11 +40,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, fail: Callable[[ThreadRows], None],
     """Grouping the thread of one mail fails; returns, in time, the mails whose threads were begun."""
     begun: list[str] = []
 
-    def writes(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
+    def writes(rows: ThreadRows) -> bool:
         begun.extend(m.message_id for m in rows.messages.values())
         if name in begun[-1:]:
             fail(rows)
-        return write_versions(rows, facts)
+        return write_versions(rows)
 
     monkeypatch.setattr(WRITE, writes)
     return begun

@@ -40,7 +40,7 @@ def silent(name: str) -> bytes | None:
 def posted(*raws: bytes, sender: str = "ada@example.org", paths: tuple[str, ...] = ("mm/memory.c",)) -> Series:
     """A held series whose patches are these mails, a cover letter in front of them where there are two and more."""
     mailing_list = build_list()
-    rows = [build_message(mailing_list, raw=raw, sender_address=sender) for raw in raws]
+    rows = [build_message(mailing_list, raw=raw, sender_address=sender, paths=list(paths)) for raw in raws]
     cover = rows.pop(0) if len(rows) > 1 else None
     series = Series.objects.create(
         mailing_list=mailing_list,
@@ -54,7 +54,7 @@ def posted(*raws: bytes, sender: str = "ada@example.org", paths: tuple[str, ...]
         cover=cover,
     ).record_creation()
     for index, row in enumerate(rows, start=1):
-        Patch.objects.create(series=series, index=index, message=row, subject=row.subject, paths=list(paths))
+        Patch.objects.create(series=series, index=index, message=row, subject=row.subject)
     return series
 
 
@@ -111,9 +111,12 @@ def test_every_sender_must_be_trusted() -> None:
     trust_sender(address="ada@example.org")
     series = posted(signed())
     eve = build_message(
-        raw=signed("evil.example", "Eve <eve@evil.example>"), sender_address="eve@evil.example", sender_name="Eve"
+        raw=signed("evil.example", "Eve <eve@evil.example>"),
+        sender_address="eve@evil.example",
+        sender_name="Eve",
+        paths=["mm/rmap.c"],
     )
-    Patch.objects.create(series=series, index=2, message=eve, subject="x", paths=["mm/rmap.c"])
+    Patch.objects.create(series=series, index=2, message=eve, subject="x")
     reason = check(series, "example.org", "evil.example")
     assert series.state == HELD
     assert reason.startswith(

@@ -13,6 +13,8 @@ from server.api.v1.public import PublicMixin, describe
 from server.sources.models import Message
 from server.sources.series.requests import series_of
 
+_UNTOLD = tuple(name for name in Message.LONG if name != "references")
+
 
 class MessageOut(serializers.ModelSerializer[Message]):
     list = serializers.CharField(source="mailing_list.name")
@@ -61,7 +63,7 @@ class MessageDetailOut(MessageOut):
 
 
 class MessageListView(PublicMixin, generics.ListAPIView[Message]):
-    queryset = Message.objects.select_related("mailing_list").defer("raw", "references")
+    queryset = Message.objects.select_related("mailing_list").defer(*Message.LONG)
     serializer_class = MessageOut
     filterset_class = MessageFilter
 
@@ -71,7 +73,7 @@ class MessageListView(PublicMixin, generics.ListAPIView[Message]):
 
 
 class MessageView(PublicMixin, generics.RetrieveAPIView[Message]):
-    queryset = Message.objects.select_related("mailing_list").defer("raw")
+    queryset = Message.objects.select_related("mailing_list").defer(*_UNTOLD)
     serializer_class = MessageDetailOut
 
     @describe("message_detail", MessageDetailOut)

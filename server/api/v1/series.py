@@ -32,7 +32,7 @@ from server.lab.models import Session
 from server.reports.models import Report
 from server.reports.progress import ProgressState, series_history, series_progress_many
 from server.reports.stages import StageName, StageState
-from server.sources.models import Patch, Series
+from server.sources.models import Message, Patch, Series
 from server.sources.trust.senders import sender_rows
 
 
@@ -55,9 +55,9 @@ class PatchOut(serializers.ModelSerializer[Patch]):
     # The context's patches are read with `first_paths`.
     message_id = serializers.CharField(source="message.message_id")
     message = serializers.IntegerField(source="message_id", help_text="Its mail, in `messages/`.")
-    author = AuthorOut(source="*")
+    author = AuthorOut(source="message")
     commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
-    diffstat = DiffstatOut(source="*")
+    diffstat = DiffstatOut(source="message")
     paths = serializers.ListField(
         child=serializers.CharField(), source="first_paths", help_text=f"Old and new names, the first {MOST_PATHS}."
     )
@@ -306,9 +306,9 @@ def _replaced() -> QuerySet[Series]:
 
 def _patches() -> QuerySet[Patch]:
     """As PatchOut shows them, in their order."""
-    unread = ("paths", "message__raw", "message__references", "message__trailers")
+    unread = ["message__trailers", *(f"message__{name}" for name in Message.LONG)]
     patches = Patch.objects.select_related("message", "revision").defer(*unread)
-    return patches.annotate(first_paths=F(f"paths__0_{MOST_PATHS}")).order_by("index")
+    return patches.annotate(first_paths=F(f"message__paths__0_{MOST_PATHS}")).order_by("index")
 
 
 class SeriesListView(PublicMixin, generics.ListAPIView[Series]):

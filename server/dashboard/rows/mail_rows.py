@@ -50,7 +50,7 @@ def mail_rows(messages: "QuerySet[Message]") -> tuple[MailRow, ...]:
             received_at=row.received_at,
             link=archive_link(row.mailing_list.url, row.message_id),
         )
-        for row in messages.select_related("mailing_list").defer("raw", "references")
+        for row in messages.select_related("mailing_list").defer(*Message.LONG)
     )
 
 

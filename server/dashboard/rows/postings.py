@@ -87,7 +87,7 @@ class Measured:
 
 def measured_of(series: Series) -> Measured:
     """Two queries; `series` was read with its base and the tree of that, which asks for benchmarks of its own."""
-    lists = Patch.objects.filter(series=series).order_by("index").values_list("paths", flat=True)
+    lists = Patch.objects.filter(series=series).order_by("index").values_list("message__paths", flat=True)
     paths = list(islice(dict.fromkeys(chain.from_iterable(lists)), _MOST_CHANGED_PATHS))
     rules = [rule for rule in MeasureRule.objects.filter(enabled=True) if _applies(rule, paths)]
     decided = bool(series.benchmarks)
@@ -163,30 +163,31 @@ class Patches:
 
 def patches_of(series: Series) -> Patches:
     """Two queries, however many patches; `series` was read with its list."""
-    sums = {"count": Count("id"), "insertions": Sum("insertions", default=0), "deletions": Sum("deletions", default=0)}
+    sums = {"count": Count("id"), **{name: Sum(f"message__{name}", default=0) for name in ("insertions", "deletions")}}
     whole = Patch.objects.filter(series=series).order_by().aggregate(**sums)
     query = Patch.objects.filter(series=series).select_related("message", "revision").order_by("index")
     # A patch may change as many files as fit into its mail; the database cuts the list of them.
-    first = {"first_paths": F(f"paths__0_{_MOST_PATHS}"), "count_of_paths": F("paths__len")}
-    unread = ("paths", "message__raw", "message__references", "message__trailers")
+    first = {"first_paths": F(f"message__paths__0_{_MOST_PATHS}"), "count_of_paths": F("message__paths__len")}
+    unread = ["message__trailers", *(f"message__{name}" for name in Message.LONG)]
     rows = list(query.defer(*unread).annotate(**first)[:MOST_PATCHES])
     return Patches(tuple(_row(patch, series.mailing_list.url) for patch in rows), **whole)
 
 
 def _row(patch: Patch, inbox: str) -> PatchRow:
+    mail = patch.message
     return PatchRow(
         index=patch.index,
         subject=patch.subject,
         message=patch.message_id,
-        message_id=patch.message.message_id,
-        link=archive_link(inbox, patch.message.message_id),
-        deleted=patch.message.kind == Message.Kind.DELETED,
-        proved=patch.message.authentic,
+        message_id=mail.message_id,
+        link=archive_link(inbox, mail.message_id),
+        deleted=mail.kind == Message.Kind.DELETED,
+        proved=mail.authentic,
         sha=patch.revision.sha if patch.revision else "",
-        author=patch.author_name or patch.author_address,
-        files=patch.files,
-        insertions=patch.insertions,
-        deletions=patch.deletions,
+        author=mail.author_name or mail.author_address,
+        files=mail.files,
+        insertions=mail.insertions,
+        deletions=mail.deletions,
         paths=shown_lines(vars(patch)["first_paths"] or (), _MOST_PATHS),
         unlisted=max((vars(patch)["count_of_paths"] or 0) - _MOST_PATHS, 0),
         trailers=shown_lines(patch.trailers, MOST_TRAILERS),

@@ -318,9 +318,7 @@ def walk_of(series: Series) -> Walk | None:
     trials = trials_of_walk(series)
     if not trials:
         return None
-    patches = {
-        patch.revision_id: patch for patch in series.patches.select_related("revision").defer("paths", "trailers")
-    }
+    patches = {patch.revision_id: patch for patch in series.patches.select_related("revision").defer("trailers")}
     found = _comparisons(trials)
     chain = Chain(key for rows in found.values() for key in rows)
     rows = tuple(_row(patches[trial.patched_id], trial, found[trial.pk], chain) for trial in trials)

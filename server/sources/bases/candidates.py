@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.db.models import Q
+
 from server.core.errors import DomainError
 from server.core.programs.git import GitError, Repository
 from server.sources.bases.base_places import (
@@ -17,10 +19,9 @@ from server.sources.bases.base_places import (
     unwatched_version,
 )
 from server.sources.mail.diffs import Diff
-from server.sources.mail.parser import parse_mail
 from server.sources.mail.postings import parse_subject
 from server.sources.mirror import mirror
-from server.sources.models import Series, Tree
+from server.sources.models import Message, Series, Tree
 from server.sources.screened_mails import ScreenedMail
 
 _NO_BLOB = frozenset("0")
@@ -206,15 +207,12 @@ def _steps(repository: Repository, what: Sequence[str], wanted: PreImages, secon
 
 def clues_of(series: Series, mails: Sequence[ScreenedMail]) -> Clues:
     """Words of all subjects' brackets and addresses of all To and Cc, of cover letter and patches, in lower case."""
-    messages = [patch.message for patch in series.patches.select_related("message")]
-    if series.cover:
-        messages.append(series.cover)
+    posted = Message.objects.filter(Q(patches__series=series) | Q(pk=series.cover_id))
     words = {tag.lower() for tag in series.tags}
     addresses: set[str] = set()
-    for message in messages:
-        words.update(tag.lower() for tag in parse_subject(message.subject).tags)
-        mail = parse_mail(bytes(message.raw), blob=message.blob, received_at=message.received_at)
-        addresses.update(mail.recipients)
+    for subject, recipients in posted.values_list("subject", "recipients"):
+        words.update(tag.lower() for tag in parse_subject(subject).tags)
+        addresses.update(recipients)
     paths = frozenset().union(*(mail.paths for mail in mails))
     return Clues(frozenset(words), frozenset(addresses), paths, series.mailing_list.tree_id)
 

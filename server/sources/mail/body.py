@@ -251,8 +251,8 @@ _PATCH_ID = re.compile(r"[0-9a-f]{40}\b")
 _URL = re.compile(r"https?://[^\s<>\"]+", re.IGNORECASE)
 # So much can be stored of one.
 _LONGEST_NEED = 300
-# A series of 2000 patches may stand on another one as long.
-_MOST_NEEDS = 4_000
+# An author names a handful. Each is looked up before a series is applied.
+_MOST_NEEDS = 200
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,14 @@ def needs_of(text: str) -> StatedNeeds:
             if not 0 < len(needed) <= _LONGEST_NEED:
                 needed = f"{UNKNOWN}:{' '.join(told.split())}"[:_LONGEST_NEED]
             found[needed] = None
-    return StatedNeeds(base[1] if base else "", change[1] if change else "", tuple(found)[:_MOST_NEEDS])
+    return StatedNeeds(base[1] if base else "", change[1] if change else "", few_needs(found))
+
+
+def few_needs(needs: Iterable[str]) -> tuple[str, ...]:
+    """As many as are looked up, each once; the last says how many more there were."""
+    known = list(dict.fromkeys(needs))
+    more = len(known) - _MOST_NEEDS + 1
+    return tuple(known) if more <= 1 else (*known[: _MOST_NEEDS - 1], f"{UNKNOWN}:{more} more")
 
 
 def is_unknown(need: str) -> bool:

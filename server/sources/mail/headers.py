@@ -169,8 +169,9 @@ def _before(line: str, address: str) -> str:
 def addresses(values: Iterable[str]) -> tuple[str, ...]:
     """All addresses of some headers, lower case, each once."""
     words = (w for value in values for w in _NOT_IN_ADDRESSES.split(value) if "@" in w)
-    found = (plain(w).lower() for w in words if _ADDRESS.fullmatch(w) and len(w) <= _MAX_ADDRESS)
-    return tuple(dict.fromkeys(found))[:_MAX_ADDRESSES]
+    found = (plain(w).lower() for w in words if len(w) <= _MAX_ADDRESS and _ADDRESS.fullmatch(w))
+    # Some letters become two.
+    return tuple(dict.fromkeys(a for a in found if len(a) <= _MAX_ADDRESS))[:_MAX_ADDRESSES]
 
 
 def list_ids(values: Iterable[str]) -> tuple[str, ...]:

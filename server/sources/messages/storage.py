@@ -1,9 +1,11 @@
 """Storing mails: every one whole and once, with the thread that it belongs to."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
+from typing import Any
 
 import structlog
 from django.db import DataError, transaction
@@ -11,10 +13,10 @@ from django.db import DataError, transaction
 from server.core import clock
 from server.core.locks import wait_for_lock
 from server.core.reasons import Because
+from server.sources.mail.diffs import Diff
 from server.sources.mail.parser import ParsedMail, parse_mail
 from server.sources.mail.postings import Marks, parse_subject
 from server.sources.mail.series_shape import SENT_TOGETHER
-from server.sources.mail_facts import MailFacts, facts_in, kept_trailers
 from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
 from server.sources.supersession import announced_by, refuse_deleted
 
@@ -172,24 +174,6 @@ def _largest(threads: set[int]) -> int:
     return left[0]
 
 
-def adopt_messages(limit: int = 500) -> int:
-    """Give threads to mails that have none, as those stored by older versions; returns to how many."""
-    waiting = Message.objects.filter(thread=None).order_by("pk").values_list("pk", flat=True)
-    return sum(_adopt(pk) for pk in waiting[:limit])
-
-
-@transaction.atomic
-def _adopt(pk: int) -> bool:
-    lock_mail()
-    message = Message.objects.filter(pk=pk, thread=None).first()
-    if message is None:
-        return False
-    message.trailers = kept_trailers(parse_mail(bytes(message.raw), blob=message.blob, received_at=message.received_at))
-    message.thread_id = join_thread(names_of(message), stale=may_change_series(message))
-    message.save(update_fields=["thread", "trailers"])
-    return True
-
-
 log = structlog.get_logger(__name__)
 
 
@@ -250,7 +234,7 @@ def _kept(mailing_list: MailingList, mail: ReadMail) -> StoredMail:
     with transaction.atomic():
         lock_mail()
         ours = Message.objects.filter(mailing_list=mailing_list, message_id=mail.parsed.message_id, blob=mail.blob)
-        if known := ours.defer("raw").first():
+        if known := ours.defer(*Message.LONG).first():
             return StoredMail(known, new=False)
         message = _message(mailing_list, mail)
         names = names_of(message)
@@ -262,7 +246,7 @@ def _kept(mailing_list: MailingList, mail: ReadMail) -> StoredMail:
 
 def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
     parsed = mail.parsed
-    return Message(
+    message = Message(
         mailing_list=mailing_list,
         message_id=parsed.message_id,
         blob=mail.blob,
@@ -276,8 +260,60 @@ def _message(mailing_list: MailingList, mail: ReadMail) -> Message:
         received_at=mail.received_at,
         in_reply_to=parsed.in_reply_to,
         references=list(parsed.references),
-        trailers=kept_trailers(parsed),
+        trailers=_trailers(parsed),
     )
+    if message.kind in POSTED or (message.kind == Message.Kind.OTHER and may_be_cover(message)):
+        _learn(message, parsed)
+    return message
+
+
+# What reading a mail found of a series and of a patch, by the names of columns.
+_OF_SERIES = ("recipients", "base_commit", "change_id", "prerequisites")
+_OF_PATCH = ("author_name", "author_address", "files", "insertions", "deletions", "paths")
+# As long as the column, and more than anybody gives in one mail; in characters of all of them, too.
+_LONGEST_TRAILER = 1000
+_MOST_TRAILERS = 200
+_MOST_OF_TRAILERS = 8 * 1024
+# Treewide series go to a few hundred people.
+_MOST_OF_RECIPIENTS = 16 * 1024
+# More than is ever applied (`MAX_FILES` of screening), and no path of a kernel is longer.
+_MOST_PATHS = 20_000
+_LONGEST_PATH = 1024
+_MOST_OF_PATHS = 1024 * 1024
+
+
+def _learn(message: Message, parsed: ParsedMail) -> None:
+    """Note on a mail that can be part of a series what it says of that, and of a patch what it changes."""
+    message.recipients = within(parsed.recipients, _MOST_OF_RECIPIENTS)
+    message.base_commit, message.change_id = parsed.base_commit, parsed.change_id
+    message.prerequisites = list(parsed.prerequisites)
+    if message.kind == Message.Kind.PATCH:
+        diff = parsed.diff
+        message.author_name, message.author_address = parsed.author_name, parsed.author_address
+        message.files, message.insertions, message.deletions = len(diff.files), diff.insertions, diff.deletions
+        message.paths = _paths(diff)
+
+
+def _paths(diff: Diff) -> list[str]:
+    """All or none: who maintains some of the files must not be taken for one who maintains all."""
+    found = list(diff.paths)
+    short = len(found) <= _MOST_PATHS and all(len(path) <= _LONGEST_PATH for path in found)
+    return found if short and sum(map(len, found)) <= _MOST_OF_PATHS else []
+
+
+def _trailers(parsed: ParsedMail) -> list[str]:
+    kept = (trailer for trailer in parsed.trailers[:_MOST_TRAILERS] if len(trailer) <= _LONGEST_TRAILER)
+    return within(kept, _MOST_OF_TRAILERS)
+
+
+def within(texts: Iterable[str], longest: int) -> list[str]:
+    """The first of these texts, as long as they have `longest` characters together."""
+    lengths = accumulate(map(len, texts := list(texts)))
+    return [text for text, length in zip(texts, lengths, strict=True) if length <= longest]
+
+
+def _values(message: Message, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
 
 
 @transaction.atomic
@@ -290,23 +326,23 @@ def forget_message(*, mailing_list: MailingList, blob: str) -> None:
     lock_mail()
     there = Message.objects.filter(mailing_list=mailing_list, blob=blob).exclude(kind=Message.Kind.DELETED)
     deleted = Because.DELETED("deleted from the archive")
-    for message in there.defer("raw"):
-        Message.objects.filter(pk=message.pk).update(
-            kind=Message.Kind.DELETED, kind_before=message.kind, raw=b"", trailers=[], **deleted.columns()
-        )
+    for message in there.defer(*Message.LONG):
+        left = {"kind_before": message.kind, **_left(message), **deleted.columns()}
+        Message.objects.filter(pk=message.pk).update(kind=Message.Kind.DELETED, raw=b"", trailers=[], **left)
+        Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(patch_id="")
         if may_change_series(message):
             _mark_stale(message)
-        _empty_patches(message)
         refuse_deleted(message)
         log.info("message_deleted", list=mailing_list.name, message_id=message.message_id)
 
 
-def _empty_patches(message: Message) -> None:
-    """What its diff said goes too, where nothing was made of it."""
-    nothing = MailFacts(message.sender_name, message.sender_address)
-    Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(
-        patch_id="", **nothing.columns
-    )
+def _left(message: Message) -> dict[str, Any]:
+    """What stays of what it said: of a patch its sender, and what it changes where commits were made of it."""
+    nothing = Message()
+    if message.kind == Message.Kind.PATCH:
+        nothing.author_name, nothing.author_address = message.sender_name, message.sender_address
+    is_applied = message.patches.filter(series__state=Series.State.APPLIED).exists()
+    return _values(nothing, _OF_SERIES if is_applied else (*_OF_SERIES, *_OF_PATCH))
 
 
 @transaction.atomic
@@ -318,11 +354,8 @@ def restore_message(*, message: Message, mail: ReadMail) -> None:
     lock_mail()
     again = _message(message.mailing_list, mail)
     deleted = Message.objects.filter(pk=message.pk, kind=Message.Kind.DELETED)
-    told = {"reason": again.reason, "reason_code": again.reason_code}
-    deleted.update(kind=again.kind, kind_before="", raw=again.raw, trailers=again.trailers, **told)
-    Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(
-        **facts_in(mail.parsed).columns
-    )
+    names = ("kind", "raw", "trailers", "reason", "reason_code", *_OF_SERIES, *_OF_PATCH)
+    deleted.update(kind_before="", **_values(again, names))
     for series in Series.objects.filter(pk__in=message.patches.values("series")) | Series.objects.filter(cover=message):
         Series.objects.filter(pk=series.pk).exclude(state=Series.State.APPLIED).update(**announced_by(series))
     _mark_stale(message)

@@ -148,20 +148,19 @@ class Series(Stateful):
 
 
 class Patch(models.Model):
-    """One patch of a series; `revision` is the commit it became."""
+    """One patch of a series: what it changes, its mail knows; `revision` is the commit it became."""
 
     series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="patches")
     index = models.PositiveIntegerField()
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="patches")
     subject = models.TextField()
-    author_name = models.TextField(blank=True, help_text="From the body where it names one.")
-    author_address = models.CharField(max_length=320, blank=True)
-    insertions = models.PositiveIntegerField(default=0)
-    deletions = models.PositiveIntegerField(default=0)
-    paths = words(4096, "Files that it changes, old and new names.")
-    files = models.PositiveIntegerField(default=0)
     trailers = words(1000, "Its own, and those of replies to it or to the cover letter.")
-    patch_id = models.CharField(max_length=40, blank=True, db_index=True, help_text="git patch-id --stable")
+    patch_id = models.CharField(
+        max_length=40,
+        blank=True,
+        db_index=True,
+        help_text="git patch-id --stable; empty where nobody needed it, `none` where git finds none.",
+    )
     revision = models.ForeignKey(
         Revision,
         null=True,

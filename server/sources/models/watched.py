@@ -1,5 +1,7 @@
 """What is watched: git trees with their branches and revisions, list archives with their mails."""
 
+from typing import ClassVar
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Upper
@@ -300,7 +302,10 @@ class Open(models.TextChoices):
 
 
 class Message(models.Model):
-    """One mail as it arrived. Kept whole, whatever it is; `kind` and `reason` say what was made of it."""
+    """One mail as it arrived. Kept whole, whatever it is; `kind` and `reason` say what was made of it.
+
+    What a series needs to know of it was read when it came: nobody reads the text again, but who applies or shows it.
+    """
 
     class Kind(models.TextChoices):
         COVER = "cover", "cover letter"
@@ -338,6 +343,21 @@ class Message(models.Model):
     in_reply_to = models.CharField(max_length=500, blank=True, db_index=True)
     references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
     trailers = words(1000, "Reviewed-by and others: of the commit message of a patch, of unquoted text else.")
+    # Of what can be part of a series.
+    recipients = words(320, "Addresses of To and Cc.")
+    base_commit = models.CharField(max_length=40, blank=True, help_text="What the author says it applies to.")
+    change_id = models.CharField(max_length=200, blank=True)
+    prerequisites = words(300, "What the author says it needs: patch-id:..., change-id:..., message-id:....")
+    # Of a patch.
+    author_name = models.TextField(blank=True, help_text="From the body where it names one.")
+    author_address = models.CharField(max_length=320, blank=True)
+    files = models.PositiveIntegerField(default=0)
+    insertions = models.PositiveIntegerField(default=0)
+    deletions = models.PositiveIntegerField(default=0)
+    paths = words(1024, "All files that it changes, old and new names; none where they are too many or too long.")
+
+    # Strangers decide how long these are: not read where they are not asked for.
+    LONG: ClassVar = ("raw", "references", "recipients", "prerequisites", "paths")
 
     class Meta:
         constraints = [
@@ -349,8 +369,6 @@ class Message(models.Model):
         ]
         indexes = [
             models.Index(fields=["sent_at"], name="message_sent_at"),
-            # What the sweep looks for, hardly any among very many.
-            models.Index(fields=["id"], condition=models.Q(thread=None), name="message_threadless"),
             # Deletions and rewritten histories ask for mails by their blob.
             models.Index(fields=["mailing_list", "blob"], name="message_blob"),
             # What pages and scripts ask for, newest first: the mails of a list, of a person, and those with a reason.

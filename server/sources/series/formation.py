@@ -15,7 +15,6 @@ from server.core.access.tries import MOST_BEGUN, OutOfBoundsError, bounded, fail
 from server.core.errors import DomainError
 from server.core.reasons import NONE, Because, Reason
 from server.sources.mail.postings import Posting, Version, parse_subject
-from server.sources.mail_facts import MailFacts, read_facts
 from server.sources.messages.storage import POSTED, lock_mail
 from server.sources.models import Message, Patch, Series, Thread
 from server.sources.series.late_mails import (
@@ -24,7 +23,6 @@ from server.sources.series.late_mails import (
     is_taken,
     retake_places,
     series_fields,
-    unread_claims,
     with_free_root,
 )
 from server.sources.series.thread_rows import SeriesRow, SlowThreadError, ThreadRows
@@ -84,24 +82,24 @@ _IDENTITY = frozenset({"cover_id", "subject", "author_address", "version", "mino
 Matched = list[tuple[Version, SeriesRow | None]]
 
 
-def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
-    """Bring all series of a thread up to date; `facts` has all that `rows.unread()` asked for.
+def write_versions(rows: ThreadRows) -> bool:
+    """Bring all series of a thread up to date.
 
     The caller holds the lock of the mails. Costs a few queries, and some more for each series that changes. False when
     it was late before all were written: the rest is done the next time.
     """
     for released in [row.series for row in rows.series if row.released]:
         released.advance(State.INCOMPLETE, LEFT_OUT, checked_at=None)
-    retaken = _retake(rows, facts)
+    retaken = _retake(rows)
     open_versions = [
         v for v in rows.versions if not (rows.settled & {p.key for p in v.postings} or _is_nothing(rows, v))
     ]
     matched = _match(open_versions, [row for row in rows.series if row.open])
     _drop_unmatched(rows, matched)
     for changed in retaken:
-        check_anew(rows, facts, changed)
+        check_anew(rows, changed)
     closed = [row for row in rows.series if not row.open]
-    late = add_late_covers(rows, facts, closed)
+    late = add_late_covers(rows, closed)
     homeless: set[int] = set()
     # The older ones stand first: a partial re-roll takes over what is stored of them.
     new = 0
@@ -109,7 +107,7 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
         if rows.is_late() and new:
             break
         rows.check_time()
-        if not _write(rows, facts, version, row):
+        if not _write(rows, version, row):
             homeless |= {p.key for p in version.postings}
         new += row is None
     if rows.is_late() and new:
@@ -117,8 +115,6 @@ def write_versions(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> bool:
     used = rows.settled | late | {p.key for v, _ in matched for p in v.postings} - homeless
     for row in [row for row in rows.series if not row.open]:
         _update_trailers(rows, row)
-    for patch in rows.unread_patches():
-        Patch.objects.filter(pk=patch.pk).update(**facts[patch.message_id].columns)
     explain_unused(rows, used, homeless)
     return True
 
@@ -129,12 +125,12 @@ def _is_nothing(rows: ThreadRows, version: Version) -> bool:
     return doubted and not version.complete
 
 
-def _retake(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> list[SeriesRow]:
+def _retake(rows: ThreadRows) -> list[SeriesRow]:
     """Let proved mails take the places of those that are not; returns the series that changed."""
-    changed = retake_places(rows, facts)
+    changed = retake_places(rows)
     for row, patch, mail in changed:
         patch.delete()
-        row.patches[patch.index] = _patch(rows, facts, row.series, rows.posting(mail))
+        row.patches[patch.index] = _patch(rows, row.series, rows.posting(mail))
     Patch.objects.bulk_create(row.patches[patch.index] for row, patch, _ in changed)
     return list({row.series.pk: row for row, *_ in changed}.values())
 
@@ -168,10 +164,10 @@ def _drop_unmatched(rows: ThreadRows, matched: Matched) -> None:
     rows.series = [row for row in rows.series if row not in gone]
 
 
-def _write(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, row: SeriesRow | None) -> bool:
+def _write(rows: ThreadRows, version: Version, row: SeriesRow | None) -> bool:
     """Make or update one series; False if another one begins with the same Message-ID already."""
     stored = row.series if row else None
-    fields = with_free_root(series_fields(rows, facts, version), rows.messages[version.root.key], stored)
+    fields = with_free_root(series_fields(rows, version), rows.messages[version.root.key], stored)
     if is_taken(fields, stored):
         if row and row.series.state == State.INCOMPLETE:
             row.series.delete()
@@ -186,7 +182,7 @@ def _write(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, r
         if row.series.state == State.INCOMPLETE:
             fields |= reason.columns()
         changed = _update(row.series, fields)
-    _write_patches(rows, facts, version, row)
+    _write_patches(rows, version, row)
     rows.roots[version.root.key] = row
     _update_trailers(rows, row)
     if version.complete:
@@ -207,19 +203,19 @@ def _update(series: Series, fields: Mapping[str, Any]) -> set[str]:
     return set(changed)
 
 
-def _write_patches(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, row: SeriesRow) -> None:
+def _write_patches(rows: ThreadRows, version: Version, row: SeriesRow) -> None:
     wanted = {posting.index: posting for posting in version.patches}
     wrong = {i: p for i, p in row.patches.items() if i not in wanted or wanted[i].key != p.message_id}
     if wrong:
         Patch.objects.filter(pk__in=[patch.pk for patch in wrong.values()]).delete()
     for index in wrong:
         del row.patches[index]
-    new = {i: _patch(rows, facts, row.series, p) for i, p in wanted.items() if i not in row.patches}
+    new = {i: _patch(rows, row.series, p) for i, p in wanted.items() if i not in row.patches}
     Patch.objects.bulk_create(new.values(), batch_size=_AT_A_TIME)
     row.patches |= new
 
 
-def _patch(rows: ThreadRows, facts: Mapping[int, MailFacts], series: Series, posting: Posting) -> Patch:
+def _patch(rows: ThreadRows, series: Series, posting: Posting) -> Patch:
     message = rows.messages[posting.key]
     return Patch(
         series=series,
@@ -227,7 +223,6 @@ def _patch(rows: ThreadRows, facts: Mapping[int, MailFacts], series: Series, pos
         message=message,
         subject=parse_subject(message.subject).title,
         trailers=rows.followups.of_patch(message, _cover_of(rows, series, posting.key)),
-        **facts[posting.key].columns,
     )
 
 
@@ -382,21 +377,13 @@ def _explain(thread: int, reason: str) -> None:
 
 
 def group_thread(thread: int) -> bool:
-    """Make and update the series of one thread; False if another process has done it, or joined it to another one.
-
-    Mails are read before the lock is taken. Should others have come meanwhile, they are read, and all begins anew.
-    """
-    facts: dict[int, MailFacts] = {}
-    while True:
-        with transaction.atomic():
-            lock_mail()
-            if not Thread.objects.filter(pk=thread, stale=True).exists():
-                return False
-            began = time.monotonic()
-            rows = ThreadRows.read(thread, end=began + _THREAD_SECONDS, pause=began + _PART_SECONDS)
-            unread = (rows.unread() | set(unread_claims(rows))) - facts.keys()
-            if not unread:
-                if write_versions(rows, facts):
-                    Thread.objects.filter(pk=thread).update(stale=False)
-                return True
-        facts |= read_facts(unread)
+    """Make and update the series of one thread; False if another process has done it, or joined it to another one."""
+    with transaction.atomic():
+        lock_mail()
+        if not Thread.objects.filter(pk=thread, stale=True).exists():
+            return False
+        began = time.monotonic()
+        rows = ThreadRows.read(thread, end=began + _THREAD_SECONDS, pause=began + _PART_SECONDS)
+        if write_versions(rows):
+            Thread.objects.filter(pk=thread).update(stale=False)
+        return True

@@ -13,16 +13,15 @@ import structlog
 from server.core.tasks import enqueue
 from server.sources.mail.postings import Posting, Version, parse_subject
 from server.sources.mail.series_shape import SENT_TOGETHER
-from server.sources.mail_facts import MailFacts, announced
 from server.sources.models import MailingList, Message, Patch, Series
 from server.sources.series.thread_rows import SeriesRow, ThreadRows, is_proved
-from server.sources.supersession import NOT_CHECKED, supersede
+from server.sources.supersession import NOT_CHECKED, announced, supersede
 
 # With a blank and the id of a blob it still fits.
 _LONGEST_NAMED = 450
 
 
-def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version) -> dict[str, Any]:
+def series_fields(rows: ThreadRows, version: Version) -> dict[str, Any]:
     """All that is the same whatever state the series is in. The older versions of its thread must be written."""
     root = rows.messages[version.root.key]
     marks = parse_subject(root.subject)
@@ -42,7 +41,7 @@ def series_fields(rows: ThreadRows, facts: Mapping[int, MailFacts], version: Ver
         "rfc": marks.rfc,
         "resend": marks.resend,
         "tags": list(marks.tags),
-        **announced(facts[p.key] for p in order),
+        **announced(rows.messages[p.key] for p in order),
     }
     older = rows.rerolled(version)
     return fields | inherited(fields, older.series) if older else fields
@@ -92,14 +91,14 @@ State = Series.State
 _BELIEVED = (State.HELD, State.SUPERSEDED)
 
 
-def add_late_covers(rows: ThreadRows, facts: Mapping[int, MailFacts], closed: Sequence[SeriesRow]) -> set[int]:
+def add_late_covers(rows: ThreadRows, closed: Sequence[SeriesRow]) -> set[int]:
     """Give the `closed` series their cover letters that came by now; returns the mails that were used."""
     used: set[int] = set()
     for version in rows.versions:
         rows.check_time()
         late = version.cover and version.cover.key not in rows.settled
         if late and rows.settled & {posting.key for posting in version.own}:
-            used |= _add_late_cover(rows, facts, version, closed)
+            used |= _add_late_cover(rows, version, closed)
         elif version.rerolls:
             _take_over(rows, version)
     return used
@@ -118,9 +117,7 @@ def _take_over(rows: ThreadRows, version: Version) -> None:
     _look_again(series)
 
 
-def _add_late_cover(
-    rows: ThreadRows, facts: Mapping[int, MailFacts], version: Version, closed: Sequence[SeriesRow]
-) -> set[int]:
+def _add_late_cover(rows: ThreadRows, version: Version, closed: Sequence[SeriesRow]) -> set[int]:
     """Give the cover letter of `version` to the settled series that has its patches; returns the mails that it used.
 
     Only the author's own is taken: reports answer to it, and people read its words as theirs. Where the patches have
@@ -142,7 +139,7 @@ def _add_late_cover(
     if doubted and not _is_proved(cover):
         rows.unproved.add(cover.pk)
         return set()
-    series, told, marks = row.series, facts[cover.pk], parse_subject(cover.subject)
+    series, marks = row.series, parse_subject(cover.subject)
     fields = {
         "mailing_list_id": series.mailing_list_id,
         "root_message_id": cover.message_id,
@@ -162,9 +159,9 @@ def _add_late_cover(
             "rfc": marks.rfc,
             "resend": marks.resend,
             "tags": list(marks.tags),
-            "base_commit": told.base_commit or series.base_commit,
-            "change_id": told.change_id or series.change_id,
-            "prerequisites": list(told.prerequisites) or series.prerequisites,
+            "base_commit": cover.base_commit or series.base_commit,
+            "change_id": cover.change_id or series.change_id,
+            "prerequisites": cover.prerequisites or series.prerequisites,
         }
     Series.objects.filter(pk=series.pk).update(**fields)
     rows.roots[cover.pk] = row
@@ -284,14 +281,7 @@ class Around:
         return at < len(self.times) and self.times[at] <= sent_at + SENT_TOGETHER
 
 
-def unread_claims(rows: ThreadRows) -> Iterator[int]:
-    """The mails whose content is needed to write the series that proved mails change."""
-    for claim in claims_in(rows):
-        if is_proved(claim.mail):
-            yield from {*claim.row.mails, claim.mail.pk} & rows.messages.keys()
-
-
-def retake_places(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> list[tuple[SeriesRow, Patch, Message]]:
+def retake_places(rows: ThreadRows) -> list[tuple[SeriesRow, Patch, Message]]:
     """Give places to their proved claimants, and ask for the proof of the others.
 
     Returns the patches that have other mails now; the caller stores them.
@@ -303,18 +293,18 @@ def retake_places(rows: ThreadRows, facts: Mapping[int, MailFacts]) -> list[tupl
             continue
         if not is_proved(claim.mail):
             enqueue("sources.prove_mail", claim.mail.pk)
-        elif claim.mail.pk in facts:
+        else:
             changed[patch.pk] = (claim.row, patch, claim.mail)
             rows.settle(claim.mail.pk, instead_of=patch.message_id)
     return list(changed.values())
 
 
-def check_anew(rows: ThreadRows, facts: Mapping[int, MailFacts], row: SeriesRow) -> None:
+def check_anew(rows: ThreadRows, row: SeriesRow) -> None:
     """What the mails of a held series tell of it, and who sent them, may be something else now."""
     series = row.series
     patches = tuple(rows.posting(rows.messages[row.patches[i].message_id]) for i in sorted(row.patches))
     cover = rows.posting(rows.messages[series.cover_id]) if series.cover_id in rows.messages else None
-    fields = series_fields(rows, facts, Version(series.version, series.total, cover, patches, minor=series.minor))
+    fields = series_fields(rows, Version(series.version, series.total, cover, patches, minor=series.minor))
     if is_taken(fields, series):
         fields = {name: value for name, value in fields.items() if name not in _ROOT}
     series.note(NOT_CHECKED, checked_at=None, **fields)

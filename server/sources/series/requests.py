@@ -16,7 +16,7 @@ from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.sources.applying.application import series_to_apply
 from server.sources.mail.postings import REROLL_QUIET
-from server.sources.messages.storage import adopt_messages, lock_mail
+from server.sources.messages.storage import lock_mail
 from server.sources.models import HeadMove, Message, Patch, Series, Thread
 from server.sources.series.formation import group_stale
 from server.sources.supersession import deleted_mails, is_replaced_for_good, replaced_of_others, supersede
@@ -60,7 +60,7 @@ def holding(message_id: str) -> QuerySet[Series]:
 
 
 def _documents(keys: list[int]) -> list[dict[str, Any]]:
-    mails = Message.objects.defer("raw")
+    mails = Message.objects.defer(*Message.LONG)
     patches = Patch.objects.order_by("index").prefetch_related(Prefetch("message", mails))
     rows = Series.objects.filter(pk__in=keys).select_related("mailing_list", "base__tree", "head", "superseded_by")
     rows = rows.prefetch_related(
@@ -121,12 +121,13 @@ def _document(series: Series, steps: list[Transition], branches: dict[int, str])
 
 
 def _patch(patch: Patch) -> dict[str, Any]:
+    mail = patch.message
     return {
-        "message_id": patch.message.message_id,
+        "message_id": mail.message_id,
         "index": patch.index,
         "subject": patch.subject,
-        "author": _person(patch.author_name, patch.author_address),
-        "diffstat": {"files": patch.files, "insertions": patch.insertions, "deletions": patch.deletions},
+        "author": _person(mail.author_name, mail.author_address),
+        "diffstat": {"files": mail.files, "insertions": mail.insertions, "deletions": mail.deletions},
         "trailers": list(patch.trailers),
     }
 
@@ -191,9 +192,10 @@ def lines_to_read(series: Series) -> Iterator[str]:
     yield f"  {series.reason}"
     if series.cover:
         yield f"  letter {_mail(series.cover)}"
-    for patch in series.patches.select_related("message").defer("message__raw").order_by("index"):
+    unread = [f"message__{name}" for name in Message.LONG]
+    for patch in series.patches.select_related("message").defer(*unread).order_by("index"):
         beyond = "" if patch.index <= series.total else f" (beyond the {series.total} that are announced)"
-        change = f"+{patch.insertions} -{patch.deletions}"
+        change = f"+{patch.message.insertions} -{patch.message.deletions}"
         yield f"  patch {patch.index}/{series.total}{beyond} {change} {patch.subject}: {_mail(patch.message)}"
     for other in replaced_of_others(series):
         yield f"  ends {line_of(other)}"
@@ -275,7 +277,6 @@ def find_series(name: str) -> list[Series]:
 
 def sweep_series() -> None:
     """Go on where a process was killed or a message was lost: threads, senders not checked, series not applied."""
-    adopt_messages()
     _wake_quiet()
     group_stale(limit=_THREADS_AT_ONCE, seconds=_GROUP_SECONDS)
     for pk in series_to_check():

@@ -10,8 +10,7 @@ from django.db.models import Q
 
 from server.sources.mail.postings import Posting, Version, parse_subject, posting_of
 from server.sources.mail.series_shape import versions_of
-from server.sources.mail_facts import within
-from server.sources.messages.storage import POSTED, may_be_cover
+from server.sources.messages.storage import POSTED, may_be_cover, within
 from server.sources.models import MailingList, Message, Patch, Series
 
 # More than any real series has; a robot that answers a thousand times must not make every page slow. The patches of a
@@ -164,6 +163,9 @@ _COLUMNS = (
     "in_reply_to",
     "references",
     "trailers",
+    "base_commit",
+    "change_id",
+    "prerequisites",
     "authentic",
 )
 
@@ -278,21 +280,6 @@ class ThreadRows:
 
     def is_deleted(self, mail: int) -> bool:
         return self.messages[mail].kind == Message.Kind.DELETED
-
-    def unread(self) -> set[int]:
-        """The mails whose content decides about a series that is not settled, or is not noted on its patches yet."""
-        wanted = {patch.message_id for patch in self.unread_patches()}
-        for version in self.versions:
-            if not any(posting.key in self.settled for posting in version.postings):
-                wanted |= {posting.key for posting in (*version.postings, *version.carried)}
-            elif version.cover and version.cover.key not in self.settled:
-                wanted.add(version.cover.key)
-        return wanted
-
-    def unread_patches(self) -> list[Patch]:
-        """Patches of settled series that an older version of the service stored without author and diffstat."""
-        patches = [patch for row in self.series if not row.open for patch in row.patches.values()]
-        return [p for p in patches if not p.author_address and p.message_id in self.messages]
 
 
 def _postings(thread: int) -> list[Message]:

@@ -150,8 +150,8 @@ class Maintainers:
 
     def __init__(self, series: Series) -> None:
         self._series = series
-        self._is_large = (series.patches.aggregate(n=Sum("files"))["n"] or 0) > _MOST_PATHS
-        patches = [] if self._is_large else list(series.patches.values_list("paths", flat=True))
+        self._is_large = (series.patches.aggregate(n=Sum("message__files"))["n"] or 0) > _MOST_PATHS
+        patches = [] if self._is_large else list(series.patches.values_list("message__paths", flat=True))
         self.paths = sorted({path for paths in patches for path in paths})
         # A patch whose paths are not known may change anything.
         self._known = bool(patches) and all(patches)
@@ -195,7 +195,7 @@ class SenderRow:
 def mails_of(series: Series) -> "QuerySet[Message]":
     """The cover letter and all patches, without what they hold. Two queries, both of which go by an index."""
     wanted = [*series.patches.values_list("message_id", flat=True), series.cover_id or 0]
-    return Message.objects.filter(pk__in=wanted).defer("raw", "references")
+    return Message.objects.filter(pk__in=wanted).defer(*Message.LONG)
 
 
 def sender_rows(series: Series) -> tuple[SenderRow, ...]:

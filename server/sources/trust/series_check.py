@@ -167,7 +167,7 @@ def _proved_senders(mails: list[Message]) -> set[str]:
 def _mails_of(series: Series) -> list[Message]:
     """The cover letter and all patches, without their texts: thousands of large ones would not fit into memory."""
     rows = Message.objects.filter(pk__in=_mail_ids(series))
-    return list(rows.select_related("mailing_list").defer("raw", "references").order_by("pk"))
+    return list(rows.select_related("mailing_list").defer(*Message.LONG).order_by("pk"))
 
 
 def _mail_ids(series: Series) -> set[int]:
