@@ -1,21 +1,29 @@
-"""When a watched source is asked again, and what is noted of each try. The same for trees and lists."""
+"""When a watched source is asked again, what it may bring, and what is noted of each try: for trees and lists alike."""
 
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import structlog
 from django.db import Error
 
 from server.core import clock
 from server.core.addresses import without_credentials
+from server.core.programs.git import GitError
+from server.core.programs.sandbox import Limits
 from server.sources.models import MailingList, Tree
 
 log = structlog.get_logger(__name__)
 
 # Below Celery's soft limit, so that a slow fetch ends as an error on the source and not as a killed worker.
 FETCH_SECONDS = 200.0
+# Below that nothing is fetched. One fetch leaves so much of it for the database and everybody else.
+_ROOM = 2 * 2**30
+_KEPT_FREE = _ROOM // 2
 _LONGEST_PAUSE = timedelta(hours=1)
 # Doubled so often, a pause of a second is longer than the longest.
 _MOST_DOUBLINGS = 12
@@ -50,6 +58,17 @@ def pause_of(source: Source) -> timedelta:
 def _chance(source: Source) -> float:
     """Between 0 and 1, another one for each source and failure, but the same each time it is asked for."""
     return zlib.crc32(f"{type(source).__name__} {source.pk} {source.failures}".encode()) / 2**32
+
+
+def within_room(limits: Limits, git_dir: Path) -> Limits:
+    """`limits` of a fetch, and no file larger than half of what the disk has room for: others fetch, too.
+
+    GitError where that is hardly any.
+    """
+    free = shutil.disk_usage(git_dir).free
+    if free < _ROOM:
+        raise GitError("disk-full", f"nothing is fetched: only {free >> 20} MB of disk are left for {git_dir.name}")
+    return replace(limits, file_bytes=min(limits.file_bytes, (free - _KEPT_FREE) // 2))
 
 
 def note_success(source: Source, complaint: str = "") -> None:

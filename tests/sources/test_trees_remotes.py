@@ -12,6 +12,7 @@ import pytest
 
 from server.core import clock
 from server.core.programs.sandbox import Limits
+from server.sources import polls
 from server.sources.mirror import mirror, old_ref
 from server.sources.models import Branch, Tree
 from server.sources.polls import is_due, next_try
@@ -163,7 +164,7 @@ def test_fetch_that_is_too_slow_says_how_to_do_it_by_hand(tree: Tree) -> None:
 
 
 def test_full_disk_stops_fetching_before_it_is_full(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_ROOM", 2**60)
+    monkeypatch.setattr(polls, "_ROOM", 2**60)
     fetch_tree(tree=tree)
     assert "MB of disk are left for mirror.git" in tree.last_error
 
@@ -184,8 +185,8 @@ def test_pack_is_never_larger_than_the_room_that_is_left(
     tree: Tree, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used = shutil.disk_usage(upstream.path)
-    monkeypatch.setattr(fetch, "_ROOM", used.free - 2**30)
-    monkeypatch.setattr(fetch, "_KEPT_FREE", used.free - 2000)
+    monkeypatch.setattr(polls, "_ROOM", used.free - 2**30)
+    monkeypatch.setattr(polls, "_KEPT_FREE", used.free - 2000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: used)
     upstream.commit({f"file{n}": f"{n * 7919**20}\n" for n in range(200)})
     fetch_tree(tree=tree)

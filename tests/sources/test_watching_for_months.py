@@ -19,7 +19,7 @@ from server.core.programs.git import Repository
 from server.core.programs.git import run as git_run
 from server.core.programs.sandbox import Limits
 from server.sources import mirror as mirrors
-from server.sources import upkeep
+from server.sources import polls, upkeep
 from server.sources.archives import archive as archives_archive
 from server.sources.archives import epochs
 from server.sources.archives.archive import read_list
@@ -149,7 +149,7 @@ def test_full_disk_stops_lists_before_it_is_full(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive.add(*letters(1))
-    monkeypatch.setattr(fetch, "_ROOM", 2**60)
+    monkeypatch.setattr(polls, "_ROOM", 2**60)
     assert "MB of disk are left for 0.git" in read_list(mailing_list=linux_mm).error
 
 

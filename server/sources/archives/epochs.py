@@ -22,7 +22,7 @@ from server.core.programs.git import GitError, ObjectReader, Repository, credent
 from server.core.programs.sandbox import Limits
 from server.core.watchdog import Watchdog
 from server.sources.mirror import bare_repository
-from server.sources.trees.fetch import within_room
+from server.sources.polls import within_room
 
 # For each read; the whole answer, trickled or not, has `_LONGEST`.
 _TIMEOUT = 20.0

@@ -2,10 +2,9 @@
 
 import fnmatch
 import re
-import shutil
 import tempfile
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -19,7 +18,7 @@ from server.core.programs.git import Completed, GitError, Repository
 from server.core.programs.sandbox import Limits
 from server.sources.mirror import mirror, old_ref, tag_ref, tag_refs, tree_ref, tree_refs
 from server.sources.models import Branch, Revision, Tree
-from server.sources.polls import FETCH_SECONDS, is_due, note_failure, note_success, unforeseen_noted
+from server.sources.polls import FETCH_SECONDS, is_due, note_failure, note_success, unforeseen_noted, within_room
 from server.sources.trees.heads import catch_up, examine, leaves_behind, record_steps
 
 # Letters that stay themselves in pages, mails, refs and on command lines. The agents refuse others, too.
@@ -110,9 +109,6 @@ _LINE = re.compile(r"([0-9a-f]{40})\trefs/(heads|tags)/([^\n]+)")
 _LISTING = Limits(file_bytes=2**20, memory_bytes=512 * 2**20)
 # Several times all of the kernel's history: what is larger is no kernel tree.
 _FETCHING = Limits(file_bytes=32 * 2**30, memory_bytes=8 * 2**30)
-# Below that nothing is fetched. One fetch leaves so much of it for the database and everybody else.
-_ROOM = 2 * 2**30
-_KEPT_FREE = _ROOM // 2
 # Objects are checked on arrival, so that nobody's trick (a path into .git, a harmful .gitmodules) gets into the mirror.
 # These say only that some old program wrote a commit or tree oddly; histories that hold such objects cannot change.
 _HARMLESS = (
@@ -173,17 +169,6 @@ def fetch_refs(repository: Repository, url: str, refs: Iterable[str], *, timeout
         _take_in(apart, objects)
     finally:
         remove_tree(apart)
-
-
-def within_room(limits: Limits, git_dir: Path) -> Limits:
-    """`limits`, and no file larger than half of what the disk has room for: others fetch, too.
-
-    GitError where that is hardly any.
-    """
-    free = shutil.disk_usage(git_dir).free
-    if free < _ROOM:
-        raise GitError("disk-full", f"nothing is fetched: only {free >> 20} MB of disk are left for {git_dir.name}")
-    return replace(limits, file_bytes=min(limits.file_bytes, (free - _KEPT_FREE) // 2))
 
 
 def _written_to(apart: Path, objects: Path) -> dict[str, str]:
