@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from server.sources.archives.archive import Vanished, vanished
 from server.sources.archives.epochs import ArchiveStep
-from server.sources.archives.reader import Vanished, vanished
 
 _WHEN = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -95,7 +95,7 @@ def test_position_moves_with_each_mail(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that dies in the middle of a mail has neither that mail nor its position."""
-    from server.sources.archives import reader
+    from server.sources.archives import archive as reader
     from server.sources.messages.storage import ReadMail, StoredMail, keep_parsed
 
     archive.add(*letters(3))
@@ -126,7 +126,7 @@ def test_reading_that_is_asked_to_stop_finishes_the_mail_at_hand(linux_mm: Maili
 def test_position_that_another_process_moved_is_left_alone(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources.archives import reader
+    from server.sources.archives import archive as reader
     from server.sources.messages.storage import keep_parsed
 
     archive.add(*letters(3))

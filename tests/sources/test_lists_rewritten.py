@@ -148,8 +148,6 @@ def test_mail_taken_again_after_its_deletion_has_its_content_after_a_rewrite(
 def test_reader_killed_between_rewriting_and_settling_goes_on(
     linux_mm: MailingList, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server.sources.archives import reader
-
     mails = letters(4)
     archive.add(*mails)
     read_list(mailing_list=linux_mm)
@@ -159,7 +157,7 @@ def test_reader_killed_between_rewriting_and_settling_goes_on(
         killed(linux_mm)
     assert content("letter-1@example.org") == [mails[1]]
     with monkeypatch.context() as broken:
-        broken.setattr(reader, "forget", Mock(side_effect=[True, KeyboardInterrupt]))
+        broken.setattr(archives_archive, "forget", Mock(side_effect=[True, KeyboardInterrupt]))
         killed(linux_mm)
     read_list(mailing_list=linux_mm)
     assert content("letter-1@example.org") == content("letter-2@example.org") == [b""]
