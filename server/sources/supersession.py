@@ -10,7 +10,7 @@ from django.db.models import Count, F, Q, QuerySet
 
 from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
-from server.sources.mail.body import few_needs
+from server.sources.mail.parser import few_needs
 from server.sources.mail.postings import normalised, parse_subject
 from server.sources.models import Message, Open, Patch, Series
 

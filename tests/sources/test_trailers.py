@@ -1,6 +1,6 @@
 import pytest
 
-from server.sources.mail.body import needs_of, trailers_of_patch, trailers_of_reply
+from server.sources.mail.parser import needs_of, trailers_of_patch, trailers_of_reply
 from tests.sources.posting import DIFF
 
 ADA = ("Ada Author", "ada@example.org")

@@ -18,7 +18,7 @@ from server.dashboard.rows.mail_rows import (
     newer_and_older,
 )
 from server.dashboard.rows.watchers import CommitLine, commit
-from server.sources.mail.body import is_unknown
+from server.sources.mail.parser import is_unknown
 from server.sources.measure_rules import DEFAULT_PATTERN, matches_path
 from server.sources.models import MeasureRule, Message, Patch, Series
 from server.sources.series.requests import may_be_approved, posting_mark

@@ -16,9 +16,8 @@ from server.core.models import Transition
 from server.core.programs.git import GitError, run, run_program
 from server.core.programs.sandbox import Room
 from server.sources.bases.candidates import MOST_PATHS
-from server.sources.mail.body import UNKNOWN, is_unknown
 from server.sources.mail.diffs import git_form
-from server.sources.mail.parser import parse_mail
+from server.sources.mail.parser import UNKNOWN, is_unknown, parse_mail
 from server.sources.mirror import mirror
 from server.sources.models import Message, Patch, Series
 from server.sources.screened_mails import MAX_BYTES, PatchRefusedError
