@@ -96,6 +96,13 @@ def test_patch_shows_author_diffstat_paths_and_trailers(reader: Reader) -> None:
     assert f'href="/messages/{series.patches.get(index=1).message_id}/"' in text
 
 
+def test_patch_whose_paths_are_not_stored_says_how_many_files_it_changes(reader: Reader) -> None:
+    series = build_series()
+    Message.objects.filter(patches__index=1).update(files=30_000, insertions=30_000)
+    text = " ".join(reader.read(page_of(series)).split()).split('id="patches"')[1]
+    assert "30000 files, too long to list" in text
+
+
 def test_very_long_series_shows_its_first_patches_and_counts_the_others(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
