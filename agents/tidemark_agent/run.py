@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
+from tidemark_agent.lab.emulated import run_emulated
 from tidemark_agent.lab.hello import say_hello_aside
 from tidemark_agent.log import GIVEN_UP, Log
-from tidemark_agent.session import SessionRunner
 from tidemark_agent.system.disk import try_lock
 from tidemark_agent.system.process import clean_environment, heed_stop, run
 from tidemark_agent.system.text import clean_text, last_bytes
@@ -129,9 +130,9 @@ class Worker:
         except InfrastructureError as error:
             self._end("failed", str(error), patience=_LAST_PATIENCE)
             return FAILED
-        return self._hold(assignment)
+        return self._hold(assignment, answer)
 
-    def _hold(self, assignment: Assignment) -> int:
+    def _hold(self, assignment: Assignment, answer: Mapping[str, Any]) -> int:
         log = self.log.bind(trace=assignment.trace)
         log.info("attempt-claimed", agent=self.client.agent, version=agent_version())
         lease = Lease(self.client, self.key, seconds=assignment.lease_seconds, stop=self.stop, log=log)
@@ -140,7 +141,7 @@ class Worker:
             # The signal came while the work was claimed.
             lease.end(_STOPPED)
         with lease:
-            reason = self._failure(assignment, lease, log)
+            reason = self._failure(assignment, answer, lease, log)
             if not lease.reason:
                 # The lease goes on while results wait for a server that is away.
                 unsent = self._drain()
@@ -155,7 +156,7 @@ class Worker:
         log.info("attempt-ended", outcome=outcome, reason=reason)
         return FAILED if reason else DONE
 
-    def _failure(self, assignment: Assignment, lease: Lease, log: Log) -> str:
+    def _failure(self, assignment: Assignment, answer: Mapping[str, Any], lease: Lease, log: Log) -> str:
         """Do the work; why it failed, or ""."""
         try:
             if isinstance(assignment.job, BuildJob):
@@ -165,18 +166,18 @@ class Worker:
                 said = cycle_power(assignment.job, power, scratch=state, log=log, stop=self.stop)
                 log.info("power-cycled", machine=assignment.job.machine, said=said)
                 return ""
-            return SessionRunner(
-                key=self.key,
-                job=assignment.job,
+            return run_emulated(
+                self.key,
+                answer,
+                assignment.job,
                 state=self.settings.state,
                 client=self.client,
                 spool=self.spool,
+                lease=lease,
                 log=log,
                 stop=self.stop,
-                progress=lambda text: setattr(lease, "progress", text),
-                require=lease.require,
                 patience=assignment.lease_seconds / 4,
-            ).run()
+            )
         except StoppedError as error:
             return lease.reason or str(error)
         except (AgentError, OSError) as error:

@@ -186,7 +186,7 @@ def test_senseless_assignment_ends_failed_with_its_reason(tmp_path: Path, assign
     ("fields", "reason"),
     [
         ({"boot_driver": "grub"}, "boot driver grub needs"),
-        ({}, "does not give image"),
+        ({}, "does not give 0000"),
     ],
 )
 def test_session_that_cannot_begin_ends_failed(tmp_path: Path, fields: dict[str, Any], reason: str) -> None:

@@ -17,7 +17,6 @@ from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.probe import Facts
 from tidemark_agent.system.process import capture
-from tidemark_agent.wire.assignment import KernelImage, PlannedCase
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,6 @@ class BootOutcome:
     console_tail: str = ""
     measurements: tuple[Measurement, ...] = ()
     notes: tuple[Note, ...] = ()
-
-
-class Driver(Protocol):
-    """Starts a kernel on the machine, runs the cases in it, and sees it end."""
-
-    def boot(self, kernel: KernelImage, cases: Sequence[PlannedCase]) -> BootOutcome: ...
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Sessions on the machine that the agent itself runs on, across reboots."""
+"""Sessions: on the machine that the agent itself runs on, across reboots, and in emulators beside it."""

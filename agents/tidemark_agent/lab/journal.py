@@ -94,6 +94,20 @@ class Journal:
             os.fsync(stream.fileno())
 
 
+class BriefJournal(Journal):
+    """Of a session that is over with the process that has begun it."""
+
+    def __init__(self) -> None:
+        self._entries: list[dict[str, Any]] = []
+
+    def entries(self) -> Iterator[dict[str, Any]]:
+        return iter(self._entries)
+
+    def append(self, event: str, **fields: Any) -> dict[str, Any]:
+        self._entries.append({"event": event, **fields, "at": time.time()})
+        return self._entries[-1]
+
+
 def _entry(line: bytes, number: int) -> dict[str, Any]:
     try:
         entry = json.loads(line)

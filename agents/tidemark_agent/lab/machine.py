@@ -37,6 +37,7 @@ _FETCH_PATIENCE = 600.0
 _INITRAMFS_SECONDS = 600.0
 # Images and modules of both kernels of a session, and those of the session before, which may come again.
 _KEPT = 8
+_KEPT_IMAGES = 24
 # Of a bzImage: "HdrS" at 0x202, and at 0x20e where the release stands, counted from 0x200.
 _MAGIC_AT, _RELEASE_AT, _RELEASE_BASE = 0x202, 0x20E, 0x200
 _HEADER_BYTES = 64 * 1024
@@ -70,7 +71,13 @@ class KernelStore:
         for name, sha256 in (programs or {}).items():
             self._make_program(name, sha256)
         # By a clock that was set back what was just fetched looks oldest.
-        _keep_newest(self._directory("kernels"), _KEPT, needed)
+        keep_newest(self._directory("kernels"), _KEPT, needed)
+
+    def fetch_images(self, kernels: Iterable[KernelImage]) -> dict[str, Path]:
+        """The images alone, by their hashes: an emulator's kernel brings no modules along."""
+        found = {kernel.image: self.image(kernel) for kernel in kernels}
+        keep_newest(self._directory("kernels"), _KEPT_IMAGES, found)
+        return found
 
     def image(self, kernel: KernelImage) -> Path:
         return self._fetched(kernel.image)
@@ -199,7 +206,7 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _keep_newest(directory: Path, count: int, needed: Collection[str]) -> None:
+def keep_newest(directory: Path, count: int, needed: Collection[str] = ()) -> None:
     files = sorted(directory.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in files[count:]:
         if path.name not in needed:

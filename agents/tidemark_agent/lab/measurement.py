@@ -16,9 +16,8 @@ from tidemark_agent.cases.programs import CaseResult, Surroundings
 from tidemark_agent.cases.runner import CaseRunner
 from tidemark_agent.config import AgentConfig
 from tidemark_agent.errors import InfrastructureError, StoppedError
-from tidemark_agent.lab.engine import failed_body
 from tidemark_agent.lab.journal import Journal, Progress
-from tidemark_agent.lab.result import boot_result
+from tidemark_agent.lab.result import boot_result, failed_body
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import Preparation, Sampler, common_cpus, scheduling_noise, wait_until_quiet
 from tidemark_agent.probe import CoreKind, probe_system

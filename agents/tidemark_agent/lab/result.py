@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tidemark_agent.lab.engine import moment
+from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.probe import CoreKind
 from tidemark_agent.wire.assignment import PlannedCase
 
@@ -129,3 +129,56 @@ def _names(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def _size(conditions: Mapping[str, Any]) -> int:
     return len(json.dumps(conditions))
+
+
+def failed_body(
+    outcome: str, reason: str, *, began: float, tail: str = "", boot_id: str = "", build_id: str = ""
+) -> dict[str, Any]:
+    """A boot result without measurements, as the protocol writes it. `began` is a wall clock's, for people."""
+    return {
+        "outcome": outcome,
+        "reason": reason,
+        "boot_id": boot_id,
+        "build_id": build_id,
+        "started_at": moment(began) if began else None,
+        "ended_at": datetime.now(UTC).isoformat(),
+        "console_tail": tail,
+    }
+
+
+def moment(seconds: float) -> str:
+    """A journal's wall-clock time as the protocol writes it; now, where the clock had jumped out of all calendars."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()
+    except (OverflowError, OSError, ValueError):
+        return datetime.now(UTC).isoformat()
+
+
+def boot_body(outcome: BootOutcome) -> dict[str, Any]:
+    """The result of a boot that was made in one step, as the protocol writes it."""
+    return {
+        "outcome": outcome.outcome,
+        "reason": outcome.reason,
+        "boot_id": outcome.boot_id,
+        "build_id": outcome.build_id,
+        "started_at": outcome.started_at.isoformat(),
+        "ended_at": outcome.ended_at.isoformat(),
+        "facts": outcome.facts.as_json() if outcome.facts else {},
+        "console_tail": outcome.console_tail,
+        "measurements": [
+            {
+                "benchmark": measurement.benchmark,
+                "version": measurement.version,
+                "case": measurement.case,
+                "metric": measurement.metric,
+                "core_type": "all",
+                "values": list(measurement.values),
+                "warmup": measurement.warmup,
+            }
+            for measurement in outcome.measurements
+        ],
+        "notes": [
+            {"benchmark": note.benchmark, "case": note.case, "outcome": note.outcome, "reason": note.reason}
+            for note in outcome.notes
+        ],
+    }

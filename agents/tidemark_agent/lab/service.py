@@ -20,10 +20,12 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
-from tidemark_agent.lab.engine import Engine, failed_body
+from tidemark_agent.lab.engine import Engine
 from tidemark_agent.lab.hello import PATIENCE_SECONDS, forget_key, installed_by, installed_key, say_hello_aside
 from tidemark_agent.lab.journal import Journal, JournalError, Progress, progress_of
 from tidemark_agent.lab.machine import KernelStore, LabMachine
+from tidemark_agent.lab.rebooted import RebootedBoots
+from tidemark_agent.lab.result import failed_body
 from tidemark_agent.lab.uplink import LiveLog, Uplink
 from tidemark_agent.log import Log
 from tidemark_agent.prepare import JOURNAL_NAME, Preparation
@@ -227,7 +229,7 @@ class LabService:
             tell=uplink.tell,
             root=self.root,
         )
-        engine = Engine(journal=journal, machine=machine, service=uplink, log=log)
+        engine = Engine(journal, RebootedBoots(journal, machine, uplink, log), uplink, log)
         try:
             self._carry(engine, uplink)
         except OSError as error:

@@ -63,11 +63,12 @@ class Uplink:
         key: str,
         client: Client,
         spool: Spool,
-        away_seconds: int,
-        live: LiveLog,
         log: Log,
         stop: threading.Event,
+        away_seconds: int = 0,
+        live: LiveLog | None = None,
         place: Place | None = None,
+        patience: float = _START_PATIENCE,
     ) -> None:
         self._key = key
         self._place = place or place_here()
@@ -77,6 +78,7 @@ class Uplink:
         self._live = live
         self._log = log
         self._stop = stop
+        self._patience = patience
         self.lease: Lease | None = None
 
     def claim(self) -> Mapping[str, Any]:
@@ -99,7 +101,7 @@ class Uplink:
 
     def is_wanted(self, position: int) -> bool:
         try:
-            answer = self._post(f"boots/{position}/start", {}, patience=_START_PATIENCE)
+            answer = self._post(f"boots/{position}/start", {}, patience=self._patience)
         except (UnreachableError, UnauthorizedError):
             return True
         except RefusedError as error:
@@ -125,7 +127,7 @@ class Uplink:
 
     def deliver(self) -> bool:
         try:
-            sent = self._spool.upload(self._client, patience=_START_PATIENCE)
+            sent = self._spool.upload(self._client, patience=self._patience)
         except UnreachableError:
             return True
         mine = [item for item in sent if item.path.startswith(self._path("boots/"))]

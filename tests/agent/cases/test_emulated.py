@@ -1,19 +1,28 @@
 """The qemu driver runs what it can, and says of the rest that it cannot."""
 
+import errno
+import hashlib
 import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tidemark_agent.benchmarks.bundle import benchmark_names, find_benchmark
 from tidemark_agent.boot.console import Note
 from tidemark_agent.boot.driver import BootOutcome
-from tidemark_agent.boot.qemu import is_static_program, split_cases
+from tidemark_agent.boot.qemu import QemuDriver, is_static_program, split_cases
+from tidemark_agent.errors import InfrastructureError, StoppedError
+from tidemark_agent.lab.emulated import run_emulated
 from tidemark_agent.log import Log
-from tidemark_agent.session import SessionRunner
-from tidemark_agent.wire.assignment import KernelImage, PlannedBoot, PlannedCase, SessionJob
-from tidemark_agent.wire.client import Client
+from tidemark_agent.wire.assignment import KernelImage, PlannedCase, SessionJob, read_assignment
+from tidemark_agent.wire.client import Client, Lease
 from tidemark_agent.wire.spool import Spool
+
+from tests.agent.fake_server import PREFIX, TOKEN, Lab, running_server
+from tests.agent.lab.world import Silent
 
 
 def planned(benchmark: str, case: str) -> PlannedCase:
@@ -39,54 +48,118 @@ def test_only_programs_made_from_their_folder_can_run_without_an_agent(name: str
     assert not is_static_program(benchmark, "no-such-case")
 
 
-def test_session_hands_the_skipped_cases_over_with_each_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    booted: list[tuple[PlannedCase, ...]] = []
-    handed: list[BootOutcome] = []
+KEY, IMAGE = "session-1-1", b"an image"
+
+
+def emulated(cases: Sequence[PlannedCase], boots: int = 2) -> dict[str, Any]:
+    """The claim's answer."""
+    kernel = {"image": hashlib.sha256(IMAGE).hexdigest(), "build_id": "1" * 40}
+    arms = ["base", "patched"]
+    session = {
+        "machine": "vm",
+        "boot_driver": "qemu",
+        "virtual": True,
+        "clock": "wall",
+        "options": {},
+        "boot_timeout_seconds": 60,
+        "kernels": dict.fromkeys(arms, kernel),
+        "boots": [{"position": number, "arm": arms[number % 2]} for number in range(boots)],
+        "cases": [{**asdict(case), "metrics": list(case.metrics)} for case in cases],
+    }
+    return {"kind": "session", "key": KEY, "trace": "t", "lease_seconds": 60, "session": session}
+
+
+def told(outcome: str, reason: str = "") -> BootOutcome:
     now = datetime.now(UTC)
-
-    class Driver:
-        def boot(self, _kernel: KernelImage, cases: tuple[PlannedCase, ...]) -> BootOutcome:
-            booted.append(cases)
-            own = Note("mm-basic", "copy", "failed", "exit status 1")
-            return BootOutcome("measured", "", started_at=now, ended_at=now, notes=(own,))
-
-    def hand_over(_runner: SessionRunner, _boot: PlannedBoot, outcome: BootOutcome) -> bool:
-        handed.append(outcome)
-        return True
-
-    monkeypatch.setattr(SessionRunner, "_driver", lambda *_: Driver())
-    monkeypatch.setattr(SessionRunner, "_is_wanted", lambda *_: True)
-    monkeypatch.setattr(SessionRunner, "_hand_over", hand_over)
-    cases = (planned("mm-basic", "copy"), planned("mem-mmap", "demand-4k"))
-    log, stop = Log(), threading.Event()
-    runner = SessionRunner(
-        key="session-1-1",
-        job=session_of(cases),
-        state=tmp_path,
-        client=Client(server="http://127.0.0.1:1", token=lambda: "token", agent="agent-1", log=log, stop=stop),
-        spool=Spool(tmp_path / "spool", owner=tmp_path / "token", log=log),
-        log=log,
-        stop=stop,
-        progress=lambda _: None,
-        require=lambda: None,
-        patience=1,
-    )
-    assert runner.run() == ""
-    assert booted == [cases[:1]] * 2
-    assert [[note.case for note in outcome.notes] for outcome in handed] == [["copy", "demand-4k"]] * 2
+    own = Note("mm-basic", "copy", "failed", "exit status 1")
+    return BootOutcome(outcome, reason, started_at=now, ended_at=now, notes=(own,))
 
 
-def session_of(cases: tuple[PlannedCase, ...]) -> SessionJob:
-    kernel = KernelImage(image="0" * 64, build_id="1" * 40)
-    return SessionJob(
-        machine="vm",
-        boot_driver="qemu",
-        virtual=True,
-        clock="wall",
-        sandbox=True,
-        options={},
-        boot_timeout_seconds=60,
-        kernels={"base": kernel, "patched": kernel},
-        boots=(PlannedBoot(0, "base"), PlannedBoot(1, "patched")),
-        cases=cases,
-    )
+@dataclass
+class Session:
+    """A session that is made against a server, by an emulator that ends each boot as it is told."""
+
+    folder: Path
+    ends: Mapping[int, BootOutcome]
+    lab: Lab = field(default_factory=Lab)
+    ended_while_it_boots: bool = False
+    booted: list[list[str]] = field(default_factory=list)
+    spool: Spool = field(init=False)
+
+    def boot(self, _kernel: KernelImage, cases: Sequence[PlannedCase]) -> BootOutcome:
+        if self.ended_while_it_boots:
+            self.lab.unwanted.add(KEY)
+        self.booted.append([case.case for case in cases])
+        return self.ends.get(len(self.booted) - 1, told("measured"))
+
+    def run(self, boots: int = 2) -> str:
+        cases = (planned("mm-basic", "copy"), planned("mem-mmap", "demand-4k"))
+        answer = emulated(cases, boots)
+        self.lab.assignments[KEY], self.lab.holders[KEY] = answer, "agent-1"
+        self.lab.artifacts[hashlib.sha256(IMAGE).hexdigest()] = IMAGE
+        log, stop, assignment = Log(Silent()), threading.Event(), read_assignment(answer)
+        assert isinstance(assignment.job, SessionJob)
+        with running_server(self.lab) as server:
+            client = Client(server=server, token=lambda: TOKEN, agent="agent-1", log=log, stop=stop)
+            lease = Lease(client, KEY, seconds=60, stop=stop, log=log)
+            common = {"client": client, "lease": lease, "log": log, "stop": stop}
+            return run_emulated(KEY, answer, assignment.job, state=self.folder, spool=self.spool, patience=1, **common)  # type: ignore[arg-type]  # (each is what it is named)
+
+    def made(self) -> list[int]:
+        return [position for _, position in sorted(self.lab.boots)]
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    made = Session(tmp_path, {})
+    made.spool = Spool(tmp_path / "spool", owner=tmp_path / "token", log=Log(Silent()))
+    monkeypatch.setattr(QemuDriver, "boot", made.boot)
+    monkeypatch.setattr("tidemark_agent.lab.emulated._initramfs", lambda *_, **__: tmp_path / "initramfs")
+    return made
+
+
+def test_session_hands_the_skipped_cases_over_with_each_boot(session: Session) -> None:
+    assert session.run() == ""
+    assert session.booted == [["copy"]] * 2
+    notes = [[note["case"] for note in body["notes"]] for body in session.lab.boots.values()]
+    assert notes == [["copy", "demand-4k"]] * 2
+    assert [path.removeprefix(f"{PREFIX}attempts/{KEY}/") for _, path in session.lab.calls if KEY in path] == [
+        "boots/0/start", "boots/0", "boots/1/start", "boots/1",
+    ]  # fmt: skip
+    assert not list((session.folder / "boots").iterdir()), "nothing is left of its boots"
+
+
+def test_session_goes_on_after_a_panic_and_not_after_trouble_of_ours(session: Session) -> None:
+    session.ends = {0: told("panic", "it died"), 1: told("infrastructure", "no sandbox")}
+    assert session.run(4) == "no sandbox"
+    assert session.made() == [0, 1]
+    assert [body["outcome"] for body in session.lab.boots.values()] == ["panic", "infrastructure"]
+
+
+def test_session_that_nobody_wants_any_more_is_done(session: Session) -> None:
+    session.lab.unwanted.add(KEY)
+    assert session.run() == ""
+    assert session.booted == []
+
+
+def test_nothing_is_said_against_a_kernel_for_work_that_was_ended(session: Session) -> None:
+    session.ends, session.ended_while_it_boots = {0: told("panic", "its emulator was killed")}, True
+    with pytest.raises(StoppedError, match="the server wants no more"):
+        session.run()
+    assert session.lab.boots == {}
+
+
+def test_what_finds_no_room_in_the_spool_is_sent_without_it(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(session.spool, "put", full)
+    assert session.run() == ""
+    assert session.made() == [0, 1]
+
+
+def test_what_the_spool_could_not_keep_is_not_measured(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.spool, "trouble", lambda: "the spool is full")
+    with pytest.raises(InfrastructureError, match="the spool is full"):
+        session.run()
+    assert (session.booted, session.lab.boots) == ([], {})

@@ -5,8 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from tidemark_agent.cases.programs import CaseResult
-from tidemark_agent.lab.engine import moment
-from tidemark_agent.lab.result import MOST_CONDITION_BYTES, MOST_NOTES, boot_result, conditions_of
+from tidemark_agent.lab.result import MOST_CONDITION_BYTES, MOST_NOTES, boot_result, conditions_of, moment
 from tidemark_agent.probe import CoreKind
 from tidemark_agent.wire.assignment import PlannedCase
 

@@ -12,6 +12,7 @@ from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.lab.engine import Engine, SupersededError
 from tidemark_agent.lab.journal import Journal, Progress, progress_of
 from tidemark_agent.lab.measurement import CaseLoop
+from tidemark_agent.lab.rebooted import RebootedBoots
 from tidemark_agent.lab.result import boot_result
 from tidemark_agent.log import Log
 from tidemark_agent.probe import CoreKind
@@ -128,6 +129,10 @@ class World:
         self.silent_deaths += 1
         self.restart(into_armed=False)
 
+    def _engine(self, journal: "CutJournal") -> Engine:
+        service, log = FakeService(self), Log(Silent())
+        return Engine(journal, RebootedBoots(journal, FakeMachine(self, journal), service, log), service, log)
+
     def run_until_ended(self, most_processes: int = 400) -> Progress:
         """Start the agent again and again, as the machine's init does; what the session came to."""
         for _ in range(most_processes):
@@ -135,7 +140,7 @@ class World:
             if not any(True for _ in journal.entries()):
                 journal.begin()
             try:
-                Engine(journal, FakeMachine(self, journal), FakeService(self), Log(Silent())).run()
+                self._engine(journal).run()
             except GoneError:
                 continue
             if journal.progress().ended:
