@@ -48,6 +48,8 @@ INSTALLED_APPS = [
     "server.sources",
     "server.builds",
     "server.lab",
+    # Its tables, its pages of the admin and its command stand and fall with the adapter.
+    "server.lab.dispatch.jenkins",
     "server.results",
     "server.detection",
     "server.reports",
@@ -55,7 +57,8 @@ INSTALLED_APPS = [
     "server.dashboard",
 ]
 MIGRATION_MODULES = {
-    app: f"migrations.{app}" for app in ("core", "sources", "builds", "lab", "results", "detection", "reports")
+    app: f"migrations.{app}"
+    for app in ("core", "sources", "builds", "lab", "jenkins", "results", "detection", "reports")
 }
 
 MIDDLEWARE = [

@@ -18,6 +18,7 @@ from hypothesis.internal.constants_ast import Constants
 from pytest_django.fixtures import Settings
 
 from server.core import tasks
+from server.lab import port
 
 # A change must not fail by the luck of an example, nor of a slow minute of the machine: the examples of a property
 # follow from its source alone. TIDEMARK_HYPOTHESIS=explore looks for new ones.
@@ -89,6 +90,8 @@ def state_dir(_states: Path, settings: Settings) -> Path:
     settings.STATE_DIR = path
     # Idle machines stay idle unless a test is about what they do then.
     settings.NOISE_HOURS = 0.0
+    # One that a test before made talks to that test's controller.
+    port._made.cache_clear()
     return path
 
 

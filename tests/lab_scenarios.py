@@ -6,16 +6,8 @@ from typing import Any
 from server.builds.models import Artifact, Build, ConfigFragment
 from server.core import clock
 from server.core.models import Transition
-from server.lab.models import (
-    Attempt,
-    Builder,
-    JenkinsController,
-    JenkinsJob,
-    JenkinsNode,
-    JenkinsRun,
-    Machine,
-    Session,
-)
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
+from server.lab.models import Attempt, Builder, Machine, Session
 from tests.builders import (
     build_attempt,
     build_build,
@@ -73,6 +65,7 @@ def busy_machine() -> Machine:
     attempt = build_attempt(
         session,
         adapter="jenkins",
+        posts=1,
         agent="5" * 64,
         host="bench-1.lab.example.org",
         arrived_at=now - timedelta(minutes=12),
@@ -85,7 +78,6 @@ def busy_machine() -> Machine:
         attempt=attempt,
         job="tidemark-session-bench-1",
         node="bench-1",
-        posts=1,
         number=41,
         result="SUCCESS",
         seen_at=now,
@@ -150,12 +142,11 @@ def building() -> Builder:
     running = build_build(build_revision(subject="Linux 7.3-rc2"), state=Build.State.RUNNING)
     build_attempt(running, builder=builder, adapter="jenkins", progress="compiling", lease_until=now)
     queued = build_build(build_revision(subject="Linux 7.3-rc3"), state=Build.State.DISPATCHED)
-    attempt = build_attempt(queued, state=Attempt.State.QUEUED, builder=builder, adapter="jenkins")
+    attempt = build_attempt(queued, state=Attempt.State.QUEUED, builder=builder, adapter="jenkins", posts=2)
     JenkinsRun.objects.create(
         attempt=attempt,
         job="tidemark-build-builder-1",
         node="builder-1",
-        posts=2,
         queue_id=812,
         why="Waiting for next available executor on 'builder-1'",
         stuck=True,

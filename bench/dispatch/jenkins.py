@@ -29,7 +29,8 @@ from server.lab.attempts.boots import BootReport, start_boot
 from server.lab.attempts.ends import end_attempt
 from server.lab.attempts.life import claim_attempt
 from server.lab.dispatch.jenkins.jobs import wanted
-from server.lab.models import Attempt, Boot, JenkinsController, Machine, Session
+from server.lab.dispatch.jenkins.models import JenkinsController
+from server.lab.models import Attempt, Boot, Machine, Session
 from server.lab.rounds import run_round
 from server.results.measurements import Values, record_boot
 from server.results.models import Measurement

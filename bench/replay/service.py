@@ -17,8 +17,8 @@ from django.test import Client
 
 from bench.replay.agents import RefusedError
 from server.core import tasks
-from server.lab.dispatch import choice
-from server.lab.port import HostSighting, Observed, Sighting, Sightings, Work
+from server.lab import port as ports
+from server.lab.port import Dispatcher, HostSighting, Observed, Sighting, Sightings, Work
 
 # As the beat schedule; mails and trees come from nowhere here.
 SWEEPS = ("builds.sweep", "lab.sweep", "detection.sweep", "reports.sweep")
@@ -63,10 +63,13 @@ class Worker:
 
 
 @dataclass
-class OurDispatcher:
+class OurDispatcher(Dispatcher):
     """What was submitted waits in `waiting` until the replay lets its agent do it. Named as the one it replaces."""
 
-    name: str = "local"
+    name = "local"
+    about = "the replay itself"
+    is_local = True
+    slots = 1
     waiting: dict[str, Work] = field(default_factory=dict)
 
     def submit(self, work: Work) -> None:
@@ -96,21 +99,19 @@ _SETTINGS = {"DISPATCHER": "local", "LOCAL_SLOTS": 1, "NOISE_HOURS": 0, "STATE_D
 def service() -> Iterator[tuple[Worker, OurDispatcher]]:
     """The process works as web and worker at once, with files of its own; everything is put back afterwards."""
     worker, port = Worker(), OurDispatcher()
-    table: Any = vars(choice)
     kept = {name: getattr(settings, name, None) for name in _SETTINGS}
-    sender, adapter = tasks.send, table["_ADAPTERS"]["local"]
+    table: Any = vars(ports)
+    sender, made = tasks.send, table["_made"]
     with tempfile.TemporaryDirectory(prefix="tidemark-replay-") as folder:
         tasks.send = worker.send
-        table["_ADAPTERS"]["local"] = lambda: port
-        table["_made"].cache_clear()
+        table["_made"] = lambda _name, _thread: port
         for name, value in {**_SETTINGS, "STATE_DIR": Path(folder)}.items():
             setattr(settings, name, value)
         try:
             yield worker, port
         finally:
             tasks.send = sender
-            table["_ADAPTERS"]["local"] = adapter
-            table["_made"].cache_clear()
+            table["_made"] = made
             for name, value in kept.items():
                 setattr(settings, name, value)
 

@@ -22,21 +22,11 @@ from server.lab.attempts.ends import cancel_attempt, end_session
 from server.lab.dispatch.jenkins.configuration import AdminClient, Agreement, Amendment, Failure, look, mended
 from server.lab.dispatch.jenkins.http import checked
 from server.lab.dispatch.jenkins.jobs import wanted
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsRun
 from server.lab.dispatch.jenkins.values import JenkinsError
 from server.lab.hosts.health import plan_health_session
 from server.lab.hosts.state import change_health
-from server.lab.models import (
-    Attempt,
-    AttemptState,
-    BootState,
-    Builder,
-    Host,
-    JenkinsController,
-    JenkinsRun,
-    Machine,
-    Session,
-    SessionState,
-)
+from server.lab.models import Attempt, AttemptState, BootState, Builder, Host, Machine, Session, SessionState
 from server.lab.rounds import run_round
 from server.lab.scheduling.placement import queue_in_order
 from server.lab.sweep import sweep

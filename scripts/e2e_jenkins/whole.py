@@ -44,14 +44,14 @@ from scripts.e2e_jenkins.scenario import (
 from scripts.e2e_jenkins.site import MANY, RealKernel, make_site
 from server.builds.models import BuildState
 from server.core.reasons import Because
-from server.lab.dispatch.choice import dispatcher
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
 from server.lab.dispatch.jenkins.client import wire_from_settings
 from server.lab.dispatch.jenkins.http import Wire
 from server.lab.dispatch.jenkins.jobs import job_name, own_mark, wanted
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob
 from server.lab.dispatch.jenkins.values import JenkinsError
-from server.lab.models import Attempt, AttemptState, Builder, Host, JenkinsController, JenkinsJob, JenkinsRun
-from server.lab.port import WorkKind
+from server.lab.models import Attempt, AttemptState, Builder, Host
+from server.lab.port import WorkKind, dispatcher
 
 # The service asks once a minute whether an alarm is over.
 _PROBE_SECONDS = 90.0
@@ -251,7 +251,7 @@ def disable_job(run: Run) -> str:
     run.idle()
     wish.refresh_from_db()
     expect(wish.state == BuildState.WANTED, f"{wish.state}: {wish.reason}")
-    taken = JenkinsRun.objects.filter(attempt__build=wish, posts__gt=0).count()
+    taken = wish.attempts.filter(posts__gt=0).count()
     expect(not taken, f"{taken} triggers were taken in")
     run.apply()
     run.finish(wish)
@@ -270,7 +270,7 @@ def edit_job(run: Run) -> str:
     told = JenkinsJob.objects.get(name=job).trouble
     run.until("its attempt is over", lambda: state_of(wish) == AttemptState.LOST)
     run.idle()
-    expect(wish.attempts.filter(jenkins_run__posts__gt=0).count() == 1, f"it was tried again: {story(wish)}")
+    expect(wish.attempts.filter(posts__gt=0).count() == 1, f"it was tried again: {story(wish)}")
     _expect_good_builder()
     run.apply()
     run.finish(wish)

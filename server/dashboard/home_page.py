@@ -16,11 +16,11 @@ from server.core import clock
 from server.core.states import Stateful
 from server.dashboard import series_pages, session_page
 from server.dashboard.rows import charts, host_status, verdicts
-from server.dashboard.rows.dispatch_status import dispatch_alarms
 from server.dashboard.rows.watchers import watchers
 from server.dashboard.series_pages import SeriesListed, series_rows
 from server.detection.findings.table import session_cells
 from server.lab.models import Boot, Session, Trial
+from server.lab.port import dispatcher
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_progress_many
 from server.sources.models import Series
@@ -124,7 +124,7 @@ def home(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     context = {
         "now": now,
-        "dispatch_alarms": dispatch_alarms(now),
+        "dispatch_alarms": dispatcher().alarms(now),
         "findings": latest_findings(),
         "in_flight": series_in_flight(),
         "watchers": watched,

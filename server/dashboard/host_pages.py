@@ -26,7 +26,6 @@ from server.dashboard.rows.host_status import (
     Audit,
     HostStatus,
     MachineRow,
-    NodeRow,
     PowerCycleRow,
     SessionRow,
     actions_of,
@@ -34,7 +33,6 @@ from server.dashboard.rows.host_status import (
     busy_machines,
     host_status,
     machine_row,
-    node_of,
     power_cycles_of,
     session_rows,
 )
@@ -44,6 +42,7 @@ from server.detection.noise.profiles import AlarmRate, NoiseRow, QuestionRow, al
 from server.lab import care
 from server.lab.hosts.probes import HardwareChange, Standing, facts_of_machine, latest_changes, standing
 from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Machine, builds_at_work
+from server.lab.port import Node, dispatcher
 from server.reports.progress import Queue, queue, queue_of
 from server.sources.models import Tree
 
@@ -80,7 +79,7 @@ class MachinePage:
     changes: tuple[HardwareChange, ...]
     actions: Actions
     audit: Audit
-    node: NodeRow | None
+    node: Node | None
     power_cycles: tuple[PowerCycleRow, ...]
     active: tuple[AttemptRow, ...]
     unclaimed: tuple[AttemptRow, ...]
@@ -110,7 +109,7 @@ def machine_page(name: str, *, logs: bool) -> MachinePage | None:
         changes=latest_changes(machine, limit=_CHANGES),
         actions=actions_of(machine),
         audit=audit_of(machine),
-        node=node_of(machine),
+        node=dispatcher().node(machine.node_name),
         power_cycles=power_cycles_of(machine),
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
         unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
@@ -186,7 +185,7 @@ class BuilderPage:
     row: BuilderRow
     actions: Actions
     audit: Audit
-    node: NodeRow | None
+    node: Node | None
     active: tuple[AttemptRow, ...]
     unclaimed: tuple[AttemptRow, ...]
     warm: tuple[WarmRow, ...]
@@ -208,7 +207,7 @@ def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
         row=_row(builder, len(active)),
         actions=actions_of(builder),
         audit=audit_of(builder),
-        node=node_of(builder),
+        node=dispatcher().node(builder.node_name),
         active=active,
         unclaimed=unclaimed_rows(Q(builder=builder)) if logs else (),
         warm=_warm(builder),

@@ -19,10 +19,6 @@ from server.lab.models import (
     Conditions,
     CoreType,
     Facts,
-    JenkinsController,
-    JenkinsJob,
-    JenkinsNode,
-    JenkinsRun,
     Machine,
     MachineFacts,
     Microarchitecture,
@@ -190,33 +186,9 @@ class PowerCycleAdmin(ReadOnlyAdmin):
     search_fields = ["machine__name", "=trace"]
 
 
-@admin.register(JenkinsRun)
-class JenkinsRunAdmin(ReadOnlyAdmin):
-    list_display = ["attempt", "job", "number", "queue_id", "result", "why", "seen_at"]
-    documents = ("console", "attempt__log")
-    list_filter = ["job", "result"]
-    list_select_related = ["attempt"]
-    search_fields = ["attempt__key"]
-
-
-@admin.register(JenkinsController)
-class JenkinsControllerAdmin(ReadOnlyAdmin):
-    list_display = ["url", "version", "answered_at", "unreachable_since", "alarm"]
-
-
-@admin.register(JenkinsNode)
-class JenkinsNodeAdmin(ReadOnlyAdmin):
-    list_display = ["name", "online", "connected", "temporarily_offline", "offline_reason", "held_for", "seen_at"]
-
-
 @admin.register(RoundMark)
 class RoundMarkAdmin(ReadOnlyAdmin):
     list_display = ["adapter", "last_at"]
-
-
-@admin.register(JenkinsJob)
-class JenkinsJobAdmin(ReadOnlyAdmin):
-    list_display = ["name", "problem", "checked_at"]
 
 
 @admin.register(Trial)

@@ -1,9 +1,16 @@
-"""The port through which work reaches hosts. Adapters: local (this host) and jenkins."""
+"""The port through which work reaches hosts, and the choice of the adapter (`server/lab/dispatch/`) that fulfils it."""
 
+import abc
 import enum
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime
+from functools import lru_cache
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
 
 from server.core.errors import DomainError
 
@@ -37,7 +44,7 @@ class Observed(enum.Enum):
 class Work:
     """What an adapter must know of an attempt: its key, whose token runs it, and where it runs.
 
-    `host` is the host's name in Jenkins; `boots_itself` says that its agent outlives what the dispatcher started.
+    `host` is the dispatcher's name for it; `boots_itself` says that its agent outlives what the dispatcher started.
     """
 
     key: str
@@ -76,17 +83,182 @@ class DispatchError(DomainError):
     """Handing over failed; `permanent` tells whether trying again can help."""
 
 
-class Dispatcher(Protocol):
-    name: str
+@dataclass(frozen=True)
+class Origin:
+    """What an agent says of the run that brought its key: all empty where no controller started it.
 
+    `script` is the hash of what that run executes, `boot_id` the system that it runs in.
+    """
+
+    job: str = ""
+    number: int | None = None
+    node: str = ""
+    boot_id: str = ""
+    script: str = ""
+
+
+BY_ITSELF = Origin()
+
+
+# --- what pages show of a controller ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One attempt as a controller sees it; `number` is that of its build there, `why` tells why it waits in the queue.
+
+    `asked` are the steps of stopping it, each with its time. `console` is empty but for staff.
+    """
+
+    job: str
+    number: int | None
+    node: str
+    why: str
+    stuck: bool
+    result: str
+    console: str
+    posted_at: datetime | None
+    seen_at: datetime | None
+    absent_since: datetime | None
+    asked: tuple[tuple[str, datetime], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host as its controller last showed it."""
+
+    name: str
+    online: bool
+    connected: bool
+    marked_offline: bool
+    offline_reason: str
+    held_for: str
+    busy_with: str
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UnfitJob:
+    """What is started nowhere until somebody puts it right."""
+
+    name: str
+    problem: str
+    checked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """`details` are for staff: they may name the controller's address and files of this host."""
+
+    what: str
+    since: datetime | None
+    advice: str
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerStatus:
+    """What starts agents on other hosts, and its last round; figures of that are None before the first."""
+
+    url: str
+    version: str
+    answered_at: datetime | None
+    round_at: datetime | None
+    round_seconds: float | None
+    round_requests: int | None
+    jobs: tuple[UnfitJob, ...]
+    nodes: tuple[Node, ...]
+
+
+class Dispatcher(abc.ABC):
+    """The four that hand work over are every adapter's; the rest is as it is where there is no controller."""
+
+    name: str
+    # For people: by what work goes.
+    about: str
+    # It knows no hosts but this one: none can be away, or be switched off from here; kernels are built here.
+    is_local = False
+
+    @property
+    def slots(self) -> int | None:
+        """How much may be under way at once; None where its hosts alone bound that."""
+        return None
+
+    @abc.abstractmethod
     def submit(self, work: Work) -> None:
         """Start the work unless it is there already; the same key never works twice. Raises DispatchError."""
 
+    @abc.abstractmethod
     def look(self, works: Sequence[Work]) -> Sightings:
         """What became of each. Raises DispatchError when the outside does not answer: then nothing is known."""
 
+    @abc.abstractmethod
     def cancel(self, work: Work) -> bool:
         """Stop it for good; True once it is over or was never there, False while it has to be asked for again."""
 
+    @abc.abstractmethod
     def hold(self, hosts: Mapping[str, str]) -> frozenset[str]:
         """Keep these hosts (name to key) from any other work, let go of all others; returns those held by now."""
+
+    def is_held(self, work: Work) -> bool:  # noqa: ARG002 (what adapters with a controller look at)
+        """Whether its host is kept from any other work by now."""
+        return True
+
+    def check_origin(self, work: Work, origin: Origin) -> None:  # noqa: B027 (what nobody brings needs no check)
+        """Raise DomainError unless the run executes what we defined; what was found is noted first.
+
+        Not called in a transaction that its error would undo.
+        """
+
+    def record_arrival(self, work: Work, origin: Origin, *, again: bool) -> None:  # noqa: B027 (nor a note)
+        """Note the run that brought the key, in the transaction that takes it in or gives it to an agent.
+
+        `again`: it arrived before. Raises `superseded` if that was in another run.
+        """
+
+    def runs(self, attempts: Iterable[int], *, consoles: bool) -> Mapping[int, Run]:  # noqa: ARG002 (as above)
+        """Its runs of these attempts, by their ids; `consoles` is for staff."""
+        return {}
+
+    def node(self, name: str) -> Node | None:  # noqa: ARG002 (as above)
+        return None
+
+    def controller(self) -> ControllerStatus | None:
+        return None
+
+    def alarms(self, now: datetime) -> tuple[Alarm, ...]:  # noqa: ARG002 (as above)
+        """What a person must look at, the most urgent first."""
+        return ()
+
+
+# --- which adapter ---------------------------------------------------------------------
+
+# Loaded at need: this stands below what adapters are made of.
+_ADAPTERS = {
+    "local": "server.lab.dispatch.local.LocalDispatcher",
+    "jenkins": "server.lab.dispatch.jenkins.adapter.JenkinsDispatcher",
+}
+# A process has few threads that dispatch; each keeps a connection of its own.
+_MOST_KEPT = 8
+
+
+def dispatcher() -> Dispatcher:
+    """The dispatcher that TIDEMARK_DISPATCHER names; one for each thread, which keeps its connection."""
+    if settings.DISPATCHER not in _ADAPTERS:
+        raise ImproperlyConfigured(f"TIDEMARK_DISPATCHER: no dispatcher {settings.DISPATCHER!r}")
+    return _made(settings.DISPATCHER, threading.get_ident())
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _made(name: str, _thread: int) -> Dispatcher:
+    made: Dispatcher = import_string(_ADAPTERS[name])()
+    return made
+
+
+def runs_of(attempts: Mapping[int, str], *, consoles: bool = False) -> dict[int, Run]:
+    """Runs of attempts (id to adapter) by their ids: each adapter tells of its own, whichever works by now."""
+    found: dict[int, Run] = {}
+    for name in set(attempts.values()) & set(_ADAPTERS):
+        own = [pk for pk, adapter in attempts.items() if adapter == name]
+        found.update(_made(name, threading.get_ident()).runs(own, consoles=consoles))
+    return found

@@ -14,10 +14,9 @@ from server.core import clock
 from server.core.reasons import Because
 from server.lab.attempts.ends import cancel_attempt, finish_canceled, lose_attempt
 from server.lab.attempts.life import lock_attempt, move_attempt, open_attempt
-from server.lab.dispatch.choice import dispatcher
 from server.lab.hosts.state import note_sightings
 from server.lab.models import Attempt, AttemptState, Builder, Machine, RoundMark
-from server.lab.port import Dispatcher, DispatchError, Observed, Sighting, Sightings
+from server.lab.port import Dispatcher, DispatchError, Observed, Sighting, Sightings, dispatcher
 from server.lab.scheduling.placement import next_placements
 from server.lab.work import boots_itself, is_leased, work_of
 
@@ -66,7 +65,7 @@ _SICK = Q(health=Machine.Health.QUARANTINED)
 
 
 def hosts_to_hold(active: Iterable[Attempt]) -> dict[str, str]:
-    """Hosts by their name in Jenkins, each with the key or word for which it is held.
+    """Hosts by their dispatcher's name for them, each with the key or word for which it is held.
 
     A machine that boots itself is held from the moment it took an attempt over until it says that it is back. One that
     is in quarantine is held unless it is to prove itself by an attempt.
@@ -268,7 +267,7 @@ class Pace:
 def run_round() -> bool:
     """One round; returns whether it left something for the next that could begin at once."""
     port = dispatcher()
-    pace = Pace(bounded=not _is_here(port))
+    pace = Pace(bounded=not port.is_local)
     begin_round(port.name)
     try:
         if reconcile_attempts(pace):
@@ -281,11 +280,6 @@ def run_round() -> bool:
 def active_attempts() -> list[Attempt]:
     related = ("build", "builder", "machine", "session__machine", "session__series", "power_cycle__machine")
     return list(Attempt.objects.filter(state__in=Attempt.ACTIVE).select_related(*related).order_by("id"))
-
-
-def _is_here(port: Dispatcher) -> bool:
-    """Agents are processes of this host: there is no controller to be spared, and slots bound what runs."""
-    return port.name != "jenkins"
 
 
 # --- reconciling -------------------------------------------------------------------
@@ -363,12 +357,11 @@ def place_work(pace: Pace | None = None) -> list[Attempt]:
 
         return place
 
-    placements = next_placements(free_slots=_free_slots() if _is_here(port) else None)
+    placements = next_placements(free_slots=None if port.slots is None else port.slots - _taken_slots())
     pace.begin()
     pace.run([step(number) for number in range(len(placements))])
     return placed
 
 
-def _free_slots() -> int:
-    taken = Attempt.objects.filter(state__in=Attempt.ACTIVE).aggregate(total=Sum("slots"))["total"]
-    return int(settings.LOCAL_SLOTS) - int(taken or 0)
+def _taken_slots() -> int:
+    return int(Attempt.objects.filter(state__in=Attempt.ACTIVE).aggregate(total=Sum("slots"))["total"] or 0)

@@ -16,7 +16,8 @@ from server.builds.models import KernelConfig, Toolchain
 from server.core.errors import DomainError
 from server.lab.hosts.probes import call_physical
 from server.lab.models import Builder, CoreType, Machine, Microarchitecture
-from server.lab.work import LOCAL_BUILDER, is_local_site, local_builder
+from server.lab.port import dispatcher
+from server.lab.work import LOCAL_BUILDER, local_builder
 from server.sources.models import MailingList, Tree
 from server.sources.trees.entries import read_tree, save_tree
 from server.sources.trust.series_check import trust_sender
@@ -189,7 +190,7 @@ def load_site(path: Path) -> dict[str, int]:
                     name = entry.get("name") or entry.get("address") or "without a name"
                     where = f"{path}: [[{section}]] number {number} ({name})"
                     raise DomainError("bad-site", f"{where}: {_say(error)}") from error
-        if is_local_site():
+        if dispatcher().is_local:
             local_builder()
     return {section: len(description.get(section, [])) for section in _SECTIONS}
 

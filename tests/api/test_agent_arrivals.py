@@ -8,25 +8,19 @@ from pytest_django.fixtures import Settings
 from server.builds.models import BuildState
 from server.core.models import ApiToken
 from server.lab.dispatch.jenkins.jobs import wanted
-from server.lab.models import (
-    Attempt,
-    AttemptState,
-    Builder,
-    Fault,
-    JenkinsJob,
-    JenkinsNode,
-    JenkinsRun,
-    Machine,
-    PowerCycle,
-    PowerCycleState,
-    SessionState,
-)
+from server.lab.dispatch.jenkins.models import JenkinsJob, JenkinsNode, JenkinsRun
+from server.lab.models import Attempt, AttemptState, Builder, Fault, Machine, PowerCycle, PowerCycleState, SessionState
 from tests.api.test_agent_api import AGENT, Agent
 from tests.builders import EPOCH, build_build, build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db
 KEY = "session-1-1"
 BODY: dict[str, Any] = {"agent": AGENT, "version": "0.1.0", "host": "box"}
+
+
+@pytest.fixture(autouse=True)
+def _controller(settings: Settings) -> None:
+    settings.DISPATCHER = "jenkins"
 
 
 @pytest.fixture
@@ -77,12 +71,13 @@ def test_arrival_waits_for_its_node_to_be_held_and_wakes_the_dispatcher(
 @pytest.mark.parametrize("act", ["arrive", "claim"])
 def test_build_of_a_job_that_was_edited_is_refused_and_told(attempt: Attempt, act: str) -> None:
     job = "tidemark-session-box"
-    JenkinsRun.objects.update(job=job, posts=1)
+    JenkinsRun.objects.update(job=job)
+    Attempt.objects.update(posts=1)
     place = BODY | {"job": job, "number": 5, "node": "box"}
     for script in ("", "0" * 64):
         answer = machine_agent().post(f"attempts/{KEY}/{act}", 403, **place, script=script)
         assert (answer["code"], job in answer["title"]) == ("job-edited", True)
-    assert (JenkinsRun.objects.get().fault, JenkinsJob.objects.get().trouble != "") == (Fault.JOB, True)
+    assert (Attempt.objects.get().fault, JenkinsJob.objects.get().trouble != "") == (Fault.JOB, True)
     machine_agent().post(f"attempts/{KEY}/{act}", **place, script=wanted().jobs[job].script)
     assert JenkinsJob.objects.get().trouble == ""
 

@@ -19,7 +19,8 @@ from server.detection.models import (
     TimelinePoint,
     Verdict,
 )
-from server.lab.models import Attempt, JenkinsRun, Session, Trial
+from server.lab.dispatch.jenkins.models import JenkinsRun
+from server.lab.models import Attempt, Session, Trial
 from server.reports.outbox import compose_report
 from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
 from server.wsgi import application
@@ -120,9 +121,9 @@ def _looked_at(session: Session) -> Timeline:
 
 
 def _dispatched(session: Session) -> Attempt:
-    """An attempt as Jenkins sees it; a health session, a build and a power cycle that wait."""
-    attempt = build_attempt(session, adapter="jenkins", lease_until=EPOCH)
-    JenkinsRun.objects.create(attempt=attempt, job="session-a", number=7, why="waiting", posts=1)
+    """An attempt at a controller; a health session, a build and a power cycle that wait."""
+    attempt = build_attempt(session, adapter="jenkins", lease_until=EPOCH, posts=1)
+    JenkinsRun.objects.create(attempt=attempt, job="session-a", number=7, why="waiting")
     build_build(state="wanted", first_error="mm/memory.c:1: error")
     build_health_session(session.machine)
     build_power_cycle(session.machine)

@@ -6,7 +6,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.lab.models import JenkinsController, JenkinsJob
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob
 from tests.builders import build_build
 from tests.dashboard.conftest import Reader
 from tests.dashboard.test_status import alarms

@@ -2,9 +2,11 @@
 
 import pytest
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from server.core.models import Transition
-from server.lab.models import Attempt, Builder, JenkinsRun, Machine
+from server.lab.dispatch.jenkins.models import JenkinsRun
+from server.lab.models import Attempt, Builder, Fault, Machine
 from tests.builders import (
     because,
     build_attempt,
@@ -57,7 +59,8 @@ def test_running_attempt_shows_its_jenkins_build_and_its_lease(reader: Reader) -
     assert attempt.agent not in running
 
 
-def test_node_that_the_service_holds_is_told_from_one_that_a_person_marked(reader: Reader) -> None:
+def test_node_that_the_service_holds_is_told_from_one_that_a_person_marked(reader: Reader, settings: Settings) -> None:
+    settings.DISPATCHER = "jenkins"
     machine = busy_machine()
     sick_machine()
     held = words(reader.read("/machines/bench-1/"))
@@ -219,8 +222,9 @@ def test_console_of_work_that_failed_before_the_agent_came_stands_on_its_hosts_p
 ) -> None:
     builder, machine = build_builder("b-1"), build_machine("bench-1")
     lost = Attempt.State.LOST
-    built = build_attempt(build_build(), state=lost, builder=builder)
-    measured = build_attempt(build_session(machine=machine), state=lost)
+    unclaimed = {"state": lost, "adapter": "jenkins", "fault": Fault.HOST}
+    built = build_attempt(build_build(), builder=builder, **unclaimed)
+    measured = build_attempt(build_session(machine=machine), **unclaimed)
     for path, attempt in (("/builders/b-1/", built), ("/machines/bench-1/", measured)):
         told = f"authentication-failed on {attempt.key}"
         JenkinsRun.objects.create(attempt=attempt, job="job", console=told)

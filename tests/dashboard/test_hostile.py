@@ -9,19 +9,9 @@ from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig
 from server.core import clock
 from server.core.models import Transition
 from server.detection.models import Finding
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.hosts.probes import keep_facts_of_machine
-from server.lab.models import (
-    Attempt,
-    Boot,
-    Builder,
-    JenkinsController,
-    JenkinsJob,
-    JenkinsNode,
-    JenkinsRun,
-    Machine,
-    PowerCycle,
-    Session,
-)
+from server.lab.models import Attempt, Boot, Builder, Machine, PowerCycle, Session
 from server.reports.models import Delivery, Report
 from server.results.models import Metric
 from server.sources.models import (

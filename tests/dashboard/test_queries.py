@@ -9,7 +9,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from server.core import clock
-from server.lab.models import Builder, JenkinsRun
+from server.lab.dispatch.jenkins.models import JenkinsRun
+from server.lab.models import Builder
 from server.sources.models import Branch, Epoch, HeadMove, Message, Series, Tag, Thread, Tree, WantedRevision
 from tests.builders import (
     build_attempt,
@@ -193,7 +194,7 @@ def test_pages_of_builders_read_no_log_and_of_attempts_only_for_staff(client: Cl
     session = build_session()
     for work, state in ((build_build(), "done"), (build_build(state="running"), "running"), (session, "running")):
         host = {} if work is session else {"builder": builder}
-        attempt = build_attempt(work, state=state, log=f"log of {state}", **host)
+        attempt = build_attempt(work, state=state, log=f"log of {state}", adapter="jenkins", fault="host", **host)
         JenkinsRun.objects.create(attempt=attempt, job="a-job", console=f"console of {state}")
     machine = f"/machines/{session.machine.name}/"
     for path in ("/builders/", "/builders/builder-1/", machine, f"/sessions/{session.pk}/"):
@@ -213,11 +214,11 @@ _LONG: Mapping[str, Sequence[str]] = {
     "builds_kernelconfig": ("fragment",),
     "detection_finding": ("checks", "counters", "explanations", "gaps"),
     "detection_timeline": ("watch",),
+    "jenkins_jenkinsrun": ("console",),
     "lab_attempt": ("log",),
     "lab_boot": ("notes",),
     "lab_conditions": ("console_tail", "document", "facts"),
     "lab_facts": ("document",),
-    "lab_jenkinsrun": ("console",),
     "lab_machinefacts": ("document",),
     "reports_report": ("body",),
     "results_measurement": ("values",),

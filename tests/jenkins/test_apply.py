@@ -10,7 +10,8 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.lab.dispatch.jenkins import http
-from server.lab.models import Builder, JenkinsJob, Machine
+from server.lab.dispatch.jenkins.models import JenkinsJob
+from server.lab.models import Builder, Machine
 from tests.builders import build_machine
 from tests.jenkins.server import JenkinsServer
 from tests.jenkins.server.nodes import Mark

@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 from pytest_django.fixtures import Settings
 
 from server.lab.dispatch.jenkins.http import BURST, REQUESTS_PER_SECOND, take_turn
+from server.lab.dispatch.jenkins.models import JenkinsController
 from server.lab.dispatch.jenkins.values import Crowded
-from server.lab.models import JenkinsController
 
 
 @pytest.fixture(autouse=True)

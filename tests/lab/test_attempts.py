@@ -16,6 +16,7 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken, Transition
 from server.lab import rounds
 from server.lab.attempts import ends, life
+from server.lab.dispatch.local import LocalDispatcher
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.lab.port import DispatchError, Observed, Sighting, Sightings, Work
 from server.lab.sweep import cancel_superseded
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
-class RememberingDispatcher:
+class RememberingDispatcher(LocalDispatcher):
     """A port that starts nothing; the test says what it sees."""
 
     name = "remembering"

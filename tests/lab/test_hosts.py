@@ -29,11 +29,16 @@ def _controller(settings: Settings) -> None:
     settings.DISPATCHER = "jenkins"
 
 
-def an_attempt(
-    session: Session, state: str = AttemptState.QUEUED, *, adapter: str = "jenkins", **fields: object
-) -> Attempt:
+def an_attempt(session: Session, state: str = AttemptState.QUEUED, **fields: object) -> Attempt:
     key = f"session-{session.pk}-{session.attempts.count() + 1}"
-    values = {"session": session, "machine": session.machine, "adapter": adapter, "slots": 1, "state": state, **fields}
+    values = {
+        "session": session,
+        "machine": session.machine,
+        "adapter": "jenkins",
+        "slots": 1,
+        "state": state,
+        **fields,
+    }
     return Attempt.objects.create(key=key, number=1, **values)
 
 
@@ -101,9 +106,10 @@ def test_machine_that_boots_itself_follows_its_attempt_until_it_says_hello() -> 
 
 
 @pytest.mark.parametrize(("driver", "adapter"), [("qemu", "jenkins"), ("kexec", "local")])
-def test_machine_that_stays_in_sight_is_idle_at_once(driver: str, adapter: str) -> None:
+def test_machine_that_stays_in_sight_is_idle_at_once(settings: Settings, driver: str, adapter: str) -> None:
+    settings.DISPATCHER = adapter
     machine = build_machine(boot_driver=driver)
-    attempt = an_attempt(build_session(machine=machine), AttemptState.RUNNING, adapter=adapter, agent="a")
+    attempt = an_attempt(build_session(machine=machine), AttemptState.RUNNING, agent="a")
     follow_attempt(attempt)
     assert state_of(machine) == "working"
     attempt.advance(AttemptState.DONE)

@@ -250,7 +250,8 @@ def test_look_that_takes_long_takes_nothing_from_placing(
 ) -> None:
     for number in range(3):
         build_session(build_series(), build_machine(f"vm-{number}"))
-    monkeypatch.setattr(port, "name", "jenkins", raising=False)
+    monkeypatch.setattr(port, "is_local", False, raising=False)
+    monkeypatch.setattr(RememberingDispatcher, "slots", None)
     now = [0.0]
     monkeypatch.setattr("server.lab.rounds.time.monotonic", lambda: now[0])
     look, submit = port.look, port.submit

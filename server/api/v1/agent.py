@@ -36,6 +36,7 @@ from server.lab.attempts.life import allow_time, claim_attempt, find_attempt, re
 from server.lab.hosts.state import HostHello
 from server.lab.hosts.tokens import charge, check_may_store, may_read
 from server.lab.models import Attempt
+from server.lab.port import Origin
 from server.results.measurements import Values, case_orders, record_boot
 
 _HEX64 = r"^[0-9a-f]{64}$"
@@ -97,17 +98,20 @@ class ProgramIn(AgentForm):
     host = serializers.CharField(max_length=200)
     boot_id = serializers.CharField(max_length=36, allow_blank=True, default="")
 
+    def who(self) -> dict[str, str]:
+        return {name: self.validated_data[name] for name in ("agent", "host")}
+
 
 class ClaimIn(ProgramIn):
-    """With the Jenkins build that it runs in; without one these are left out."""
+    """With the controller's build that it runs in; without one these are left out."""
 
     job = serializers.CharField(max_length=100, allow_blank=True, default="")
     number = serializers.IntegerField(min_value=0, max_value=2**31 - 1, allow_null=True, default=None)
     node = serializers.CharField(max_length=60, allow_blank=True, default="")
     script = serializers.CharField(max_length=64, allow_blank=True, default="")
 
-    def place(self) -> dict[str, Any]:
-        return {name: value for name, value in self.validated_data.items() if name != "version"}
+    def origin(self) -> Origin:
+        return Origin(**{name: self.validated_data[name] for name in ("job", "number", "node", "boot_id", "script")})
 
 
 class HelloIn(ProgramIn):
@@ -346,7 +350,7 @@ class ClaimView(AgentAttemptView):
         form = ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
         attempt = self.attempt
-        claim_attempt(attempt, **form.place())
+        claim_attempt(attempt, **form.who(), origin=form.origin())
         session = attempt.session
         if session is None:
             return Response(assignment(attempt, case_orders()))
@@ -360,7 +364,7 @@ class ArriveView(AgentAttemptView):
     def post(self, request: Request, **_path: Any) -> Response:
         form = ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
-        return Response({"ready": arrive(self.attempt, **form.place())})
+        return Response({"ready": arrive(self.attempt, **form.who(), origin=form.origin())})
 
 
 class HelloView(AgentView):

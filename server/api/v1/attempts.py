@@ -10,16 +10,22 @@ from rest_framework.views import APIView
 
 from server.api.v1.filters import AttemptFilter, PowerCycleFilter
 from server.api.v1.public import PublicMixin, describe
-from server.lab.models import Attempt, JenkinsRun, PowerCycle
+from server.lab.models import Attempt, PowerCycle
+from server.lab.port import runs_of
 from server.reports.progress import queue
 
 
-class JenkinsRunOut(serializers.ModelSerializer[JenkinsRun]):
-    why = serializers.CharField(help_text="Why it waits, in Jenkins' words.")
+class RunOut(serializers.Serializer[Any]):
+    """An attempt as a controller sees it."""
 
-    class Meta:
-        model = JenkinsRun
-        fields = ["job", "number", "node", "why", "stuck", "result", "posts", "posted_at", "seen_at"]
+    job = serializers.CharField()
+    number = serializers.IntegerField(allow_null=True, help_text="Of the build in its job.")
+    node = serializers.CharField(help_text="Where it was built on, or has to be.")
+    why = serializers.CharField(help_text="Why it waits, in the controller's words.")
+    stuck = serializers.BooleanField()
+    result = serializers.CharField(help_text="SUCCESS, FAILURE, ABORTED ...")
+    posted_at = serializers.DateTimeField(allow_null=True)
+    seen_at = serializers.DateTimeField(allow_null=True, help_text="When it was last seen in queue or builds.")
 
 
 class AttemptOut(serializers.ModelSerializer[Attempt]):
@@ -27,7 +33,7 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
 
     builder = serializers.CharField(source="builder.name", default=None, allow_null=True)
     machine = serializers.CharField(source="machine.name", default=None, allow_null=True)
-    jenkins = serializers.SerializerMethodField(help_text="Null with other dispatchers.")
+    run = serializers.SerializerMethodField(help_text="Null where no controller starts agents.")
 
     class Meta:
         model = Attempt
@@ -49,13 +55,14 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
             "deadline_at",
             "progress",
             "trace",
-            "jenkins",
+            "posts",
+            "run",
         ]
 
-    @extend_schema_field(JenkinsRunOut(allow_null=True))
-    def get_jenkins(self, row: Attempt) -> Any:
-        run = getattr(row, "jenkins_run", None)
-        return JenkinsRunOut(run).data if run else None
+    @extend_schema_field(RunOut(allow_null=True))
+    def get_run(self, row: Attempt) -> Any:
+        run = self.context["runs"].get(row.pk)
+        return RunOut(run).data if run else None
 
 
 class PowerCycleOut(serializers.ModelSerializer[PowerCycle]):
@@ -88,14 +95,19 @@ class QueueOut(serializers.Serializer[Any]):
     rows = QueueRowOut(many=True)
 
 
-_PARTS = ("builder", "machine", "jenkins_run")
-# The lab's own, which no answer shows.
-_UNTOLD = ("log", "jenkins_run__console")
+class _AttemptsMixin(PublicMixin, generics.GenericAPIView[Attempt]):
+    """Attempts without their logs, which no answer shows, and with their runs."""
 
-
-class AttemptListView(PublicMixin, generics.ListAPIView[Attempt]):
-    queryset = Attempt.objects.select_related(*_PARTS).defer(*_UNTOLD)
+    queryset = Attempt.objects.select_related("builder", "machine").defer("log")
     serializer_class = AttemptOut
+
+    def get_serializer(self, *given: Any, **more: Any) -> Any:
+        rows = [row for one in given for row in (one if more.get("many") else [one])]
+        runs = runs_of({row.pk: row.adapter for row in rows})
+        return AttemptOut(*given, context={**self.get_serializer_context(), "runs": runs}, **more)
+
+
+class AttemptListView(_AttemptsMixin, generics.ListAPIView[Attempt]):
     filterset_class = AttemptFilter
 
     @describe("attempt_list", AttemptOut(many=True))
@@ -103,9 +115,7 @@ class AttemptListView(PublicMixin, generics.ListAPIView[Attempt]):
         return self.list(request, *args, **kwargs)
 
 
-class AttemptView(PublicMixin, generics.RetrieveAPIView[Attempt]):
-    queryset = Attempt.objects.select_related(*_PARTS).defer(*_UNTOLD)
-    serializer_class = AttemptOut
+class AttemptView(_AttemptsMixin, generics.RetrieveAPIView[Attempt]):
     lookup_field = "key"
 
     @describe("attempt_detail", AttemptOut)

@@ -12,7 +12,7 @@ from django.db.models import Count, Q
 from server.core.models import Transition
 from server.lab.care import can_power_cycle
 from server.lab.hosts.probes import MachineKind, kind_of
-from server.lab.models import Boot, Builder, Host, JenkinsNode, Machine, PowerCycle, Session
+from server.lab.models import Boot, Builder, Host, Machine, PowerCycle, Session
 from server.lab.trials.question import purpose_of
 
 
@@ -72,20 +72,6 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRow:
-    """A host's node as the Jenkins controller last showed it."""
-
-    name: str
-    online: bool
-    connected: bool
-    marked_offline: bool
-    offline_reason: str
-    held_for: str
-    busy_with: str
-    seen_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class PowerCycleRow:
     id: int
     machine: str
@@ -121,24 +107,6 @@ def audit_of(host: Machine | Builder) -> Audit:
         health=_lines(host, "health", _HEALTH_LINES),
         state=_lines(host, "state", _STATE_LINES),
         kind=_lines(host, "kind", _HEALTH_LINES),
-    )
-
-
-def node_of(host: Machine | Builder) -> NodeRow | None:
-    row = JenkinsNode.objects.filter(name=host.node_name).first()
-    return node_row(row) if row else None
-
-
-def node_row(row: JenkinsNode) -> NodeRow:
-    return NodeRow(
-        name=row.name,
-        online=row.online,
-        connected=row.connected,
-        marked_offline=row.temporarily_offline,
-        offline_reason=row.offline_reason,
-        held_for=row.held_for,
-        busy_with=row.busy_with,
-        seen_at=row.seen_at,
     )
 
 

@@ -1,4 +1,4 @@
-"""Work as rows: attempts with what Jenkins says of them, state changes as lines, and who is to blame for a build."""
+"""Work as rows: attempts and their runs, state changes as lines, and who is to blame for a build."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from django.db.models import Q
 
 from server.builds.blame import blame, blame_of_series
 from server.builds.models import Build
-from server.lab.models import LATEST_FIRST, Attempt, JenkinsRun
+from server.lab.models import LATEST_FIRST, Attempt
+from server.lab.port import Run, runs_of
 from server.reports.progress import ProgressStep
 from server.sources.models import Series
 
-_PARTS = ("builder", "machine", "power_cycle__machine", "jenkins_run")
-_OF_STAFF = ("log", "jenkins_run__console")
+_PARTS = ("builder", "machine", "power_cycle__machine")
 # Of one piece of work; its history tells of those before.
 _MOST_ATTEMPTS = 100
 # Of one host: more of them fail alike.
@@ -21,28 +21,10 @@ _LATEST = 5
 
 
 @dataclass(frozen=True, slots=True)
-class JenkinsView:
-    """One attempt as Jenkins sees it; `number` is that of its build there, `why` tells why it waits in the queue."""
-
-    job: str
-    number: int | None
-    node: str
-    why: str
-    stuck: bool
-    result: str
-    fault: str
-    console: str
-    posts: int
-    seen_at: datetime | None
-    absent_since: datetime | None
-    asked: tuple[tuple[str, datetime], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AttemptRow:
     """`where` names the builder, or the machine that is measured or switched off and on.
 
-    `told_by` is the host as its agent named it. `log`, and the console of `jenkins`, are empty but for staff.
+    `told_by` is the host as its agent named it. `log`, and the console of `run`, are empty but for staff.
     """
 
     id: int
@@ -63,26 +45,31 @@ class AttemptRow:
     lease_until: datetime | None
     deadline_at: datetime | None
     active: bool
-    jenkins: JenkinsView | None
+    run: Run | None
+    posts: int
+    fault: str
 
 
 def attempt_rows(where: Q, *, logs: bool) -> tuple[AttemptRow, ...]:
-    """The last ones, oldest first; one query. `logs` are for people of the lab; nobody else's page reads them."""
+    """The last ones, oldest first; at most two queries. `logs` are for people of the lab; no other page reads them."""
     query = Attempt.objects.filter(where).select_related(*_PARTS).order_by("-id")
-    query = query if logs else query.defer(*_OF_STAFF)
-    return tuple(_row(row, logs=logs) for row in reversed(query[:_MOST_ATTEMPTS]))
+    query = query if logs else query.defer("log")
+    rows = query[:_MOST_ATTEMPTS]
+    runs = runs_of({row.pk: row.adapter for row in rows}, consoles=logs)
+    return tuple(_row(row, runs.get(row.pk), logs=logs) for row in reversed(rows))
 
 
 def unclaimed_rows(host: Q) -> tuple[AttemptRow, ...]:
     """Of the latest attempts on a host those that failed before its agent came, with the words of their consoles.
 
-    For people of the lab: the host is to be mended, whatever the work was. Two queries.
+    For people of the lab: the host is to be mended, whatever the work was. At most three queries.
     """
     latest = Attempt.objects.filter(host).order_by(LATEST_FIRST).values_list("pk", flat=True)[:_LATEST]
-    return attempt_rows(Q(pk__in=list(latest), jenkins_run__console__gt=""), logs=True)
+    rows = attempt_rows(Q(pk__in=list(latest)) & ~Q(fault=""), logs=True)
+    return tuple(row for row in rows if row.run is not None and row.run.console)
 
 
-def _row(row: Attempt, *, logs: bool) -> AttemptRow:
+def _row(row: Attempt, run: Run | None, *, logs: bool) -> AttemptRow:
     host = row.builder or row.machine or (row.power_cycle.machine if row.power_cycle else None)
     return AttemptRow(
         id=row.pk,
@@ -103,31 +90,9 @@ def _row(row: Attempt, *, logs: bool) -> AttemptRow:
         lease_until=row.lease_until,
         deadline_at=row.deadline_at,
         active=row.state in Attempt.ACTIVE,
-        jenkins=_jenkins(getattr(row, "jenkins_run", None), logs=logs),
-    )
-
-
-def _jenkins(run: JenkinsRun | None, *, logs: bool) -> JenkinsView | None:
-    if run is None:
-        return None
-    steps = (
-        ("taking it out of the queue", run.cancel_asked_at),
-        ("stopping its build", run.stop_asked_at),
-        ("disconnecting its node", run.disconnect_asked_at),
-    )
-    return JenkinsView(
-        job=run.job,
-        number=run.number,
-        node=run.node,
-        why=run.why,
-        stuck=run.stuck,
-        result=run.result,
-        fault=run.get_fault_display() if run.fault else "",
-        console=run.console if logs else "",
-        posts=run.posts,
-        seen_at=run.seen_at,
-        absent_since=run.absent_since,
-        asked=tuple((name, at) for name, at in steps if at is not None),
+        run=run,
+        posts=row.posts or 0,
+        fault=row.get_fault_display() if row.fault else "",
     )
 
 

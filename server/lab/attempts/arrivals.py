@@ -15,57 +15,41 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.reasons import Because
 from server.core.tasks import enqueue
-from server.lab.attempts.life import UNCLAIMED, check_script, move_attempt
+from server.lab.attempts.life import UNCLAIMED, check_origin, move_attempt
 from server.lab.hosts.state import HostHello, follow_attempt, note_hello
 from server.lab.models import (
     Attempt,
     AttemptState,
     BootState,
     Builder,
-    JenkinsNode,
-    JenkinsRun,
     Machine,
     PowerCycle,
     Session,
 )
+from server.lab.port import BY_ITSELF, Origin, dispatcher
 from server.lab.work import take_deadline, work_of
 from server.sources.mirror import ref_of
 
 _NEWS_AGAIN = timedelta(seconds=10)
 
 
-def arrive(
-    attempt: Attempt,
-    *,
-    agent: str,
-    host: str,
-    job: str = "",
-    number: int | None = None,
-    node: str = "",
-    boot_id: str = "",
-    script: str = "",
-) -> bool:
+def arrive(attempt: Attempt, *, agent: str, host: str, origin: Origin = BY_ITSELF) -> bool:
     """Note that the attempt has come to its machine; returns whether it may be taken in by now.
 
     It may once the machine is kept from all other work. Raises `superseded` when the attempt is over, claimed, or
     came in another build: of two builds of one key the first one wins. Raises `job-edited` for a build that runs
     something else than our script. Repeating it is harmless.
     """
-    check_script(attempt, script)
+    check_origin(attempt, origin)
+    port = dispatcher()
     with transaction.atomic():
         row = Attempt.objects.select_for_update(of=("self",)).select_related("session__machine").get(pk=attempt.pk)
         if row.state not in UNCLAIMED:
             raise DomainError("superseded", f"{row.key} is {row.state}: {row.reason}")
-        run = JenkinsRun.objects.select_for_update().filter(attempt=row).first()
+        port.record_arrival(work_of(row), origin, again=row.arrived_at is not None)
         if row.arrived_at is None:
             _take_in(row, agent, host)
-            if run is not None:
-                run.number, run.boot_id = number, boot_id
-                run.node = node or run.node
-                run.save(update_fields=["number", "node", "boot_id"])
-        elif run is not None and (job or run.job, number) != (run.job, run.number):
-            raise DomainError("superseded", f"{row.key} arrived in build {run.number}, not in {number}")
-    return run is None or _is_held(row)
+    return port.is_held(work_of(row))
 
 
 def _take_in(row: Attempt, agent: str, host: str) -> None:
@@ -77,12 +61,6 @@ def _take_in(row: Attempt, agent: str, host: str) -> None:
     else:
         follow_attempt(row)
     enqueue("lab.dispatch")
-
-
-def _is_held(row: Attempt) -> bool:
-    """Whether its node is marked offline: for this attempt, or by a person, whose mark is as good."""
-    node = JenkinsNode.objects.filter(name=work_of(row).host, temporarily_offline=True).first()
-    return node is not None and node.held_for in {"", row.key}
 
 
 def take_hello(*, token: ApiToken, hello: HostHello) -> None:

@@ -42,7 +42,7 @@ def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
     never began is its host's trouble, or ours. A machine's check is about the machine. Nor does any that was
     stopped, by a person or because its controller went down, up to some number that nobody reaches so.
     """
-    asked = item.attempts.exclude(jenkins_run__posts=0, agent="")
+    asked = item.attempts.exclude(posts=0, agent="")
     if isinstance(item, Build):
         asked = asked.filter(trace=item.trace)
     stopped = max(asked.filter(state=AttemptState.CANCELED).count() - _MOST_STOPPED, 0)
@@ -51,7 +51,7 @@ def fruitless_attempts(item: Build | Session | PowerCycle) -> int:
 
 def _ended_in_vain(item: Build | Session | PowerCycle, begun: "QuerySet[Attempt]") -> int:
     if isinstance(item, Build) or (isinstance(item, Session) and item.purpose != Session.Purpose.HEALTH):
-        begun = begun.exclude(jenkins_run__isnull=False, agent="", arrived_at=None)
+        begun = begun.exclude(posts__isnull=False, agent="", arrived_at=None)
     if not isinstance(item, Session):
         return begun.count()
     ended = item.boots.filter(state__in=[BootState.MEASURED, BootState.FAILED]).order_by("-state_since")

@@ -15,15 +15,11 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.reasons import Because, Reason
-from server.lab.dispatch.jenkins import jobs
-from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.hosts.state import follow_attempt
 from server.lab.models import (
     Attempt,
     AttemptState,
     Builder,
-    Fault,
-    JenkinsRun,
     Machine,
     PowerCycle,
     PowerCycleState,
@@ -31,6 +27,7 @@ from server.lab.models import (
     SessionState,
     TrialState,
 )
+from server.lab.port import BY_ITSELF, Origin, dispatcher
 from server.lab.scheduling.placement import Placement
 from server.lab.work import claim_deadline, end_deadline, kind_of, work_of
 from server.sources.models import SeriesState
@@ -61,12 +58,6 @@ def move_attempt(attempt: Attempt, to: str, reason: Reason, **fields: Any) -> bo
         follow_attempt(attempt)
     return True
 
-
-# Whether a build runs the script that we defined: its first act is to say which one it is.
-#
-# The dispatcher's user may not read a job's configuration, and a job that was edited by hand shows nothing of it. Who
-# has his script tell our hash is not found out so; `jenkins_apply --check`, with an admin's account, finds that as
-# well.
 
 log = structlog.get_logger(__name__)
 
@@ -125,26 +116,13 @@ def _still_fits(item: Build | Session | PowerCycle, host: Builder | Machine) -> 
     return isinstance(host, Builder) or Machine.objects.filter(pk=host.pk, health_hold=host.health_hold).exists()
 
 
-def check_script(attempt: Attempt, script: str) -> None:
-    """Raise `job-edited` unless the attempt's build runs our script; what was found is noted first.
+def check_origin(attempt: Attempt, origin: Origin) -> None:
+    """Raise `job-edited` where what brought the attempt is not what we defined; what was found is noted first.
 
-    Not called in a transaction that its error would undo. A key that its machine took in was brought by a build that
-    passed; what no controller was asked to start has no script.
+    Not called in a transaction that its error would undo. A key that its machine took in came from one that passed.
     """
-    if attempt.state not in UNCLAIMED or attempt.arrived_at is not None:
-        return
-    run = JenkinsRun.objects.filter(attempt=attempt, posts__gt=0).first()
-    if run is None:
-        return
-    definition = wanted().jobs.get(run.job)
-    if definition is not None and script == definition.script:
-        jobs.note_ours(run.job)
-        return
-    JenkinsRun.objects.filter(pk=run.pk).update(fault=Fault.JOB)
-    jobs.note_edited(run.job)
-    told = f"script {script[:12]}" if script else "a script that does not say which it is"
-    log.warning("job_edited", key=attempt.key, trace=attempt.trace, job=run.job, script=script)
-    raise DomainError("job-edited", f"{run.job} runs {told}, not the one that the service defined; it gets no work")
+    if attempt.state in UNCLAIMED and attempt.arrived_at is None:
+        dispatcher().check_origin(work_of(attempt), origin)
 
 
 # Texts of many kilobytes, which no agent's request needs: there is one each few seconds of each host.
@@ -190,35 +168,21 @@ def find_attempt(*, key: str, token: ApiToken) -> Attempt:
     return attempt
 
 
-def claim_attempt(
-    attempt: Attempt,
-    agent: str,
-    *,
-    host: str = "",
-    job: str = "",
-    number: int | None = None,
-    node: str = "",
-    boot_id: str = "",
-    script: str = "",
-) -> None:
+def claim_attempt(attempt: Attempt, agent: str, *, host: str = "", origin: Origin = BY_ITSELF) -> None:
     """Give the attempt to this agent process. Raises `superseded` when it is over or another agent has it.
 
-    `job`, `number`, `node` and `boot_id` say in which Jenkins build it runs, `script` is the hash of what that runs:
-    raises `job-edited` where that is not ours. Where one build has handed the attempt over to its machine, another
+    Raises `job-edited` where `origin` is not ours. Where one build has handed the attempt over to its machine, another
     build of the same key gets nothing.
     """
-    check_script(attempt, script)
+    check_origin(attempt, origin)
     with transaction.atomic():
         lock_attempt(attempt)
         if attempt.state == AttemptState.RUNNING and attempt.agent == agent:
             return
         if attempt.state not in UNCLAIMED:
             raise DomainError("superseded", f"{attempt.key} is {attempt.state}: {attempt.reason}")
-        run = JenkinsRun.objects.select_for_update().filter(attempt=attempt).first()
-        if run is not None and number is not None:
-            if attempt.arrived_at is not None and (run.job, run.number) != (job, number):
-                raise DomainError("superseded", f"{attempt.key} arrived in build {run.number}, not in {number}")
-            JenkinsRun.objects.filter(pk=run.pk, job=job).update(number=number, node=node, boot_id=boot_id)
+        if origin.number is not None:
+            dispatcher().record_arrival(work_of(attempt), origin, again=attempt.arrived_at is not None)
         won = _take(attempt, agent, host)
     if not won:
         raise DomainError("superseded", f"{attempt.key} went to another agent or its work is over")

@@ -27,7 +27,7 @@ from server.core.errors import DomainError
 from server.core.files import folder_below, forget_files, open_below
 from server.core.models import ApiToken
 from server.core.programs.sandbox import unbound
-from server.lab.port import DispatchError, HostSighting, Observed, Sighting, Sightings, Work
+from server.lab.port import Dispatcher, DispatchError, HostSighting, Observed, Sighting, Sightings, Work, dispatcher
 
 log = structlog.get_logger(__name__)
 
@@ -39,8 +39,14 @@ _CHECK_SECONDS = 60
 _PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR", "TIDEMARK_CCACHE_DIR", "TIDEMARK_STACK")
 
 
-class LocalDispatcher:
+class LocalDispatcher(Dispatcher):
     name = "local"
+    about = "the local dispatcher: agents on the service's own host"
+    is_local = True
+
+    @property
+    def slots(self) -> int:
+        return int(settings.LOCAL_SLOTS)
 
     def submit(self, work: Work) -> None:
         agent = Path(settings.LOCAL_AGENT)
@@ -119,7 +125,7 @@ class LocalDispatcher:
 def require_walls() -> None:
     """Raise DomainError `unfit` where the agents that this process is to start would refuse every build."""
     agent = Path(settings.LOCAL_AGENT)
-    if settings.DISPATCHER != "local" or _is_apart() or not agent.is_file():
+    if not isinstance(dispatcher(), LocalDispatcher) or _is_apart() or not agent.is_file():
         return
     if (settings.BUILD_SANDBOX, settings.BUILD_CGROUP) == ("none", "optional"):
         return

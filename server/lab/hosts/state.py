@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
@@ -16,7 +15,7 @@ from server.core import clock
 from server.core.models import Transition
 from server.core.states import new_trace
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState, Trial
-from server.lab.port import HostSighting
+from server.lab.port import HostSighting, dispatcher
 
 log = structlog.get_logger(__name__)
 
@@ -24,8 +23,6 @@ State = Machine.State
 Health = Machine.Health
 # Whether a machine left the system in which its agent for work runs: such a driver boots that very machine.
 OUTSIDE = "qemu"
-# A dispatcher that runs agents on this host has no nodes that could be away.
-_LOCAL = "local"
 _TRIES = 3
 # After this long a connection is one of the system that was switched on, not what is left of the one before.
 CONNECTION_SETTLED_SECONDS = 300.0
@@ -167,7 +164,7 @@ def _state_of_machine(machine: Machine, ended: Attempt | None) -> tuple[str, str
         return machine.state, machine.state_reason
     if ended is None:
         ended = Attempt.objects.filter(machine=machine).order_by("-id").first()
-    if ended is not None and goes_away(machine, ended.adapter) and _has_begun(ended):
+    if ended is not None and goes_away(machine) and _has_begun(ended):
         return State.RETURNING, f"{ended.key} is over"
     return State.IDLE, f"{ended.key} is over" if ended is not None else ""
 
@@ -176,9 +173,9 @@ def _has_begun(attempt: Attempt) -> bool:
     return bool(attempt.arrived_at or attempt.agent) or attempt.state == AttemptState.RUNNING
 
 
-def goes_away(machine: Machine, adapter: str) -> bool:
+def goes_away(machine: Machine) -> bool:
     """Whether the machine leaves its dispatcher's sight to boot itself, and says hello when it is back."""
-    return machine.boot_driver != OUTSIDE and adapter != _LOCAL
+    return machine.boot_driver != OUTSIDE and not dispatcher().is_local
 
 
 def follow_builder(builder_id: int, *, trace: str = "") -> None:
@@ -215,7 +212,7 @@ def mend_states() -> None:
             of_builders.setdefault(attempt.builder_id, []).append(attempt)
     for builder_id in _out_of_line(Builder, of_builders, set()):
         follow_builder(builder_id)
-    if settings.DISPATCHER == _LOCAL:
+    if dispatcher().is_local:
         _bring_back()
 
 
@@ -240,10 +237,10 @@ def _state_at_work(active: Sequence[Attempt], *, cycling: bool) -> str:
 
 
 def _bring_back() -> None:
-    """States that only nodes of a controller have; a site that went back to the local dispatcher has none."""
+    """States that only nodes of a controller have; a site that went back to a local dispatcher has none."""
     away = [State.OFFLINE, State.RETURNING]
     for host in _hosts(state__in=away):
-        change_state(host, State.IDLE, "hosts of the local dispatcher are always there")
+        change_state(host, State.IDLE, "hosts of a local dispatcher are always there")
 
 
 # --- hosts that are seen ---------------------------------------------------------------
@@ -269,9 +266,9 @@ def note_hello(host: Machine | Builder, hello: HostHello) -> None:
 def note_sightings(hosts: Mapping[str, HostSighting]) -> None:
     """Which nodes are connected, by node name. An idle host that is not connected, or not known there, is offline.
 
-    The local dispatcher has no nodes, and nothing is concluded from a look that shows none at all.
+    A local dispatcher has no nodes, and nothing is concluded from a look that shows none at all.
     """
-    if not hosts or settings.DISPATCHER == _LOCAL:
+    if not hosts or dispatcher().is_local:
         return
     for host in _hosts(enabled=True):
         seen = hosts.get(host.node_name, HostSighting(connected=False, detail=f"no node {host.node_name}"))

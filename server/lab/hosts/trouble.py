@@ -27,16 +27,15 @@ from server.lab.models import (
     PowerCycle,
     PowerCycleState,
 )
+from server.lab.port import dispatcher
 from server.lab.work import is_leased
-
-# The control host is a node of the controller; the local dispatcher knows no such host.
-_LOCAL = "local"
 
 
 def power_trouble() -> str:
     """Why no machine of this site can be switched off and on; empty where it can."""
-    if settings.DISPATCHER == _LOCAL:
-        return "the local dispatcher has no control host"
+    port = dispatcher()
+    if port.is_local:
+        return f"the {port.name} dispatcher has no control host"
     return "" if settings.LAB_CONTROL else "no control host is configured (TIDEMARK_LAB_CONTROL)"
 
 
@@ -151,8 +150,7 @@ def _judge_unclaimed(host: Machine | Builder, latest: Sequence[Attempt]) -> bool
     What was to be done there has no part in it, so that no other host has to show that it can be done.
     """
     row = latest[:FAILURES_IN_A_ROW]
-    runs = [getattr(attempt, "jenkins_run", None) for attempt in row]
-    if len(row) < FAILURES_IN_A_ROW or not all(run is not None and run.fault == Fault.HOST for run in runs):
+    if len(row) < FAILURES_IN_A_ROW or not all(attempt.fault == Fault.HOST for attempt in row):
         return False
     told = (
         f"{len(row)} builds in a row failed before its agent came for its work; the last, {row[0].key}: {row[0].reason}"
@@ -175,12 +173,12 @@ def _latest_ended(hosts: "QuerySet[_Host]") -> "list[tuple[_Host, list[Attempt]]
     """
     kind = "machine" if hosts.model is Machine else "builder"
     ended = Attempt.objects.filter(**{kind: OuterRef("pk")}, state__in=[AttemptState.DONE, AttemptState.LOST])
-    ended = ended.exclude(jenkins_run__posts=0, agent="").exclude(jenkins_run__fault=Fault.JOB)
+    ended = ended.exclude(posts=0, agent="").exclude(fault=Fault.JOB)
     newest = ended.order_by(LATEST_FIRST).values("pk")[:_LOOKED_AT]
     found = [(host, getattr(host, "newest")) for host in hosts.annotate(newest=ArraySubquery(newest))]  # noqa: B009
     keys = [pk for _host, attempts in found for pk in attempts]
-    long = ("log", "build__log_tail", "build__first_error", "jenkins_run__console")
-    rows = Attempt.objects.select_related("build", "jenkins_run").defer(*long).in_bulk(keys)
+    long = ("log", "build__log_tail", "build__first_error")
+    rows = Attempt.objects.select_related("build").defer(*long).in_bulk(keys)
     return [
         (host, [rows[pk] for pk in attempts if rows[pk].created_at > host.health_since]) for host, attempts in found
     ]

@@ -1,8 +1,7 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
-from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, BootStart, RoundMark, builds_at_work
+from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, BootStart, Fault, RoundMark, builds_at_work
 from server.lab.models.host import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
-from server.lab.models.jenkins import Fault, JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.models.trial import (
     LATE,
     Boot,
@@ -30,10 +29,6 @@ __all__ = [
     "Facts",
     "Fault",
     "Host",
-    "JenkinsController",
-    "JenkinsJob",
-    "JenkinsNode",
-    "JenkinsRun",
     "Machine",
     "MachineFacts",
     "Microarchitecture",

@@ -22,6 +22,15 @@ class AttemptState(models.TextChoices):
     CANCELED = "canceled", "canceled"
 
 
+class Fault(models.TextChoices):
+    """Whose fault it is that an attempt ended before its agent could claim it. It is never the work's."""
+
+    HOST = "host", "something is wrong with the host, or with its agent's configuration"
+    SERVICE = "service", "the service could not be reached from there"
+    JOB = "job", "the job's script is not ours"
+    UNKNOWN = "unknown", "its console could not be read"
+
+
 # How the attempts of one host are asked for.
 LATEST_FIRST = F("id").desc(nulls_last=True)
 _ACTIVE = Q(state__in=["submitting", "queued", "running", "canceling"])
@@ -96,6 +105,16 @@ class Attempt(Stateful):
     )
     host = models.CharField(max_length=255, blank=True, default="", help_text="As its agent names it.")
     lease_until = models.DateTimeField(null=True, blank=True)
+    posts = models.PositiveIntegerField(
+        null=True, blank=True, help_text="How often a controller was asked to begin it; empty: there is none."
+    )
+    fault = models.CharField(
+        max_length=20,
+        choices=Fault.choices,
+        blank=True,
+        default="",
+        help_text="Why it ended before an agent had claimed it; empty: it did not, or nobody can tell.",
+    )
     stored_bytes = models.BigIntegerField(default=0, help_text="What its builder has had stored on its account.")
     progress = models.CharField(max_length=200, blank=True)
     log = models.TextField(

@@ -48,7 +48,7 @@ class Host(models.Model):
 
     name = models.SlugField(max_length=60, unique=True)
     enabled = models.BooleanField(default=True)
-    node = models.CharField(max_length=60, blank=True, default="", help_text="Its node in Jenkins; empty: as its name.")
+    node = models.CharField(max_length=60, blank=True, default="", help_text="Its controller's name for it, if other.")
     state = models.CharField(max_length=20, choices=State.choices, default=State.IDLE)
     state_reason = models.TextField(blank=True, default="")
     state_since = models.DateTimeField(default=clock.now)

@@ -7,11 +7,11 @@ from datetime import datetime
 
 from server.builds.models import Build
 from server.lab.models import Builder, Machine, PowerCycle, Session
-from server.lab.port import WorkKind
+from server.lab.port import WorkKind, dispatcher
 from server.lab.scheduling.decision import Passes, build_trouble, decide, fair_order, machine_trouble
 from server.lab.scheduling.reader import read_snapshot
 from server.lab.scheduling.snapshot import Snapshot, WaitingBuild, WaitingSession
-from server.lab.work import is_local_site, local_builder
+from server.lab.work import local_builder
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Placement:
 
 def next_placements(*, free_slots: int | None) -> list[Placement]:
     """What to open now, in this order. `free_slots` is what a dispatcher with limited capacity has left; null: all."""
-    if is_local_site():
+    if dispatcher().is_local:
         local_builder()
     decisions = decide(read_snapshot(free_slots=free_slots))
     rows = _rows({kind: [one.id for one in decisions if one.kind == kind] for kind in WorkKind})

@@ -5,7 +5,6 @@ from collections.abc import Collection, Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from django.conf import settings
 from django.db.models import (
     Case,
     Count,
@@ -43,6 +42,7 @@ from server.lab.models import (
     TrialState,
     builds_at_work,
 )
+from server.lab.port import dispatcher
 from server.lab.scheduling.decision import weight_of
 from server.lab.scheduling.snapshot import (
     KnownBuilder,
@@ -53,7 +53,7 @@ from server.lab.scheduling.snapshot import (
     WaitingCycle,
     WaitingSession,
 )
-from server.lab.work import LOCAL_BUILDER, is_local_site
+from server.lab.work import LOCAL_BUILDER
 from server.sources.models import Series, SeriesState, Tree
 
 
@@ -308,7 +308,7 @@ def read_snapshot(*, free_slots: int | None = None) -> Snapshot:
         on_machines=on_machines(now),
         on_builders=on_builders(now),
         free_slots=free_slots,
-        all_slots=1 if free_slots is None else settings.LOCAL_SLOTS,
+        all_slots=1 if free_slots is None else dispatcher().slots or 1,
     )
 
 
@@ -351,7 +351,7 @@ def _machines() -> dict[int, KnownMachine]:
 def _builders() -> dict[int, KnownBuilder]:
     """The builders that this site's dispatcher reaches: this host itself, or the nodes of its controller."""
     here = Q(name=LOCAL_BUILDER)
-    own = Builder.objects.filter(here if is_local_site() else ~here)
+    own = Builder.objects.filter(here if dispatcher().is_local else ~here)
     return {
         builder.pk: KnownBuilder(
             id=builder.pk,

@@ -1,10 +1,13 @@
 """What these tests look at."""
 
+from dataclasses import replace
+
 from server.lab import rounds, work
 from server.lab.attempts import life
 from server.lab.dispatch.jenkins.jobs import wanted
-from server.lab.models import Attempt, JenkinsRun
-from server.lab.port import Observed, Work
+from server.lab.dispatch.jenkins.models import JenkinsRun
+from server.lab.models import Attempt
+from server.lab.port import Observed, Origin, Work
 from tests.lab.worlds import JenkinsWorld, new_work, starts, until
 
 MACHINE = "vm-haswell"
@@ -42,8 +45,13 @@ def started(world: JenkinsWorld, attempt: Attempt) -> None:
 def claim(attempt: Attempt, agent: str = AGENT, *, number: int | None = None) -> None:
     """As an agent does that our job's script has started, in that build if there is a number."""
     run = run_of(attempt)
-    place = {"job": run.job, "number": number, "node": MACHINE} if number is not None else {}
-    life.claim_attempt(fresh(attempt), agent, script=script_of(attempt), **place)  # type: ignore[arg-type]
+    place = Origin(run.job, number, MACHINE) if number is not None else Origin()
+    life.claim_attempt(fresh(attempt), agent, origin=replace(place, script=script_of(attempt)))
+
+
+def count_of(attempt: Attempt) -> int | None:
+    """How often its job was triggered for it."""
+    return fresh(attempt).posts
 
 
 def script_of(attempt: Attempt) -> str:

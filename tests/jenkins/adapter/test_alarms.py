@@ -7,9 +7,10 @@ import pytest
 from server.lab import rounds
 from server.lab.attempts.ends import fruitless_attempts
 from server.lab.dispatch.jenkins import controller
-from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsJob, JenkinsRun
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob
+from server.lab.models import Attempt, AttemptState
 from server.lab.port import DispatchError, Observed
-from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, posts, run_of, seen, started, work_of
+from tests.jenkins.adapter.looking import AGENT, MACHINE, count_of, fresh, posts, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, until
 
 pytestmark = pytest.mark.django_db
@@ -127,10 +128,10 @@ def test_token_that_expires_within_a_round_sends_nothing_more(world: JenkinsWorl
     world.server.expire_token()
     with pytest.raises(DispatchError):
         world.port.submit(work_of(attempt))
-    assert run_of(attempt).posts == 0, "a refused trigger is none"
+    assert count_of(attempt) == 0, "a refused trigger is none"
     sent = len(world.server.requests)
     for act in (world.port.submit, world.port.cancel):
-        JenkinsRun.objects.update(posts=1 if act == world.port.cancel else 0)
+        Attempt.objects.update(posts=1 if act == world.port.cancel else 0)
         with pytest.raises(DispatchError, match="401"):
             act(work_of(attempt))
     with pytest.raises(DispatchError, match="401"):
@@ -140,10 +141,9 @@ def test_token_that_expires_within_a_round_sends_nothing_more(world: JenkinsWorl
 
 def test_attempts_that_were_never_triggered_do_not_use_work_up(world: JenkinsWorld, attempt: Attempt) -> None:
     assert attempt.session is not None
-    run = JenkinsRun.objects.create(attempt=attempt, job="gone", posts=0)
+    Attempt.objects.update(posts=0)
     assert fruitless_attempts(attempt.session) == 0
-    run.posts = 1
-    run.save()
+    Attempt.objects.update(posts=1)
     assert fruitless_attempts(attempt.session) == 0, "no agent has claimed it"
     Attempt.objects.update(agent=AGENT)
     assert fruitless_attempts(attempt.session) == 1

@@ -8,10 +8,11 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.lab import rounds
 from server.lab.dispatch.jenkins import runs
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsRun
 from server.lab.dispatch.jenkins.values import Garbled
-from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsRun
+from server.lab.models import Attempt, AttemptState
 from server.lab.port import Observed
-from tests.jenkins.adapter.looking import MACHINE, claim, fresh, run_of, seen, started, work_of
+from tests.jenkins.adapter.looking import MACHINE, claim, count_of, fresh, run_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
@@ -55,11 +56,11 @@ def test_build_that_is_older_than_its_attempt_is_another_attempts(world: Jenkins
     let_end(world, attempt.key)
     until(lambda: seen(world, attempt) is Observed.ENDED)
     JenkinsRun.objects.all().delete()
-    Attempt.objects.update(created_at=clock.now() + timedelta(hours=1), state=AttemptState.SUBMITTING)
+    Attempt.objects.update(created_at=clock.now() + timedelta(hours=1), state=AttemptState.SUBMITTING, posts=None)
     assert seen(world, attempt) is Observed.ABSENT
     rounds.reconcile_attempts()
     assert fresh(attempt).state == AttemptState.QUEUED
-    assert run_of(attempt).posts == 1
+    assert count_of(attempt) == 1
 
 
 def test_odd_answer_to_one_search_stops_no_look(
@@ -70,7 +71,8 @@ def test_odd_answer_to_one_search_stops_no_look(
     world.define()
     let_end(world, attempt.key)
     monkeypatch.setattr(runs, "NEWEST_BUILDS", 0)
-    JenkinsRun.objects.create(attempt=other, job=run_of(attempt).job, posts=1)
+    JenkinsRun.objects.create(attempt=other, job=run_of(attempt).job)
+    Attempt.objects.filter(pk=other.pk).update(posts=1)
     monkeypatch.setattr(world.client, "find_builds", garbled)
     assert seen(world, other) is Observed.UNSURE
     assert not JenkinsController.objects.get().unreachable_since

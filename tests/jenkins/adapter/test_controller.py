@@ -4,7 +4,8 @@ import pytest
 
 from server.core.errors import DomainError
 from server.lab import rounds
-from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsRun
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsRun
+from server.lab.models import Attempt, AttemptState
 from server.lab.port import Observed
 from tests.jenkins.adapter.looking import MACHINE, claim, fresh, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, new_work, until

@@ -5,7 +5,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from server.lab import rounds, work
-from server.lab.models import Attempt, AttemptState, JenkinsController
+from server.lab.dispatch.jenkins.models import JenkinsController
+from server.lab.models import Attempt, AttemptState
 from server.lab.port import DispatchError, Observed
 from tests.jenkins.adapter.looking import fresh, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, new_work, starts, until

@@ -6,14 +6,15 @@ import pytest
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.dashboard.rows.dispatch_status import dispatch_status
 from server.lab import rounds
 from server.lab.attempts import life
 from server.lab.attempts.ends import fruitless_attempts
 from server.lab.dispatch.jenkins import jobs
+from server.lab.dispatch.jenkins.models import JenkinsJob
 from server.lab.hosts.state import note_sightings
-from server.lab.models import Attempt, AttemptState, Fault, JenkinsJob, Machine
-from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, posts, run_of, script_of, started, work_of
+from server.lab.models import Attempt, AttemptState, Fault, Machine
+from server.lab.port import Origin, UnfitJob
+from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, posts, script_of, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, until
 
 pytestmark = pytest.mark.django_db
@@ -25,8 +26,15 @@ def told(world: JenkinsWorld, attempt: Attempt) -> str:
     return (world.folder / f"script-{attempt.key}").read_text()
 
 
+def unfit_jobs(world: JenkinsWorld) -> tuple[UnfitJob, ...]:
+    """As pages list them."""
+    shown = world.port.controller()
+    assert shown is not None
+    return shown.jobs
+
+
 def claim_as_told(world: JenkinsWorld, attempt: Attempt) -> None:
-    life.claim_attempt(fresh(attempt), AGENT, script=told(world, attempt))
+    life.claim_attempt(fresh(attempt), AGENT, origin=Origin(script=told(world, attempt)))
 
 
 def test_our_script_tells_the_hash_that_the_service_knows(world: JenkinsWorld, attempt: Attempt) -> None:
@@ -43,12 +51,12 @@ def test_script_that_was_edited_by_hand_gets_no_work(world: JenkinsWorld, attemp
         claim_as_told(world, attempt)
     assert raised.value.code == "job-edited"
     assert fresh(attempt).agent == ""
-    assert run_of(attempt).fault == Fault.JOB
+    assert fresh(attempt).fault == Fault.JOB
     let_end(world, attempt.key)
     until(lambda: rounds.reconcile_attempts() and fresh(attempt).state == AttemptState.LOST)
     assert attempt.session is not None
     assert fruitless_attempts(attempt.session) == 0, "the work is kept"
-    assert [row.problem for row in dispatch_status(clock.now()).jobs if "edited by hand" in row.problem]
+    assert [row.problem for row in unfit_jobs(world) if "edited by hand" in row.problem]
     sent = posts(world)
     look = world.port.look([])
     assert not look.hosts[MACHINE].connected
@@ -75,7 +83,7 @@ def test_edited_script_is_tried_again_from_time_to_time(
     monkeypatch.setattr(jobs, "_TRY_EDITED_EVERY", timedelta())
     assert jobs.unfit() == {}
     assert JenkinsJob.objects.get(name=JOB).trouble, "the page goes on to say it"
-    life.claim_attempt(fresh(attempt), AGENT, script=script_of(attempt))
+    life.claim_attempt(fresh(attempt), AGENT, origin=Origin(script=script_of(attempt)))
     assert not JenkinsJob.objects.get(name=JOB).trouble
 
 
@@ -85,7 +93,7 @@ def test_disabled_job_is_triggered_once_and_told(world: JenkinsWorld, attempt: A
     for _ in range(5):
         rounds.reconcile_attempts()
     assert posts(world) == 1
-    assert [row.problem for row in dispatch_status(clock.now()).jobs] == [f"{JOB} is disabled"]
+    assert [row.problem for row in unfit_jobs(world)] == [f"{JOB} is disabled"]
     assert "disabled" in fresh(attempt).reason
     assert not world.port.look([]).hosts[MACHINE].connected, "its work may go elsewhere"
 

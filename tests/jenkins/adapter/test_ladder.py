@@ -7,8 +7,9 @@ import pytest
 from server.lab import rounds
 from server.lab.attempts import ends, life
 from server.lab.dispatch.jenkins import adapter
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsNode
 from server.lab.dispatch.jenkins.values import Forbidden
-from server.lab.models import Attempt, AttemptState, JenkinsController, JenkinsNode, Machine
+from server.lab.models import Attempt, AttemptState, Machine
 from server.lab.port import Observed
 from tests.builders import because
 from tests.jenkins.adapter.looking import AGENT, MACHINE, claim, fresh, run_of, seen, started

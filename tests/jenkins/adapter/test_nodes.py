@@ -1,5 +1,7 @@
 """Machines that boot themselves, and whose nodes are held meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 
 from server.core.errors import DomainError
@@ -8,10 +10,11 @@ from server.lab.attempts import life
 from server.lab.attempts.arrivals import arrive
 from server.lab.dispatch.jenkins import controller
 from server.lab.dispatch.jenkins.answers import Executing, NodeFacts
+from server.lab.dispatch.jenkins.models import JenkinsNode
 from server.lab.dispatch.jenkins.values import Forbidden
 from server.lab.hosts.state import change_health
-from server.lab.models import Attempt, AttemptState, JenkinsNode, Machine
-from server.lab.port import Observed
+from server.lab.models import Attempt, AttemptState, Machine
+from server.lab.port import Observed, Origin
 from tests.builders import build_machine
 from tests.jenkins.adapter.looking import AGENT, MACHINE, fresh, run_of, script_of, seen, started, work_of
 from tests.lab.worlds import JenkinsWorld, let_end, until
@@ -22,26 +25,20 @@ pytestmark = pytest.mark.django_db
 def test_machine_takes_over_only_when_its_node_is_held(world: JenkinsWorld, rebooting: Attempt) -> None:
     started(world, rebooting)
     run = run_of(rebooting)
-    place = {
-        "agent": AGENT,
-        "host": "here",
-        "job": run.job,
-        "node": MACHINE,
-        "boot_id": "b",
-        "script": script_of(rebooting),
-    }
-    assert not arrive(fresh(rebooting), number=run.number, **place)
+    ours = Origin(run.job, run.number, MACHINE, "b", script_of(rebooting))
+    other = replace(ours, number=99)
+    assert not arrive(fresh(rebooting), agent=AGENT, host="here", origin=ours)
     with pytest.raises(DomainError, match="arrived in build"):
-        arrive(fresh(rebooting), number=99, **place)
+        arrive(fresh(rebooting), agent=AGENT, host="here", origin=other)
     rounds.reconcile_attempts()
     assert world.port.look([]).hosts[MACHINE].connected, "our own mark says nothing about it"
     node = JenkinsNode.objects.get(name=MACHINE)
     assert (node.held_for, node.offline_reason) == (rebooting.key, f"Tidemark (tidemark-): {rebooting.key}")
-    assert arrive(fresh(rebooting), number=run.number, **place)
+    assert arrive(fresh(rebooting), agent=AGENT, host="here", origin=ours)
     let_end(world, rebooting.key)
     until(lambda: seen(world, rebooting) is Observed.HANDED_OVER)
     with pytest.raises(DomainError, match="arrived in build"):
-        life.claim_attempt(fresh(rebooting), "agent-two", job=run.job, number=99)
+        life.claim_attempt(fresh(rebooting), "agent-two", origin=other)
     life.claim_attempt(fresh(rebooting), AGENT)
     rounds.reconcile_attempts()
     assert fresh(rebooting).state == AttemptState.RUNNING

@@ -9,7 +9,8 @@ from django.urls import reverse
 from server.builds.models import Build, BuildState
 from server.lab import rounds
 from server.lab.attempts.ends import fruitless_attempts
-from server.lab.models import Attempt, AttemptState, Builder, Fault, Host, JenkinsRun, Machine
+from server.lab.dispatch.jenkins.models import JenkinsRun
+from server.lab.models import Attempt, AttemptState, Builder, Fault, Host, Machine
 from tests.builders import build_build, build_builder, build_machine, build_series, build_session
 from tests.jenkins.adapter.looking import MACHINE, posts
 from tests.lab.worlds import JenkinsWorld, until
@@ -54,7 +55,7 @@ def test_misconfigured_builder_is_taken_out_and_keeps_the_work(world: JenkinsWor
     build.refresh_from_db()
     assert (build.state, posts(world)) == (BuildState.WANTED, 3)
     assert fruitless_attempts(build) == 0
-    assert set(JenkinsRun.objects.values_list("fault", flat=True)) == {Fault.HOST}
+    assert set(Attempt.objects.exclude(fault="").values_list("fault", flat=True)) == {Fault.HOST}
 
 
 def test_words_of_the_console_are_for_staff_and_everybody_is_told_whose_fault_it_was(
@@ -91,7 +92,7 @@ def test_builder_that_cannot_reach_the_service_is_not_blamed_for_it(world: Jenki
     build = wanted_build(world)
     round_until(lambda: lost() == 3)
     assert Builder.objects.get().health == Host.Health.GOOD
-    assert set(JenkinsRun.objects.exclude(fault="").values_list("fault", flat=True)) == {Fault.SERVICE}
+    assert set(Attempt.objects.exclude(fault="").values_list("fault", flat=True)) == {Fault.SERVICE}
     assert fruitless_attempts(build) == 0
 
 
@@ -113,7 +114,7 @@ def test_build_that_a_person_aborted_before_it_was_claimed_blames_nobody(world: 
         world.server.controller.stop(world.server.builds_of(key)[0], "somebody")
         round_until(lambda number=number: lost() == number)
     assert Builder.objects.get().health == Host.Health.GOOD
-    assert set(JenkinsRun.objects.filter(attempt__state="lost").values_list("fault", flat=True)) == {""}
+    assert set(Attempt.objects.filter(state="lost").values_list("fault", flat=True)) == {""}
 
 
 def _running(world: JenkinsWorld, number: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from server.builds.models import Artifact, Build
 from server.lab.attempts.ends import cancel_attempt
-from server.lab.models import Attempt, AttemptState, Boot, JenkinsRun, Session
+from server.lab.models import Attempt, AttemptState, Boot, Session
 from server.results.models import Measurement
 from tests.builders import (
     because,
@@ -81,7 +81,7 @@ class Cell:
     def is_in_flight(self) -> bool:
         """For `submitting`: the request has left, and nobody knows what became of it."""
         attempt = self.attempt()
-        return attempt is not None and JenkinsRun.objects.filter(attempt=attempt, posts=1).exists()
+        return attempt is not None and attempt.posts == 1
 
     def _has_results(self) -> bool:
         if isinstance(self.item, Build):

@@ -6,9 +6,11 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 
 import structlog
+from django.db import transaction
 
 from server.core import clock
-from server.lab.dispatch.jenkins import jobs
+from server.core.errors import DomainError
+from server.lab.dispatch.jenkins import jobs, pages
 from server.lab.dispatch.jenkins.answers import BuildFacts, QueueItem, QueueStage
 from server.lab.dispatch.jenkins.client import JenkinsClient
 from server.lab.dispatch.jenkins.controller import (
@@ -21,12 +23,25 @@ from server.lab.dispatch.jenkins.controller import (
     noting,
     without_unfit,
 )
-from server.lab.dispatch.jenkins.jobs import job_name, own_mark
+from server.lab.dispatch.jenkins.jobs import job_name, own_mark, wanted
+from server.lab.dispatch.jenkins.models import JenkinsNode, JenkinsRun
 from server.lab.dispatch.jenkins.runs import Outside, explain, is_gone, is_known, keep, known, search, sight
 from server.lab.dispatch.jenkins.values import Forbidden, JenkinsError, Missing, Rejected
 from server.lab.hosts.state import Health, change_health
-from server.lab.models import Attempt, JenkinsRun
-from server.lab.port import DispatchError, Observed, Sighting, Sightings, Work
+from server.lab.models import Attempt, Fault
+from server.lab.port import (
+    Alarm,
+    ControllerStatus,
+    Dispatcher,
+    DispatchError,
+    Node,
+    Observed,
+    Origin,
+    Run,
+    Sighting,
+    Sightings,
+    Work,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -43,30 +58,44 @@ def submit_run(client: JenkinsClient, work: Work) -> bool:
         problem = jobs.trouble_of(client, run.job)
     if problem:
         raise DispatchError("jenkins-job", f"nothing is triggered in {run.job}: {problem}")
-    posts = run.posts
-    # Committed before the request leaves; of two dispatchers one wins.
-    counted = JenkinsRun.objects.filter(pk=run.pk, posts=posts, result="").update(
-        posts=posts + 1, posted_at=clock.now(), queue_id=None, absent_since=None, absent_looks=0
-    )
+    posts = _posts(run)
+    counted = _count_post(run, posts)
     if counted:
         _trigger(client, run, posts)
+    return counted
+
+
+def _posts(run: JenkinsRun) -> int:
+    return run.attempt.posts or 0
+
+
+def _count_post(run: JenkinsRun, posts: int) -> bool:
+    """Committed before the request leaves; of two dispatchers one wins."""
+    with transaction.atomic():
+        counted = Attempt.objects.filter(pk=run.attempt_id, posts=posts).update(posts=posts + 1)
+        counted = counted and JenkinsRun.objects.filter(pk=run.pk, result="").update(
+            posted_at=clock.now(), queue_id=None, absent_since=None, absent_looks=0
+        )
+        if not counted:
+            transaction.set_rollback(True)
     return bool(counted)
 
 
 def _run_to_trigger(work: Work) -> JenkinsRun | None:
     """The run, committed, if it may be triggered; None if it was and is known to the controller."""
+    Attempt.objects.filter(key=work.key, posts=None).update(posts=0)
     attempt = Attempt.objects.get(key=work.key)
     run, _ = JenkinsRun.objects.select_related("attempt").get_or_create(
         attempt=attempt, defaults={"job": job_name(work.kind, work.subject), "node": work.host[:60]}
     )
-    if run.posts == 0:
+    if _posts(run) == 0:
         return run
     if not is_gone(run, clock.now()):
         if is_known(run):
             return None
         raise DispatchError("jenkins-unsure", f"not known yet whether Jenkins took {work.key} in", permanent=False)
-    if run.posts >= MOST_POSTS:
-        raise DispatchError("jenkins-lost", f"triggered {run.posts} times, and never seen in {run.job}")
+    if _posts(run) >= MOST_POSTS:
+        raise DispatchError("jenkins-lost", f"triggered {_posts(run)} times, and never seen in {run.job}")
     return run
 
 
@@ -76,7 +105,7 @@ def _trigger(client: JenkinsClient, run: JenkinsRun, posts: int) -> None:
             triggered = client.trigger(run.job, run.attempt.key)
     except JenkinsError as error:
         if not error.maybe_done:
-            JenkinsRun.objects.filter(pk=run.pk, posts=posts + 1).update(posts=posts)
+            Attempt.objects.filter(pk=run.attempt_id, posts=posts + 1).update(posts=posts)
         if isinstance(error, Missing | Forbidden | Rejected):
             with suppress(JenkinsError), noting():
                 jobs.check_refused(client, run.job, error)
@@ -166,10 +195,11 @@ def _note(run: JenkinsRun, **asked: datetime) -> None:
 _LOOK_SERVES_SECONDS = 3.0
 
 
-class JenkinsDispatcher:
+class JenkinsDispatcher(Dispatcher):
     """For one thread; any number of them, in any number of processes, do no harm to each other."""
 
     name = "jenkins"
+    about = "jenkins"
 
     def __init__(self, client: JenkinsClient | None = None) -> None:
         self._client = client
@@ -227,7 +257,7 @@ class JenkinsDispatcher:
 
     def cancel(self, work: Work) -> bool:
         run = next(iter(_runs([work])), None)
-        if run is None or run.posts == 0:
+        if run is None or _posts(run) == 0:
             return True
         check_refused()
         with noting():
@@ -251,6 +281,65 @@ class JenkinsDispatcher:
             if self._round_began:
                 note_round(time.monotonic() - self._round_began, self.client.requests - self._round_requests)
                 self._round_began = 0.0
+
+    def is_held(self, work: Work) -> bool:
+        """Whether its node is marked offline: for this attempt, or by a person, whose mark is as good.
+
+        What no controller was asked to start has no node.
+        """
+        if not JenkinsRun.objects.filter(attempt__key=work.key).exists():
+            return True
+        node = JenkinsNode.objects.filter(name=work.host, temporarily_offline=True).first()
+        return node is not None and node.held_for in {"", work.key}
+
+    # --- agents that come --------------------------------------------------------------
+
+    def check_origin(self, work: Work, origin: Origin) -> None:
+        """Raises `job-edited`. The first act of a build is to say which script it runs.
+
+        The dispatcher's user may not read a job's configuration, and a job that was edited by hand shows nothing of it.
+        Who has his script tell our hash is not found out so; `jenkins_apply --check`, with an admin's account, finds
+        that as well. What no controller was asked to start has no script.
+        """
+        asked = JenkinsRun.objects.select_related("attempt").filter(attempt__posts__gt=0)
+        run = asked.filter(attempt__key=work.key).first()
+        if run is None:
+            return
+        definition = wanted().jobs.get(run.job)
+        if definition is not None and origin.script == definition.script:
+            jobs.note_ours(run.job)
+            return
+        Attempt.objects.filter(pk=run.attempt_id).update(fault=Fault.JOB)
+        jobs.note_edited(run.job)
+        told = f"script {origin.script[:12]}" if origin.script else "a script that does not say which it is"
+        log.warning("job_edited", key=work.key, trace=run.attempt.trace, job=run.job, script=origin.script)
+        raise DomainError("job-edited", f"{run.job} runs {told}, not the one that the service defined; it gets no work")
+
+    def record_arrival(self, work: Work, origin: Origin, *, again: bool) -> None:
+        """Of two builds of one key the first one wins."""
+        run = JenkinsRun.objects.select_for_update(of=("self",)).filter(attempt__key=work.key).first()
+        if run is None:
+            return
+        job = origin.job or run.job
+        if again and (job, origin.number) != (run.job, run.number):
+            raise DomainError("superseded", f"{work.key} arrived in build {run.number}, not in {origin.number}")
+        if job == run.job:
+            run.number, run.node, run.boot_id = origin.number, origin.node or run.node, origin.boot_id
+            run.save(update_fields=["number", "node", "boot_id"])
+
+    # --- for pages ---------------------------------------------------------------------
+
+    def runs(self, attempts: Iterable[int], *, consoles: bool) -> dict[int, Run]:
+        return pages.runs(attempts, consoles=consoles)
+
+    def node(self, name: str) -> Node | None:
+        return pages.node(name)
+
+    def controller(self) -> ControllerStatus | None:
+        return pages.controller_status()
+
+    def alarms(self, now: datetime) -> tuple[Alarm, ...]:
+        return pages.alarms(now)
 
 
 def _sight(run: JenkinsRun | None, work: Work, outside: Outside, now: datetime) -> Sighting:

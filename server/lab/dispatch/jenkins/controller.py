@@ -17,6 +17,7 @@ from server.lab.dispatch.jenkins import jobs
 from server.lab.dispatch.jenkins.answers import Head, NodeFacts
 from server.lab.dispatch.jenkins.client import JenkinsClient
 from server.lab.dispatch.jenkins.jobs import job_name, own_mark
+from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsNode
 from server.lab.dispatch.jenkins.values import (
     Crowded,
     Forbidden,
@@ -27,7 +28,7 @@ from server.lab.dispatch.jenkins.values import (
     TokenRefused,
     Unreachable,
 )
-from server.lab.models import Builder, JenkinsController, JenkinsNode, Machine
+from server.lab.models import Builder, Machine
 from server.lab.port import DispatchError, HostSighting, WorkKind
 
 log = structlog.get_logger(__name__)

@@ -20,6 +20,7 @@ from django.db.models import Case, DateTimeField, DurationField, ExpressionWrapp
 from server.core import clock
 from server.core.watchdog import Watchdog
 from server.lab.dispatch.jenkins.answers import Head, Triggered
+from server.lab.dispatch.jenkins.models import JenkinsController
 from server.lab.dispatch.jenkins.values import (
     LARGEST_ID,
     Crowded,
@@ -33,7 +34,6 @@ from server.lab.dispatch.jenkins.values import (
     beginning,
     clean,
 )
-from server.lab.models import JenkinsController
 
 # At most so many requests a second to the controller, by all processes together.
 #

@@ -18,8 +18,9 @@ from django.db.models import Q
 from server.core import clock
 from server.lab.dispatch.jenkins.answers import RUN_ID
 from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.models import JenkinsJob
 from server.lab.dispatch.jenkins.values import JenkinsError, Missing
-from server.lab.models import Builder, Host, JenkinsJob, Machine
+from server.lab.models import Builder, Host, Machine
 from server.lab.port import WorkKind
 from server.lab.work import LOCAL_BUILDER, boots_itself
 

@@ -11,8 +11,9 @@ import structlog
 
 from server.lab.dispatch.jenkins.answers import NEWEST_BUILDS, BuildFacts, JobBuilds, QueueItem
 from server.lab.dispatch.jenkins.client import JenkinsClient
+from server.lab.dispatch.jenkins.models import JenkinsRun
 from server.lab.dispatch.jenkins.values import Garbled, Missing, Rejected
-from server.lab.models import Fault, JenkinsRun
+from server.lab.models import Attempt, Fault
 from server.lab.port import Observed, Sighting
 
 # What one look at the controller says about each run. Runs are matched by their key alone.
@@ -147,7 +148,7 @@ def _see(run: JenkinsRun, now: datetime) -> None:
 
 
 def _sight_missing(run: JenkinsRun, now: datetime) -> Sighting:
-    if run.posts == 0:
+    if not run.attempt.posts:
         return Sighting(Observed.ABSENT)
     run.absent_looks += 1
     if run.absent_since is None or run.absent_since > now:
@@ -199,7 +200,7 @@ def search(client: JenkinsClient, runs: Iterable[JenkinsRun], outside: Outside) 
 
 def _may_be_older(run: JenkinsRun, outside: Outside) -> bool:
     """A job with fewer builds than a look shows has no older ones."""
-    if run.posts == 0 or run.result or outside.knows(run):
+    if not run.attempt.posts or run.result or outside.knows(run):
         return False
     return outside.counts.get(run.job, 0) >= NEWEST_BUILDS
 
@@ -230,7 +231,7 @@ def _find(client: JenkinsClient, run: JenkinsRun, outside: Outside) -> None:
             outside.add(build)
 
 
-_SEEN = ("queue_id", "why", "stuck", "result", "seen_at", "absent_since", "absent_looks", "fault", "console")
+_SEEN = ("queue_id", "why", "stuck", "result", "seen_at", "absent_since", "absent_looks", "console")
 # An agent that claims or arrives says these itself, and knows better.
 _PLACE = ("number", "node")
 
@@ -239,7 +240,7 @@ Known = Mapping[str, Any]
 
 def known(run: JenkinsRun) -> Known:
     """What is stored of the run by now, to be compared after the look."""
-    return {name: getattr(run, name) for name in (*_SEEN, *_PLACE)}
+    return {"fault": run.attempt.fault, **{name: getattr(run, name) for name in (*_SEEN, *_PLACE)}}
 
 
 def keep(runs: Iterable[JenkinsRun], before: Mapping[int, Known]) -> None:
@@ -250,6 +251,8 @@ def keep(runs: Iterable[JenkinsRun], before: Mapping[int, Known]) -> None:
         names = tuple(name for name in _SEEN if getattr(run, name) != old[name])
         if names:
             changed[names].append(run)
+        if run.attempt.fault != old["fault"]:
+            Attempt.objects.filter(pk=run.attempt_id).update(fault=run.attempt.fault)
         if any(getattr(run, name) != old[name] for name in _PLACE):
             JenkinsRun.objects.filter(
                 pk=run.pk,
@@ -275,7 +278,7 @@ def explain(client: JenkinsClient, runs: Mapping[str, JenkinsRun], sightings: di
     for key, run in runs.items():
         if sightings[key].observed is not Observed.LEFT or not _failed_unclaimed(run):
             continue
-        if not run.fault:
+        if not run.attempt.fault:
             if not left:
                 sightings[key] = Sighting(Observed.UNSURE, "its console is still to be read")
                 continue
@@ -295,10 +298,10 @@ def _read(client: JenkinsClient, run: JenkinsRun) -> None:
     except (Garbled, Missing, Rejected) as error:
         # Its fault stays unknown: nothing is concluded from it.
         log.warning("jenkins_console_unread", key=run.attempt.key, error=error.message)
-        run.fault = Fault.UNKNOWN
+        run.attempt.fault = Fault.UNKNOWN
         return
     run.console = text[-_KEPT_CHARACTERS:]
-    run.fault = Fault.SERVICE if _GIVEN_UP in _events(text.splitlines()) else Fault.HOST
+    run.attempt.fault = Fault.SERVICE if _GIVEN_UP in _events(text.splitlines()) else Fault.HOST
 
 
 def _events(lines: Iterable[str]) -> set[str]:
@@ -315,4 +318,4 @@ def _events(lines: Iterable[str]) -> set[str]:
 
 
 def _words(run: JenkinsRun) -> str:
-    return f"; {run.get_fault_display()}{'; its console is for staff' if run.console else ''}"
+    return f"; {run.attempt.get_fault_display()}{'; its console is for staff' if run.console else ''}"

@@ -2,16 +2,7 @@
 
 from django.db import models
 
-from server.lab.models.attempt import Attempt
-
-
-class Fault(models.TextChoices):
-    """Whose fault it is that a build ended before its agent could claim the attempt. It is never the work's."""
-
-    HOST = "host", "something is wrong with the host, or with its agent's configuration"
-    SERVICE = "service", "the service could not be reached from there"
-    JOB = "job", "the job's script is not ours"
-    UNKNOWN = "unknown", "its console could not be read"
+from server.lab.models import Attempt
 
 
 class JenkinsRun(models.Model):
@@ -20,7 +11,6 @@ class JenkinsRun(models.Model):
     attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="jenkins_run")
     job = models.CharField(max_length=100)
     node = models.CharField(max_length=60, blank=True, help_text="Where it was built on, or has to be.")
-    posts = models.PositiveIntegerField(default=0, help_text="How often the job was triggered for it.")
     posted_at = models.DateTimeField(null=True, blank=True)
     queue_id = models.BigIntegerField(null=True, blank=True)
     controller_session = models.CharField(max_length=64, blank=True, help_text="X-Jenkins-Session of that answer.")
@@ -36,14 +26,9 @@ class JenkinsRun(models.Model):
     stop_asked_at = models.DateTimeField(null=True, blank=True)
     disconnect_asked_at = models.DateTimeField(null=True, blank=True)
 
-    fault = models.CharField(
-        max_length=20,
-        choices=Fault.choices,
-        blank=True,
-        default="",
-        help_text="Why its build ended before an agent had claimed it; empty: it did not.",
+    console = models.TextField(
+        blank=True, default="", help_text="How the console of a build ends that no agent has claimed."
     )
-    console = models.TextField(blank=True, default="", help_text="How the console of such a build ends.")
 
     class Meta:
         ordering = ["attempt"]
