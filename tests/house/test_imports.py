@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,34 @@ def test_contracts_between_rooms_hold() -> None:
     path = f"{ROOT}:{ROOT / 'agents'}"
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": path}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+ADAPTERS = ROOT / "server/lab/dispatch"
+OUTSIDE = [path for path in python_files("server", "workers", "demo") if ADAPTERS not in path.parents]
+NAMES = {"local", "jenkins", "null"}
+
+
+def test_nobody_asks_which_dispatcher_it_is() -> None:
+    """What they do otherwise than others, adapters say by the port's properties."""
+    asking = {
+        f"{name_of(path)}:{node.lineno}"
+        for path in OUTSIDE
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Compare) and _compared(node) & NAMES
+    }
+    in_pages = re.compile(rf'[!=]= "({"|".join(NAMES)})"')
+    asking |= {name_of(path) for path in (ROOT / "templates").rglob("*.html") if in_pages.search(path.read_text())}
+    assert asking == set()
+
+
+def _compared(node: ast.Compare) -> set[object]:
+    sides = (part for side in (node.left, *node.comparators) for part in ast.walk(side))
+    return {part.value for part in sides if isinstance(part, ast.Constant)}
+
+
+def test_nobody_reads_a_run_at_jenkins_by_way_of_its_attempt() -> None:
+    """The contract of import-linter sees who imports its tables; this, who names them in a query."""
+    assert [name_of(path) for path in OUTSIDE if "jenkins_run" in path.read_text(encoding="utf-8")] == []
 
 
 def test_every_folder_of_tests_is_a_package() -> None:
