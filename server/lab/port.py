@@ -181,7 +181,7 @@ class Dispatcher(abc.ABC):
 
     @property
     def slots(self) -> int | None:
-        """How much may be under way at once; None where its hosts alone bound that."""
+        """How much may be under way at once; None where its hosts alone bound that, 0 where nothing is handed out."""
         return None
 
     @abc.abstractmethod
@@ -237,6 +237,7 @@ class Dispatcher(abc.ABC):
 _ADAPTERS = {
     "local": "server.lab.dispatch.local.LocalDispatcher",
     "jenkins": "server.lab.dispatch.jenkins.adapter.JenkinsDispatcher",
+    "null": "server.lab.dispatch.null.NullDispatcher",
 }
 # A process has few threads that dispatch; each keeps a connection of its own.
 _MOST_KEPT = 8

@@ -38,6 +38,13 @@ def test_local_dispatcher_has_nothing_of_jenkins(reader: Reader) -> None:
     assert "Connection was broken" not in text
 
 
+def test_dispatcher_for_development_says_that_nothing_goes(reader: Reader, settings: Settings) -> None:
+    settings.DISPATCHER = "null"
+    build_build(state="wanted")
+    assert "the null dispatcher: nothing is handed out" in reader.read("/status/")
+    assert "the null dispatcher hands nothing out" in reader.read("/queue/")
+
+
 @pytest.mark.usefixtures("jenkins")
 def test_healthy_controller_raises_no_alarm(reader: Reader) -> None:
     controller(version="2.555.3")

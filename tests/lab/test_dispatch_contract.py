@@ -1,37 +1,59 @@
-"""What every dispatcher does, proved with real programs: processes of this host, and builds of a controller."""
+"""What every dispatcher does, proved with real programs: processes of this host, and builds of a controller.
+
+`each` is any of them; `world` one that starts what it is given.
+"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from pytest_django.fixtures import Settings
 
+from server.core import clock
+from server.core.errors import DomainError
+from server.lab import rounds
 from server.lab.dispatch.jenkins import adapter, runs
+from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.models import Attempt
-from server.lab.port import DispatchError, Observed, Work
-from tests.lab.worlds import ApartWorld, JenkinsWorld, LocalWorld, World, let_end, new_work, starts, until
+from server.lab.port import DispatchError, Observed, Origin, Work, dispatcher, runs_of
+from server.lab.scheduling.placement import why_waiting
+from tests.builders import build_machine, build_series, build_session
+from tests.lab.worlds import ApartWorld, JenkinsWorld, LocalWorld, NullWorld, World, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(params=["local", "apart", "jenkins"])
-def world(
+WORLDS: dict[str, type[LocalWorld | ApartWorld | JenkinsWorld | NullWorld]] = {
+    "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld, "null": NullWorld,
+}  # fmt: skip
+
+
+@pytest.fixture(params=WORLDS)
+def each(
     request: pytest.FixtureRequest, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[World]:
     # Waiting for what may still be on its way is what takes a controller's adapter its time.
     monkeypatch.setattr(runs, "_UNKNOWN_SECONDS", 0.1)
     monkeypatch.setattr(runs, "_MISSED_SECONDS", 0.3)
-    worlds: dict[str, type[LocalWorld | ApartWorld | JenkinsWorld]] = {
-        "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld,
-    }  # fmt: skip
-    made: World = worlds[request.param](tmp_path, settings)
+    made: World = WORLDS[request.param](tmp_path, settings)
+    monkeypatch.setattr(rounds, "dispatcher", lambda: made.port)
     yield made
     made.close()
 
 
 @pytest.fixture
-def work(world: World) -> Work:
-    return ready(world)[1]
+def world(each: World) -> World:
+    return each
+
+
+STARTING = pytest.mark.parametrize("each", [name for name in WORLDS if name != "null"], indirect=True)
+
+
+@pytest.fixture
+def work(each: World) -> Work:
+    return ready(each)[1]
 
 
 def ready(world: World, machine: str = "vm-haswell") -> tuple[Attempt, Work]:
@@ -54,11 +76,12 @@ def stopped(world: World, work: Work) -> None:
     until(lambda: world.port.cancel(work))
 
 
-def test_work_that_was_never_submitted_is_absent_and_can_be_canceled(world: World, work: Work) -> None:
-    assert seen(world, work) is Observed.ABSENT
-    assert world.port.cancel(work)
+def test_work_that_was_never_submitted_is_absent_and_can_be_canceled(each: World, work: Work) -> None:
+    assert seen(each, work) is Observed.ABSENT
+    assert each.port.cancel(work)
 
 
+@STARTING
 def test_submitted_work_runs_once_and_ends(world: World, work: Work) -> None:
     running(world, work)
     let_end(world, work.key)
@@ -66,6 +89,7 @@ def test_submitted_work_runs_once_and_ends(world: World, work: Work) -> None:
     assert starts(world, work.key) == 1
 
 
+@STARTING
 def test_work_submitted_twice_runs_once(world: World, work: Work) -> None:
     world.port.submit(work)
     world.port.submit(work)
@@ -76,6 +100,7 @@ def test_work_submitted_twice_runs_once(world: World, work: Work) -> None:
     assert starts(world, work.key) == 1
 
 
+@STARTING
 def test_key_that_ended_never_works_again(world: World, work: Work) -> None:
     running(world, work)
     let_end(world, work.key)
@@ -84,6 +109,7 @@ def test_key_that_ended_never_works_again(world: World, work: Work) -> None:
     assert starts(world, work.key) == 1
 
 
+@STARTING
 def test_running_work_is_canceled(world: World, work: Work) -> None:
     running(world, work)
     assert not world.port.cancel(work)
@@ -91,6 +117,7 @@ def test_running_work_is_canceled(world: World, work: Work) -> None:
     assert seen(world, work) in {Observed.ENDED, Observed.LEFT}
 
 
+@STARTING
 def test_program_that_ignores_sigterm_is_canceled_or_let_go_of(world: World, work: Work) -> None:
     (world.folder / "stubborn").touch()
     running(world, work)
@@ -99,6 +126,7 @@ def test_program_that_ignores_sigterm_is_canceled_or_let_go_of(world: World, wor
     assert seen(world, work) is (Observed.ENDED if isinstance(world, LocalWorld | ApartWorld) else Observed.LEFT)
 
 
+@STARTING
 def test_other_work_goes_on_when_one_is_canceled(world: World, work: Work) -> None:
     _, other = ready(world, "vm-zen")
     running(world, work)
@@ -109,6 +137,7 @@ def test_other_work_goes_on_when_one_is_canceled(world: World, work: Work) -> No
     until(lambda: seen(world, other) is Observed.ENDED)
 
 
+@STARTING
 def test_many_are_seen_in_one_look(world: World, work: Work) -> None:
     _, other = ready(world, "vm-zen")
     running(world, other)
@@ -118,29 +147,93 @@ def test_many_are_seen_in_one_look(world: World, work: Work) -> None:
     assert {name for name, host in look.hosts.items() if host.connected} >= {"vm-haswell", "vm-zen"}
 
 
-def test_outside_that_takes_no_work_is_a_passing_trouble(world: World, work: Work) -> None:
-    world.cut()
+def test_outside_that_takes_no_work_is_a_passing_trouble(each: World, work: Work) -> None:
+    each.cut()
     with pytest.raises(DispatchError) as raised:
-        world.port.submit(work)
+        each.port.submit(work)
     assert not raised.value.permanent
-    assert starts(world, work.key) == 0
-    world.mend()
-    running(world, work)
+    assert starts(each, work.key) == 0
+    if each.port.slots != 0:
+        each.mend()
+        running(each, work)
 
 
-def test_hosts_are_held_and_let_go_of_as_often_as_asked(world: World, work: Work) -> None:
-    world.port.look([work])
+def test_hosts_are_held_and_let_go_of_as_often_as_asked(each: World, work: Work) -> None:
+    each.port.look([work])
     for _ in range(2):
-        assert world.port.hold({work.host: work.key}) == {work.host}
+        assert each.port.hold({work.host: work.key}) == {work.host}
     for _ in range(2):
-        assert world.port.hold({}) == frozenset()
-    running(world, work)
+        assert each.port.hold({}) == frozenset()
+    if each.port.slots != 0:
+        running(each, work)
 
 
-def test_hosts_of_the_lab_alone_are_held(world: World, work: Work) -> None:
-    world.port.look([work])
-    held = world.port.hold({"nobody": work.key})
-    assert held == (frozenset({"nobody"}) if isinstance(world, LocalWorld | ApartWorld) else frozenset())
+def test_hosts_of_the_lab_alone_are_held(each: World, work: Work) -> None:
+    each.port.look([work])
+    held = each.port.hold({"nobody": work.key})
+    assert held == (frozenset({"nobody"}) if each.port.is_local else frozenset())
+
+
+def test_adapter_is_chosen_by_its_name(each: World, settings: Settings) -> None:
+    settings.DISPATCHER = each.port.name
+    assert type(dispatcher()) is type(each.port)
+    assert each.port.about
+
+
+def test_round_hands_out_as_much_as_there_are_slots(each: World) -> None:
+    session = build_session(build_series(), build_machine("vm-haswell"))
+    if isinstance(each, JenkinsWorld):
+        each.define()
+    rounds.run_round()
+    waiting = why_waiting(session)
+    if each.port.slots == 0:
+        assert waiting is not None
+        assert (session.attempts.count(), waiting.reason) == (0, "the null dispatcher hands nothing out")
+    else:
+        assert waiting is None
+        attempt = session.attempts.get()
+        assert (attempt.adapter, attempt.slots) == (each.port.name, each.port.slots or 1)
+
+
+def test_agent_that_comes_is_recorded_once_and_taken_in_when_its_host_is_held(each: World) -> None:
+    attempt, work = ready(each)
+    ours = Origin(
+        "tidemark-session-vm-haswell",
+        7,
+        "vm-haswell",
+        "a-boot",
+        wanted().jobs[f"tidemark-session-{work.subject}"].script,
+    )
+    each.port.look([work])
+    if each.port.slots != 0:
+        each.port.submit(work)
+    for again in (False, True):
+        each.port.check_origin(work, ours)
+        each.port.record_arrival(work, ours, again=again)
+    assert each.port.is_held(work) is each.port.is_local
+    each.port.hold({work.host: work.key})
+    assert each.port.is_held(work)
+    run = runs_of({attempt.pk: each.port.name}).get(attempt.pk)
+    if each.port.is_local:
+        assert (run, each.port.controller(), each.port.node(work.host), each.port.alarms(clock.now())) == (
+            None,
+            None,
+            None,
+            (),
+        )
+    else:
+        node = each.port.node(work.host)
+        assert run is not None
+        assert node is not None
+        assert (run.job, run.number, run.node, node.held_for) == (ours.job, 7, "vm-haswell", work.key)
+        with pytest.raises(DomainError, match="arrived in build 7, not in 8"):
+            each.port.record_arrival(work, replace(ours, number=8), again=True)
+
+
+def test_dispatcher_that_is_not_known_is_told(settings: Settings) -> None:
+    settings.DISPATCHER = "none"
+    with pytest.raises(ImproperlyConfigured, match="no dispatcher 'none'"):
+        dispatcher()
 
 
 def test_ladder_is_patient_by_default() -> None:

@@ -19,6 +19,7 @@ from server.lab.dispatch.jenkins.client import JenkinsClient
 from server.lab.dispatch.jenkins.http import Wire
 from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.dispatch.local import LocalDispatcher, stop_agents
+from server.lab.dispatch.null import NullDispatcher
 from server.lab.models import Attempt, AttemptState, Session
 from server.lab.port import Dispatcher, Work, WorkKind
 from server.lab.work import work_of
@@ -152,6 +153,21 @@ class ApartWorld:
         end_all(self.folder)
         if not self._stop.is_set():
             self.cut()
+
+
+class NullWorld:
+    """There is no outside."""
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        settings.DISPATCHER = "null"
+        self.port: Dispatcher = NullDispatcher()
+
+    def cut(self) -> None: ...
+
+    def mend(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class JenkinsWorld:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from server.builds.models import Build
@@ -77,7 +77,11 @@ def queue_in_order(snapshot: Snapshot | None = None) -> tuple[Waiting, ...]:
     sessions = list(_sessions(snapshot))
     checks = [one for one in sessions if one.id in forced]
     others = [one for one in sessions if one.id not in forced]
-    return (*_cycles(snapshot), *checks, *_builds(snapshot), *others)
+    waiting = (*_cycles(snapshot), *checks, *_builds(snapshot), *others)
+    port = dispatcher()
+    if port.slots != 0:
+        return waiting
+    return tuple(replace(one, reason=f"the {port.name} dispatcher hands nothing out") for one in waiting)
 
 
 def why_waiting(item: Build | Session | PowerCycle, snapshot: Snapshot | None = None) -> Waiting | None:
