@@ -241,7 +241,7 @@ def test_kernel_with_other_bytes_than_its_hash_is_never_booted(tmp_path: Path, m
     assert lab.ended[KEY]["outcome"] == "failed"
     assert f"for artifact {wanted}" in lab.ended[KEY]["reason"]
     assert lab.boots == {}
-    assert list((tmp_path / "state/images").iterdir()) == []
+    assert list((tmp_path / "state/lab/kernels").iterdir()) == []
 
 
 def test_full_disk_ends_the_measuring_and_the_server_learns_why(

@@ -16,8 +16,7 @@ from tidemark_agent.boot.evidence import RunningSystem, running_system
 from tidemark_agent.boot.qemu import COUNTED_KHZ, INIT_SOURCE, QemuDriver, build_initramfs, host_tsc_khz, split_cases
 from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError
-from tidemark_agent.lab.decision import Decision
-from tidemark_agent.lab.engine import Engine
+from tidemark_agent.lab.engine import Decision, Engine
 from tidemark_agent.lab.journal import BriefJournal, Progress, progress_of
 from tidemark_agent.lab.machine import KernelStore, keep_newest
 from tidemark_agent.lab.result import boot_body

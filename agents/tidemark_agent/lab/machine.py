@@ -24,7 +24,7 @@ from tidemark_agent.boot.install import install_modules, remove_modules, unpack_
 from tidemark_agent.boot.kexec import KexecDriver
 from tidemark_agent.config import AgentConfig, BootConfig
 from tidemark_agent.errors import InfrastructureError, RefusedError, StoppedError, UnreachableError
-from tidemark_agent.lab.decision import CURRENT
+from tidemark_agent.lab.engine import CURRENT
 from tidemark_agent.lab.journal import Journal, Progress, progress_of
 from tidemark_agent.lab.measurement import Measuring
 from tidemark_agent.log import Log

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from tidemark_agent.boot.driver import KernelFiles, RebootDriver
 from tidemark_agent.boot.evidence import Evidence, RunningSystem
 from tidemark_agent.errors import AgentError, InfrastructureError, file_trouble
-from tidemark_agent.lab.decision import CURRENT, MOST_SILENT, Decision, Step
-from tidemark_agent.lab.engine import Service
+from tidemark_agent.lab.engine import CURRENT, MOST_SILENT, Decision, Service, Step
 from tidemark_agent.lab.journal import Journal, Progress
 from tidemark_agent.lab.result import failed_body
 from tidemark_agent.log import Log

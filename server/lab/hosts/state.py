@@ -16,13 +16,12 @@ from server.core.models import Transition
 from server.core.states import new_trace
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState, Trial
 from server.lab.port import HostSighting, dispatcher
+from server.lab.work import boots_itself
 
 log = structlog.get_logger(__name__)
 
 State = Machine.State
 Health = Machine.Health
-# Whether a machine left the system in which its agent for work runs: such a driver boots that very machine.
-OUTSIDE = "qemu"
 _TRIES = 3
 # After this long a connection is one of the system that was switched on, not what is left of the one before.
 CONNECTION_SETTLED_SECONDS = 300.0
@@ -175,7 +174,7 @@ def _has_begun(attempt: Attempt) -> bool:
 
 def goes_away(machine: Machine) -> bool:
     """Whether the machine leaves its dispatcher's sight to boot itself, and says hello when it is back."""
-    return machine.boot_driver != OUTSIDE and not dispatcher().is_local
+    return boots_itself(machine) and not dispatcher().is_local
 
 
 def follow_builder(builder_id: int, *, trace: str = "") -> None:

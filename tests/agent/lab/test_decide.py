@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 from tidemark_agent.boot.evidence import RunningSystem
-from tidemark_agent.lab.decision import MOST_ARMS, MOST_LEAVES, Step, decide
+from tidemark_agent.lab.engine import MOST_ARMS, MOST_LEAVES, Step, decide
 from tidemark_agent.lab.journal import Armed, Booted, Progress
 from tidemark_agent.wire.assignment import read_assignment
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidemark_agent.lab.decision import MOST_SILENT
+from tidemark_agent.lab.engine import MOST_SILENT
 
 from tests.agent.lab.world import KERNELS, SAFE, FakeMachine, World, session_document
 
