@@ -76,7 +76,6 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
 ]
 ROOT_URLCONF = "server.urls"
-WSGI_APPLICATION = "server.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

@@ -3,7 +3,7 @@
 from celery import shared_task
 
 from server.core.access.tries import MOST_BEGUN, counted
-from server.core.locks import advisory_lock
+from server.core.database import advisory_lock
 from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.detection.on_trial_over import answer_trial, judge_series

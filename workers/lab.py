@@ -2,7 +2,7 @@ import time
 
 from celery import shared_task
 
-from server.core.locks import advisory_lock
+from server.core.database import advisory_lock
 from server.core.tasks import enqueue
 from server.lab.rounds import run_round
 from server.lab.sweep import cancel_superseded

@@ -8,8 +8,8 @@ from server.builds.expiry import check_artifacts, expire_artifacts
 from server.builds.storage import forget_interrupted_uploads
 from server.core import clock
 from server.core.access.tries import forget_begun, forget_old_tries
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
 from server.detection.sweep import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.trials.kernels import builds_in_use

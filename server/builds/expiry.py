@@ -16,8 +16,8 @@ from server.builds.models import Artifact, Build, BuildState
 from server.builds.storage import ArtifactStream, Stored, artifact_lock, artifact_store, is_whole, open_artifact
 from server.builds.wanted import USE_GRAIN, touch_builds
 from server.core import clock
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
 from server.core.reasons import Because, Reason
 
 # Taking files of builds away: which are old enough, and how one goes so that nothing that is needed is lost.

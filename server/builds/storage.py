@@ -18,9 +18,9 @@ from django.conf import settings
 from django.core.files.storage import FileSystemStorage, storages
 from django.db import transaction
 
+from server.core.database import wait_for_lock
 from server.core.errors import DomainError
 from server.core.files import forget_files
-from server.core.locks import wait_for_lock
 
 # Where files of builds lie: a folder that all processes share, or a bucket that speaks S3.
 #

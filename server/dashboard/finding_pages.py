@@ -15,7 +15,7 @@ from server.core.models import Transition
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.host_status import AuditLine
 from server.dashboard.rows.verdicts import FindingBrief, Matrix, finding_brief, verdict_matrix, with_verdicts
-from server.detection.bisection.progress import BisectionProgress, bisections_of
+from server.detection.bisection.step import BisectionProgress, bisections_of
 from server.detection.bisection.walk import Walk, walk_of
 from server.detection.findings.table import comparison_table, sessions_of
 from server.detection.findings.versions import VersionComparison, compare_versions

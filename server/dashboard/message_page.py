@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Length, Substr
 
 from server.core.middleware import for_reading
-from server.dashboard.rows.mail_rows import MailRow, OtherVersion, archive_link, mail_rows, version_of
+from server.dashboard.rows.postings import MailRow, OtherVersion, archive_link, mail_rows, version_of
 from server.sources.mail.parser import MAX_BYTES, parse_mail
 from server.sources.models import Message
 from server.sources.series.requests import series_of

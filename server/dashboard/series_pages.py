@@ -21,8 +21,7 @@ from server.core.errors import DomainError
 from server.dashboard.rows import charts
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.host_status import SessionRow, session_rows
-from server.dashboard.rows.mail_rows import archive_link, label_of
-from server.dashboard.rows.postings import PERMISSION, PostingFacts, marks_of, posting_of
+from server.dashboard.rows.postings import PERMISSION, PostingFacts, archive_link, label_of, marks_of, posting_of
 from server.dashboard.rows.verdicts import (
     FindingBrief,
     Matrix,

@@ -1,4 +1,6 @@
-"""The status page: what is watched and how it goes, what waits for a person, and which mails were not used."""
+"""The status page: what is watched and how it goes, how work gets to hosts, what waits for a person, and which mails
+were not used.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,21 +13,88 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
+from server.builds.models import Build
 from server.core import clock
 from server.core.access.tries import GivenUp, given_up
 from server.core.reasons import Because
 from server.dashboard import message_page, tree_pages
 from server.dashboard.rows import watchers
-from server.dashboard.rows.dispatch_status import dispatch_status
-from server.dashboard.rows.mail_rows import MailRow, mail_rows
+from server.dashboard.rows.host_status import PowerCycleRow, power_cycle_row
+from server.dashboard.rows.postings import MailRow, mail_rows
 from server.dashboard.rows.watchers import Watcher, watcher
 from server.detection.noise.profiles import open_questions
 from server.lab.hosts.tokens import EndingToken, ending_tokens
+from server.lab.models import Builder, Host, Machine, PowerCycle, Session
+from server.lab.port import Alarm, ControllerStatus, dispatcher
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
+
+_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SickHost:
+    """A machine or builder that gets no work because of its health."""
+
+    kind: str
+    name: str
+    health: str
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OldestRow:
+    """What of a kind has waited longest."""
+
+    kind: str
+    id: int
+    since: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchStatus:
+    """`about` tells by what work goes; `controller` is None where none starts agents."""
+
+    about: str
+    controller: ControllerStatus | None
+    alarms: tuple[Alarm, ...]
+    sick: tuple[SickHost, ...]
+    oldest: tuple[OldestRow, ...]
+    power_cycles: tuple[PowerCycleRow, ...]
+
+
+def dispatch_status(now: datetime) -> DispatchStatus:
+    """At most nine queries."""
+    port = dispatcher()
+    cycles = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).select_related("machine")
+    return DispatchStatus(
+        about=port.about,
+        controller=port.controller(),
+        alarms=port.alarms(now),
+        sick=(*_sick("machine", Machine.objects.all()), *_sick("builder", Builder.objects.all())),
+        oldest=_oldest(),
+        power_cycles=tuple(power_cycle_row(cycle) for cycle in cycles[:_SHOWN]),
+    )
+
+
+def _sick(kind: str, hosts: "QuerySet[Machine] | QuerySet[Builder]") -> tuple[SickHost, ...]:
+    taken_out = [Host.Health.QUARANTINED, Host.Health.MAINTENANCE, Host.Health.UNKNOWN]
+    rows = hosts.filter(enabled=True, health__in=taken_out).order_by("health_since", "name")
+    return tuple(SickHost(kind, row.name, row.health, row.health_reason, row.health_since) for row in rows[:_SHOWN])
+
+
+def _oldest() -> tuple[OldestRow, ...]:
+    wanted = Build.objects.filter(state=Build.State.WANTED).defer("log_tail", "first_error")
+    builds = wanted.order_by("state_since", "id").first()
+    sessions = Session.objects.filter(state=Session.State.PLANNED).order_by("state_since", "id").first()
+    rows = [row for row in (("build", builds), ("session", sessions)) if row[1] is not None]
+    return tuple(OldestRow(kind, row.pk, row.state_since, row.reason) for kind, row in rows if row is not None)
+
 
 # Branches of one tree on the page, those that moved last; the others are on the page of the tree.
 _BRANCHES = 8
-_SHOWN = 30
+_SHOWN_STATUS_PAGE = 30
 # Reasons are counted over so many mails, which takes a moment; the most frequent ones are shown.
 _COUNTED = 2000
 _REASONS = 10
@@ -111,9 +180,9 @@ def site_status() -> Status:
         lists=_lists(),
         rewritten=_rewritten(),
         series=_counts(),
-        held=_held(held.select_related("mailing_list").order_by("state_since", "id")[:_SHOWN]),
+        held=_held(held.select_related("mailing_list").order_by("state_since", "id")[:_SHOWN_STATUS_PAGE]),
         held_in_all=held.count(),
-        unused=mail_rows(_with_reason().exclude(reason_code=Because.COPY).order_by("-id")[:_SHOWN]),
+        unused=mail_rows(_with_reason().exclude(reason_code=Because.COPY).order_by("-id")[:_SHOWN_STATUS_PAGE]),
         reasons=_reasons(),
         tokens=tuple(ending_tokens()),
         given_up=tuple(given_up()),
@@ -168,7 +237,7 @@ def _rewritten() -> tuple[watchers.MoveRow, ...]:
     """Branches that lost history lately: forced or deleted."""
     kinds = [HeadMove.Kind.FORCED, HeadMove.Kind.DELETED]
     query = HeadMove.objects.filter(kind__in=kinds, at__gte=clock.now() - _REWRITTEN_STAYS)
-    return watchers.move_rows(query.select_related(*watchers.MOVE_PARTS).order_by("-id")[:_SHOWN])
+    return watchers.move_rows(query.select_related(*watchers.MOVE_PARTS).order_by("-id")[:_SHOWN_STATUS_PAGE])
 
 
 def _counts() -> tuple[tuple[str, str, int], ...]:

@@ -33,8 +33,7 @@ from server.detection.trials.judgement import fresh_comparisons
 from server.detection.trials.scope import has_told, judged_sessions, scope_of
 from server.lab.models import Machine, Session, Trial
 from server.sources.models import Branch
-from server.stats.changepoints.fleet_watch import FleetWatch
-from server.stats.changepoints.watch import Watch
+from server.stats.changepoints.watch import FleetWatch, Watch
 
 # Another version of the numeric libraries may change the last digits, never more.
 _TOLERANCE = 1e-9

@@ -22,9 +22,8 @@ from server.detection.branches.observation import observe_due, waiting_branches
 from server.detection.branches.release import join_same_changes
 from server.detection.findings.checks import held, stop_forgotten
 from server.detection.findings.versions import awaiting_replacement, supersede_of_series, supersede_older
-from server.detection.lifecycle.confirmation import begin_checks, conclude_checks
+from server.detection.lifecycle.confirmation import begin_checks, conclude_checks, layout_key
 from server.detection.lifecycle.fix import look_for_mending, mendable
-from server.detection.lifecycle.layout import layout_key
 from server.detection.lifecycle.ledger import expire_acceptances
 from server.detection.models import Bisection, BisectionState, BisectionStep, Finding, FindingVerdict
 from server.detection.noise.nights import tend_noise

@@ -10,8 +10,8 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from server.core import clock
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
 from server.core.reasons import NONE, Because
 from server.core.tasks import enqueue, in_turn
 from server.detection.models import Finding

@@ -8,8 +8,8 @@ from pathlib import Path
 import structlog
 from django.conf import settings
 
+from server.core.database import advisory_lock
 from server.core.files import remove_tree
-from server.core.locks import advisory_lock
 from server.core.programs.git import GitError, Repository
 from server.sources.archives.epochs import UNCLEAN
 from server.sources.mirror import bare_repository

@@ -15,7 +15,7 @@ from server.builds.storage import MAX_BYTES, check_may_collect, check_space
 from server.core.access.tries import network_behind
 from server.core.errors import DomainError
 from server.lab.hosts.tokens import check_may_store, find_host_token
-from server.web import limits
+from server.web import bodies
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
 from server.web.threads import BusyError, Request, Scope, Send, Threads, TornError, Wsgi, answer
 
@@ -36,9 +36,9 @@ class Application:
 
     def __init__(self, wsgi: Wsgi) -> None:
         self._wsgi = wsgi
-        self._pages = Threads("pages", limits.THREADS)
-        self._agents = Threads("agents", limits.AGENT_THREADS)
-        self._files = Threads("files", limits.AGENT_THREADS)
+        self._pages = Threads("pages", bodies.THREADS)
+        self._agents = Threads("agents", bodies.AGENT_THREADS)
+        self._files = Threads("files", bodies.AGENT_THREADS)
         self._alive = Threads("alive", 1)
         self._ready = Threads("ready", 2)
         self._uploads = Uploads()
@@ -70,7 +70,7 @@ class Application:
         if length != 0 and path.startswith(_AGENTS):
             await self._take_upload(scope, receive, send, length)
             return
-        body = await read_body(receive, length=length, most=limits.FORM_BYTES, seconds=limits.FORM_SECONDS)
+        body = await read_body(receive, length=length, most=bodies.FORM_BYTES, seconds=bodies.FORM_SECONDS)
         await self._hand_over(self._threads_for(path), scope, body, receive, send)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send, length: int | None) -> None:
@@ -89,8 +89,8 @@ class Application:
                 receive,
                 length=length,
                 most=largest,
-                seconds=limits.UPLOAD_SECONDS,
-                bytes_a_second=limits.UPLOAD_BYTES_A_SECOND,
+                seconds=bodies.UPLOAD_SECONDS,
+                bytes_a_second=bodies.UPLOAD_BYTES_A_SECOND,
                 check=_check_disk,
             )
             await self._hand_over(self._threads_for(scope["path"]), scope, body, receive, send)

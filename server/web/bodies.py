@@ -1,4 +1,4 @@
-"""Bodies: read whole before anybody works on them, within a time and a size, and of strangers only small ones."""
+"""What one client may take of a web process, and bodies that are read within that."""
 
 import asyncio
 import re
@@ -11,7 +11,29 @@ from typing import IO, Any
 from django.conf import settings
 
 from server.builds.storage import LOOKED_EVERY
-from server.web import limits
+
+# Forms of people, and whatever strangers send: read within this time, and never larger.
+FORM_SECONDS = 20.0
+FORM_BYTES = 1024 * 1024
+# Bodies of agents, of whom the token is known before the first byte is read: so much time, and more for what has come.
+UPLOAD_SECONDS = 20.0
+UPLOAD_BYTES_A_SECOND = 16 * 1024
+# Bodies that are on their way at once: of one token, and of all.
+UPLOADS_OF_ONE = 4
+UPLOADS_OF_ALL = 32
+# After an answer that came before the body was read: so long the rest is taken and dropped, for whoever is still
+# sending reads no answer, and a connection closed on unread bytes is reset.
+DISCARD_SECONDS = 5.0
+
+# Whole requests that wait for a thread, and how long; another one is told to come again.
+MOST_WAITING = 256
+WAITING_SECONDS = 10.0
+
+THREADS: int = settings.WEB_THREADS
+AGENT_THREADS: int = max(2, settings.WEB_THREADS // 2)
+RECYCLE_MB: int = settings.WEB_RECYCLE_MB
+MEMORY_MB: int = settings.WEB_MEMORY_MB
+
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -90,7 +112,7 @@ async def read_body(
 async def discard(receive: Receive) -> None:
     """Take what still comes, for a short while, and drop it."""
     try:
-        async with asyncio.timeout(limits.DISCARD_SECONDS):
+        async with asyncio.timeout(DISCARD_SECONDS):
             message = await receive()
             while message["type"] == "http.request" and message.get("more_body", False):
                 message = await receive()
@@ -106,7 +128,7 @@ class Uploads:
 
     @contextmanager
     def place(self, token: int) -> Iterator[None]:
-        if self._of[token] >= limits.UPLOADS_OF_ONE or self._of.total() >= limits.UPLOADS_OF_ALL:
+        if self._of[token] >= UPLOADS_OF_ONE or self._of.total() >= UPLOADS_OF_ALL:
             raise RefusedError(429, "too-many-uploads", "too many bodies are on their way already")
         self._of[token] += 1
         try:

@@ -83,10 +83,10 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
         self._recycle_mb = 0
 
     def init_process(self) -> None:
-        from server.web import limits  # noqa: PLC0415 (in the forked process, so that a reload reads it anew)
+        from server.web import bodies  # noqa: PLC0415 (in the forked process, so that a reload reads it anew)
 
-        self._recycle_mb = limits.RECYCLE_MB
-        bound_memory(limits.MEMORY_MB)
+        self._recycle_mb = bodies.RECYCLE_MB
+        bound_memory(bodies.MEMORY_MB)
         super().init_process()
 
     def make_room(self) -> None:

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from django.db import close_old_connections
 
-from server.web.limits import MOST_WAITING, WAITING_SECONDS
+from server.web.bodies import MOST_WAITING, WAITING_SECONDS
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidemark_agent.build.toolchain import Toolchain, toolchain_of
+from tidemark_agent.build.maker import Toolchain, toolchain_of
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.wire.assignment import BuildJob, read_assignment
 
@@ -24,7 +24,7 @@ def job_with(**fields: Any) -> BuildJob:
 
 
 def words(toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr("tidemark_agent.build.toolchain.shutil.which", lambda _: None)
+    monkeypatch.setattr("tidemark_agent.build.maker.shutil.which", lambda _: None)
     return toolchain.make_words()
 
 

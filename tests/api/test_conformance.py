@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,6 @@ from server.lab.dispatch.jenkins.models import JenkinsRun
 from server.lab.models import Attempt, Session, Trial
 from server.reports.outbox import compose_report
 from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
-from server.wsgi import application
 from tests.builders import (
     EPOCH,
     build_attempt,
@@ -148,7 +148,7 @@ def operations(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> dic
     import schemathesis
 
     with django_db_blocker.unblock():
-        schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", application)
+        schema: Any = schemathesis.openapi.from_wsgi("/api/v1/schema/", get_wsgi_application())
     return {result.ok().definition.raw["operationId"]: result.ok() for result in schema.get_all_operations()}
 
 

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 def contend() -> dict[str, Any]:
     """Six threads that take one lock in turn and commit step by step inside it."""
-    from server.core.locks import advisory_lock
+    from server.core.database import advisory_lock
     from server.core.models import ApiToken
 
     holders, told = [0], {"held": 0, "overlapped": 0, "refused": 0}

@@ -121,7 +121,7 @@ def test_without_a_pooler_nothing_is_asked_of_the_settings() -> None:
 
 
 def test_lock_that_its_server_ended_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    from server.core.locks import advisory_lock
+    from server.core.database import advisory_lock
 
     with psycopg.connect(**connection.get_connection_params()) as other, advisory_lock("ended") as free:
         assert free

@@ -4,7 +4,7 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from server.builds.models import Build, BuildState
-from server.core.locks import advisory_lock
+from server.core.database import advisory_lock
 from server.core.models import Transition
 from tests.builders import because, build_build
 

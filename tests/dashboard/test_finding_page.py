@@ -4,7 +4,7 @@ import pytest
 
 from server.core import clock
 from server.detection.models import Acceptance, Bisection, BisectionStep, Finding
-from server.detection.models.bisection import BisectionState
+from server.detection.models.finding import BisectionState
 from server.lab.models import Trial
 from server.sources.models import Series
 from tests.builders import (

@@ -216,7 +216,7 @@ def test_newer_and_older_version_are_linked(reader: Reader) -> None:
 def test_endless_versions_and_paths_do_not_make_an_endless_page(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.dashboard.rows.mail_rows._MOST_OLDER", 2)
+    monkeypatch.setattr("server.dashboard.rows.postings._MOST_OLDER", 2)
     newer = build_series(version=9, subject="mm: Newer")
     for version in range(1, 6):
         build_series(version=version, subject=f"mm: Older {version}", superseded_by=newer)

@@ -4,7 +4,7 @@ import pytest
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from server.core.access.tries import MOST_BEGUN, OutOfBoundsError
-from server.core.locks import advisory_lock
+from server.core.database import advisory_lock
 from server.core.models import Begun
 from server.detection.models import Finding
 from server.detection.sweep import PARTS

@@ -20,7 +20,7 @@ COMMANDS = "management/commands"
 # What a room does by itself, and what it does when a trial that it asked for is over.
 SAME_EVERYWHERE = {"sweep.py", "on_trial_over.py"}
 # Started by its path or name, in a process of its own: it cannot stand in the module that names it.
-PROGRAMS = {"server/wsgi.py", "bench/mail/b4.py", "bench/mail/import_run.py"}
+PROGRAMS = {"bench/mail/b4.py", "bench/mail/import_run.py"}
 # Loaded by its name, as a site chooses.
 ADAPTERS = {"server/lab/dispatch/null.py"}
 

@@ -8,8 +8,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from server.core import clock
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
 from server.core.programs import sandbox
 from server.core.programs.git import GitError, Repository
 from server.sources.applying import application

@@ -11,8 +11,8 @@ from django.db import OperationalError, connection, transaction
 
 from server.core import clock
 from server.core.access.tries import GIVEN_UP, given_up
+from server.core.database import BUSY, advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import BUSY, advisory_lock
 from server.core.models import Begun
 from server.sources.archives.archive import read_list
 from server.sources.messages import storage

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
 from server.sources.applying import application
 from server.sources.archives import archive
 from server.sources.messages.storage import store_message

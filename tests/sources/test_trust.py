@@ -9,7 +9,7 @@ import time_machine
 from pytest_django.fixtures import Settings
 
 from server.core import clock
-from server.core.locks import advisory_lock
+from server.core.database import advisory_lock
 from server.core.programs.git import Repository
 from server.core.reasons import Because
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender

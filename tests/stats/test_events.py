@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from server.stats.changepoints.causes import Move, explain_place
-from server.stats.changepoints.events import book, without
+from server.stats.changepoints.causes import Move, book, explain_place, without
 from server.stats.changepoints.shifts import trace
 from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import everything_of, fleet

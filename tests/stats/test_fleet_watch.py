@@ -3,10 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from server.stats.changepoints.events import MachineEvent
-from server.stats.changepoints.fleet_watch import FleetNews, FleetWatch, observe_fleet
+from server.stats.changepoints.causes import MachineEvent
 from server.stats.changepoints.timeline import TimelineValues
-from server.stats.changepoints.watch import StepState, Watch
+from server.stats.changepoints.watch import FleetNews, FleetWatch, StepState, Watch, observe_fleet
 from tests.stats.fleets import BENCHMARKS, everything_of, everywhere, fleet
 
 TWO = ("zen3", "zen5")

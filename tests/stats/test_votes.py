@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from server.stats.changepoints.events import vote
+from server.stats.changepoints.causes import vote
 from server.stats.changepoints.shifts import Trace, trace
 from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import MACHINES, everywhere, fleet

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 from tidemark_agent.benchmarks.bundle import Benchmark, benchmark_names, find_benchmark
-from tidemark_agent.build.maker import Maker
+from tidemark_agent.build.maker import Maker, toolchain_of
 from tidemark_agent.build.modules import ModuleArchive
-from tidemark_agent.build.toolchain import toolchain_of
 from tidemark_agent.wire.assignment import BuildJob
 
 from tests.testbed.kernels import BASE, built_tree, kernel

@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, "{AGENT}")
 from tidemark_agent.boot.driver import KernelFiles
-from tidemark_agent.boot.grub import GrubDriver
+from tidemark_agent.boot.loader import GrubDriver
 from tidemark_agent.boot.driver import Reboots
 from tidemark_agent.config import BootConfig
 from tidemark_agent.log import Log

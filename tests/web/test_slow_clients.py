@@ -10,7 +10,7 @@ import pytest
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.models import Builder
-from server.web import limits
+from server.web import bodies
 from tests.builders import build_builder, build_machine
 from tests.web.conftest import STANDSTILL, Web
 
@@ -97,7 +97,7 @@ def test_one_token_has_no_more_bodies_on_their_way_than_its_share(
     clients = slow(f"POST /api/v1/agent/hello HTTP/1.1\r\n{head}\r\n{{")
     # Which of them have their place is nobody's choice: they arrive together.
     told: set[socket.socket] = set()
-    while len(told) < CLIENTS - limits.UPLOADS_OF_ONE:
+    while len(told) < CLIENTS - bodies.UPLOADS_OF_ONE:
         ready, _, _ = select.select([client for client in clients if client not in told], [], [], STANDSTILL)
         assert ready, f"only {len(told)} were told anything"
         told |= set(ready)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tidemark_agent.build.checkout import Checkout
 from tidemark_agent.build.failure import LONGEST_EXCERPT, log_tail, read_log
-from tidemark_agent.build.maker import EndedError, Maker, StepError
+from tidemark_agent.build.maker import Architecture, EndedError, Maker, StepError, architecture, toolchain_of
 from tidemark_agent.build.modules import (
     MODULES_TARGET,
     ModuleArchive,
@@ -30,7 +30,6 @@ from tidemark_agent.build.objects import (
     put_file,
     take_file,
 )
-from tidemark_agent.build.toolchain import Architecture, architecture, toolchain_of
 from tidemark_agent.errors import InfrastructureError, KernelError, UnfitError, file_trouble
 from tidemark_agent.log import Log
 from tidemark_agent.system.disk import held_lock, open_strange, remove_tree

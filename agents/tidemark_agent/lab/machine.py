@@ -19,9 +19,8 @@ from tidemark_agent.boot.evidence import (
     forget_evidence,
     running_system,
 )
-from tidemark_agent.boot.grub import GrubDriver
 from tidemark_agent.boot.install import install_modules, remove_modules, unpack_modules
-from tidemark_agent.boot.kexec import KexecDriver
+from tidemark_agent.boot.loader import GrubDriver, KexecDriver
 from tidemark_agent.config import AgentConfig, BootConfig
 from tidemark_agent.errors import InfrastructureError, RefusedError, StoppedError, UnreachableError
 from tidemark_agent.lab.engine import CURRENT

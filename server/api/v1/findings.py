@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from server.api.v1.filters import FindingFilter
 from server.api.v1.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
 from server.core.models import Transition
-from server.detection.bisection.progress import bisections_of
+from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
 from server.detection.findings.table import comparison_table, finding_vector, sessions_of
 from server.detection.models import Acceptance, Comparison, Finding

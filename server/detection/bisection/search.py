@@ -32,7 +32,7 @@ from server.detection.bisection.knowledge import (
 )
 from server.detection.bisection.step import ask_step, half_effect, known_step
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding
-from server.detection.models.bisection import FIRST_ROUND
+from server.detection.models.finding import FIRST_ROUND
 from server.lab.models import Trial
 from server.sources.applying.git_am import revert_commit
 from server.sources.models import Series

@@ -18,9 +18,17 @@ from server.detection.trials.scope import trial_scope
 from server.lab.models import Machine, Trial
 from server.results.models import Metric
 from server.sources.models import Branch
-from server.stats.changepoints.events import MachineEvent
-from server.stats.changepoints.fleet_watch import FleetWatch, observe_fleet
-from server.stats.changepoints.watch import WINDOW, Point, Watch, WatchNews, inserted, watch_from_dict
+from server.stats.changepoints.causes import MachineEvent
+from server.stats.changepoints.watch import (
+    WINDOW,
+    FleetWatch,
+    Point,
+    Watch,
+    WatchNews,
+    inserted,
+    observe_fleet,
+    watch_from_dict,
+)
 
 
 def ratios_of(trial: Trial, *, virtual_too: bool | None = None) -> tuple[list[Comparison], bool]:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from server.core import clock
-from server.core.locks import wait_for_lock
+from server.core.database import wait_for_lock
 from server.detection.branches.candidates import take_up_news
 from server.detection.branches.change_points import Span, claimed_span, span_of
 from server.detection.branches.fleet import BranchFleet, Looked, Told, look, ratios_of, read_fleet, store_watches
@@ -27,7 +27,7 @@ from server.detection.models import (
 )
 from server.detection.noise.questions import open_question
 from server.lab.models import Machine, Trial
-from server.stats.changepoints.events import MachineEvent
+from server.stats.changepoints.causes import MachineEvent
 from server.stats.changepoints.watch import NEAR, StepState
 
 _OPEN = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)

@@ -22,7 +22,7 @@ from server.detection.findings.checks import (
 )
 from server.detection.findings.result import remade
 from server.detection.findings.vector import heard, shorten
-from server.detection.lifecycle.layout import cases_of
+from server.detection.lifecycle.confirmation import cases_of
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.models import Machine, Trial, TrialState

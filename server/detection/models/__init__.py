@@ -1,8 +1,10 @@
 """What it means: comparisons, findings with their life, timelines with their change points, bisections, noise."""
 
-from server.detection.models.bisection import Bisection, BisectionState, BisectionStep
 from server.detection.models.finding import (
     Acceptance,
+    Bisection,
+    BisectionState,
+    BisectionStep,
     Comparison,
     Finding,
     FindingState,

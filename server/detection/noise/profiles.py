@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import QuerySet, Sum
 
 from server.core import clock
-from server.core.locks import wait_for_lock
+from server.core.database import wait_for_lock
 from server.core.reasons import Because
 from server.detection.models import Comparison, MachineQuestion, NoiseProfile, Verdict
 from server.detection.trials.effects import (

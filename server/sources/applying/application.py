@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import F, Max
 
 from server.core import clock
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import advisory_lock
 from server.core.programs.git import GitError
 from server.core.reasons import Because
 from server.core.tasks import enqueue

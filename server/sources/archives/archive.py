@@ -15,8 +15,8 @@ from django.db import transaction
 
 from server.core import clock
 from server.core.addresses import without_credentials
+from server.core.database import BUSY, advisory_lock
 from server.core.errors import DomainError
-from server.core.locks import BUSY, advisory_lock
 from server.core.programs.git import GitError, ObjectReader
 from server.core.reasons import Because
 from server.sources.archives.epochs import (

@@ -11,7 +11,7 @@ import structlog
 from django.db import DataError, transaction
 
 from server.core import clock
-from server.core.locks import wait_for_lock
+from server.core.database import wait_for_lock
 from server.core.reasons import Because
 from server.sources.mail.diffs import Diff
 from server.sources.mail.parser import ParsedMail, parse_mail

@@ -11,9 +11,9 @@ import structlog
 from django.db import transaction
 
 from server.core import clock
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
 from server.core.files import remove_tree
-from server.core.locks import advisory_lock
 from server.core.programs.git import Completed, GitError, Repository
 from server.core.programs.sandbox import Limits
 from server.sources.mirror import mirror, old_ref, tag_ref, tag_refs, tree_ref, tree_refs

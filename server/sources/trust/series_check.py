@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from server.core import clock
-from server.core.locks import advisory_lock
+from server.core.database import advisory_lock
 from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.sources.messages.storage import lock_mail

@@ -11,13 +11,16 @@ from server.stats.changepoints import nominations
 from server.stats.changepoints.causes import (
     SAME_BENCHMARK,
     SAME_REVISION,
+    MachineEvent,
     Move,
     PlaceExplanation,
     belongs,
+    book,
     doubted,
     explain_place,
+    vote,
+    without,
 )
-from server.stats.changepoints.events import MachineEvent, book, vote, without
 from server.stats.changepoints.shifts import Shift, Trace, shift_at, trace
 from server.stats.changepoints.steps import STRICT, WEAK, Step
 from server.stats.changepoints.timeline import TimelineValues

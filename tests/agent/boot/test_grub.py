@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tidemark_agent.boot.driver import KernelFiles, Reboots
-from tidemark_agent.boot.grub import GrubDriver
+from tidemark_agent.boot.loader import GrubDriver
 from tidemark_agent.config import BootConfig
 from tidemark_agent.errors import InfrastructureError
 from tidemark_agent.log import Log

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tidemark_agent.boot.grub import checkpoint, overwrite
+from tidemark_agent.boot.loader import checkpoint, overwrite
 from tidemark_agent.errors import InfrastructureError
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from tidemark_agent.boot.driver import CurrentDriver
-from tidemark_agent.boot.grub import GrubDriver
-from tidemark_agent.boot.kexec import KexecDriver
+from tidemark_agent.boot.loader import GrubDriver, KexecDriver
 from tidemark_agent.config import AgentConfig, BootConfig
 from tidemark_agent.errors import InfrastructureError, StoppedError
 from tidemark_agent.lab import machine as module

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
-from server.detection.bisection.progress import bisections_of
+from server.detection.bisection.step import bisections_of
 from server.detection.models import BisectionState
 from server.detection.sweep import tend_bisections
 from tests.detection.bisecting.world import judged, make_world, zen3

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.errors import DomainError
 from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
-from server.detection.bisection.progress import bisections_of
+from server.detection.bisection.step import bisections_of
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named
 from server.detection.lifecycle.ledger import accept, expire_acceptances, withdraw_acceptance
 from server.detection.models import Bisection, BisectionStep, Comparison, Finding

@@ -21,7 +21,7 @@ def main() -> None:
     from tests.jenkins.matrix.quick import quicken
 
     quicken()
-    from server.core.locks import advisory_lock
+    from server.core.database import advisory_lock
     from server.lab.rounds import run_round
     from server.lab.sweep import cancel_superseded, sweep
 

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from server.core.errors import DomainError
 from server.core.middleware import for_terminal
 from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
-from server.detection.bisection.progress import BisectionProgress, bisections_of
+from server.detection.bisection.step import BisectionProgress, bisections_of
 from server.detection.models import Finding
 
 
