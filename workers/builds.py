@@ -4,8 +4,8 @@ from django.db import IntegrityError
 
 from server.builds.wanted import cancel_edited
 from server.core.clock import lately
-from server.core.errors import DomainError
 from server.core.database import advisory_lock
+from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.lab.sweep import tend_kernels
 from server.lab.trials.life import plan_trial, trials_to_plan, want_series_trials
