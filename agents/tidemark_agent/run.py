@@ -20,7 +20,7 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
-from tidemark_agent.lab.emulated import run_emulated
+from tidemark_agent.lab.emulated import EmulatedBoots
 from tidemark_agent.lab.hello import say_hello_aside
 from tidemark_agent.log import GIVEN_UP, Log
 from tidemark_agent.system.disk import try_lock
@@ -166,18 +166,8 @@ class Worker:
                 said = cycle_power(assignment.job, power, scratch=state, log=log, stop=self.stop)
                 log.info("power-cycled", machine=assignment.job.machine, said=said)
                 return ""
-            return run_emulated(
-                self.key,
-                answer,
-                assignment.job,
-                state=self.settings.state,
-                client=self.client,
-                spool=self.spool,
-                lease=lease,
-                log=log,
-                stop=self.stop,
-                patience=assignment.lease_seconds / 4,
-            )
+            boots = EmulatedBoots(self.key, assignment.job, self.settings.state, self.client, lease, log, self.stop)
+            return boots.run(answer, self.spool, patience=assignment.lease_seconds / 4)
         except StoppedError as error:
             return lease.reason or str(error)
         except (AgentError, OSError) as error:

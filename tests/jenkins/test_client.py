@@ -106,7 +106,7 @@ def test_search_by_key_reads_xml_and_finds_nothing_in_nothing(token_file: Path) 
     talks = says(answer("200 OK", kind, body=found)), says(answer("200 OK", kind, body=b"<found/>"))
     with connected(token_file, *talks) as (client, _):
         assert client.find_builds("tidemark-build-b1", "build-7-1") == [(6, 9)]
-        assert client.find_run("tidemark-build-b1", "build-7-1") is None
+        assert client.find_builds("tidemark-build-b1", "build-7-1") == []
 
 
 def test_a_key_that_would_leave_its_quotes_is_not_searched_for(token_file: Path) -> None:

@@ -4,9 +4,9 @@ import hashlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,40 +34,135 @@ _FORGOTTEN_SECONDS = 24 * 3600
 
 @dataclass(frozen=True)
 class EmulatedBoots:
-    """`skipped` are the cases that such a boot cannot run; before it blames a kernel it asks its `lease`."""
+    """Those of one claimed attempt; before one blames a kernel the `lease` is asked."""
 
-    driver: QemuDriver
-    cases: Sequence[PlannedCase]
-    skipped: Sequence[Note]
+    key: str
+    job: SessionJob
+    state: Path
+    client: Client
     lease: Lease
+    log: Log
     stop: threading.Event
+
+    def run(self, answer: Mapping[str, Any], spool: Spool, *, patience: float) -> str:
+        """Make the boots; returns why the session failed, or "" when all was done or no more is wanted.
+
+        `answer` is the claim's; `patience` is how long one result waits for the server before the next boot.
+        """
+        journal = BriefJournal()
+        journal.append("claimed", assignment=answer)
+        uplink = HostUplink(
+            key=self.key, client=self.client, spool=spool, log=self.log, stop=self.stop, patience=patience
+        )
+        _forget_old(self._work.parent)
+        self._work.mkdir(exist_ok=True)
+        try:
+            self.check(self.job)
+            Engine(journal, self, uplink, self.log).run()
+        finally:
+            shutil.rmtree(self._work, ignore_errors=True)
+        outcome, reason = progress_of(journal.entries()).closing or ("done", "")
+        return reason if outcome == "failed" else ""
 
     def running(self) -> RunningSystem:
         """The host's own system: the only one that this agent is ever in."""
         return replace(running_system(), nonce="")
 
     def check(self, job: SessionJob) -> None:
-        """That was found out when the driver was made."""
+        """Prepare all that the boots need: what is missing here is found before the first of them."""
+        if job.boot_driver != "qemu":
+            raise InfrastructureError(f"the boot driver {job.boot_driver} needs `service` on the machine itself")
+        _ = self._driver
 
     def take(self, decision: Decision, progress: Progress, running: RunningSystem) -> dict[str, Any]:  # noqa: ARG002
         """From the kernel's start to its end."""
         assert decision.boot is not None
         arm, position = decision.boot.arm, decision.boot.position
         self.lease.progress = f"boot {position} ({arm})"
-        outcome = self.driver.boot(progress.job.kernels[arm], self.cases)
+        cases, skipped = self._cases
+        outcome = self._driver.boot(progress.job.kernels[arm], cases)
         if outcome.outcome == "infrastructure":
             # What failed may have been ended together with the agent.
             heed_stop(self.stop)
         elif outcome.outcome != "measured":
             # Nothing is said against a kernel or a machine for work that somebody has ended.
             self.lease.require()
-        return boot_body(replace(outcome, notes=(*outcome.notes, *self.skipped)))
+        return boot_body(replace(outcome, notes=(*outcome.notes, *skipped)))
 
     def leave(self, progress: Progress) -> None:
         """It never left."""
 
     def tidy(self, progress: Progress) -> None:
-        """An emulator leaves nothing behind but files, which `emulated_boots` removes."""
+        """An emulator leaves nothing behind but its files, which go when all is over."""
+
+    @property
+    def _work(self) -> Path:
+        return self._cache("boots") / self.key
+
+    @cached_property
+    def _cases(self) -> tuple[tuple[PlannedCase, ...], tuple[Note, ...]]:
+        return split_cases(self.job.cases, self._benchmarks)
+
+    @cached_property
+    def _driver(self) -> QemuDriver:
+        job = self.job
+        return QemuDriver(
+            arch=job.arch,
+            options=job.options,
+            clock=job.clock,
+            sandbox=job.sandbox,
+            timeout_seconds=job.boot_timeout_seconds,
+            image=KernelStore(self.state, BootConfig(), self.client, self.stop).fetch_images(job.kernels.values()),
+            initramfs=self._initramfs(),
+            tsc_khz=self._tsc_khz(),
+            work=self._work,
+            log=self.log,
+            stop=self.stop,
+        )
+
+    @cached_property
+    def _benchmarks(self) -> Mapping[str, Benchmark]:
+        """The benchmarks that the cases name; another version is another program, so it is no substitute."""
+        found: dict[str, Benchmark] = {}
+        for case in self.job.cases:
+            benchmark = found.setdefault(case.benchmark, find_benchmark(case.benchmark))
+            if benchmark.version != case.version:
+                raise InfrastructureError(
+                    f"benchmark {case.benchmark} is wanted in version {case.version[:12]}, "
+                    f"this agent has {benchmark.version[:12]}"
+                )
+        return found
+
+    def _tsc_khz(self) -> int | None:
+        """One value for all boots of this attempt, so that no difference between them comes from here.
+
+        Counted instructions have a fixed one. Else it is measured anew: another attempt of the session may differ by
+        the error of the measurement. None lets the kernel find it out, or says that there is no such counter.
+        """
+        if self.job.arch != "x86_64":
+            return None
+        if self.job.clock == "instructions":
+            return COUNTED_KHZ
+        return host_tsc_khz(self._cache("benchmarks"), self.stop)
+
+    def _initramfs(self) -> Path:
+        cases, _ = self._cases
+        common: dict[str, Any] = {"arch": self.job.arch, "cache": self._cache("benchmarks"), "stop": self.stop}
+        wanted = {case.benchmark for case in cases}
+        programs = {n: compiled_program(b, **common) for n, b in self._benchmarks.items() if n in wanted}
+        archive = build_initramfs(cases, programs, init=static_program(INIT_SOURCE, **common))
+        path = self._cache("initramfs") / hashlib.sha256(archive).hexdigest()
+        if not path.is_file():
+            partial = path.with_name(f"{path.name}.{self.key}")
+            partial.write_bytes(archive)
+            partial.replace(path)
+            keep_newest(path.parent, _KEPT_INITRAMFS)
+        return path
+
+    def _cache(self, name: str) -> Path:
+        path = self.state / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 class HostUplink(Uplink):
@@ -102,122 +197,6 @@ class HostUplink(Uplink):
         except OSError as error:
             self._log.failure("spool-failed", reason=str(error))
             return self._post(call, body, patience=_LAST_PATIENCE).get("continue") is not False
-
-
-def run_emulated(
-    key: str,
-    answer: Mapping[str, Any],
-    job: SessionJob,
-    *,
-    state: Path,
-    client: Client,
-    spool: Spool,
-    lease: Lease,
-    log: Log,
-    stop: threading.Event,
-    patience: float,
-) -> str:
-    """Make the boots of a claimed session; returns why it failed, or "" when all was done or no more is wanted.
-
-    `patience` is how long one result waits for the server before the next boot.
-    """
-    journal = BriefJournal()
-    journal.append("claimed", assignment=answer)
-    uplink = HostUplink(key=key, client=client, spool=spool, log=log, stop=stop, patience=patience)
-    with emulated_boots(key, job, state=state, client=client, lease=lease, log=log, stop=stop) as boots:
-        Engine(journal, boots, uplink, log).run()
-    outcome, reason = progress_of(journal.entries()).closing or ("done", "")
-    return reason if outcome == "failed" else ""
-
-
-@contextmanager
-def emulated_boots(
-    key: str, job: SessionJob, *, state: Path, client: Client, lease: Lease, log: Log, stop: threading.Event
-) -> Iterator[EmulatedBoots]:
-    """All that the boots of one attempt need; raises InfrastructureError where something is missing here."""
-    work = _cache(state, "boots") / key
-    _forget_old(work.parent)
-    work.mkdir(exist_ok=True)
-    try:
-        benchmarks = _benchmarks(job)
-        cases, skipped = split_cases(job.cases, benchmarks)
-        if job.boot_driver != "qemu":
-            raise InfrastructureError(f"the boot driver {job.boot_driver} needs `service` on the machine itself")
-        driver = QemuDriver(
-            arch=job.arch,
-            options=job.options,
-            clock=job.clock,
-            sandbox=job.sandbox,
-            timeout_seconds=job.boot_timeout_seconds,
-            image=KernelStore(state, BootConfig(), client, stop).fetch_images(job.kernels.values()),
-            initramfs=_initramfs(key, job, cases, benchmarks, state=state, stop=stop),
-            tsc_khz=_tsc_khz(job, state, stop),
-            work=work,
-            log=log,
-            stop=stop,
-        )
-        yield EmulatedBoots(driver, cases, skipped, lease, stop)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _benchmarks(job: SessionJob) -> Mapping[str, Benchmark]:
-    """The benchmarks that the cases name; another version is another program, so it is no substitute."""
-    found: dict[str, Benchmark] = {}
-    for case in job.cases:
-        benchmark = found.setdefault(case.benchmark, find_benchmark(case.benchmark))
-        if benchmark.version != case.version:
-            raise InfrastructureError(
-                f"benchmark {case.benchmark} is wanted in version {case.version[:12]}, "
-                f"this agent has {benchmark.version[:12]}"
-            )
-    return found
-
-
-def _tsc_khz(job: SessionJob, state: Path, stop: threading.Event) -> int | None:
-    """One value for all boots of this attempt, so that no difference between them comes from here.
-
-    Counted instructions have a fixed one. Else it is measured anew: another attempt of the session may differ by
-    the error of the measurement. None lets the kernel find it out, or says that there is no such counter.
-    """
-    if job.arch != "x86_64":
-        return None
-    if job.clock == "instructions":
-        return COUNTED_KHZ
-    return host_tsc_khz(_cache(state, "benchmarks"), stop)
-
-
-def _initramfs(
-    key: str,
-    job: SessionJob,
-    cases: Sequence[PlannedCase],
-    benchmarks: Mapping[str, Benchmark],
-    *,
-    state: Path,
-    stop: threading.Event,
-) -> Path:
-    cache = _cache(state, "benchmarks")
-    wanted = {case.benchmark for case in cases}
-    programs = {
-        name: compiled_program(benchmark, cache=cache, stop=stop, arch=job.arch)
-        for name, benchmark in benchmarks.items()
-        if name in wanted
-    }
-    init = static_program(INIT_SOURCE, arch=job.arch, cache=cache, stop=stop)
-    archive = build_initramfs(cases, programs, init=init)
-    path = _cache(state, "initramfs") / hashlib.sha256(archive).hexdigest()
-    if not path.is_file():
-        partial = path.with_name(f"{path.name}.{key}")
-        partial.write_bytes(archive)
-        partial.replace(path)
-        keep_newest(path.parent, _KEPT_INITRAMFS)
-    return path
-
-
-def _cache(state: Path, name: str) -> Path:
-    path = state / name
-    path.mkdir(parents=True, exist_ok=True)
-    return path
 
 
 def _forget_old(directory: Path) -> None:

@@ -15,7 +15,7 @@ from tidemark_agent.boot.console import Note
 from tidemark_agent.boot.driver import BootOutcome
 from tidemark_agent.boot.qemu import QemuDriver, is_static_program, split_cases
 from tidemark_agent.errors import InfrastructureError, StoppedError
-from tidemark_agent.lab.emulated import run_emulated
+from tidemark_agent.lab.emulated import EmulatedBoots
 from tidemark_agent.log import Log
 from tidemark_agent.wire.assignment import KernelImage, PlannedCase, SessionJob, read_assignment
 from tidemark_agent.wire.client import Client, Lease
@@ -102,8 +102,8 @@ class Session:
         with running_server(self.lab) as server:
             client = Client(server=server, token=lambda: TOKEN, agent="agent-1", log=log, stop=stop)
             lease = Lease(client, KEY, seconds=60, stop=stop, log=log)
-            common = {"client": client, "lease": lease, "log": log, "stop": stop}
-            return run_emulated(KEY, answer, assignment.job, state=self.folder, spool=self.spool, patience=1, **common)  # type: ignore[arg-type]  # (each is what it is named)
+            made = EmulatedBoots(KEY, assignment.job, self.folder, client, lease, log, stop)
+            return made.run(answer, self.spool, patience=1)
 
     def made(self) -> list[int]:
         return [position for _, position in sorted(self.lab.boots)]
@@ -114,7 +114,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session(tmp_path, {})
     made.spool = Spool(tmp_path / "spool", owner=tmp_path / "token", log=Log(Silent()))
     monkeypatch.setattr(QemuDriver, "boot", made.boot)
-    monkeypatch.setattr("tidemark_agent.lab.emulated._initramfs", lambda *_, **__: tmp_path / "initramfs")
+    monkeypatch.setattr(EmulatedBoots, "_initramfs", lambda _: tmp_path / "initramfs")
     return made
 
 

@@ -150,11 +150,6 @@ class JenkinsClient:
         answer = checked(self._get(path, query), path)
         return answers.read_found(content_of(answer, path, "application/xml"), f"search in {job}", run_id)
 
-    def find_run(self, job: str, run_id: str) -> BuildFacts | None:
-        """The newest build with that key, wherever it is among the last 100; two requests if there is one."""
-        found = self.find_builds(job, run_id)
-        return self.build(job, found[0][0]) if found else None
-
     def build(self, job: str, number: int, *, tree: str = answers.BUILD_TREE) -> BuildFacts:
         path = f"/job/{_word(job)}/{number:d}/api/json"
         return answers.read_build(self._json(path, tree), f"build {number} of {job}", job, number)
