@@ -21,9 +21,12 @@ UPLOAD_BYTES_A_SECOND = 16 * 1024
 # Bodies that are on their way at once: of one token, and of all.
 UPLOADS_OF_ONE = 4
 UPLOADS_OF_ALL = 32
-# After an answer that came before the body was read: so long the rest is taken and dropped, for whoever is still
-# sending reads no answer, and a connection closed on unread bytes is reset.
+# After an answer that came before the body was read: so long and so much of the rest is taken and dropped, for whoever
+# is still sending reads no answer, and a connection closed on unread bytes is reset.
 DISCARD_SECONDS = 5.0
+DISCARD_BYTES = 8 * 1024 * 1024
+# Pieces that are there already are taken without a pause; after so many others have their turn.
+PIECES_AT_ONCE = 16
 
 # Whole requests that wait for a thread, and how long; another one is told to come again.
 MOST_WAITING = 256
@@ -81,9 +84,12 @@ async def read_body(
         raise RefusedError(413, "too-large", f"the body is larger than {most} bytes")
     body: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, dir=str(settings.UPLOAD_DIR))  # noqa: SIM115 (the caller's)
     loop = asyncio.get_running_loop()
-    started, size, checked, more = loop.time(), 0, 0, True
+    started, size, checked, pieces, more = loop.time(), 0, 0, 0, True
     try:
         while more:
+            pieces += 1
+            if pieces % PIECES_AT_ONCE == 0:
+                await asyncio.sleep(0)
             until = started + seconds + (size / bytes_a_second if bytes_a_second else 0)
             async with asyncio.timeout_at(until):
                 message = await receive()
@@ -111,10 +117,15 @@ async def read_body(
 
 async def discard(receive: Receive) -> None:
     """Take what still comes, for a short while, and drop it."""
+    size = pieces = 0
     try:
         async with asyncio.timeout(DISCARD_SECONDS):
             message = await receive()
-            while message["type"] == "http.request" and message.get("more_body", False):
+            while message["type"] == "http.request" and message.get("more_body", False) and size < DISCARD_BYTES:
+                size += len(message.get("body", b""))
+                pieces += 1
+                if pieces % PIECES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
                 message = await receive()
     except TimeoutError:
         pass

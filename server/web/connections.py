@@ -11,6 +11,7 @@ import resource
 from pathlib import Path
 from typing import Any
 
+from gunicorn.asgi.parser import ParseError
 from gunicorn.asgi.protocol import ASGIProtocol
 from gunicorn.workers import gasgi
 
@@ -18,6 +19,10 @@ from gunicorn.workers import gasgi
 HEAD_SECONDS = 10.0
 # So long a reader may take for each piece of an answer (64 KiB, and what the kernel holds).
 READER_SECONDS = 30.0
+# A body may begin with so many pieces of any size; then they have so many bytes in the mean. Each costs as much as a
+# thousand times its bytes, and nobody else is served meanwhile.
+ANY_PIECES = 256
+PIECE_BYTES = 512
 
 _MB = 1024 * 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -30,6 +35,7 @@ class ClientConnection(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no t
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._reading_until: asyncio.TimerHandle | None = None
+        self._pieces = self._piece_bytes = 0
         self.worker.connections[self] = None
         super().connection_made(transport)
         # Cancelled by gunicorn as soon as a head is whole; from then on it arms its own between two requests.
@@ -56,6 +62,18 @@ class ClientConnection(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no t
     def asks_nothing(self) -> bool:
         """Whether no whole head has come yet: nobody works for this client."""
         return bool(self._awaiting_request)
+
+    def _on_headers_complete(self) -> bool:
+        self._pieces = self._piece_bytes = 0
+        return bool(super()._on_headers_complete())
+
+    def _on_body(self, chunk: bytes) -> None:
+        self._pieces += 1
+        self._piece_bytes += len(chunk)
+        if self._pieces > ANY_PIECES and self._piece_bytes < PIECE_BYTES * self._pieces:
+            # Answered with 400, and the connection is closed.
+            raise ParseError("the body comes in too many small pieces")
+        super()._on_body(chunk)
 
     def _close_transport(self) -> None:
         # The end of an answer may still lie in the buffer of one who does not read.

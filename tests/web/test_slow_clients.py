@@ -3,7 +3,7 @@
 import select
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -78,6 +78,29 @@ def test_slow_bodies_with_a_token_keep_neither_people_nor_agents_waiting(
     answer = ask(web, f"POST /api/v1/agent/hello HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {other}\r\n"
                       "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")  # fmt: skip
     assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+CHUNKED = "Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("path", ["/admin/login/", "/api/v1/agent/hello"])
+def test_body_in_pieces_of_a_byte_is_refused(web: Web, path: str) -> None:
+    """A chunk of one byte costs the process as much as one of 64 KB, and all connections share its loop."""
+    with web.connect() as client:
+        client.sendall(f"POST {path} HTTP/1.1\r\n{CHUNKED}".encode() + b"1\r\na\r\n" * 1000)
+        said = b""
+        with suppress(ConnectionError):
+            while piece := client.recv(65536):
+                said += piece
+    assert b"HTTP/1.1 400 " in said or said.startswith(b"HTTP/1.1 401 ")
+
+
+def test_body_in_many_pieces_of_some_size_is_read(web: Web) -> None:
+    head = f"POST /admin/login/ HTTP/1.1\r\nConnection: close\r\n{CHUNKED}"
+    pieces = b"%x\r\n" % 600 + b"a" * 600 + b"\r\n"
+    with web.connect() as client:
+        client.sendall(head.encode() + pieces * 1000 + b"0\r\n\r\n")
+        assert client.recv(12) == b"HTTP/1.1 403"
 
 
 def test_readers_that_do_not_read_keep_nobody_waiting(web: Web) -> None:
