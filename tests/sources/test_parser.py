@@ -1,3 +1,4 @@
+import tracemalloc
 from datetime import UTC, datetime
 from email.message import EmailMessage
 
@@ -221,6 +222,17 @@ def test_charset_that_would_cost_time_is_read_as_utf_8() -> None:
 def test_charset_of_a_text_changes_no_letter_of_ascii(charset: str, written: bytes, read: str) -> None:
     head = f"From: a@example.org\nSubject: [PATCH] x\nContent-Type: text/plain; charset={charset}\n\n".encode()
     assert parsed(head + written + b"\n").body == read + "\n"
+
+
+def test_text_of_letters_in_turn_costs_memory_in_proportion_to_its_size() -> None:
+    """One of ASCII, one that is none: whoever takes such a text apart has millions of pieces."""
+    raw = b"From: a@example.org\nContent-Type: text/plain; charset=gb18030\n\n" + b"\x80a" * 2**19
+    tracemalloc.start()
+    try:
+        parsed(raw)
+        assert tracemalloc.get_traced_memory()[1] < 24 * len(raw)
+    finally:
+        tracemalloc.stop()
 
 
 def test_deeply_nested_parts_are_survived() -> None:

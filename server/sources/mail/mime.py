@@ -21,8 +21,8 @@ _MIXED = frozenset(
     {"gb2312", "gbk", "gb18030", "big5", "big5hkscs", "shift_jis", "cp932", "cp949", "cp950", "euc_jp", "euc_kr"}
     | {"iso2022_jp", "iso2022_kr", "hz"}
 )
-_BEYOND_ASCII = re.compile(r"[^\0-\x7f]+")
-_BYTES_BEYOND_ASCII = re.compile(rb"[\x80-\xff]+")
+# All bytes that are no letter of ASCII are one.
+_ONE_BEYOND_ASCII = bytes(min(byte, 0x80) for byte in range(256))
 _WORD = re.compile(r"=\?([^?\s*]{1,40})(?:\*[^?\s]{0,40})?\?([bBqQ])\?([^?]*)\?=")
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 
@@ -78,11 +78,17 @@ def text_of(content: bytes, charset: str) -> str:
 def body_of(content: bytes, charset: str) -> str:
     """The same for what git may apply: it takes a diff's bytes as they are, so a charset changes no letter of ASCII."""
     text = text_of(content, charset)
-    if _codec(charset) in _MIXED:
-        letters = _BEYOND_ASCII.sub("\x80", text).encode("latin-1")
-        if letters != _BYTES_BEYOND_ASCII.sub(b"\x80", content):
-            return content.decode("utf-8", errors="replace")
+    if _codec(charset) in _MIXED and _letters_of(text.encode("utf-8", "surrogatepass")) != _letters_of(content):
+        return content.decode("utf-8", errors="replace")
     return text
+
+
+def _letters_of(content: bytes) -> bytes:
+    """Its letters of ASCII, with one byte for whatever stands between them. In flat memory: there may be millions."""
+    letters = content.translate(_ONE_BEYOND_ASCII)
+    while b"\x80\x80" in letters:
+        letters = letters.replace(b"\x80\x80", b"\x80")
+    return letters
 
 
 def _codec(charset: str) -> str:
