@@ -175,11 +175,6 @@ _FREE_BYTES = 4 * MAX_BYTES
 LOOKED_EVERY = 16 * 1024 * 1024
 
 
-def artifact_path(sha256: str) -> Path:
-    """Where the file with this SHA-256 lies, whether it is there or not, at a site that keeps artifacts in a folder."""
-    return FolderStore().place(sha256)
-
-
 @contextmanager
 def artifact_lock(*names: str) -> Iterator[None]:
     """A transaction that alone may change these files, by SHA-256, and rows about them. For short steps."""

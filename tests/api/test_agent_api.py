@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 
 from server.builds.models import Build, BuildState
-from server.builds.storage import artifact_path
+from server.builds.storage import FolderStore
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.models import Attempt, AttemptState, Builder, Host, Session, SessionState
@@ -192,7 +192,7 @@ def test_artifact_with_another_hash_is_refused_and_not_kept(state_dir: Path) -> 
 
 def test_empty_artifact_is_stored(state_dir: Path) -> None:
     assert busy_builder().put(b"") == 201
-    assert artifact_path(hashlib.sha256(b"").hexdigest()).read_bytes() == b""
+    assert FolderStore().place(hashlib.sha256(b"").hexdigest()).read_bytes() == b""
 
 
 def test_machine_stores_no_artifacts() -> None:

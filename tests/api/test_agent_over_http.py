@@ -15,7 +15,7 @@ from tidemark_agent.wire.client import Client
 from tidemark_agent.wire.spool import Spool, print_spool
 
 from server.builds.models import Build
-from server.builds.storage import artifact_path
+from server.builds.storage import FolderStore
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.models import Session
@@ -53,7 +53,7 @@ def test_packed_results_and_artifacts_of_the_agent_arrive_whole(
     spool.put("attempts/build-1/build", body, artifacts=(sha256,))
     spool.put("attempts/build-99/build", body)
     assert [sent.path for sent in spool.upload(client, patience=30)] == ["attempts/build-1/build"]
-    assert artifact_path(hashlib.sha256(content).hexdigest()).read_bytes() == content
+    assert FolderStore().place(hashlib.sha256(content).hexdigest()).read_bytes() == content
     build.refresh_from_db()
     assert build.state == Build.State.FAILED
     print_spool(tmp_path / "spool")

@@ -55,7 +55,7 @@ def test_attempt_has_so_many_bytes_stored_and_no_more(agent: Agent, monkeypatch:
     assert agent.put(b"a" * 600) == 201
     assert agent.put(b"a" * 600) == 200
     assert agent.put(b"b" * 600) == 409
-    assert not storage.artifact_path(Agent.name_of(b"b" * 600)).exists()
+    assert not storage.FolderStore().place(Agent.name_of(b"b" * 600)).exists()
     assert agent.put(b"c" * 400) == 201
     assert agent.put(b"") == 409
     attempt.refresh_from_db()
@@ -69,7 +69,7 @@ def test_packed_file_counts_as_large_as_it_is_unpacked(agent: Agent, monkeypatch
     claimed()
     bomb = b"\0" * 2_000_000
     assert agent.put(gzip.compress(bomb), Agent.name_of(bomb), encoding="gzip") == 409
-    assert not storage.artifact_path(Agent.name_of(bomb)).exists()
+    assert not storage.FolderStore().place(Agent.name_of(bomb)).exists()
 
 
 def test_of_a_builder_with_very_many_attempts_the_newest_count(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from server.builds import storage
-from server.builds.storage import artifact_path
+from server.builds.storage import FolderStore
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.work import local_builder
@@ -111,7 +111,7 @@ def test_other_encodings_are_refused_with_the_one_that_is_taken() -> None:
 def test_packed_artifact_is_stored_unpacked_under_the_hash_of_its_content() -> None:
     content = b"CONFIG_64BIT=y\n" * 10_000
     assert put(content, gzip.compress(content)).status_code == 201
-    assert artifact_path(hashlib.sha256(content).hexdigest()).read_bytes() == content
+    assert FolderStore().place(hashlib.sha256(content).hexdigest()).read_bytes() == content
 
 
 def test_packed_artifact_that_is_torn_or_a_bomb_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_packed_artifact_that_is_torn_or_a_bomb_leaves_nothing(monkeypatch: pyte
     assert put(content, packed[: len(packed) // 2]).status_code == 400
     monkeypatch.setattr(storage, "MAX_BYTES", 500_000)
     assert put(content, packed).status_code == 413
-    path = artifact_path(hashlib.sha256(content).hexdigest())
+    path = FolderStore().place(hashlib.sha256(content).hexdigest())
     assert not path.parent.is_dir() or list(path.parent.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 from server.builds.expiry import Removal, expire_artifacts, expire_build, mark_expired, remove_files, stored_bytes
 from server.builds.models import Artifact, Build, BuildState
 from server.builds.records import BuildResult, record_build
-from server.builds.storage import ArtifactStore, artifact_path, has_artifact, put_artifact
+from server.builds.storage import ArtifactStore, FolderStore, has_artifact, put_artifact
 from server.core import clock
 from server.core.errors import DomainError
 from tests.builders import because, build_build
@@ -25,7 +25,7 @@ GB = 1024**3
 def age_files(days: float = 2) -> None:
     """Let the stored files look as old as those of a site that lives."""
     old = time.time() - days * 86_400
-    for path in artifact_path("0" * 64).parent.parent.glob("[0-9a-f][0-9a-f]/*"):
+    for path in FolderStore().place("0" * 64).parent.parent.glob("[0-9a-f][0-9a-f]/*"):
         os.utime(path, (old, old))
 
 

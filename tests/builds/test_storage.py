@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 
 from server.builds.storage import (
     ArtifactStore,
-    artifact_path,
+    FolderStore,
     artifact_store,
     has_artifact,
     is_whole,
@@ -127,7 +127,7 @@ def test_file_put_aside_is_gone_and_can_be_stored_anew(store: ArtifactStore) -> 
 
 def test_file_that_is_sent_again_looks_new(store: ArtifactStore) -> None:
     put_artifact(SHA, [CONTENT])
-    if (path := artifact_path(SHA)).exists():
+    if (path := FolderStore().place(SHA)).exists():
         os.utime(path, (0, 0))
     put_artifact(SHA, [CONTENT])
     found = store.find(SHA)

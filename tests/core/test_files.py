@@ -10,7 +10,7 @@ import pytest
 
 from scripts.run_tests import ROOT
 from server.builds.models import Artifact
-from server.builds.storage import artifact_path, put_artifact
+from server.builds.storage import FolderStore, put_artifact
 from server.core import clock
 from server.core.files import remove_tree
 from server.sources.mirror import mirror
@@ -35,7 +35,7 @@ def test_tree_is_removed_however_deep_it_is(tmp_path: Path) -> None:
 @pytest.mark.django_db
 def test_upkeep_forgets_what_is_old_and_unfinished_and_nothing_else(state_dir: Path) -> None:
     image = build_build().artifacts.get()
-    kept, fresh, cut_off, nameless = (artifact_path(name * 32) for name in ("aa", "bb", "cc", "dd"))
+    kept, fresh, cut_off, nameless = (FolderStore().place(name * 32) for name in ("aa", "bb", "cc", "dd"))
     Artifact.objects.filter(pk=image.pk).update(sha256="aa" * 32, size=1, checked_at=clock.now())
     for path in (kept, fresh.parent / ".incoming-1", cut_off.parent / ".incoming-2", nameless):
         path.parent.mkdir(parents=True)

@@ -12,7 +12,7 @@ from demo.processes import ADDRESS
 from demo.sink import Store
 from demo.world import MachinePlan, planned_machines
 from server.builds.models import Artifact
-from server.builds.storage import artifact_path
+from server.builds.storage import FolderStore
 from server.detection.on_trial_over import judge_series
 from server.lab.models import Session
 from server.reports.models import Delivery
@@ -79,7 +79,7 @@ def finished_demo(folder: Path) -> Finished:
     for plan in planned_machines():
         _measured(series, plan)
     for artifact in Artifact.objects.filter(kind=Artifact.Kind.IMAGE):
-        path = artifact_path(artifact.sha256)
+        path = FolderStore().place(artifact.sha256)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             file.truncate(artifact.size)

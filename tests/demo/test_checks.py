@@ -12,7 +12,7 @@ from demo import checks
 from demo.checks import measured_checks, page_checks
 from demo.postings import OUTCOMES
 from server.builds.models import Artifact, Build
-from server.builds.storage import artifact_path
+from server.builds.storage import FolderStore
 from server.core.models import Transition
 from server.core.reasons import Because
 from server.detection.models import Comparison, Finding, FindingVerdict
@@ -59,7 +59,7 @@ def lose_session() -> None:
 
 
 def lose_image() -> None:
-    artifact_path(patched_build().artifacts.get(kind="image").sha256).unlink()
+    FolderStore().place(patched_build().artifacts.get(kind="image").sha256).unlink()
 
 
 FACTS: dict[str, tuple[Callable[[], object], set[str]]] = {

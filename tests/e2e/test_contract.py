@@ -14,7 +14,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from scripts.build_agent import build_agent
 from server.builds.models import Artifact, Build, BuildState
-from server.builds.storage import artifact_path, put_artifact
+from server.builds.storage import FolderStore, put_artifact
 from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.hosts.trouble import want_power_cycle
@@ -86,7 +86,7 @@ def test_build_that_fails_comes_back_with_reason_and_log(
     assert build.state == BuildState.FAILED, done.stderr
     assert "mm/memory.c:7:1: error: no such thing" in build.reason
     log = build.artifacts.get(kind=Artifact.Kind.LOG)
-    assert b"no such thing" in artifact_path(log.sha256).read_bytes()
+    assert b"no such thing" in FolderStore().place(log.sha256).read_bytes()
     attempt.refresh_from_db()
     assert attempt.state == AttemptState.DONE
     assert token not in done.stderr + done.stdout

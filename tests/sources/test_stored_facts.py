@@ -9,7 +9,7 @@ from server.sources.messages import storage
 from server.sources.messages.storage import forget_message, read_mail, restore_message, store_message
 from server.sources.models import MailingList, Message, Patch, Series
 from server.sources.series.formation import group_stale
-from server.sources.series.requests import series_json
+from server.sources.series.requests import all_series_json
 from server.sources.trust.senders import Maintainers
 from tests.builders import build_series
 from tests.sources.posting import DIFF, deliver, mail
@@ -42,7 +42,7 @@ def test_series_is_made_without_reading_any_text_again(linux_mm: MailingList) ->
     Message.objects.update(raw=b"")
     group_stale()
     series = Series.objects.get()
-    told = series_json(series)
+    [told] = all_series_json()
     assert (told["base_commit"], told["change_id"]) == ("0123456789abcdef0123", "20261101-one-abc")
     assert told["prerequisites"] == ["change-id:20261001-two-def"]
     [patch] = told["patches"]

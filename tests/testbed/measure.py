@@ -52,7 +52,7 @@ def main(patterns: list[str]) -> None:
     for benchmark in map(find_benchmark, benchmark_names()):
         for case in benchmark.cases:
             if any(fnmatch.fnmatch(f"{benchmark.name}/{case}", pattern) for pattern in patterns):
-                with preparation.case(benchmark.settings_of(case)):
+                with preparation.case(benchmark.cases[case].settings):
                     result = runner.run(planned(benchmark, case), core)
                 say("measured", result)
 

@@ -86,10 +86,6 @@ class Benchmark:
     def metrics(self) -> Mapping[str, Metric]:
         return self.description.metrics
 
-    def settings_of(self, case: str) -> Mapping[str, Any]:
-        """What the system must be set to while this case runs; nothing for a case that is not known."""
-        return self.cases[case].settings if case in self.cases else {}
-
     def needs_of(self, case: str) -> Mapping[str, Any]:
         """What the machine must have; nothing for a case that is not known."""
         return self.cases[case].needs if case in self.cases else {}

@@ -34,13 +34,8 @@ _AT_A_TIME = 50
 _OF_OLDER = ("root_message_id", "superseded_by")
 
 
-def series_json(series: Series) -> dict[str, Any]:
-    """The object of one series (docs/series.md names the fields). Costs a few queries."""
-    return next(iter(_documents([series.pk])))
-
-
 def all_series_json(wanted: QuerySet[Series] | None = None) -> Iterator[dict[str, Any]]:
-    """The objects of all (or the `wanted`) series, the oldest first; read through a cursor of the database."""
+    """The objects (docs/series.md) of all series, or the `wanted`, the oldest first; read through a database cursor."""
     rows = Series.objects.all() if wanted is None else wanted
     keys = rows.order_by("received_at", "pk").values_list("pk", flat=True).iterator(chunk_size=2000)
     while some := list(islice(keys, _AT_A_TIME)):

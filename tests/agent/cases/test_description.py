@@ -94,7 +94,6 @@ def test_every_benchmark_here_can_be_read_and_says_what_it_follows(name: str) ->
     assert benchmark.name == name
     assert benchmark.cases
     assert benchmark.description.follows
-    assert benchmark.settings_of("no such case") == {}
     assert benchmark.needs_of("no such case") == {}
 
 

@@ -198,8 +198,8 @@ def test_every_setting_that_a_benchmark_asks_for_can_be_made(tree: KernelTree, n
     gigantic = POOL.replace("2048", "1048576")
     tree.put(f"{gigantic}/nr_hugepages", "0")
     tree.put(f"{gigantic}/free_hugepages", "0")
-    for case in benchmark.cases:
-        wants = benchmark.settings_of(case)
+    for case in benchmark.cases.values():
+        wants = case.settings
         asked = len(set(wants) - {"sync", "drop_caches", "kaslr"})
         assert len(case_wishes(wants, tree)) >= asked
         assert drop_caches_level(wants) in {0, 1, 2, 3}

@@ -1,6 +1,5 @@
 """Pieces of a build's log."""
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -194,12 +193,6 @@ class JenkinsClient:
         query = urlencode({"offlineMessage": message}) if message else ""
         redirect_into("/computer/", self._post(path, query=query), path, self.wire.url)
 
-    def change_offline_message(self, node: str, message: str) -> None:
-        """Another reason for a node that is marked offline already."""
-        path = f"/computer/{_word(node)}/changeOfflineCause"
-        form = {"offlineMessage": message, "json": _json_text(message), "Submit": "Submit"}
-        redirect_into("/computer/", self._post(path, form=form), path, self.wire.url)
-
     def disconnect(self, node: str, message: str = "") -> None:
         """Cut the connection to a node's agent, which may come back a second later. Ends a frozen agent's builds."""
         path = f"/computer/{_word(node)}/doDisconnect"
@@ -266,7 +259,3 @@ def _word(name: str) -> str:
 
 def _tree(tree: str) -> str:
     return quote(tree, safe=",*")
-
-
-def _json_text(message: str) -> str:
-    return json.dumps({"offlineMessage": message}, separators=(",", ":"))
