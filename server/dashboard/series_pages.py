@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from django import forms
 from django.conf import settings
@@ -133,16 +133,6 @@ class BuildRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GapRow:
-    """Something that was wanted and has no result, and why."""
-
-    machine: str
-    uarch: str
-    case: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Mail:
     subject: str
     body: str
@@ -182,7 +172,7 @@ class SeriesFacts:
     blame: tuple[str, ...]
     sessions: tuple[SessionRow, ...]
     finding: FindingBrief | None
-    gaps: tuple[GapRow, ...]
+    gaps: Sequence[Mapping[str, str]]
     mail: Mail | None
     # Which patch made it, and what each of them adds.
     culprit: str
@@ -238,7 +228,7 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         blame=blame_sentences(series, builds),
         sessions=session_rows(Q(series=series)),
         finding=finding_brief(finding) if finding else None,
-        gaps=tuple(_gap(item) for item in finding.gaps) if finding else (),
+        gaps=finding.gaps if finding else (),
         mail=_mail(finding) if finding else None,
         culprit=culprit_sentence(finding) if finding else "",
         walk=walk_sentences(series) if finding else (),
@@ -291,12 +281,6 @@ def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]
         )
         for row in builds
     )
-
-
-def _gap(item: Any) -> GapRow:
-    if isinstance(item, Mapping):
-        return GapRow(*(str(item.get(name, "")) for name in ("machine", "uarch", "case", "reason")))
-    return GapRow("", "", "", str(item))
 
 
 def _mail(finding: Finding) -> Mail | None:

@@ -186,7 +186,7 @@ def _check_complete(finding: Finding, sessions: list[Session], comparisons: tupl
         if row.verdict in MOVED and None in numbers:
             raise DomainError("incomplete-report", f"{row} without its numbers")
     told = {row.session_id for row in comparisons}
-    said = {str(gap.get("machine")) for gap in finding.gaps}
+    said = {gap["machine"] for gap in finding.gaps}
     for session in sessions:
         left_out = (session.machine.virtual and not finding.virtual) or is_same_code(session)
         if session.pk not in told and session.machine.name not in said and not left_out:
@@ -215,8 +215,7 @@ def _text(facts: object, name: str) -> str:
 
 
 def _gap(gap: dict[str, object]) -> str:
-    where = ", ".join(str(gap[name]) for name in ("machine", "case") if gap.get(name))
-    return f"{where}: {gap.get('reason', '')}"
+    return f"{gap['machine']}: {gap['reason']}"
 
 
 WIDTH = 72

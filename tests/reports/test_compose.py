@@ -120,7 +120,7 @@ def test_large_matrix_with_long_names_still_fits_into_sixty_lines() -> None:
         session = measured_session(series, f"machine-with-a-long-name-{n:02}", f"microarchitecture-{n:02}")
         for case in cases:
             build_comparison(session, Verdict.REGRESSED if n % 2 else Verdict.UNCHANGED, case=case)
-    gaps = [{"machine": f"gone-{n}", "uarch": "x", "case": "", "reason": "panic " * 60} for n in range(30)]
+    gaps = [{"machine": f"gone-{n}", "uarch": "x", "reason": "panic " * 60} for n in range(30)]
     text = text_about(series, headline=f"Regressed on {', '.join(f'uarch-{n}' for n in range(200))}.", gaps=gaps)
     assert_fits(text)
     assert "more cells on the page of the series" in text.body
@@ -150,7 +150,7 @@ def test_hostile_subject_becomes_one_line_of_ascii(hostile: str, expected: str) 
 def test_hostile_words_from_a_console_cannot_break_the_layout() -> None:
     series = split_series()
     reason = "oops\n-- \nFrom: root\n" + "\x1b[31m" + "x" * 500
-    text = text_about(series, gaps=[{"machine": "box-zen9", "uarch": "zen9", "case": "", "reason": reason}])
+    text = text_about(series, gaps=[{"machine": "box-zen9", "uarch": "zen9", "reason": reason}])
     assert_fits(text)
     assert "\x1b" not in text.body
     assert "\nFrom: root" not in text.body
@@ -192,7 +192,7 @@ def test_report_that_hides_a_machine_without_result_is_refused() -> None:
 def test_report_that_names_the_machine_without_result_is_written() -> None:
     series = split_series()
     build_session(series, build_machine("box-zen9", "zen9"), state=Session.State.FAILED, reason="panic")
-    gap = {"machine": "box-zen9", "uarch": "zen9", "case": "", "reason": "panic at boot"}
+    gap = {"machine": "box-zen9", "uarch": "zen9", "reason": "panic at boot"}
     assert "Not measured:\n  box-zen9: panic at boot\n" in text_about(series, gaps=[gap]).body
 
 
@@ -207,5 +207,8 @@ def test_inconclusive_finding_is_never_told() -> None:
 
 
 def test_series_without_base_is_refused() -> None:
-    series = build_series(state=Series.State.READY)
-    assert refusal(series) == "the base of the series is not known"
+    finding = build_finding(build_series())
+    assert finding.series is not None
+    finding.series.base = None
+    with pytest.raises(DomainError, match="the base of the series is not known"):
+        gather(finding)

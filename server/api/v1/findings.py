@@ -171,9 +171,6 @@ class ComponentOut(serializers.Serializer[Any]):
 class GapOut(serializers.Serializer[Any]):
     machine = serializers.CharField()
     uarch = serializers.CharField()
-    case = serializers.CharField(
-        default="", help_text="Of findings of before there were trials; else the reason names it."
-    )
     reason = serializers.CharField()
 
 
