@@ -333,7 +333,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='finding',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('branch__isnull', True), ('series__isnull', False)), models.Q(('after__isnull', False), ('before__isnull', False), ('branch__isnull', False), ('series__isnull', True)), _connector='OR'), name='finding_of_series_or_branch'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('branch__isnull', True), ('series__isnull', False), ('trial__isnull', False)), models.Q(('after__isnull', False), ('before__isnull', False), ('branch__isnull', False), ('series__isnull', True)), _connector='OR'), name='finding_of_series_or_branch'),
         ),
         migrations.AddConstraint(
             model_name='finding',

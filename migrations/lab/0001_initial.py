@@ -254,7 +254,7 @@ class Migration(migrations.Migration):
                 ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('purpose', models.CharField(choices=[('series', 'what a series costs'), ('trial', 'another trial than that of a whole series'), ('health', 'whether its machine is well: one kernel on both sides')], default='series', max_length=10)),
-                ('looks', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveIntegerField(), blank=True, default=list, help_text='Boots a side at which it is judged (stats/comparison/decisions.py); empty: once, when all are in.', size=None)),
+                ('looks', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveIntegerField(), blank=True, default=list, help_text='Boots a side at which it is judged (stats/comparison/decisions.py); empty: a health session.', size=None)),
                 ('concluded_at', models.DateTimeField(blank=True, help_text='When it was decided that no more boots are wanted.', null=True)),
                 ('cut_short', models.BooleanField(default=False, help_text='More boots might have told more; the budget was spent.')),
                 ('priority', models.IntegerField(default=0, help_text="On top of its tree's; the higher, the sooner.")),
@@ -312,7 +312,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='session',
             name='trial',
-            field=models.ForeignKey(blank=True, help_text='Empty: a health session, or one of before there were trials.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='lab.trial'),
+            field=models.ForeignKey(blank=True, help_text='Empty: a health session.', null=True, on_delete=django.db.models.deletion.PROTECT, related_name='sessions', to='lab.trial'),
         ),
         migrations.CreateModel(
             name='CoreType',
@@ -461,10 +461,6 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='session',
-            index=models.Index(condition=models.Q(('series__isnull', False), ('trial', None)), fields=['series'], name='session_before_trials'),
-        ),
-        migrations.AddIndex(
-            model_name='session',
             index=models.Index(fields=['machine', '-id'], name='session_of_machine'),
         ),
         migrations.AddIndex(
@@ -485,14 +481,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='session',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('purpose', 'series'), ('series__isnull', False)), models.Q(('purpose', 'trial'), ('series__isnull', True), ('trial__isnull', False)), models.Q(('purpose', 'health'), ('series__isnull', True)), _connector='OR'), name='session_purpose_known'),
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('purpose', 'series'), ('series__isnull', False), ('trial__isnull', False)), models.Q(('purpose', 'trial'), ('series__isnull', True), ('trial__isnull', False)), models.Q(('purpose', 'health'), ('series__isnull', True), ('trial__isnull', True)), _connector='OR'), name='session_purpose_known'),
         ),
         migrations.AddConstraint(
             model_name='session',
             constraint=models.UniqueConstraint(fields=('trial', 'machine'), name='session_of_trial_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='session',
-            constraint=models.UniqueConstraint(fields=('series', 'machine'), name='session_once'),
         ),
     ]
