@@ -1,7 +1,7 @@
 """Typed builders of rows for tests: each makes what it needs and nothing more."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -145,7 +145,7 @@ def build_session(
     boots_per_side: int = 2,
     **fields: Any,
 ) -> Session:
-    """A session with its boots in A B B A order, all planned, or all measured when the session is done."""
+    """A session of the series' trial with its boots in A B B A order, all planned, or all measured when it is done."""
     series = series or build_series()
     machine = machine or build_machine()
     assert series.base is not None
@@ -154,6 +154,9 @@ def build_session(
         fields["base_build"] = Build.objects.filter(revision=series.base).first() or build_build(series.base)
     if "patched_build" not in fields:
         fields["patched_build"] = Build.objects.filter(revision=series.head).first() or build_build(series.head)
+    fields.setdefault("looks", [boots_per_side])
+    if "trial" not in fields:
+        fields["trial"] = series_trial(series, looks=fields["looks"])
     session = Session.objects.create(
         series=series, machine=machine, state=state, trace=series.trace, **fields
     ).record_creation()
@@ -181,6 +184,19 @@ def build_trial(
     trial = Trial.objects.create(purpose=purpose, base=base, patched=patched, state=state, **fields).record_creation()
     trial.machines.set(machines)
     return trial
+
+
+def series_trial(series: Series, *, looks: Sequence[int] = (4,)) -> Trial:
+    """The one trial of what the series costs, made now if it has none: being measured, on all machines."""
+    trial = Trial.objects.filter(series=series, purpose=Trial.Purpose.SERIES).first()
+    return trial or build_trial(
+        purpose=Trial.Purpose.SERIES,
+        state=Trial.State.MEASURING,
+        series=series,
+        key=f"series:{series.pk}",
+        looks=list(looks),
+        trace=series.trace,
+    )
 
 
 def build_trial_session(
@@ -338,6 +354,8 @@ def build_finding(series: Series, kind: str = Finding.Kind.REGRESSED, **fields: 
     """A finding with one verdict for each microarchitecture that the series' comparisons speak about."""
     fields.setdefault("headline", "Regressed on haswell (1.71x time of fault-4k).")
     fields.setdefault("virtual", False)
+    if "trial" not in fields:
+        fields["trial"] = series_trial(series)
     finding = Finding.objects.create(
         series=series, kind=kind, state=fields.pop("state", Finding.State.CONFIRMED), trace=series.trace, **fields
     ).record_creation()

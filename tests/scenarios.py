@@ -8,7 +8,6 @@ from typing import Final
 from server.builds.models import Build
 from server.core import clock
 from server.detection.models import Finding
-from server.detection.on_trial_over import judge_series
 from server.lab.hosts.probes import keep_facts_of_machine
 from server.lab.models import Attempt, Boot, Machine, Session
 from server.reports.models import Delivery, Report
@@ -28,6 +27,7 @@ from tests.builders import (
     build_tree,
     tell_boots,
 )
+from tests.detection.measured import judge_series
 
 _PLAIN_FLAGS: Final = (
     "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2"

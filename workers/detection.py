@@ -6,16 +6,11 @@ from server.core.access.tries import MOST_BEGUN, counted
 from server.core.database import advisory_lock
 from server.core.reasons import Because
 from server.core.tasks import enqueue
-from server.detection.on_trial_over import answer_trial, judge_series
+from server.detection.on_trial_over import answer_trial
 from server.detection.sweep import PARTS
 from server.detection.trials.look import look_at_trial
-from server.detection.trials.scope import series_awaiting_judgement, trials_to_look_at, unanswered_trials
+from server.detection.trials.scope import trials_to_look_at, unanswered_trials
 from server.lab.trials.life import give_up_trial
-
-
-@shared_task(name="detection.judge")
-def judge(series_id: int) -> None:
-    judge_series(series_id=series_id)
 
 
 @shared_task(name="detection.look")
@@ -51,8 +46,6 @@ def tend(part: str) -> None:
 @shared_task(name="detection.sweep")
 def sweep() -> None:
     """Each piece of work gets its own task, so that one that fails does not stand in the way of others."""
-    for series_id in series_awaiting_judgement():
-        enqueue("detection.judge", series_id)
     for trial_id in trials_to_look_at():
         enqueue("detection.look", trial_id)
     for trial_id in unanswered_trials():

@@ -13,7 +13,7 @@ from django.db import connection
 from bench.table import table
 from server.builds.models import Build, KernelConfig, Toolchain
 from server.core import clock
-from server.lab.models import Attempt, Builder, Machine, Microarchitecture, Session
+from server.lab.models import Attempt, Builder, Machine, Microarchitecture, Session, Trial
 from server.lab.scheduling.decision import decide
 from server.lab.scheduling.placement import queue_in_order
 from server.lab.scheduling.reader import read_snapshot
@@ -121,13 +121,27 @@ def _builds(series: list[Series], state: str) -> list[tuple[Build, Build]]:
     return list(zip(bases, heads, strict=True))
 
 
+def _trial(series: Series) -> Trial:
+    return Trial(
+        key=f"series:{series.pk}",
+        purpose=Trial.Purpose.SERIES,
+        series=series,
+        base=series.base,
+        patched=series.head,
+        looks=[2],
+        state=Trial.State.MEASURING,
+    )
+
+
 def _sessions(
     series: list[Series], machines: list[Machine], builds: list[tuple[Build, Build]], state: str
 ) -> Iterator[Session]:
-    for number, (one, (base, head)) in enumerate(zip(series, builds, strict=True)):
+    trials = Trial.objects.bulk_create(map(_trial, series), batch_size=1000)
+    for number, (one, trial, (base, head)) in enumerate(zip(series, trials, builds, strict=True)):
         for machine in machines:
             yield Session(
                 series=one,
+                trial=trial,
                 machine=machine,
                 base_build=base,
                 patched_build=head,

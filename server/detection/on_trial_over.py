@@ -14,16 +14,13 @@ from server.detection.branches.candidates import asked_for
 from server.detection.branches.observation import POINT_PARTS, observe_due
 from server.detection.branches.release import ask_otherwise, release_unasked
 from server.detection.findings.checks import Name, held, set_checks
-from server.detection.findings.result import Result, remade, remake, result_of, write_result
+from server.detection.findings.result import Result, remake, result_of, write_result
 from server.detection.lifecycle.confirmation import conclude_checks, follow_up, ill_machines
 from server.detection.lifecycle.fix import answer_fix
 from server.detection.models import ChangePoint, Comparison, Finding, FindingTrial, Timeline, Verdict
 from server.detection.noise.drift import judge_drift
 from server.detection.noise.profiles import refresh_profiles
 from server.detection.noise.questions import ask_about_disagreements
-from server.detection.trials.judgement import fresh_comparisons
-from server.detection.trials.look import look_at_trial
-from server.detection.trials.scope import Scope, scope_of
 from server.lab.models import Session, Trial
 from server.sources.models import Series
 
@@ -225,50 +222,3 @@ def answer_trial(*, trial_id: int) -> bool:
         HANDLERS[trial.purpose](trial)
         Trial.objects.filter(pk=trial.pk).update(answered_at=clock.now())
     return True
-
-
-def judge_series(*, series_id: int) -> Finding | None:
-    """The series' finding, made now if it is time: every session over, and at least one that may be judged.
-
-    Returns None while it is not, and for ever once a newer version has replaced the series. Calling it again, or at
-    once from several processes, gives the same finding.
-    """
-    if not Series.objects.filter(pk=series_id).exists():
-        raise DomainError("series-unknown", f"there is no series {series_id}")
-    trial = Trial.objects.filter(series=series_id, purpose=Trial.Purpose.SERIES).first()
-    if trial is None:
-        return _judge_without_trial(series_id)
-    if look_at_trial(trial_id=trial.pk):
-        answer_trial(trial_id=trial.pk)
-    return Finding.objects.filter(series=series_id).first()
-
-
-def _judge_without_trial(series_id: int) -> Finding | None:
-    """Of before there were trials: all boots are compared once, and the finding is confirmed as it is."""
-    with transaction.atomic():
-        # Whoever comes second waits here and then finds the finding.
-        series = Series.objects.select_for_update(no_key=True).get(pk=series_id)
-        finding = Finding.objects.filter(series=series).first()
-        if finding is not None:
-            return finding
-        if series.state != Series.State.APPLIED:
-            return None
-        scope = scope_of(series)
-        if scope is None:
-            return None
-        finding = _record(series, scope)
-        enqueue("reports.sweep")
-    return finding
-
-
-def _record(series: Series, scope: Scope) -> Finding:
-    comparisons = Comparison.objects.bulk_create(fresh_comparisons(scope.done))
-    finding = Finding(series=series, virtual=scope.virtual, state=Finding.State.CONFIRMED, trace=series.trace)
-    result = remade(finding)
-    assert result is not None
-    finding.kind, finding.headline = result.kind, result.headline
-    finding.save()
-    finding.record_creation()
-    write_result(finding, result)
-    log.info("series_judged", trace=series.trace, series=series.pk, kind=finding.kind, cells=len(comparisons))
-    return finding

@@ -30,7 +30,7 @@ from server.detection.models import (
 from server.detection.models.finding import FIGURES
 from server.detection.noise.profiles import Profile, fresh_profiles
 from server.detection.trials.judgement import fresh_comparisons
-from server.detection.trials.scope import has_told, judged_sessions, scope_of
+from server.detection.trials.scope import has_told, judged_sessions
 from server.lab.models import Machine, Session, Trial
 from server.sources.models import Branch
 from server.stats.changepoints.watch import FleetWatch, Watch
@@ -58,12 +58,7 @@ class Difference:
 def finding_differences(finding: Finding) -> list[Difference]:
     """Every field of the finding, and of every judged cell behind it, that no longer follows from the measurements."""
     name = f"finding {finding.pk}"
-    cells: list[Difference] = []
-    if finding.trial is not None:
-        cells = trial_differences(finding.trial, name)
-    elif finding.series is not None:
-        scope = scope_of(finding.series, virtual_too=finding.virtual)
-        cells = _cell_differences(name, scope.done if scope else [])
+    cells = trial_differences(finding.trial, name) if finding.trial is not None else []
     if finding.series is None and not finding.verdicts.exists():
         # Suspected in a branch, and not judged by fresh boots.
         return cells
@@ -121,8 +116,7 @@ def _finding_differences(finding: Finding) -> Iterator[tuple[str, str, str, str]
         "identical": result.identical,
         "gaps": [asdict(gap) for gap in result.gaps],
     }
-    if finding.trial_id is not None:
-        fresh["explanations"], fresh["counters"] = explained(finding)
+    fresh["explanations"], fresh["counters"] = explained(finding)
     for name, value in fresh.items():
         if not is_same(getattr(finding, name), value):
             yield "result", name, repr(getattr(finding, name)), repr(value)

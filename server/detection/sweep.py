@@ -168,9 +168,8 @@ def _alone(finding_id: int, do: Callable[[Finding], object]) -> None:
 
 def _unchecked() -> list[int]:
     """Candidates that are judged: those of suspected changes wait for their own trial, and for what it says of them."""
-    judged = Q(trial__answered_at__isnull=False) | Q(trial=None, series__isnull=False)
     told = Q(branch=None) | Q(Exists(FindingVerdict.objects.filter(finding=OuterRef("pk"))))
-    rows = Finding.objects.filter(judged, told, state=Finding.State.CANDIDATE)
+    rows = Finding.objects.filter(told, state=Finding.State.CANDIDATE, trial__answered_at__isnull=False)
     return list(rows.order_by("pk").values_list("pk", flat=True))
 
 

@@ -176,7 +176,7 @@ def ask_again(build: Build, reason: str, *, actor: str) -> int:
 def _left_out(build: Build) -> list[Session]:
     """Sessions of series, and of trials that go on, that failed before they began. All else is answered for good."""
     rows = Session.objects.select_for_update(of=("self",)).filter(
-        Q(base_build=build) | Q(patched_build=build), state=SessionState.FAILED, concluded_at=None, trial__isnull=False
+        Q(base_build=build) | Q(patched_build=build), state=SessionState.FAILED, concluded_at=None
     )
     of_series = Q(purpose=Session.Purpose.SERIES, series__state=SeriesState.APPLIED, trial__state=TrialState.FAILED)
     rows = rows.filter(of_series | Q(trial__state=TrialState.MEASURING))

@@ -179,9 +179,7 @@ def _trouble(session: Session) -> str:
 
 def _may_move(session: Session) -> bool:
     """Whether any machine like its own would do: its trial names none, and it checks none."""
-    if session.trial is not None:
-        return not session.trial.machines.exists()
-    return session.purpose == Session.Purpose.SERIES
+    return session.trial is not None and not session.trial.machines.exists()
 
 
 def _is_patient(session: Session) -> bool:
@@ -208,7 +206,7 @@ def _move(session: Session, trouble: str) -> bool:
             told = Because.MOVED(f"moved from {session.machine.name} to {sister.name}: {trouble}")
             moved = session.note(told, machine=sister)
     except IntegrityError:
-        # Another process planned a session of the series there first: that one measures it.
+        # Another session of the trial was moved there first: that one measures it.
         return False
     enqueue("lab.dispatch")
     return moved
@@ -227,11 +225,7 @@ def _sister(session: Session) -> Machine | None:
         cases=own.cases,
         capabilities__contains=sorted({*session.needs}),
     )
-    of_trial, of_series = (
-        Q(trial=session.trial_id, trial__isnull=False),
-        Q(series=session.series_id, series__isnull=False),
-    )
-    others = Session.objects.filter(of_trial | of_series)
+    others = Session.objects.filter(trial=session.trial_id)
     return alike.exclude(pk__in=others.values("machine")).exclude(pk=own.pk).order_by("name").first()
 
 

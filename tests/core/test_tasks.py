@@ -19,15 +19,15 @@ SentTasks = list[tuple[str, tuple[int | str, ...]]]
 @pytest.mark.django_db(transaction=True)
 def test_task_is_sent_after_commit_and_not_before(sent_tasks: SentTasks) -> None:
     with transaction.atomic():
-        tasks.enqueue("detection.judge", 7)
+        tasks.enqueue("detection.look", 7)
         assert sent_tasks == []
-    assert sent_tasks == [("detection.judge", (7,))]
+    assert sent_tasks == [("detection.look", (7,))]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_task_of_a_rolled_back_transaction_is_never_sent(sent_tasks: SentTasks) -> None:
     with transaction.atomic():
-        tasks.enqueue("detection.judge", 7)
+        tasks.enqueue("detection.look", 7)
         transaction.set_rollback(True)
     assert sent_tasks == []
 
@@ -57,10 +57,10 @@ def test_silent_broker_holds_nobody_up_and_equal_wake_ups_are_one(monkeypatch: p
     called.wait()
     for _ in range(5000):
         post.take("builds.sweep", ())
-    post.take("detection.judge", (7,))
+    post.take("detection.look", (7,))
     answer.set()
     post._wait_a_little()
-    assert arrived == ["lab.dispatch", "builds.sweep", "detection.judge"]
+    assert arrived == ["lab.dispatch", "builds.sweep", "detection.look"]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -70,7 +70,7 @@ def test_sender_that_fails_unexpectedly_does_not_fail_the_request(monkeypatch: p
 
     monkeypatch.setattr(tasks, "send", fail)
     with transaction.atomic():
-        tasks.enqueue("detection.judge", 7)
+        tasks.enqueue("detection.look", 7)
 
 
 def test_process_that_is_no_worker_knows_the_queues_it_sends_to() -> None:

@@ -91,10 +91,10 @@ def test_no_task_ends_with_the_error_for_which_celery_ends_the_whole_worker(monk
     def die(**_kwargs: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(detection, "judge_series", die)
-    monkeypatch.setattr(detection, "series_awaiting_judgement", die)
-    with pytest.raises(OutOfBoundsError, match=r"detection\.judge 7: MemoryError"):
-        detection.judge(7)
+    monkeypatch.setattr(detection, "answer_trial", die)
+    monkeypatch.setattr(detection, "trials_to_look_at", die)
+    with pytest.raises(OutOfBoundsError, match=r"detection\.answer 7: MemoryError"):
+        detection.answer(7)
     with pytest.raises(OutOfBoundsError, match=r"detection\.sweep: MemoryError"):
         detection.sweep()
-    assert list(Begun.objects.values_list("key", flat=True)) == ["detection.judge 7"]
+    assert list(Begun.objects.values_list("key", flat=True)) == ["detection.answer 7"]

@@ -13,7 +13,6 @@ from demo.sink import Store
 from demo.world import MachinePlan, planned_machines
 from server.builds.models import Artifact
 from server.builds.storage import FolderStore
-from server.detection.on_trial_over import judge_series
 from server.lab.models import Session
 from server.reports.models import Delivery
 from server.reports.outbox import compose_report, send_delivery
@@ -28,6 +27,7 @@ from tests.builders import (
     build_series,
     build_session,
 )
+from tests.detection.measured import judge_series
 
 _COSTS = {"fault-4k": (5762.0, 9871.0), "copy-4k": (1300.0, 1300.0)}
 _PLAIN = 2168.0

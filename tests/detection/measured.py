@@ -4,6 +4,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from server.detection.models import Finding
+from server.detection.on_trial_over import answer_trial
 from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Machine, Session, Trial
 from server.sources.models import Series
@@ -38,7 +40,7 @@ def measured_session(
     boots_per_side: int = 4,
     **fields: Any,
 ) -> Session:
-    """A session without a trial that is done. `spread` moves the boots of each arm up and down by that fraction."""
+    """A done session of the series' trial. `spread` moves the boots of each arm up and down by that fraction."""
     session = build_session(series, machine, state=Session.State.DONE, boots_per_side=boots_per_side, **fields)
     for boot in session.boots.all():
         measure(boot, cases, spread=spread)
@@ -82,6 +84,14 @@ def play(trial: Trial, measured: Measured, *, spread: float = 0.0, visits: int =
             visit(session, measured[session.machine], spread=spread)
     trial.refresh_from_db()
     return trial
+
+
+def judge_series(*, series_id: int) -> Finding | None:
+    """The finding of the series; what the tasks do for its trial is done now, as far as it is time for it."""
+    trial = Trial.objects.filter(series=series_id, purpose=Trial.Purpose.SERIES).first()
+    if trial is not None and look_at_trial(trial_id=trial.pk):
+        answer_trial(trial_id=trial.pk)
+    return Finding.objects.filter(series=series_id).first()
 
 
 def visit(session: Session, cases: Mapping[str, Levels], *, spread: float = 0.0) -> None:

@@ -8,11 +8,11 @@ from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from server.builds.models import Artifact, Build
-from server.core.errors import DomainError
 from server.core.models import Transition
 from server.core.reasons import Because
+from server.detection.findings.result import remade
 from server.detection.models import Comparison, Finding, FindingVerdict
-from server.detection.on_trial_over import judge_series
+from server.detection.trials.judgement import fresh_comparisons
 from server.lab.models import Boot, Session
 from server.sources.models import Series
 from tests.builders import (
@@ -25,7 +25,16 @@ from tests.builders import (
     build_session,
     tell_boots,
 )
-from tests.detection.measured import FASTER, SLOWER, STEADY, failed_session, measured_session, physical, virtual
+from tests.detection.measured import (
+    FASTER,
+    SLOWER,
+    STEADY,
+    failed_session,
+    judge_series,
+    measured_session,
+    physical,
+    virtual,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -208,9 +217,9 @@ def test_failed_session_beside_a_done_one_of_the_same_uarch_leaves_its_verdict()
     assert finding.gaps == [{"machine": "z3-b", "uarch": "zen3", "reason": "lost power"}]
 
 
-def test_values_of_a_failed_session_are_not_judged() -> None:
+def test_values_of_a_session_that_failed_before_its_first_look_are_not_judged() -> None:
     series = build_series()
-    session = measured_session(series, physical("z3", "zen3"), {"copy": SLOWER})
+    session = measured_session(series, physical("z3", "zen3"), {"copy": SLOWER}, looks=[6])
     Session.objects.filter(pk=session.pk).update(state="failed", reason="gave up")
     assert judged(series.pk).kind == Finding.Kind.INCONCLUSIVE
     assert not Comparison.objects.exists()
@@ -324,14 +333,14 @@ def test_virtual_machines_alone_give_no_finding_elsewhere(settings: Settings) ->
     assert not Comparison.objects.exists()
 
 
-def test_boot_whose_probe_saw_a_hypervisor_makes_its_session_virtual(settings: Settings) -> None:
-    settings.VIRTUAL_VERDICTS = False
+@pytest.mark.parametrize("allowed", [False, True])
+def test_boot_whose_probe_saw_a_hypervisor_makes_its_session_virtual(settings: Settings, allowed: bool) -> None:
+    settings.VIRTUAL_VERDICTS = allowed
     series = build_series()
     session = measured_session(series, physical("claims-metal", "zen3"), {"copy": SLOWER})
     tell_boots(session.boots.filter(position=3), facts={"virtual": True, "hypervisor": "kvm"})
-    assert judge_series(series_id=series.pk) is None
-    settings.VIRTUAL_VERDICTS = True
-    assert judged(series.pk).virtual is True
+    finding = judge_series(series_id=series.pk)
+    assert (finding is not None and finding.virtual) == allowed
 
 
 @pytest.mark.parametrize("state", ["planned", "dispatched", "running"])
@@ -359,12 +368,6 @@ def test_canceled_session_beside_others_is_a_gap() -> None:
     build_session(series, physical("z3", "zen3"), state=Session.State.CANCELED)
     finding = judged(series.pk)
     assert finding.gaps == [{"machine": "z3", "uarch": "zen3", "reason": "no longer wanted"}]
-
-
-def test_unknown_series_is_a_permanent_error() -> None:
-    with pytest.raises(DomainError) as caught:
-        judge_series(series_id=123456)
-    assert (caught.value.code, caught.value.permanent) == ("series-unknown", True)
 
 
 def test_same_image_is_named_and_its_differences_are_no_verdict() -> None:
@@ -404,8 +407,11 @@ def test_finding_follows_the_series_trace_and_wakes_the_reports(
     with django_capture_on_commit_callbacks(execute=True):
         finding = judged(series.pk)
     assert finding.trace == series.trace
-    step = Transition.objects.get(subject="finding", subject_id=finding.pk)
-    assert (step.before, step.after, step.trace) == ("", "confirmed", series.trace)
+    steps = Transition.objects.filter(subject="finding", subject_id=finding.pk).order_by("pk")
+    assert [(step.before, step.after, step.trace) for step in steps] == [
+        ("", "candidate", series.trace),
+        ("candidate", "confirmed", series.trace),
+    ]
     assert ("reports.sweep", ()) in sent_tasks
 
 
@@ -429,8 +435,10 @@ def test_queries_do_not_grow_with_cells_and_machines(django_assert_num_queries: 
         cases = {f"case-{n}": STEADY for n in range(6)}
         measured_session(large, physical(name, uarch), cases, boots_per_side=2)
     for series in (small, large):
-        with django_assert_num_queries(26):
-            judge_series(series_id=series.pk)
+        finding = judged(series.pk)
+        with django_assert_num_queries(20):
+            fresh_comparisons(list(series.sessions.select_related("machine__uarch")))
+            remade(finding)
 
 
 @pytest.mark.django_db(transaction=True)

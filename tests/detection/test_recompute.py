@@ -5,11 +5,10 @@ from django.core.management import CommandError, call_command
 
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.models.finding import FIGURES
-from server.detection.on_trial_over import judge_series
 from server.detection.trials.look import look_at_trial
 from server.results.models import Measurement
 from tests.builders import build_series
-from tests.detection.measured import SLOWER, STEADY, measured_session, measured_trial, physical
+from tests.detection.measured import SLOWER, STEADY, judge_series, measured_session, measured_trial, physical
 
 pytestmark = pytest.mark.django_db
 

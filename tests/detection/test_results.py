@@ -3,12 +3,11 @@
 import pytest
 
 from server.core.reasons import Because
-from server.detection.findings.result import remade, remake, result_of
+from server.detection.findings.result import remake, result_of
 from server.detection.models import Comparison, Finding
-from server.detection.on_trial_over import judge_series
 from server.lab.models import Boot, Session, Trial
-from tests.builders import EPOCH, because, build_series, build_session, build_trial, build_trial_session, tell_boots
-from tests.detection.measured import FASTER, SLOWER, STEADY, Measured, measured_trial, physical
+from tests.builders import EPOCH, because, build_series, build_trial, build_trial_session, tell_boots
+from tests.detection.measured import FASTER, SLOWER, STEADY, Measured, judge_series, measured_trial, physical
 
 pytestmark = pytest.mark.django_db
 
@@ -142,13 +141,3 @@ def test_what_the_patched_kernel_says_of_its_machine_is_not_heard() -> None:
     finding = judge_series(series_id=trial.series_id or 0)
     assert finding is not None
     assert finding.kind == Finding.Kind.REGRESSED
-
-
-def test_a_finding_of_before_there_were_trials_is_made_again_from_its_sessions() -> None:
-    series = build_series()
-    build_session(series, physical("z3", "zen3"), state=Session.State.DONE)
-    finding = judge_series(series_id=series.pk)
-    assert finding is not None
-    result = remade(finding)
-    assert result is not None
-    assert (result.kind, result.headline) == (finding.kind, finding.headline)

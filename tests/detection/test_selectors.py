@@ -2,10 +2,9 @@ import pytest
 from pytest_django import DjangoAssertNumQueries
 
 from server.detection.findings.table import comparison_table, finding_vector
-from server.detection.on_trial_over import judge_series
 from server.lab.models import Session
 from tests.builders import build_series
-from tests.detection.measured import SLOWER, STEADY, failed_session, measured_session, physical
+from tests.detection.measured import SLOWER, STEADY, failed_session, judge_series, measured_session, physical
 
 pytestmark = pytest.mark.django_db
 

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
+from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks
 
 from server.core.access.tries import MOST_BEGUN, OutOfBoundsError
 from server.core.database import advisory_lock
@@ -9,9 +9,8 @@ from server.core.models import Begun
 from server.detection.models import Finding
 from server.detection.sweep import PARTS
 from server.lab.models import Session, Trial
-from server.sources.models import Series
-from tests.builders import build_series, build_session, build_trial, build_trial_session
-from tests.detection.measured import STEADY, measured_session, measured_trial, physical, virtual
+from tests.builders import build_series, build_trial, build_trial_session
+from tests.detection.measured import STEADY, measured_session, measured_trial, physical
 from workers import detection
 
 pytestmark = pytest.mark.django_db
@@ -34,37 +33,13 @@ def swept(sent_tasks: Sent, django_capture_on_commit_callbacks: DjangoCaptureOnC
 def test_series_whose_sessions_are_over_is_found_until_it_is_judged(swept: Any) -> None:
     series = build_series()
     measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
-    assert swept() == [("detection.judge", (series.pk,))]
-    detection.judge(series.pk)
+    trial = Trial.objects.get()
+    assert swept() == [("detection.look", (trial.pk,))]
+    detection.look(trial.pk)
+    assert swept() == [("detection.answer", (trial.pk,))]
+    detection.answer(trial.pk)
     assert Finding.objects.get().series == series
     assert swept() == []
-
-
-def test_series_with_a_session_that_goes_on_is_left_alone(swept: Any) -> None:
-    series = build_series()
-    measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
-    build_session(series, physical("z1", "zen1"), state=Session.State.RUNNING)
-    assert swept() == []
-
-
-def test_series_without_sessions_or_with_canceled_ones_only_is_left_alone(swept: Any) -> None:
-    build_series()
-    build_session(build_series(), physical("h1", "haswell"), state=Session.State.CANCELED)
-    assert swept() == []
-
-
-def test_superseded_series_is_left_alone(swept: Any) -> None:
-    series = build_series()
-    measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
-    Series.objects.filter(pk=series.pk).update(state=Series.State.SUPERSEDED)
-    assert swept() == []
-
-
-@pytest.mark.parametrize("judged", [True, False])
-def test_virtual_series_is_found_only_where_it_would_be_judged(swept: Any, settings: Settings, judged: bool) -> None:
-    settings.VIRTUAL_VERDICTS = judged
-    measured_session(build_series(), virtual("vm", "haswell"), {"copy": STEADY})
-    assert len(swept()) == judged
 
 
 def test_boots_that_nobody_looked_at_are_found_while_other_machines_measure(swept: Any) -> None:

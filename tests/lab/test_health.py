@@ -12,9 +12,9 @@ from server.lab.hosts.health import judge_health, plan_health_session
 from server.lab.hosts.state import change_health
 from server.lab.models import Boot, Machine, Session
 from server.lab.sweep import cancel_superseded, plan_checks
-from server.lab.trials.life import plan_series
 from server.sources.models import Branch, HeadMove, Revision
 from tests.builders import because, build_build, build_machine, build_revision, build_series, build_tree, tell_boots
+from tests.lab.planning import plan_series
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,6 @@ import pytest
 
 from server.builds.models import Build, BuildState
 from server.lab.models import Session, SessionState
-from server.lab.trials.life import plan_series
 from server.sources.applying.application import apply_series
 from server.sources.measure_rules import load_default_rules
 from server.sources.messages.storage import store_message
@@ -15,6 +14,7 @@ from server.sources.series.formation import group_stale
 from server.sources.trees.fetch import fetch_tree
 from server.sources.trust.series_check import check_series, trust_sender
 from tests.builders import build_list, build_machine
+from tests.lab.planning import plan_series
 from tests.sources.posting import Upstream, lines, small_tree, two_patches
 from tests.sources.signing import Names, sign
 from workers.lab import sweep

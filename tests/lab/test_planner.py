@@ -2,10 +2,10 @@ import pytest
 
 from server.builds.models import Build, BuildState
 from server.lab.models import BootState, Machine, Session, SessionState
-from server.lab.trials.life import plan_series, series_to_plan
 from server.lab.work import boot_order
 from server.sources.models import SeriesState, Tree
 from tests.builders import build_list, build_machine, build_series, build_tree
+from tests.lab.planning import plan_series, series_to_plan
 
 pytestmark = pytest.mark.django_db
 

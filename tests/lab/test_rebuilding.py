@@ -3,10 +3,10 @@ import pytest
 from server.builds.expiry import expire_build
 from server.builds.models import Build, BuildState
 from server.builds.records import retire_build
-from server.lab.models import Boot, Session, SessionState
+from server.lab.models import Boot, Session, SessionState, Trial
 from server.lab.sweep import tend_kernels
 from server.lab.trials.kernels import builds_in_use
-from tests.builders import because, build_build, build_machine, build_series, build_session
+from tests.builders import EPOCH, because, build_build, build_machine, build_series, build_session
 
 pytestmark = pytest.mark.django_db
 
@@ -71,6 +71,8 @@ def test_session_whose_kernel_does_not_build_again_says_whose_fault_it_is() -> N
 
 def test_what_the_lab_still_boots_is_in_use() -> None:
     waiting, done = build_session(), build_session(build_series(), state=SessionState.DONE)
+    Session.objects.filter(pk=done.pk).update(concluded_at=EPOCH)
+    Trial.objects.filter(sessions=done).update(state="done")
     planned = build_series()
     soon = [build_build(planned.base), build_build(planned.head)]
     chosen = build_build()

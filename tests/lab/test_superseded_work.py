@@ -13,10 +13,10 @@ from server.lab import rounds
 from server.lab.attempts import ends, life
 from server.lab.models import Attempt, AttemptState, SessionState
 from server.lab.sweep import cancel_superseded
-from server.lab.trials.life import plan_series
 from server.sources.models import Series, SeriesState, WantedRevision
 from server.sources.supersession import supersede
 from tests.builders import build_build, build_machine, build_revision, build_series, build_session
+from tests.lab.planning import plan_series
 from tests.lab.test_attempts import RememberingDispatcher
 from workers.lab import sweep
 

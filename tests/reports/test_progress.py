@@ -269,4 +269,4 @@ def test_history_tells_every_step_with_the_name_of_what_stepped() -> None:
     assert ("session on vm-haswell", "", "running") in told
     assert ("boot 1 (patched) on vm-haswell", "planned", "running") in told
     assert told[-1] == ("attempt build-9-1", "", "submitting")
-    assert len(told) == 1 + 2 + 1 + 4 + 1 + 1
+    assert len(told) == 1 + 2 + 1 + 1 + 4 + 1 + 1

@@ -134,7 +134,7 @@ def test_session_is_done_when_every_boot_has_a_result(
             )
     session.refresh_from_db()
     assert session.state == SessionState.DONE
-    assert sent_tasks == [("detection.judge", (session.series_id,))]
+    assert sent_tasks == [("detection.look", (session.trial_id,))]
 
 
 def test_two_panics_of_one_kernel_end_the_session() -> None:

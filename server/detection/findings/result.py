@@ -10,7 +10,7 @@ from typing import Any
 from server.detection.findings.vector import Gap, UarchVerdict, headline, heard, kind_of, silenced, uarch_verdicts
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.trials.judgement import case_notes
-from server.detection.trials.scope import Scope, is_same_code, scope_of, sessions_with_one_image, trial_scope
+from server.detection.trials.scope import Scope, is_same_code, sessions_with_one_image, trial_scope
 from server.lab.models import Session, Trial
 
 # Of one session; a machine that lacks much has some reasons for hundreds of cases.
@@ -104,11 +104,10 @@ def write_result(finding: Finding, result: Result) -> None:
 
 
 def remade(finding: Finding) -> Result | None:
-    """What the stored comparisons and the finding's checks say now; None where no trial or series judged it."""
-    if finding.trial is not None:
-        return result_of(finding.trial, checks=finding.checks, virtual_too=finding.virtual)
-    scope = scope_of(finding.series, virtual_too=finding.virtual) if finding.series is not None else None
-    return None if scope is None else _result(scope, finding.checks)
+    """What the stored comparisons and the finding's checks say now; None where no trial judged it."""
+    if finding.trial is None:
+        return None
+    return result_of(finding.trial, checks=finding.checks, virtual_too=finding.virtual)
 
 
 def remake(finding: Finding) -> Result | None:

@@ -100,11 +100,7 @@ def finding_vector(finding: Finding) -> tuple[Component, ...]:
 
 def sessions_of(finding: Finding) -> QuerySet[Session]:
     """The sessions that a finding speaks about; of a change that is only suspected there are none."""
-    if finding.trial_id is not None:
-        return Session.objects.filter(trial=finding.trial_id)
-    if finding.series_id is not None:
-        return Session.objects.filter(series=finding.series_id)
-    return Session.objects.none()
+    return Session.objects.none() if finding.trial_id is None else Session.objects.filter(trial=finding.trial_id)
 
 
 def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] = ()) -> ComparisonTable:

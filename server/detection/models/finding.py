@@ -214,7 +214,7 @@ class Finding(Stateful):
                 name="finding_kind_known",
             ),
             models.CheckConstraint(
-                condition=Q(series__isnull=False, branch__isnull=True)
+                condition=Q(series__isnull=False, branch__isnull=True, trial__isnull=False)
                 | Q(series__isnull=True, branch__isnull=False, before__isnull=False, after__isnull=False),
                 name="finding_of_series_or_branch",
             ),

@@ -14,7 +14,7 @@ from server.detection.models import Comparison, Verdict
 from server.detection.models.finding import CHANGES
 from server.detection.trials.effects import LEAST_EFFECT, min_effects
 from server.detection.trials.scope import doubts_about
-from server.lab.models import Boot, CoreType, Session, Trial
+from server.lab.models import Boot, CoreType, Session
 from server.results.models import Case, Measurement, Metric
 from server.stats.comparison.decisions import CellProgress, Design, judge_cells, with_data
 
@@ -157,14 +157,10 @@ def _values(
 
 
 def _effects(sessions: Sequence[Session]) -> "_Effects":
-    """Sessions of before there were trials were judged by the same minimum effect everywhere, and still are."""
-    trials = Trial.objects.in_bulk({session.trial_id for session in sessions if session.trial_id is not None})
-    set_by_hand = {
-        session.pk: effect
-        for session in sessions
-        if session.trial_id is not None and (effect := trials[session.trial_id].min_effect) is not None
-    }
-    others = [session for session in sessions if session.trial_id is not None and session.pk not in set_by_hand]
+    rows = Session.objects.filter(pk__in=[session.pk for session in sessions]).order_by()
+    told = rows.values_list("pk", "trial__min_effect")
+    set_by_hand = {pk: effect for pk, effect in told if effect is not None}
+    others = [session for session in sessions if session.pk not in set_by_hand]
     return _Effects(set_by_hand, min_effects(others) if others else {})
 
 
@@ -232,22 +228,14 @@ def _in_families(
 
 def _compared(cells: Sequence[MeasuredCell]) -> list[stats.CellComparison]:
     """One comparison for each cell, in their order; cells of one design are worked off together."""
-    groups: dict[tuple[Design | None, bool], list[int]] = defaultdict(list)
+    groups: dict[tuple[Design, bool], list[int]] = defaultdict(list)
     for index, cell in enumerate(cells):
-        session = cell.session
-        # Sessions of before there were trials have no looks: all their boots are compared once.
-        key = (design_of(session), ended(session)) if session.looks else (None, True)
-        groups[key].append(index)
+        groups[design_of(cell.session), ended(cell.session)].append(index)
     found: dict[int, stats.CellComparison] = {}
     for (design, is_ended), places in groups.items():
         values = [cells[place].values for place in places]
-        if design is None:
-            # Exact metrics were not told apart then.
-            results = stats.compare([replace(with_data(one), exact=False) for one in values])
-        else:
-            progress = judge_cells(values, design, ended=is_ended)
-            results = [_seen(*pair) for pair in zip(values, progress, strict=True)]
-        found.update(zip(places, results, strict=True))
+        progress = judge_cells(values, design, ended=is_ended)
+        found.update(zip(places, map(_seen, values, progress), strict=True))
     return [found[index] for index in range(len(cells))]
 
 

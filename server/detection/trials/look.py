@@ -115,7 +115,7 @@ def _keep_what_it_told(session: Session) -> None:
         base=Count("pk", filter=Q(arm=Boot.Arm.BASE, state=Boot.State.MEASURED)),
         patched=Count("pk", filter=Q(arm=Boot.Arm.PATCHED, state=Boot.State.MEASURED)),
     )
-    if not session.looks or min(counts.values()) < session.looks[0]:
+    if min(counts.values()) < session.looks[0]:
         return
     conclude(session, cut_short=True)
 

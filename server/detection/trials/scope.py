@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from server.builds.models import Artifact
 from server.core.reasons import Because, Reason
 from server.lab.models import Boot, Session, Trial
-from server.sources.models import Series
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,6 @@ def is_same_code(session: Session) -> bool:
     return session.state == Session.State.DONE and session.reason_code == Because.SAME_CODE
 
 
-def scope_of(series: Series, *, virtual_too: bool | None = None) -> Scope | None:
-    """Of a series of before there were trials; `trial_scope` tells what and when."""
-    return _scope(_sessions(Q(series=series)), virtual_too=virtual_too)
-
-
 def trial_scope(trial: Trial, *, virtual_too: bool | None = None) -> Scope | None:
     """All sessions of the kind that is judged, once every session is over; None before that.
 
@@ -51,7 +45,15 @@ def trial_scope(trial: Trial, *, virtual_too: bool | None = None) -> Scope | Non
     are judged among themselves when the site says so, or `virtual_too` does. None as well when all sessions were
     canceled.
     """
-    return _scope(_sessions(Q(trial=trial)), virtual_too=virtual_too)
+    sessions = list(
+        Session.objects.filter(trial=trial)
+        .select_related("machine__uarch", "base_build", "patched_build")
+        .order_by("machine__name")
+    )
+    if any(session.state not in Session.FINAL for session in sessions):
+        return None
+    judged, virtual = judged_sessions(sessions, virtual_too=virtual_too)
+    return Scope(tuple(judged), virtual) if judged else None
 
 
 def judged_sessions(sessions: Sequence[Session], *, virtual_too: bool | None = None) -> tuple[list[Session], bool]:
@@ -64,22 +66,6 @@ def judged_sessions(sessions: Sequence[Session], *, virtual_too: bool | None = N
     if wanted and allowed:
         return [session for session in sessions if session.pk in virtual], True
     return [], False
-
-
-def series_awaiting_judgement() -> list[int]:
-    """Applied series of before there were trials whose sessions are all over and that have no finding."""
-    sessions = Session.objects.filter(series=OuterRef("pk"))
-    wanted = sessions.exclude(state=Session.State.CANCELED)
-    if not settings.VIRTUAL_VERDICTS:
-        wanted = wanted.filter(machine__virtual=False)
-    waiting = (
-        Series.objects.filter(Exists(wanted), state=Series.State.APPLIED, finding=None)
-        .filter(pk__in=Session.objects.filter(trial=None, series__isnull=False).order_by().values("series"))
-        .exclude(Exists(sessions.filter(state__in=Session.OPEN)))
-        .exclude(Exists(sessions.exclude(trial=None)))
-        .order_by("pk")
-    )
-    return list(waiting.values_list("pk", flat=True))
 
 
 def trials_to_look_at() -> list[int]:
@@ -95,21 +81,6 @@ def unanswered_trials() -> list[int]:
     """Trials that are over and whose result nobody took up; oldest first."""
     over = Trial.objects.filter(state__in=Trial.FINAL, answered_at=None)
     return list(over.order_by("pk").values_list("pk", flat=True))
-
-
-def _sessions(of: Q) -> list[Session]:
-    return list(
-        Session.objects.filter(of)
-        .select_related("machine__uarch", "base_build", "patched_build")
-        .order_by("machine__name")
-    )
-
-
-def _scope(sessions: Sequence[Session], *, virtual_too: bool | None = None) -> Scope | None:
-    if any(session.state not in Session.FINAL for session in sessions):
-        return None
-    judged, virtual = judged_sessions(sessions, virtual_too=virtual_too)
-    return Scope(tuple(judged), virtual) if judged else None
 
 
 def _virtual_sessions(sessions: Sequence[Session]) -> set[int]:
@@ -135,9 +106,9 @@ def doubts_about(sessions: Sequence[Session]) -> dict[int, Doubt]:
 
     A/A trials compare equal kernels on purpose: what they claim is their result, a false alarm.
     """
-    trials = [session.trial_id for session in sessions if session.trial_id is not None]
-    noise = set(Trial.objects.filter(pk__in=trials, purpose=Trial.Purpose.NOISE).values_list("pk", flat=True))
-    compared = [session for session in sessions if session.trial_id not in noise]
+    rows = Session.objects.filter(pk__in=[session.pk for session in sessions], trial__purpose=Trial.Purpose.NOISE)
+    noise = set(rows.order_by().values_list("pk", flat=True))
+    compared = [session for session in sessions if session.pk not in noise]
     doubts = {pk: Doubt(_SAME_IMAGE) for pk in sessions_with_one_image(compared)}
     return doubts | {pk: Doubt(_OTHER_MACHINE, whole=True) for pk in _on_two_machines(sessions)}
 
@@ -156,12 +127,11 @@ def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
 
 
 def _on_two_machines(sessions: Sequence[Session]) -> set[int]:
-    """Sessions of trials whose base boots show two fingerprints of one scheme (the number before the dash).
+    """Sessions whose base boots show two fingerprints of one scheme (the number before the dash).
 
     The base kernel alone is asked: a patch could make its own kernel lie.
     """
-    of_trials = [session.pk for session in sessions if session.trial_id is not None]
-    boots = Boot.objects.filter(session__in=of_trials, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
+    boots = Boot.objects.filter(session__in=sessions, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
     seen: dict[tuple[int, str], set[str]] = {}
     for session, fingerprint in boots.values_list("session_id", "facts__fingerprint"):
         if isinstance(fingerprint, str) and fingerprint:

@@ -21,11 +21,9 @@ from server.lab.models import Attempt, AttemptState, BootState, PowerCycle, Powe
 
 
 def wake_judge(session: Session) -> None:
-    """Have a session that ended looked at: with its trial, or, one of before there were trials, with its series."""
+    """Have a session that ended looked at with its trial."""
     if session.trial_id is not None:
         enqueue("detection.look", session.trial_id)
-    elif session.series_id is not None:
-        enqueue("detection.judge", session.series_id)
 
 
 # Attempts that ended without any progress before the work is given up.

@@ -158,13 +158,13 @@ class Session(Stateful):
         blank=True,
         on_delete=models.PROTECT,
         related_name="sessions",
-        help_text="Empty: a health session, or one of before there were trials.",
+        help_text="Empty: a health session.",
     )
     looks = ArrayField(
         models.PositiveIntegerField(),
         default=list,
         blank=True,
-        help_text="Boots a side at which it is judged (stats/comparison/decisions.py); empty: once, when all are in.",
+        help_text="Boots a side at which it is judged (stats/comparison/decisions.py); empty: a health session.",
     )
     concluded_at = models.DateTimeField(
         null=True, blank=True, help_text="When it was decided that no more boots are wanted."
@@ -186,22 +186,18 @@ class Session(Stateful):
         constraints = [
             state_check(SessionState, "session_state_known"),
             models.CheckConstraint(
-                condition=Q(purpose="series", series__isnull=False)
+                condition=Q(purpose="series", series__isnull=False, trial__isnull=False)
                 | Q(purpose="trial", series__isnull=True, trial__isnull=False)
-                | Q(purpose="health", series__isnull=True),
+                | Q(purpose="health", series__isnull=True, trial__isnull=True),
                 name="session_purpose_known",
             ),
             models.UniqueConstraint(fields=["trial", "machine"], name="session_of_trial_once"),
-            models.UniqueConstraint(fields=["series", "machine"], name="session_once"),
         ]
         indexes = [
             # What the scheduler, sweeps and pages look for, a few among very many.
             models.Index(fields=["machine"], condition=Q(state="planned"), name="session_waiting"),
             models.Index(
                 fields=["state"], condition=Q(state__in=["planned", "dispatched", "running"]), name="session_open"
-            ),
-            models.Index(
-                fields=["series"], condition=Q(trial=None, series__isnull=False), name="session_before_trials"
             ),
             # What pages and scripts ask for, newest first.
             models.Index(fields=["machine", "-id"], name="session_of_machine"),

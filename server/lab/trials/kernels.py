@@ -260,7 +260,7 @@ _OPEN = (TrialState.WANTED, TrialState.MEASURING)
 def awaited_by_trials() -> list[int]:
     """Ids of builds under way that an open trial, or a session that may boot, waits for."""
     trees = _trees(Trial.objects.filter(state__in=_OPEN))
-    # A kernel whose files were removed is built again for its sessions, of before there were trials as well.
+    # A kernel whose files were removed is built again for its sessions.
     sessions = Session.objects.filter(state__in=Session.OPEN).exclude(trial__state=TrialState.CANCELED)
     pairs = sessions.filter(Q(base_build__state__in=UNDER_WAY) | Q(patched_build__state__in=UNDER_WAY))
     waited = {pk for pair in pairs.values_list("base_build", "patched_build") for pk in pair}

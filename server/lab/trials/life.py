@@ -5,7 +5,7 @@ from datetime import datetime
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, F, Max, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, Max, OuterRef, Q
 
 from server.core import clock
 from server.core.reasons import NONE, Because, Reason
@@ -65,7 +65,7 @@ def more_boots(session: Session, *, base: int, patched: int, reason: Reason) -> 
 
 
 def _takes_more(row: Session, base: int, patched: int) -> bool:
-    if row.state != SessionState.DONE or row.concluded_at is not None or not row.looks:
+    if row.state != SessionState.DONE or row.concluded_at is not None:
         return False
     if not row.machine.enabled or row.machine.health not in _TAKES_MORE:
         return False
@@ -259,24 +259,9 @@ def looks_on(trial: Trial, machine: Machine) -> list[int]:
 _SECONDS_PER_HOUR = 3600.0
 
 
-def plan_series(*, series_id: int) -> list[Session]:
-    """Want the kernels of an applied series; once all of them are final, plan a session on each good machine.
-
-    Returns the sessions of its trial. Safe to repeat.
-    """
-    series = Series.objects.select_related("base__tree", "head").filter(pk=series_id, state=SeriesState.APPLIED).first()
-    trial = want_series_trial(series) if series is not None else None
-    return plan_trial(trial_id=trial.pk) if trial is not None else []
-
-
 def want_series_trial(series: Series) -> Trial | None:
-    """The trial of what an applied series costs; None for one that is not applied.
-
-    A series that was measured before there were trials gets none: its sessions are judged as they were planned.
-    """
+    """The trial of what an applied series costs; None for one that is not applied."""
     if series.state != SeriesState.APPLIED or series.base is None or series.head is None:
-        return None
-    if Session.objects.filter(series=series, trial=None).exists():
         return None
     return want_trial(
         Ask(
@@ -294,12 +279,13 @@ def want_series_trial(series: Series) -> Trial | None:
 
 
 def want_series_trials(*, since: datetime | None = None) -> int:
-    """Want the trial of every series applied `since` then that has none and no sessions; returns how many.
+    """Want the trial of every series applied `since` then that has none; returns how many.
 
     A sweep asks for those of late: that all others have theirs is looked at now and then.
     """
     asked = Trial.objects.filter(purpose=Trial.Purpose.SERIES, series=OuterRef("pk"))
-    waiting = _without_sessions().filter(~Exists(asked)).select_related("base__tree", "head")
+    applied = Series.objects.filter(state=SeriesState.APPLIED)
+    waiting = applied.filter(~Exists(asked)).select_related("base__tree", "head")
     if since is not None:
         waiting = waiting.filter(state_since__gte=since)
     return sum(want_series_trial(series) is not None for series in waiting.order_by("id"))
@@ -312,15 +298,3 @@ def wanted_benchmarks(series: Series) -> list[str]:
     """
     tree = series.base.tree.benchmarks if series.base else []
     return sorted({*series.benchmarks, *tree}) if series.benchmarks else []
-
-
-def series_to_plan() -> list[int]:
-    """Ids of applied series that lack sessions: trees of high priority first, then the oldest."""
-    over = Trial.objects.filter(purpose=Trial.Purpose.SERIES, state__in=Trial.FINAL)
-    waiting = _without_sessions().exclude(pk__in=over.values("series"))
-    return list(waiting.order_by("-base__tree__priority", "id").values_list("id", flat=True))
-
-
-def _without_sessions() -> QuerySet[Series]:
-    sessions = Session.objects.filter(series=OuterRef("pk"))
-    return Series.objects.filter(~Exists(sessions), state=SeriesState.APPLIED)
