@@ -64,6 +64,7 @@ ONCE = "if test ! -e {seen}; then touch {seen}; echo '{words}'; exit 1; fi"
         "mm/a.c:9:1: internal compiler error: Segmentation fault",
         "Segmentation fault (core dumped)",
         "make[2]: *** [scripts/Makefile.build:243: mm/a.o] Error 139",
+        "collect2: fatal error: ld terminated with signal 11 [Segmentation fault], core dumped",
     ],
 )
 def test_crash_that_does_not_come_again_is_not_the_kernels(
@@ -85,6 +86,31 @@ def test_second_crash_at_another_place_is_no_verdict(
     once = ONCE.format(seen=tmp_path / "seen", words="mm/a.c:9:1: internal compiler error: in expand")
     lines = f"bzImage:\n\t@{once}; echo '{second}'; exit 1\n"
     outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("bzImage:\n", lines)})
+    assert (outcome.outcome, "not twice at one place" in outcome.reason) == ("infrastructure", True), outcome.reason
+
+
+_DRIVERS = [
+    "gcc: internal compiler error: Segmentation fault signal terminated program cc1",
+    "clang: error: unable to execute command: Segmentation fault (core dumped)",
+    "collect2: fatal error: ld terminated with signal 11 [Segmentation fault], core dumped",
+]
+OBJECTS = """
+$(O)/{name}.o:
+\t@if test -e {seen} -o {name} = a; then echo '{words}'; touch {seen}; exit 1; fi
+"""
+
+
+@pytest.mark.parametrize("words", _DRIVERS)
+def test_crashes_of_two_objects_are_not_at_one_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """The driver's line is the same for both."""
+    without_pauses(monkeypatch)
+    seen = tmp_path / "seen"
+    lines = f"bzImage:\n\t@if test -e {seen}; then $(MAKE) -f $(CURDIR)/Makefile $(O)/b.o; "
+    lines += "else $(MAKE) -f $(CURDIR)/Makefile $(O)/a.o; fi\n"
+    objects = "".join(OBJECTS.format(name=name, seen=seen, words=words) for name in "ab")
+    outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("bzImage:\n", lines) + objects})
     assert (outcome.outcome, "not twice at one place" in outcome.reason) == ("infrastructure", True), outcome.reason
 
 

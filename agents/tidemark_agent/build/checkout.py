@@ -352,8 +352,6 @@ def _git_environment(credentials: Path | None = None) -> Mapping[str, str]:
         "core.sparseCheckout": "false",
         "submodule.recurse": "false",
         "gc.auto": "0",
-        # Whatever comes is one file, whose size can be limited.
-        "transfer.unpackLimit": "1",
         "advice.detachedHead": "false",
         # The mirror may belong to the service's user; the server named it, so it is trusted.
         "safe.directory": "*",

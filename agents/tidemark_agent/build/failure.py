@@ -58,8 +58,13 @@ _KILLED: Final = re.compile(
 )
 # What the shell and make say of any other program, such as objtool.
 _BROKE: Final = re.compile(
-    r"\b(?:Segmentation fault|Illegal instruction|Aborted)(?: \(core dumped\))?\s*$|\bError 13[24569]\s*$", re.MULTILINE
+    r"\b(?:Segmentation fault|Illegal instruction|Aborted)(?: \(core dumped\))?\s*$|\bError 13[24569]\s*$"
+    # Of the linker, by collect2.
+    r"|terminated with signal (?:4|6|7|8|11)\b",
+    re.MULTILINE,
 )
+_LOCATED: Final = re.compile(r"[^\s:]+:\d+")
+_TARGET: Final = re.compile(r"^make(?:\[\d+\])?: \*\*\* \[(?:\S+:\d+: )?([^\]]+)\]", re.MULTILINE)
 # What programs say that lack disk, memory, processes or open files, which all on a host share. "make: gcc: Resource
 # temporarily unavailable" stands before an Error 127; dash says of a full disk what others say of a broken one; a full
 # disk below a mapped file is a SIGBUS.
@@ -150,6 +155,17 @@ def says_killed(log: str) -> bool:
 def says_crashed(log: str) -> bool:
     """Whether the compiler or another program of the step crashed: by a fault of its own, or of the host's memory."""
     return _CRASHED.search(log) is not None or _BROKE.search(log) is not None
+
+
+def place_of(failure: Failure, log: str) -> str:
+    """Where a step failed: the line of the first error that names a place, else what make was to make, "" if neither.
+
+    Drivers of compilers say that a program crashed, and not of what.
+    """
+    if _LOCATED.match(failure.line):
+        return failure.line
+    found = _TARGET.search(log)
+    return found[1] if found else ""
 
 
 def says_short(log: str) -> bool:

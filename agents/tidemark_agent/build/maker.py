@@ -20,6 +20,7 @@ from tidemark_agent.build.failure import (
     Failure,
     failure_of_file,
     log_since,
+    place_of,
     read_log,
     says_crashed,
     says_ended,
@@ -168,11 +169,11 @@ class _DoubtfulError(Exception):
 
 
 class _CrashError(_DoubtfulError):
-    """A program of the step crashed, as its first error `line` says; once more will show whether it always does."""
+    """A program of the step crashed at `place`; once more will show whether it always does."""
 
-    def __init__(self, line: str) -> None:
+    def __init__(self, line: str, place: str) -> None:
         super().__init__(f"a program of this step crashed: {line}")
-        self.line = line
+        self.place = place
 
 
 class _ShortError(_DoubtfulError):
@@ -328,7 +329,8 @@ class Maker:
         reason = self._reason(failure) or f"exit {done.code}"
         if failure.ending is Ending.KILLED:
             raise KilledError(f"a program of the build was killed twice, not for its own limits: {failure.line}")
-        if says_crashed(log) and not (isinstance(doubt, _CrashError) and doubt.line == failure.line):
+        place = place_of(failure, log)
+        if says_crashed(log) and not (place and isinstance(doubt, _CrashError) and doubt.place == place):
             raise InfrastructureError(f"a program of the build crashed, but not twice at one place: {reason}; {doubt}")
         if is_short:
             raise InfrastructureError(f"disk, memory or processes were lacking, alone on the host as well: {reason}")
@@ -418,7 +420,7 @@ def _require_no_doubt(done: Finished, log: str, failure: Failure, *, is_short: b
     if says_killed(log):
         raise _DoubtfulError("a program of this step was killed")
     if says_crashed(log):
-        raise _CrashError(failure.line)
+        raise _CrashError(failure.line, place_of(failure, log))
 
 
 class Others:
