@@ -250,6 +250,11 @@ def dispatcher() -> Dispatcher:
     return _made(settings.DISPATCHER, threading.get_ident())
 
 
+def dispatcher_of(adapter: str) -> Dispatcher:
+    """The one that an attempt was handed to, whichever works by now."""
+    return _made(adapter, threading.get_ident()) if adapter in _ADAPTERS else dispatcher()
+
+
 @lru_cache(maxsize=_MOST_KEPT)
 def _made(name: str, _thread: int) -> Dispatcher:
     made: Dispatcher = import_string(_ADAPTERS[name])()

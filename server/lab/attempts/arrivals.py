@@ -26,7 +26,7 @@ from server.lab.models import (
     PowerCycle,
     Session,
 )
-from server.lab.port import BY_ITSELF, Origin, dispatcher
+from server.lab.port import BY_ITSELF, Origin, dispatcher_of
 from server.lab.work import take_deadline, work_of
 from server.sources.mirror import ref_of
 
@@ -41,7 +41,7 @@ def arrive(attempt: Attempt, *, agent: str, host: str, origin: Origin = BY_ITSEL
     something else than our script. Repeating it is harmless.
     """
     check_origin(attempt, origin)
-    port = dispatcher()
+    port = dispatcher_of(attempt.adapter)
     with transaction.atomic():
         row = Attempt.objects.select_for_update(of=("self",)).select_related("session__machine").get(pk=attempt.pk)
         if row.state not in UNCLAIMED:

@@ -27,7 +27,7 @@ from server.lab.models import (
     SessionState,
     TrialState,
 )
-from server.lab.port import BY_ITSELF, Origin, dispatcher
+from server.lab.port import BY_ITSELF, Origin, dispatcher_of
 from server.lab.scheduling.placement import Placement
 from server.lab.work import claim_deadline, end_deadline, kind_of, work_of
 from server.sources.models import SeriesState
@@ -122,7 +122,7 @@ def check_origin(attempt: Attempt, origin: Origin) -> None:
     Not called in a transaction that its error would undo. A key that its machine took in came from one that passed.
     """
     if attempt.state in UNCLAIMED and attempt.arrived_at is None:
-        dispatcher().check_origin(work_of(attempt), origin)
+        dispatcher_of(attempt.adapter).check_origin(work_of(attempt), origin)
 
 
 # Texts of many kilobytes, which no agent's request needs: there is one each few seconds of each host.
@@ -182,7 +182,9 @@ def claim_attempt(attempt: Attempt, agent: str, *, host: str = "", origin: Origi
         if attempt.state not in UNCLAIMED:
             raise DomainError("superseded", f"{attempt.key} is {attempt.state}: {attempt.reason}")
         if origin.number is not None:
-            dispatcher().record_arrival(work_of(attempt), origin, again=attempt.arrived_at is not None)
+            dispatcher_of(attempt.adapter).record_arrival(
+                work_of(attempt), origin, again=attempt.arrived_at is not None
+            )
         won = _take(attempt, agent, host)
     if not won:
         raise DomainError("superseded", f"{attempt.key} went to another agent or its work is over")

@@ -15,7 +15,7 @@ from server.core import clock
 from server.core.models import Transition
 from server.core.states import new_trace
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState, Trial
-from server.lab.port import HostSighting, dispatcher
+from server.lab.port import HostSighting, dispatcher, dispatcher_of
 from server.lab.work import boots_itself
 
 log = structlog.get_logger(__name__)
@@ -163,7 +163,7 @@ def _state_of_machine(machine: Machine, ended: Attempt | None) -> tuple[str, str
         return machine.state, machine.state_reason
     if ended is None:
         ended = Attempt.objects.filter(machine=machine).order_by("-id").first()
-    if ended is not None and goes_away(machine) and _has_begun(ended):
+    if ended is not None and goes_away(machine, ended) and _has_begun(ended):
         return State.RETURNING, f"{ended.key} is over"
     return State.IDLE, f"{ended.key} is over" if ended is not None else ""
 
@@ -172,9 +172,9 @@ def _has_begun(attempt: Attempt) -> bool:
     return bool(attempt.arrived_at or attempt.agent) or attempt.state == AttemptState.RUNNING
 
 
-def goes_away(machine: Machine) -> bool:
+def goes_away(machine: Machine, attempt: Attempt) -> bool:
     """Whether the machine leaves its dispatcher's sight to boot itself, and says hello when it is back."""
-    return boots_itself(machine) and not dispatcher().is_local
+    return boots_itself(machine) and not dispatcher_of(attempt.adapter).is_local
 
 
 def follow_builder(builder_id: int, *, trace: str = "") -> None:

@@ -325,10 +325,9 @@ class JenkinsDispatcher(Dispatcher):
         run = JenkinsRun.objects.select_for_update(of=("self",)).filter(attempt__key=work.key).first()
         if run is None:
             return
-        job = origin.job or run.job
-        if again and (job, origin.number) != (run.job, run.number):
+        if again and (origin.job or run.job, origin.number) != (run.job, run.number):
             raise DomainError("superseded", f"{work.key} arrived in build {run.number}, not in {origin.number}")
-        if job == run.job:
+        if origin.job == run.job:
             run.number, run.node, run.boot_id = origin.number, origin.node or run.node, origin.boot_id
             run.save(update_fields=["number", "node", "boot_id"])
 
