@@ -29,7 +29,7 @@ _PROBES = ("/healthz", "/", "/api/v1/agent/hello")
 _PATIENCE = 15.0
 _PAUSE = 0.1
 _TRICKLE = 1.0
-_THREADED = ["server.wsgi:application", "--worker-class", "gthread", "--workers", "2", "--threads", "4"]
+_THREADED = ["django.core.wsgi:get_wsgi_application()", "--worker-class", "gthread", "--workers", "2", "--threads", "4"]
 _OURS = ["--config", "python:server.web.process"]
 
 
