@@ -1,5 +1,8 @@
 """Queue `sources`: watching trees and lists, making series of mails, checking and applying them."""
 
+import time
+from types import SimpleNamespace
+
 import structlog
 from celery import Task, shared_task
 
@@ -22,6 +25,7 @@ _GROUP_SECONDS = 120.0
 # A silent name server, or others' turn: asked again after one minute, then after two, and so on for half an hour.
 _FIRST_PAUSE = 60
 _PROOFS_TRIED = 5
+_rest = SimpleNamespace(until=0.0)
 
 
 @shared_task(name="sources.poll_trees")
@@ -72,8 +76,11 @@ def check_series(series_id: int) -> None:
 
 @shared_task(name="sources.check_strangers")
 def check_strangers() -> None:
-    if series_check.check_strangers():
-        enqueue("sources.check_strangers")
+    """The sweep asks again. As long as it has taken this process rests: where there is no other one, all else waits."""
+    began = time.monotonic()
+    if began >= _rest.until:
+        series_check.check_strangers()
+        _rest.until = 2 * time.monotonic() - began
 
 
 @shared_task(name="sources.prove_mail", bind=True, max_retries=_PROOFS_TRIED)

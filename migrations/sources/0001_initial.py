@@ -359,6 +359,10 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='series',
+            index=models.Index(condition=models.Q(('checked_at', None), ('reason_code', 'in-turn'), ('state', 'held')), fields=['-id'], name='series_in_turn'),
+        ),
+        migrations.AddIndex(
+            model_name='series',
             index=models.Index(condition=models.Q(('base_certain', False)), fields=['-id'], name='series_uncertain'),
         ),
         migrations.AddConstraint(

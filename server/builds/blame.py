@@ -73,8 +73,9 @@ def blame_of_series(base: Build, patched: Build, series_id: int) -> Judgement:
         return found
     touching = Patch.objects.filter(series_id=series_id, message__paths__contains=[file]).order_by("index")
     indexes = [str(index) for index in touching.values_list("index", flat=True)]
+    unknown = Patch.objects.filter(series_id=series_id, message__paths=[], message__files__gt=0)
     if not indexes:
-        told = f"no patch touches {file}"
+        told = f"which patch touches {file} is not known" if unknown.exists() else f"no patch touches {file}"
     else:
         told = f"{file} is touched by patch{'es' if len(indexes) > 1 else ''} {', '.join(indexes)}"
     return Judgement(found.blame, f"{found.sentence} ({told})", found.failed)

@@ -225,10 +225,10 @@ class _Compared:
             mine = self._outline[series.pk]
             same = [pk for pk, outline in self._outline.items() if outline == mine and pk not in self._paths]
             self._paths |= {pk: [] for pk in same}
-            columns = ("series_id", "message_id", "message__files", "message__paths")
+            columns = ("series_id", "message_id", "message__kind", "message__files", "message__paths")
             rows = Patch.objects.filter(series__in=same).order_by("index").values_list(*columns)
-            for pk, mail, files, paths in rows.iterator(chunk_size=_MAILS_AT_ONCE):
-                known = paths or not files
+            for pk, mail, kind, files, paths in rows.iterator(chunk_size=_MAILS_AT_ONCE):
+                known = paths or not (files or kind == Message.Kind.DELETED)
                 self._paths[pk].append(sha256("\0".join(paths).encode()).digest() if known else b"mail %d" % mail)
         return self._paths[series.pk]
 

@@ -223,7 +223,7 @@ def put_off() -> Callable[..., list[Series]]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_strangers_take_turns_by_domain_and_the_newest_of_each_first(
+def test_strangers_take_turns_by_domain_newest_and_oldest_of_each_first(
     put_off: Callable[..., list[Series]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = put_off("bo@c.net", "a@d1.eve.org", "b@d2.eve.org", "c@d3.eve.org", "cy@c.net")
@@ -236,7 +236,7 @@ def test_strangers_take_turns_by_domain_and_the_newest_of_each_first(
 
     monkeypatch.setattr(series_check, "_settle", settle)
     assert check_strangers(lookup=silent) is False
-    assert [[s.pk for s in many].index(pk) for pk in looked_at] == [4, 3, 2, 0, 1]
+    assert [[s.pk for s in many].index(pk) for pk in looked_at] == [4, 3, 1, 0, 2]
     assert not strangers_wait()
     assert {s.reason_code for s in Series.objects.all()} == {Because.NOT_TRUSTED}
 
@@ -262,9 +262,11 @@ def test_stranger_whose_check_fails_keeps_no_other_waiting(
 
     monkeypatch.setattr(series_check, "_settle", settle)
     check_strangers(lookup=silent)
-    first.refresh_from_db()
-    assert first.reason_code == Because.NOT_TRUSTED
-    assert strangers_wait()
+    for series in (first, second):
+        series.refresh_from_db()
+        assert series.reason_code == Because.NOT_TRUSTED
+    assert second.reason.startswith("the check of its senders failed")
+    assert not strangers_wait()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -147,6 +147,9 @@ class PatchOut(serializers.ModelSerializer[Patch]):
     message_id = serializers.CharField(source="message.message_id")
     message = serializers.IntegerField(source="message_id", help_text="Its mail, in `messages/`.")
     author = AuthorOut(source="message")
+    patch_id = serializers.CharField(
+        source="git_id", help_text="Of `git patch-id --stable`; empty where nobody needed it."
+    )
     commit = serializers.CharField(source="revision.sha", default=None, allow_null=True)
     diffstat = DiffstatOut(source="message")
     paths = serializers.ListField(

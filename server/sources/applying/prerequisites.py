@@ -30,8 +30,6 @@ _AT_ONCE = 200
 # Of mails as they were sent. Read, a letter may take twenty times its bytes.
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 _SIZE = Func(F("message__raw"), function="octet_length", output_field=IntegerField())
-# Of a patch in which git finds no diff: it is not asked again, and does not keep others from being asked.
-_NONE = "none"
 # As long as a commit's id, which git takes the marks for.
 _MARK_BYTES = 20
 # Commits of a base among which a prerequisite may be already, and seconds to read them.
@@ -58,7 +56,7 @@ def was_allowed(way: str = "") -> Q:
 
 
 def patch_ids(texts: Sequence[str], *, folder: Path) -> list[str]:
-    """The id of each text's diff, "" where it holds none. git runs in the sandbox, in `folder`."""
+    """The id of each text's diff, Patch.NO_ID where it holds none. git runs in the sandbox, in `folder`."""
     # Marks that nobody can guess: a text may hold lines that look like the beginning of another commit.
     marks = [secrets.token_hex(_MARK_BYTES) for _text in texts]
     # Without the message: a line of it that looks like a commit's id would start another one.
@@ -69,7 +67,7 @@ def patch_ids(texts: Sequence[str], *, folder: Path) -> list[str]:
     if done.code != 0:
         raise GitError("git-failed", f"git patch-id: {done.stderr.strip()[:300]}")
     found = {mark: patch_id for patch_id, mark in map(str.split, done.stdout.decode().splitlines())}
-    return [found.get(mark, "") for mark in marks]
+    return [found.get(mark, Patch.NO_ID) for mark in marks]
 
 
 def fill_patch_ids(*, folder: Path) -> int:
@@ -105,9 +103,9 @@ def _fill(keys: list[int], folder: Path) -> int:
     patches = list(Patch.objects.filter(pk__in=keys).select_related("message"))
     mails = [parse_mail(bytes(p.message.raw), blob=p.message.blob, received_at=p.message.received_at) for p in patches]
     for patch, patch_id in zip(patches, patch_ids([m.body for m in mails], folder=folder), strict=True):
-        patch.patch_id = patch_id or _NONE
+        patch.patch_id = patch_id
     Patch.objects.bulk_update(patches, ["patch_id"])
-    return sum(p.patch_id != _NONE for p in patches)
+    return sum(bool(p.git_id) for p in patches)
 
 
 def ids_in_history(base: str, paths: Collection[str]) -> frozenset[str]:
@@ -224,7 +222,7 @@ def _left_out(series: Series) -> list[str]:
     posting = Series.objects.filter(Q(pk=series.pk) | Q(patches__message__in=held))
     mails = Message.objects.filter(Q(patches__series__in=posting) | Q(pk__in=posting.values("cover")))
     own = {f"message-id:{name}" for name in mails.values_list("message_id", flat=True)}
-    own |= {f"patch-id:{patch.patch_id}" for patch in series.patches.all() if patch.patch_id}
+    own |= {f"patch-id:{patch.git_id}" for patch in series.patches.all() if patch.git_id}
     return [need for need in series.prerequisites if need in own or _is_self(need, series) or is_unknown(need)]
 
 

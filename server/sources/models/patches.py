@@ -120,6 +120,11 @@ class Series(Stateful):
             models.Index(fields=["-state_since", "-id"], name="series_moved"),
             models.Index(fields=["-submitted_at", "-id"], name="series_posted"),
             models.Index(fields=["received_at"], name="series_since"),
+            models.Index(
+                fields=["-id"],
+                condition=models.Q(state="held", checked_at=None, reason_code="in-turn"),
+                name="series_in_turn",
+            ),
             models.Index(fields=["-id"], condition=models.Q(base_certain=False), name="series_uncertain"),
         ]
         ordering = ["-submitted_at", "-id"]
@@ -155,6 +160,8 @@ class Patch(models.Model):
     message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="patches")
     subject = models.TextField()
     trailers = words(1000, "Its own, and those of replies to it or to the cover letter.")
+    # Where git finds no diff: it is not asked again, and does not keep others from being asked.
+    NO_ID: ClassVar = "none"
     patch_id = models.CharField(
         max_length=40,
         blank=True,
@@ -176,6 +183,11 @@ class Patch(models.Model):
 
     def __str__(self) -> str:
         return f"{self.index}/{self.series.total} {self.subject}"
+
+    @property
+    def git_id(self) -> str:
+        """Git's id of its diff; "" where nobody needed one, or git finds no diff."""
+        return "" if self.patch_id == self.NO_ID else self.patch_id
 
 
 class TrustedSender(models.Model):

@@ -5,7 +5,7 @@ what is missing in the reason.
 """
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from server.core import clock
+from server.core.access.tries import OutOfBoundsError, bounded
 from server.core.database import advisory_lock
 from server.core.reasons import Because
 from server.core.tasks import enqueue
@@ -56,6 +57,7 @@ _TURN_SECONDS = 20.0
 # Who holds it looks at series of strangers.
 _STRANGERS = "sources.trust.strangers"
 _NOT_AGAIN = "and it is not asked again"
+_FAILED = Because.NOT_TRUSTED("the check of its senders failed, the service's log says how: a person must approve")
 # Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
 _SERIES_ASKED = 5
 
@@ -114,10 +116,14 @@ def check_strangers(*, lookup: Lookup = look_up_key, seconds: float = _TURN_SECO
             if time.monotonic() > deadline:
                 return True
             try:
-                _take_turn(pk, lookup)
+                with bounded(f"check:{pk}"):
+                    _take_turn(pk, lookup)
+            except OutOfBoundsError:
+                raise
             except Exception:
                 # What one of them wrote keeps no other waiting.
                 log.exception("series_check_failed", series=pk)
+                Series.objects.get(pk=pk).note(_FAILED, checked_at=clock.now())
     return False
 
 
@@ -133,19 +139,18 @@ def _is_put_off(series: Series) -> bool:
 
 
 def _put_off() -> list[int]:
-    """Ids of series in the order of their turn: of each domain the newest, then of each the next, and so on.
+    """Ids of series in the order of their turn: of each domain the newest, then of each the oldest, and so on.
 
-    Whoever posts by the thousand, with name servers that never answer, has others wait for one of his in between.
+    Whoever posts by the thousand, with name servers that never answer, has others wait for one of his in between; and
+    who does so in somebody else's name, without end, for each second one.
     """
     waiting = Series.objects.filter(state=State.HELD, checked_at=None, reason_code=Because.IN_TURN).order_by("-pk")
-    found: list[tuple[int, int]] = []
-    earlier: Counter[str] = Counter()
+    of: defaultdict[str, list[int]] = defaultdict(list)
     for pk, address in waiting.values_list("pk", "author_address").iterator():
         # Rarely more than one person's, where not under a domain such as .co.uk: that costs a later turn, no more.
-        domain = ".".join(address.lower().rpartition("@")[2].split(".")[-2:])
-        found.append((earlier[domain], pk))
-        earlier[domain] += 1
-    return [pk for _, pk in sorted(found, key=lambda place: (place[0], -place[1]))]
+        of[".".join(address.lower().rpartition("@")[2].split(".")[-2:])].append(pk)
+    places = [(min(2 * n, 2 * (len(own) - n) - 1), -pk) for own in of.values() for n, pk in enumerate(own)]
+    return [-pk for _, pk in sorted(places)]
 
 
 def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) -> None:

@@ -39,4 +39,5 @@ class Command(BaseCommand):
 
 def _line(document: dict[str, Any]) -> str:
     mark = f"v{document['version']}, {len(document['patches'])} of {document['total']} patches"
-    return f"{document['received']} {document['state']} <{document['message_id']}> {document['subject']} ({mark})"
+    why = f": {document['reason']}" if document["state"] == "held" else ""
+    return f"{document['received']} {document['state']} <{document['message_id']}> {document['subject']} ({mark}){why}"
