@@ -16,10 +16,11 @@ from server.core.errors import DomainError
 from server.lab import rounds
 from server.lab.dispatch.jenkins import adapter, runs
 from server.lab.dispatch.jenkins.jobs import wanted
+from server.lab.hosts.state import goes_away
 from server.lab.models import Attempt
-from server.lab.port import DispatchError, Observed, Origin, Work, dispatcher, runs_of
+from server.lab.port import DispatchError, Observed, Origin, Work, dispatcher, dispatcher_of, runs_of
 from server.lab.scheduling.placement import why_waiting
-from tests.builders import build_machine, build_series, build_session
+from tests.builders import build_attempt, build_machine, build_series, build_session
 from tests.lab.worlds import ApartWorld, JenkinsWorld, LocalWorld, NullWorld, World, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
@@ -228,6 +229,19 @@ def test_agent_that_comes_is_recorded_once_and_taken_in_when_its_host_is_held(ea
         assert (run.job, run.number, run.node, node.held_for) == (ours.job, 7, "vm-haswell", work.key)
         with pytest.raises(DomainError, match="arrived in build 7, not in 8"):
             each.port.record_arrival(work, replace(ours, number=8), again=True)
+
+
+@pytest.mark.parametrize(("present", "handed_to", "away"), [("local", "jenkins", True), ("jenkins", "local", False)])
+def test_attempt_asks_the_adapter_that_it_was_handed_to(
+    db: None, settings: Settings, present: str, handed_to: str, away: bool
+) -> None:
+    """Attempts are under way while a site changes its dispatcher."""
+    settings.DISPATCHER = present
+    session = build_session(machine=build_machine(boot_driver="kexec"))
+    attempt = build_attempt(session, adapter=handed_to)
+    assert dispatcher_of(handed_to).name == handed_to
+    assert goes_away(session.machine, attempt) is away
+    assert dispatcher_of("one that there is no more") is dispatcher()
 
 
 def test_dispatcher_that_is_not_known_is_told(settings: Settings) -> None:

@@ -10,7 +10,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import OperationalError, connection, transaction
 
 from server.core import clock
-from server.core.access.tries import GIVEN_UP, given_up
+from server.core.access.tries import GIVEN_UP, MOST_BEGUN, given_up, note_failure
 from server.core.database import BUSY, advisory_lock
 from server.core.errors import DomainError
 from server.core.models import Begun
@@ -18,6 +18,7 @@ from server.sources.archives.archive import read_list
 from server.sources.messages import storage
 from server.sources.messages.storage import MAIL_LOCK, lock_mail, store_message
 from server.sources.models import MailingList, Message, Series, Thread
+from server.sources.series import formation
 from server.sources.series.formation import group_stale, write_versions
 from server.sources.series.thread_rows import ThreadRows
 from tests.sources.posting import DIFF, Archive, mail
@@ -178,3 +179,38 @@ def test_database_that_goes_away_is_no_failure_of_a_thread(
         with pytest.raises(OperationalError):
             group_stale()
     assert Begun.objects.count() == noted
+
+
+@pytest.mark.parametrize("failures", [1, MOST_BEGUN])
+def test_thread_that_failed_takes_nobody_elses_mails(linux_mm: MailingList, failures: int) -> None:
+    """Its owner names a mail that he writes later, as an answer to a letter that he has read by then."""
+    evil = store_message(
+        mailing_list=linux_mm,
+        raw=mail("[PATCH] x", DIFF, message_id="link@evil", parent="bridge@evil", sender="e@evil"),
+    )
+    store_message(
+        mailing_list=linux_mm, raw=mail("[PATCH] y", DIFF, message_id="more@evil", parent="link@evil", sender="e@evil")
+    )
+    for _ in range(failures):
+        note_failure(f"{storage.FAILED_THREAD}{evil.thread_id}")
+    store_message(mailing_list=linux_mm, raw=mail("[PATCH 0/2] mm: Two", "Why.\n", message_id="0@x"))
+    bridge = mail("[PATCH] z", DIFF, message_id="bridge@evil", parent="0@x", sender="e@evil")
+    store_message(mailing_list=linux_mm, raw=bridge)
+    for n in (1, 2):
+        raw = mail(f"[PATCH {n}/2] mm: {n}", DIFF, message_id=f"{n}@x", parent="0@x")
+        store_message(mailing_list=linux_mm, raw=raw)
+    group_stale()
+    ours = Message.objects.filter(message_id__in=["0@x", "1@x", "2@x"]).values_list("thread", flat=True)
+    assert len(set(ours)) == 1
+    assert evil.thread_id not in ours
+    assert Series.objects.get(root_message_id="0@x").state == Series.State.HELD
+
+
+def test_failures_of_one_moment_are_one(linux_mm: MailingList) -> None:
+    """Several processes may have begun the same thread."""
+    thread = store_message(mailing_list=linux_mm, raw=mail("[PATCH] x", DIFF)).thread_id
+    with time_machine.travel("2026-11-20 12:00Z", tick=False) as traveller:
+        for minutes, times in ((0, 1), (1, 1), (5, 2), (0, 2), (6, 3)):
+            traveller.shift(timedelta(minutes=minutes))
+            formation._note_failure(thread or 0, "it is slow")
+            assert Begun.objects.count() == times

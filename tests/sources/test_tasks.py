@@ -1,8 +1,10 @@
 """The queue `sources`: thin tasks that wake each other by name."""
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pytest_django.fixtures import Settings
@@ -161,6 +163,25 @@ def test_senders_that_cannot_be_checked_now_are_left_to_the_sweep(
     sources.check_series(series.pk)
     series.refresh_from_db()
     assert series.state == Series.State.READY
+
+
+@pytest.fixture(autouse=True)
+def rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_rest", SimpleNamespace(until=0.0))
+
+
+def test_process_rests_for_as_long_as_strangers_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is the only one, lists and trees are read meanwhile."""
+    turns: list[float] = []
+
+    def turn() -> None:
+        turns.append(time.monotonic())
+        time.sleep(0.2)
+
+    monkeypatch.setattr("server.sources.trust.series_check.check_strangers", turn)
+    while len(turns) < 2:
+        sources.check_strangers()
+    assert turns[1] - turns[0] >= 0.4
 
 
 def test_series_of_strangers_are_one_task_however_many(linux_mm: MailingList, sent_tasks: Sent) -> None:

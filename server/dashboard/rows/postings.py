@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import chain, islice
+from itertools import chain
 from urllib.parse import quote, urlsplit
 
 from django.db.models import Count, Exists, F, OuterRef, QuerySet, Sum
@@ -147,6 +147,7 @@ def approval_of(series: Series) -> Approval | None:
 
 # A series that changes more files than this is told by the first ones.
 _MOST_CHANGED_PATHS = 300
+_LISTS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,13 @@ class Measured:
 def measured_of(series: Series) -> Measured:
     """Two queries; `series` was read with its base and the tree of that, which asks for benchmarks of its own."""
     lists = Patch.objects.filter(series=series).order_by("index").values_list("message__paths", flat=True)
-    paths = list(islice(dict.fromkeys(chain.from_iterable(lists)), _MOST_CHANGED_PATHS))
+    # A mail may name thousands: they are not all read at once.
+    each = chain.from_iterable(lists.iterator(chunk_size=_LISTS_AT_ONCE))
+    paths: dict[str, None] = {}
+    for path in each:
+        paths[path] = None
+        if len(paths) == _MOST_CHANGED_PATHS:
+            break
     rules = [rule for rule in MeasureRule.objects.filter(enabled=True) if _applies(rule, paths)]
     decided = bool(series.benchmarks)
     names = series.benchmarks if decided else sorted({name for rule in rules for name in rule.benchmarks})

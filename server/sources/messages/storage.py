@@ -11,6 +11,7 @@ import structlog
 from django.db import DataError, transaction
 
 from server.core import clock
+from server.core.access.tries import MOST_BEGUN, failures
 from server.core.database import wait_for_lock
 from server.core.reasons import Because
 from server.sources.mail.diffs import Diff
@@ -122,7 +123,7 @@ def join_thread(names: Names, *, stale: bool) -> int:
     found = names.found_in(known)
     if not names.posted:
         found = [*found[:1], *(thread for thread in found[1:] if not _has_postings(thread))]
-    found = _with_room(found)
+    found = _with_room(_grouped(found))
     if not found:
         thread = Thread.objects.create(stale=stale).pk
         # What answers this mail comes after it, not into a thread that takes no more.
@@ -140,6 +141,21 @@ def join_thread(names: Names, *, stale: bool) -> int:
 
 def _has_postings(thread: int) -> bool:
     return Message.objects.filter(thread=thread, kind__in=POSTED).exists()
+
+
+# What was noted of threads that could not be grouped begins with it, and ends with the thread.
+FAILED_THREAD = "sources.group_thread "
+
+
+def _grouped(threads: list[int]) -> list[int]:
+    """Without those that were given up; one that has failed is joined to no other, whose mails would wait with it.
+
+    Whoever posts in a thread may name a mail that he writes later, as an answer in somebody else's.
+    """
+    failed = failures(FAILED_THREAD) if threads else {}
+    times = {pk: failed[key][0] for pk in threads if (key := f"{FAILED_THREAD}{pk}") in failed}
+    left = [pk for pk in threads if times.get(pk, 0) < MOST_BEGUN]
+    return left if len(left) < 2 else [pk for pk in left if pk not in times] or left[:1]  # noqa: PLR2004 (one and another)
 
 
 def _with_room(threads: list[int]) -> list[int]:

@@ -15,7 +15,7 @@ from server.core.access.tries import MOST_BEGUN, OutOfBoundsError, bounded, fail
 from server.core.errors import DomainError
 from server.core.reasons import NONE, Because, Reason
 from server.sources.mail.postings import Posting, Version, parse_subject
-from server.sources.messages.storage import POSTED, lock_mail
+from server.sources.messages.storage import FAILED_THREAD, POSTED, lock_mail
 from server.sources.models import Message, Patch, Series, Thread
 from server.sources.series.late_mails import (
     add_late_covers,
@@ -280,7 +280,6 @@ _PART_SECONDS = 3.0
 _THREAD_SECONDS = 60.0
 # One that failed is tried again after this time, and after all others.
 _PAUSE = timedelta(minutes=5)
-_KEY = "sources.group_thread "
 
 
 def group_stale(limit: int | None = None, *, seconds: float = math.inf) -> int:
@@ -303,14 +302,14 @@ def group_stale(limit: int | None = None, *, seconds: float = math.inf) -> int:
             # Noted. The time of the whole task is up, or its memory used: it should end now, and well.
             break
         if grouped and again:
-            forget_failures(f"{_KEY}{thread}")
+            forget_failures(f"{FAILED_THREAD}{thread}")
         done += grouped
     return done
 
 
 def _in_turn() -> Iterator[tuple[int, bool]]:
     """The stale threads, and whether each failed before: these come last, and none that failed too often."""
-    failed = {int(key.removeprefix(_KEY)): found for key, found in failures(_KEY).items()}
+    failed = {int(key.removeprefix(FAILED_THREAD)): found for key, found in failures(FAILED_THREAD).items()}
     now = clock.now()
     rested = [pk for pk, (times, last) in failed.items() if times < MOST_BEGUN and now - last >= _PAUSE]
     stale = Thread.objects.filter(stale=True).order_by("pk")
@@ -325,7 +324,7 @@ def _in_turn() -> Iterator[tuple[int, bool]]:
 def _group_or_explain(thread: int) -> bool:
     """One thread that no rule foresaw must not stop the others: its mails stay, and a person can read why."""
     try:
-        with bounded(f"{_KEY}{thread}"):
+        with bounded(f"{FAILED_THREAD}{thread}"):
             return group_thread(thread)
     except (IntegrityError, DataError) as error:
         reason = str(error).splitlines()[0]
@@ -355,7 +354,11 @@ def _group_or_explain(thread: int) -> bool:
 
 def _note_failure(thread: int, why: str) -> None:
     """The thread stays stale, and is tried again: soon, or in a day where it failed too often."""
-    times = note_failure(f"{_KEY}{thread}")
+    known = failures(f"{FAILED_THREAD}{thread}").get(f"{FAILED_THREAD}{thread}")
+    if known and clock.now() - known[1] < _PAUSE:
+        # It was tried by two at once.
+        return
+    times = note_failure(f"{FAILED_THREAD}{thread}")
     log.warning("thread_failed", thread=thread, reason=why, times=times)
     if times >= MOST_BEGUN:
         _explain(thread, f"{why}; this is tried again in a day")
