@@ -137,7 +137,8 @@ def attacked(virtual_verdicts: None, settings: Settings) -> Series:
     tell_boots(Boot.objects.all(), facts={"cmdline": attack("cmdline")}, console=attack("console"))
     for machine in Machine.objects.all():
         keep_facts_of_machine(machine, {attack("fact"): attack("fact-value"), "flags": [attack("flag")] * 20})
-    Finding.objects.update(headline=attack("headline"), reason=attack("finding"), gaps=[{"reason": attack("gap")}])
+    gap = {"machine": attack("gap-machine"), "uarch": attack("gap-uarch"), "reason": attack("gap")}
+    Finding.objects.update(headline=attack("headline"), reason=attack("finding"), gaps=[gap])
     Report.objects.update(
         subject=attack("mail-subject"), body=attack("mail-body"), to=[attack("to")], cc=[attack("cc")]
     )

@@ -109,7 +109,7 @@ def test_machine_that_boots_itself_follows_its_attempt_until_it_says_hello() -> 
 def test_machine_that_stays_in_sight_is_idle_at_once(settings: Settings, driver: str, adapter: str) -> None:
     settings.DISPATCHER = adapter
     machine = build_machine(boot_driver=driver)
-    attempt = an_attempt(build_session(machine=machine), AttemptState.RUNNING, agent="a")
+    attempt = an_attempt(build_session(machine=machine), AttemptState.RUNNING, agent="a", adapter=adapter)
     follow_attempt(attempt)
     assert state_of(machine) == "working"
     attempt.advance(AttemptState.DONE)

@@ -207,8 +207,8 @@ def test_inconclusive_finding_is_never_told() -> None:
 
 
 def test_series_without_base_is_refused() -> None:
-    finding = build_finding(build_series())
-    assert finding.series is not None
-    finding.series.base = None
+    series = build_series()
+    finding = build_finding(series)
+    Series.objects.filter(pk=series.pk).update(state=Series.State.READY, base=None, head=None)
     with pytest.raises(DomainError, match="the base of the series is not known"):
         gather(finding)

@@ -1,6 +1,6 @@
 """Mails, patches and series as pages show them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -188,7 +188,7 @@ def measured_of(series: Series) -> Measured:
     return Measured(tuple(rows), decided)
 
 
-def _applies(rule: MeasureRule, paths: Sequence[str]) -> bool:
+def _applies(rule: MeasureRule, paths: Iterable[str]) -> bool:
     return rule.pattern == DEFAULT_PATTERN or any(matches_path(rule.pattern, path) for path in paths)
 
 

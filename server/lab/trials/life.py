@@ -65,7 +65,7 @@ def more_boots(session: Session, *, base: int, patched: int, reason: Reason) -> 
 
 
 def _takes_more(row: Session, base: int, patched: int) -> bool:
-    if row.state != SessionState.DONE or row.concluded_at is not None:
+    if row.state != SessionState.DONE or row.concluded_at is not None or not row.looks:
         return False
     if not row.machine.enabled or row.machine.health not in _TAKES_MORE:
         return False

@@ -7,7 +7,7 @@ from server.builds.models import Build, BuildState
 from server.core.errors import DomainError
 from server.lab.models import Session, Trial, TrialState
 from server.lab.trials import life
-from tests.builders import build_machine, build_series, build_session, build_trial
+from tests.builders import build_machine, build_series, build_trial
 from workers import builds
 
 pytestmark = pytest.mark.django_db
@@ -30,12 +30,6 @@ def test_sweep_takes_series_and_trials_to_their_sessions(settings: Settings) -> 
         7200,
     )
     assert {(one.trial, one.series) for one in Session.objects.all()} == {(own, series), (trial, None)}
-
-
-def test_series_measured_before_there_were_trials_gets_none() -> None:
-    build_session(build_series())
-    builds.sweep()
-    assert not Trial.objects.exists()
 
 
 def test_no_limit_of_machine_time_is_no_budget(settings: Settings) -> None:
