@@ -217,7 +217,8 @@ def test_work_grows_with_the_mails_and_no_faster(linux_mm: MailingList, shape: s
 
     small, large = thread(20), thread(120)
     per_mail = [costs(lambda m=mails: store(linux_mm, *m)) / len(mails) for mails in (small, large)]  # type: ignore[misc]
-    assert per_mail[1] <= per_mail[0]
+    # The first mail of a thread asks one less: no thread is there that could have failed.
+    assert per_mail[1] - per_mail[0] < 1 / 20
     Thread.objects.update(stale=False)
     rounds = []
     for mails in (small, large):
