@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import time_machine
+from django.db import OperationalError
 from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.database import advisory_lock
+from server.core.errors import DomainError
 from server.core.programs.git import Repository
 from server.core.reasons import Because
 from server.sources.models import Branch, MailingList, Message, Patch, Series, TrustedSender
@@ -267,6 +269,28 @@ def test_stranger_whose_check_fails_keeps_no_other_waiting(
         assert series.reason_code == Because.NOT_TRUSTED
     assert second.reason.startswith("the check of its senders failed")
     assert not strangers_wait()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_trouble_that_passes_leaves_a_stranger_his_turn(
+    put_off: Callable[..., list[Series]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_off("bo@c.net")
+
+    def busy(*_: Any) -> None:
+        raise DomainError("busy", "others are at work there", permanent=False)
+
+    monkeypatch.setattr(series_check, "_settle", busy)
+    check_strangers(lookup=silent)
+    assert strangers_wait()
+
+    def gone(*_: Any) -> None:
+        raise OperationalError("the server closed the connection")
+
+    monkeypatch.setattr(series_check, "_settle", gone)
+    with pytest.raises(OperationalError):
+        check_strangers(lookup=silent)
+    assert strangers_wait()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -12,12 +12,13 @@ from datetime import timedelta
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import Q, QuerySet
 
 from server.core import clock
 from server.core.access.tries import OutOfBoundsError, bounded
 from server.core.database import advisory_lock
+from server.core.errors import DomainError
 from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.sources.messages.storage import lock_mail
@@ -118,9 +119,13 @@ def check_strangers(*, lookup: Lookup = look_up_key, seconds: float = _TURN_SECO
             try:
                 with bounded(f"check:{pk}"):
                     _take_turn(pk, lookup)
-            except OutOfBoundsError:
+            except (OutOfBoundsError, OperationalError):
+                # Of this process or of the database: it says nothing about the series, which keeps its turn.
                 raise
-            except Exception:
+            except Exception as error:
+                if isinstance(error, DomainError) and not error.permanent:
+                    log.warning("series_not_checked_yet", series=pk, reason=error.message)
+                    continue
                 # What one of them wrote keeps no other waiting.
                 log.exception("series_check_failed", series=pk)
                 Series.objects.get(pk=pk).note(_FAILED, checked_at=clock.now())
