@@ -15,20 +15,14 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.lab import rounds
 from server.lab.dispatch.jenkins import adapter, runs
-from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.hosts.state import goes_away
 from server.lab.models import Attempt
-from server.lab.port import DispatchError, Observed, Origin, Work, dispatcher, dispatcher_of, runs_of
+from server.lab.port import DispatchError, Observed, Work, dispatcher, dispatcher_of, runs_of
 from server.lab.scheduling.placement import why_waiting
 from tests.builders import build_attempt, build_machine, build_series, build_session
-from tests.lab.worlds import ApartWorld, JenkinsWorld, LocalWorld, NullWorld, World, let_end, new_work, starts, until
+from tests.lab.worlds import WORLDS, World, let_end, new_work, starts, until
 
 pytestmark = pytest.mark.django_db
-
-
-WORLDS: dict[str, type[LocalWorld | ApartWorld | JenkinsWorld | NullWorld]] = {
-    "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld, "null": NullWorld,
-}  # fmt: skip
 
 
 @pytest.fixture(params=WORLDS)
@@ -38,7 +32,7 @@ def each(
     # Waiting for what may still be on its way is what takes a controller's adapter its time.
     monkeypatch.setattr(runs, "_UNKNOWN_SECONDS", 0.1)
     monkeypatch.setattr(runs, "_MISSED_SECONDS", 0.3)
-    made: World = WORLDS[request.param](tmp_path, settings)
+    made = WORLDS[request.param](tmp_path, settings)
     monkeypatch.setattr(rounds, "dispatcher", lambda: made.port)
     yield made
     made.close()
@@ -49,7 +43,7 @@ def world(each: World) -> World:
     return each
 
 
-STARTING = pytest.mark.parametrize("each", [name for name in WORLDS if name != "null"], indirect=True)
+STARTING = pytest.mark.parametrize("each", [name for name in WORLDS if WORLDS[name].hands_out], indirect=True)
 
 
 @pytest.fixture
@@ -59,8 +53,7 @@ def work(each: World) -> Work:
 
 def ready(world: World, machine: str = "vm-haswell") -> tuple[Attempt, Work]:
     attempt, work = new_work(machine)
-    if isinstance(world, JenkinsWorld):
-        world.define()
+    world.define()
     return attempt, work
 
 
@@ -123,8 +116,7 @@ def test_program_that_ignores_sigterm_is_canceled_or_let_go_of(world: World, wor
     (world.folder / "stubborn").touch()
     running(world, work)
     stopped(world, work)
-    # A controller never kills: what it says then proves nothing about the program, whose lease does.
-    assert seen(world, work) is (Observed.ENDED if isinstance(world, LocalWorld | ApartWorld) else Observed.LEFT)
+    assert seen(world, work) is (Observed.ENDED if world.kills else Observed.LEFT)
 
 
 @STARTING
@@ -154,7 +146,7 @@ def test_outside_that_takes_no_work_is_a_passing_trouble(each: World, work: Work
         each.port.submit(work)
     assert not raised.value.permanent
     assert starts(each, work.key) == 0
-    if each.port.slots != 0:
+    if each.hands_out:
         each.mend()
         running(each, work)
 
@@ -165,7 +157,7 @@ def test_hosts_are_held_and_let_go_of_as_often_as_asked(each: World, work: Work)
         assert each.port.hold({work.host: work.key}) == {work.host}
     for _ in range(2):
         assert each.port.hold({}) == frozenset()
-    if each.port.slots != 0:
+    if each.hands_out:
         running(each, work)
 
 
@@ -183,11 +175,10 @@ def test_adapter_is_chosen_by_its_name(each: World, settings: Settings) -> None:
 
 def test_round_hands_out_as_much_as_there_are_slots(each: World) -> None:
     session = build_session(build_series(), build_machine("vm-haswell"))
-    if isinstance(each, JenkinsWorld):
-        each.define()
+    each.define()
     rounds.run_round()
     waiting = why_waiting(session)
-    if each.port.slots == 0:
+    if not each.hands_out:
         assert waiting is not None
         assert (session.attempts.count(), waiting.reason) == (0, "the null dispatcher hands nothing out")
     else:
@@ -198,15 +189,9 @@ def test_round_hands_out_as_much_as_there_are_slots(each: World) -> None:
 
 def test_agent_that_comes_is_recorded_once_and_taken_in_when_its_host_is_held(each: World) -> None:
     attempt, work = ready(each)
-    ours = Origin(
-        "tidemark-session-vm-haswell",
-        7,
-        "vm-haswell",
-        "a-boot",
-        wanted().jobs[f"tidemark-session-{work.subject}"].script,
-    )
+    ours = each.origin(work)
     each.port.look([work])
-    if each.port.slots != 0:
+    if each.hands_out:
         each.port.submit(work)
     for again in (False, True):
         each.port.check_origin(work, ours)
@@ -226,7 +211,7 @@ def test_agent_that_comes_is_recorded_once_and_taken_in_when_its_host_is_held(ea
         node = each.port.node(work.host)
         assert run is not None
         assert node is not None
-        assert (run.job, run.number, run.node, node.held_for) == (ours.job, 7, "vm-haswell", work.key)
+        assert (run.job, run.number, run.node, node.held_for) == (ours.job, ours.number, work.host, work.key)
         with pytest.raises(DomainError, match="arrived in build 7, not in 8"):
             each.port.record_arrival(work, replace(ours, number=8), again=True)
 

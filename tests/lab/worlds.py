@@ -1,5 +1,6 @@
 """What dispatchers dispatch into, for tests that hold for each of them: real programs, started by real adapters."""
 
+import abc
 import io
 import os
 import sys
@@ -7,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_django.fixtures import Settings
 from tidemark_agent.log import Log
@@ -21,7 +22,7 @@ from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.dispatch.local import LocalDispatcher, stop_agents
 from server.lab.dispatch.null import NullDispatcher
 from server.lab.models import Attempt, AttemptState, Session
-from server.lab.port import Dispatcher, Work, WorkKind
+from server.lab.port import BY_ITSELF, Dispatcher, Origin, Work, WorkKind
 from server.lab.work import work_of
 from tests.builders import build_machine, build_series, build_session
 from tests.jenkins.server import JenkinsServer
@@ -56,17 +57,33 @@ def until(condition: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.02)
 
 
-class World(Protocol):
-    """One adapter and what it starts programs on."""
+class World(abc.ABC):
+    """One adapter and what it starts programs on. What is not abstract is as it is where there is no controller."""
 
     port: Dispatcher
     folder: Path
+    hands_out = True
+    # Whether a stop that the outside calls done has ended the program, however stubborn that is.
+    kills = True
 
+    @abc.abstractmethod
+    def __init__(self, folder: Path, settings: Settings) -> None: ...
+
+    def define(self) -> None:  # noqa: B027 (this host needs no telling)
+        """The outside learns the machines and builders of the lab as they are now."""
+
+    def origin(self, work: Work) -> Origin:  # noqa: ARG002 (what no controller started brings nothing)
+        """What the agent brings that the outside started for this work."""
+        return BY_ITSELF
+
+    @abc.abstractmethod
     def cut(self) -> None:
         """The outside does not take work any more."""
 
+    @abc.abstractmethod
     def mend(self) -> None: ...
 
+    @abc.abstractmethod
     def close(self) -> None: ...
 
 
@@ -104,7 +121,7 @@ def new_work(machine: str = "vm-haswell", **fields: Any) -> tuple[Attempt, Work]
     return attempt, work
 
 
-class LocalWorld:
+class LocalWorld(World):
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder, self.settings = folder, settings
         self.port: Dispatcher = LocalDispatcher()
@@ -121,7 +138,7 @@ class LocalWorld:
         stop_agents()
 
 
-class ApartWorld:
+class ApartWorld(World):
     """Agents that `tidemark-agent serve` starts, as in a container of their own."""
 
     def __init__(self, folder: Path, settings: Settings) -> None:
@@ -155,8 +172,10 @@ class ApartWorld:
             self.cut()
 
 
-class NullWorld:
+class NullWorld(World):
     """There is no outside."""
+
+    hands_out = False
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder = folder
@@ -170,8 +189,11 @@ class NullWorld:
     def close(self) -> None: ...
 
 
-class JenkinsWorld:
+class JenkinsWorld(World):
     """A controller that knows all machines and builders of the lab as they are when `define` is called."""
+
+    # It ends no program: what it says then proves nothing about that, whose lease does.
+    kills = False
 
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.folder = folder
@@ -198,6 +220,10 @@ class JenkinsWorld:
             if job.name not in self.server.controller.jobs:
                 self.server.controller.jobs[job.name] = make(self.server.controller, job.name, job.xml)
 
+    def origin(self, work: Work) -> Origin:
+        job = f"tidemark-session-{work.subject}"
+        return Origin(job, 7, work.host, "a-boot", wanted().jobs[job].script)
+
     def cut(self) -> None:
         self.server.cut_network("refuse")
 
@@ -208,6 +234,12 @@ class JenkinsWorld:
         end_all(self.folder)
         self.client.close()
         self.server.close()
+
+
+# A new adapter joins here, and the contract holds for it as for the others.
+WORLDS: dict[str, type[World]] = {
+    "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld, "null": NullWorld,
+}  # fmt: skip
 
 
 def end_all(folder: Path) -> None:
