@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.build.failure import LONGEST_EXCERPT, Ending, failure_of_file, find_failure, says_short
+from tidemark_agent.build.failure import (
+    LONGEST_EXCERPT,
+    Ending,
+    Failure,
+    failure_of_file,
+    find_failure,
+    place_of,
+    says_short,
+)
 
 from tests.agent.small_tree import MAKEFILE, small_build
 
@@ -141,3 +149,17 @@ def test_error_of_an_earlier_step_is_not_that_of_the_one_that_failed(tmp_path: P
     assert outcome.reason == "mm/a.c:1:1: error: the real one"
     assert "the real one" in outcome.first_error
     assert "harmless" not in outcome.first_error
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("make[3]: *** [scripts/Makefile.build:250: mm/util.o] Error 139", "mm/util.o"),
+        ("make: *** [vmlinux] Error 139", "vmlinux"),
+        # Half a megabyte of beginnings: where the name might run over lines, each would be read to the end of the log.
+        ("make: *** [\n" * 40_000, ""),
+        ("make: *** [a\nb] Error 1", ""),
+    ],
+)
+def test_place_of_a_step_stands_on_one_line(line: str, place: str) -> None:
+    assert place_of(Failure("Segmentation fault"), f"CC mm/util.o\n{line}\n") == place

@@ -221,3 +221,9 @@ def test_console_tail_keeps_no_control_characters() -> None:
     tail = read_console(b"\x1b[2Ja\x07b\r\n\x00\xff" + b"x" * 9000, NONCE).tail
     assert len(tail.encode()) <= 8192
     assert not any(ord(c) < 32 and c not in "\n\t" for c in tail)
+
+
+def test_flood_of_lines_before_the_sections_ends_in_one_line() -> None:
+    flooded = ["\n" * 300_000, *good_boot()]
+    assert judged(flooded).outcome != "measured"
+    assert judged([*good_boot(), "\n" * 300_000]).outcome == "measured"

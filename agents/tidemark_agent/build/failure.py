@@ -64,7 +64,10 @@ _BROKE: Final = re.compile(
     re.MULTILINE,
 )
 _LOCATED: Final = re.compile(r"[^\s:]+:\d+")
-_TARGET: Final = re.compile(r"^make(?:\[\d+\])?: \*\*\* \[(?:\S+:\d+: )?([^\]]+)\]", re.MULTILINE)
+# On one line: a log may be megabytes of beginnings that nothing ends.
+_TARGET: Final = re.compile(
+    r"^make(?:\[\d{1,9}\])?: \*\*\* \[(?:[^\s:]{1,300}:\d{1,9}: )?([^\]\n]{1,300})\]", re.MULTILINE
+)
 # What programs say that lack disk, memory, processes or open files, which all on a host share. "make: gcc: Resource
 # temporarily unavailable" stands before an Error 127; dash says of a full disk what others say of a broken one; a full
 # disk below a mapped file is a SIGBUS.
