@@ -13,7 +13,7 @@ from django.db.models import CheckConstraint, Q
 # Up to the last @ before the path: a password may hold one itself.
 _USER = re.compile(r"(?<=://)[^/\s]*@")
 # Whatever follows the path: a query such as ?token=..., or a fragment. Git quotes addresses in its errors.
-_BEHIND_PATH = re.compile(r"(?<=://)([^\s?#]*)[?#]\S*")
+_BEHIND_PATH = re.compile(r"(?<=://)([^\s?#]*+)(?:[?#]\S*)?")
 # The same for PostgreSQL: somebody's name before the host, or anything behind the path.
 _OPENS = r"^[^/]*://([^/]*@|[^?#]*[?#])"
 

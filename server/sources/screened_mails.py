@@ -175,7 +175,8 @@ def _lines(text: str) -> list[str]:
 
 _MAIL_DATE = re.compile(rb"^date:[^\n]*\n(?:[ \t][^\n]*\n)*", re.MULTILINE | re.IGNORECASE)
 _ENVELOPE = re.compile(rb"\A>?From [^\n]*\n")
-_LINE_END = re.compile(rb"\r+\n")
+# Each run of returns is tried once, from its begin.
+_LINE_END = re.compile(rb"(?<!\r)\r+\n")
 _BREAKS = re.compile(r"[\0\r\n]+")
 # Beside line ends, what would end a quoted name or an address.
 _UNSAFE = re.compile(r"[\0\r\n\\\"<>]+")

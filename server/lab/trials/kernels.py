@@ -51,7 +51,11 @@ _PLAIN_MODES = frozenset({"000000", "100644", "100755"})
 _MOST_FILES = 2000
 _GIT_SECONDS = 60.0
 # In the order of the compiler: a quote in a comment begins no string, and a comment in a string is none.
-_COMMENT = re.compile(rb"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""", re.DOTALL)
+# What nothing ends is text up to the end of its line, a comment to that of the file: it is tried once, and compared.
+_COMMENT = re.compile(
+    rb"""//[^\n]*|/\*.*?\*/|(/\*.*|"(?:\\.|[^"\\\n])*+(?:["\\]|(?=\n)|\Z)|'(?:\\.|[^'\\\n])*+(?:['\\]|(?=\n)|\Z))""",
+    re.DOTALL,
+)
 _SPLICE = re.compile(rb"\\[ \t\v\f]*\r?\n")
 # Raw strings and trigraphs, in which comments cannot be told from text, and ends of lines that git does not know.
 _ODD = re.compile(rb"""R"|\?\?/|\r(?!\n)""")
@@ -191,7 +195,7 @@ def _lies_beside_programs(commit: str, paths: Iterable[str]) -> bool:
 def _names_programs_include(commit: str) -> set[str]:
     """Names, without folders, of the files that programs of the build and the image's own code take in."""
     lines = _grep("-h", r"^[[:space:]]*#[[:space:]]*include", commit, _PROGRAMS)
-    return set(re.findall(r"([^/\"<>\s]+)[\">]", lines))
+    return set(re.findall(r"(?<![^/\"<>\s])([^/\"<>\s]+)[\">]", lines))
 
 
 def _names_scripts_read(commit: str) -> set[str]:

@@ -106,7 +106,8 @@ _MAX_ADDRESS = 320
 _MAX_ADDRESSES = 500
 _MAX_DATE = 200
 _ID = re.compile(r"<\s*([^<>\s]+)\s*>")
-_ADDRESS = re.compile(r"[^\s<>@,;:\"()\[\]]+@[^\s<>@,;:\"()\[\]]+")
+# A word is tried once, from its begin.
+_ADDRESS = re.compile(r"(?<![^\s<>@,;:\"()\[\]])[^\s<>@,;:\"()\[\]]++@[^\s<>@,;:\"()\[\]]+")
 _NAME_AND_ADDRESS = re.compile(r'([^"<>()@,;:\\]*)<([^\s<>@,;:"()\[\]]+@[^\s<>@,;:"()\[\]]+)>')
 _NOT_IN_ADDRESSES = re.compile(r"[\s<>,;:\"()\[\]]+")
 # What the standard library raises on dates that only an attacker or a broken program writes.

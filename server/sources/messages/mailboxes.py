@@ -14,7 +14,7 @@ from server.sources.mail.parser import ParsedMail
 from server.sources.messages.storage import StoredMail, keep_parsed, read_mail
 from server.sources.models import MailingList, Message
 
-_FROM_LINE = re.compile(rb"From \S+.*\d{4}\s*$")
+_FROM_LINE = re.compile(rb"From \S++.*\d{4}\s*$")
 _QUOTED = re.compile(rb"^>(>*From )")
 # Mails of 30 MB are stored whole. What is larger than this is no mail, and must not take all memory.
 LARGEST_MAIL = 100 * 2**20

@@ -22,7 +22,8 @@ _END_OF_HEADERS = re.compile(rb"\r?\n\r?\n")
 # Two readers could see two mails in one with these: control characters, lines of blanks, an envelope line further down,
 # a header without a name.
 _AMBIGUOUS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\n[ \t]+\r?\n|\nFrom |(?:^|\n):")
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+# One that nothing ends goes to the end.
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63}){1,10}")
 
 
@@ -361,7 +362,7 @@ def _check_times(signature: _Signature, received_at: datetime) -> None:
 
 _HEADER = "authentication-results"
 _UNSAFE = re.compile(r"[^\w.@+/-]")
-_AROUND_SIGN = re.compile(r" *([=.]) *")
+_AROUND_SIGN = re.compile(r"(?:(?<! ) +)?([=.]) *")
 _METHOD = re.compile(r"dkim(?:/1)?", re.IGNORECASE)
 
 

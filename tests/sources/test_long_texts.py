@@ -1,0 +1,80 @@
+"""Text of others costs what its length says, however it was made: each of these took minutes to hours."""
+
+import io
+from datetime import UTC, datetime
+
+import pytest
+
+from server.core.addresses import without_credentials
+from server.lab.trials.kernels import _without_comments
+from server.sources.mail.mime import person
+from server.sources.messages.mailboxes import mails_in
+from server.sources.models import Message
+from server.sources.screened_mails import mail_as_sent
+from server.sources.trust.proofs import UnprovableError, domain_of_sender, prove_by_results, read_provable
+
+MANY = 100_000
+
+
+def test_returns_that_no_line_ends() -> None:
+    raw = b"Subject: x\n\n" + b"\r" * 20 * MANY + b"x\r\r\n"
+    message = Message(raw=raw, sent_at=datetime(2026, 1, 1, tzinfo=UTC))
+    assert mail_as_sent(message).endswith(b"\rx\n")
+
+
+@pytest.mark.parametrize("sender", ['"' + '\\"' * MANY, '"' + '\\"' * MANY + "\\"])
+def test_quotes_in_a_sender_that_nothing_ends(sender: str) -> None:
+    mail = read_provable(f"From: ada@example.org {sender}\n\nx\n".encode())
+    # What stands before them is all that the header plainly says.
+    assert domain_of_sender(mail, "ada@example.org") == "example.org"
+    with pytest.raises(UnprovableError):
+        domain_of_sender(read_provable(f"From: {sender} ada@example.org\n\nx\n".encode()), "ada@example.org")
+
+
+def test_blanks_in_the_results_of_a_server() -> None:
+    raw = f"Authentication-Results: mx; dkim=pass {'(a) ' * 40_000}x\nFrom: ada@example.org\n\nx\n".encode()
+    assert not prove_by_results(read_provable(raw), sender="ada@example.org", servers=frozenset({"mx"})).proved
+
+
+def test_addresses_one_after_the_other() -> None:
+    assert without_credentials("://" * MANY) == "://" * MANY
+    assert without_credentials("see https://a.example/x?token=s and https://b.example/#s.") == (
+        "see https://a.example/x and https://b.example/"
+    )
+
+
+def test_line_of_a_mailbox_that_begins_like_a_mail() -> None:
+    line = b"From " + b"1x" * MANY + b"\n"
+    assert list(mails_in(io.BytesIO(line))) == [line]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (b"int a; // b\nint /* c */ d;\n", b"int a;\nint d;"),
+        (b'"/* no */" // yes\n', b'"/* no */"'),
+        (b"'\\'' /* yes */ 'x'\n", b"'\\'' 'x'"),
+        # Nothing that may be code is taken for a comment.
+        (b"int a; /* b\nint c;\n", b"int a; /* b\nint c;"),
+        (b'"a // b\nint c; // d\n', b'"a // b\nint c;'),
+        (b"'a /* b\nint c; /* d */\n", b"'a /* b\nint c;"),
+        (b"/* b " * MANY, (b"/* b " * MANY).rstrip()),
+        (b'"' + b'"\\' * MANY, b'"' + b'"\\' * MANY),
+        (b"\\'" * MANY + b"\nx", b"\\'" * MANY + b"\nx"),
+    ],
+)
+def test_comments_that_nothing_ends(text: bytes, left: bytes) -> None:
+    assert _without_comments(text) == left
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ("x" * MANY + ' "@"', ""),
+        ("@" + "x" * MANY + " @", ""),
+        ("Ada (of Example) ada@example.org, x", "ada@example.org"),
+        ("ada@example.org@example.com", "ada@example.org"),
+    ],
+)
+def test_words_that_are_no_address(value: str, found: str) -> None:
+    assert person(value)[1] == found
