@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from server.lab import port
 from tests.house.sources import PACKAGES, ROOT, name_of, python_files
 
 
@@ -48,7 +49,7 @@ def test_contracts_between_rooms_hold() -> None:
 
 ADAPTERS = ROOT / "server/lab/dispatch"
 OUTSIDE = [path for path in python_files("server", "workers", "demo") if ADAPTERS not in path.parents]
-NAMES = {"local", "jenkins", "null"}
+NAMES = set(port._ADAPTERS)
 
 
 def test_nobody_asks_which_dispatcher_it_is() -> None:

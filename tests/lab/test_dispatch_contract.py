@@ -17,7 +17,7 @@ from server.lab import rounds
 from server.lab.dispatch.jenkins import adapter, runs
 from server.lab.hosts.state import goes_away
 from server.lab.models import Attempt
-from server.lab.port import DispatchError, Observed, Work, dispatcher, dispatcher_of, runs_of
+from server.lab.port import BY_ITSELF, DispatchError, Observed, Work, dispatcher, dispatcher_of, runs_of
 from server.lab.scheduling.placement import why_waiting
 from tests.builders import build_attempt, build_machine, build_series, build_session
 from tests.lab.worlds import WORLDS, World, let_end, new_work, starts, until
@@ -196,11 +196,13 @@ def test_agent_that_comes_is_recorded_once_and_taken_in_when_its_host_is_held(ea
     for again in (False, True):
         each.port.check_origin(work, ours)
         each.port.record_arrival(work, ours, again=again)
-    assert each.port.is_held(work) is each.port.is_local
+    # Where no controller starts agents there are no runs of it either, and no node that it could keep busy.
+    alone = ours == BY_ITSELF
+    assert each.port.is_held(work) is alone
     each.port.hold({work.host: work.key})
     assert each.port.is_held(work)
     run = runs_of({attempt.pk: each.port.name}).get(attempt.pk)
-    if each.port.is_local:
+    if alone:
         assert (run, each.port.controller(), each.port.node(work.host), each.port.alarms(clock.now())) == (
             None,
             None,
