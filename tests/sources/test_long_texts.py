@@ -1,17 +1,21 @@
 """Text of others costs what its length says, however it was made: each of these took minutes to hours."""
 
 import io
+import re
 from datetime import UTC, datetime
 
 import pytest
 
 from server.core.addresses import without_credentials
 from server.lab.trials.kernels import _without_comments
+from server.sources.mail import parser
 from server.sources.mail.mime import person
+from server.sources.mail.parser import parse_mail
 from server.sources.messages.mailboxes import mails_in
 from server.sources.models import Message
 from server.sources.screened_mails import mail_as_sent
 from server.sources.trust.proofs import UnprovableError, domain_of_sender, prove_by_results, read_provable
+from tests.sources.posting import DIFF
 
 MANY = 100_000
 
@@ -78,3 +82,18 @@ def test_comments_that_nothing_ends(text: bytes, left: bytes) -> None:
 )
 def test_words_that_are_no_address(value: str, found: str) -> None:
     assert person(value)[1] == found
+
+
+def test_line_after_a_person_without_an_address() -> None:
+    raw = b"Message-ID: <a@b>\nSubject: x\n\nReviewed-by: Eve\n<" + b"a@" * MANY + b"\n"
+    assert parse_mail(raw, blob="1", received_at=datetime(2026, 1, 1, tzinfo=UTC)).kind == "other"
+
+
+def test_mail_that_takes_too_long_is_unusable_and_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever nobody has thought of must not stop the list: each mail has its time."""
+    monkeypatch.setattr(parser, "_MOST_SECONDS", 0.2)
+    monkeypatch.setattr(parser, "_paragraphs", lambda _text: re.match("(?:a|a)*b", "a" * 60))
+    raw = b"Message-ID: <a@b>\nIn-Reply-To: <c@d>\nSubject: [PATCH] x\n\nx\n---\n" + DIFF.encode()
+    read = parse_mail(raw, blob="1", received_at=datetime(2026, 1, 1, tzinfo=UTC))
+    assert (read.kind, read.message_id, read.in_reply_to) == ("unusable", "a@b", "c@d")
+    assert "longer than" in read.reason

@@ -1,9 +1,13 @@
 """From the bytes of a mail to what the service needs to know of it. Mails are hostile; nothing here raises."""
 
 import re
+import signal
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import FrameType
 from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -55,6 +59,34 @@ MAX_BYTES = 4 * 1024 * 1024
 _HEAD_BYTES = 64 * 1024
 # What the standard library raises on texts that only an attacker or a broken program writes.
 _HOSTILE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, AssertionError, OverflowError)
+# Of the processor. The worst mails of MAX_BYTES that are known take some ten.
+_MOST_SECONDS = 60.0
+
+
+class _TooSlowError(Exception):
+    pass
+
+
+def _give_up(_signal: int, _frame: FrameType | None) -> None:
+    raise _TooSlowError(f"it takes longer than {_MOST_SECONDS:.0f} s to read")
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """One mail must not hold up all that come after it, whatever it has found: _TooSlowError ends it.
+
+    Only the main thread can be told so; workers and commands read mails there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, _give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _MOST_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 @dataclass(frozen=True)
@@ -109,14 +141,15 @@ def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
     nothing = ParsedMail(f"{blob}@no-message-id.invalid", "unusable", NONE, Marks(""), sent_at=received_at)
     known = nothing
     try:
-        headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
-        known = _with_headers(nothing, headers, received_at)
-        if len(raw) > MAX_BYTES:
-            raise UnreadableMailError(f"larger than {MAX_BYTES // 2**20} MB")
-        if headers.too_long:
-            raise UnreadableMailError(headers.too_long)
-        return _with_text(known, headers, raw[start:])
-    except UnreadableMailError as error:
+        with _bounded():
+            headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
+            known = _with_headers(nothing, headers, received_at)
+            if len(raw) > MAX_BYTES:
+                raise UnreadableMailError(f"larger than {MAX_BYTES // 2**20} MB")
+            if headers.too_long:
+                raise UnreadableMailError(headers.too_long)
+            return _with_text(known, headers, raw[start:])
+    except (UnreadableMailError, _TooSlowError) as error:
         return replace(known, reason=Because.UNUSABLE(plain(str(error))))
     except _HOSTILE as error:
         return replace(
@@ -188,7 +221,7 @@ _FACTS = frozenset({"fixes", "link", "closes", "buglink", "obsoleted-by"})
 _NO_TRAILERS = frozenset({"from", "author", "to", "date", "subject", "email", "e-mail", "mail", "phone", "message-id"})
 _NOT_IN_REPLIES = _NO_TRAILERS | {"cc"}
 _PERSON = re.compile(r"[^\s@<>]@[^\s@<>]")
-_ADDRESS_ALONE = re.compile(r"\s{0,8}<[^<>\s]+@[^<>\s]+>\s*")
+_ADDRESS_ALONE = re.compile(r"\s{0,8}<[^<>\s@]+@[^<>\s]+>\s*")
 _COMMIT = re.compile(r"[0-9a-f]{6,40}\b")
 # What mailers make of an address when they turn HTML into text: <ada@example.org<mailto:ada@example.org>>.
 _MADE_OF_HTML = re.compile(r"<mailto:[^<>\s]{1,320}>(?=>)")
