@@ -93,3 +93,19 @@ def test_no_more_is_read_of_a_file_than_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/left").write_bytes(b"x" * 100)
     assert read_strange(tmp_path, "in/left", 10) == b"x" * 10
+
+
+def test_file_with_holes_takes_no_more_of_the_disk_when_it_is_taken(tmp_path: Path) -> None:
+    left, copy = tmp_path / "left", tmp_path / "copy"
+    with left.open("wb") as file:
+        file.write(b"begin")
+        file.seek(1 << 30)
+        file.write(b"middle")
+        file.truncate((1 << 30) + (1 << 26))
+    take_file(tmp_path, "left", copy)
+    assert copy.stat().st_size == left.stat().st_size
+    assert copy.stat().st_blocks * 512 < 1 << 21
+    with copy.open("rb") as file:
+        assert file.read(5) == b"begin"
+        file.seek(1 << 30)
+        assert file.read(7) == b"middle\0"

@@ -93,7 +93,7 @@ def test_mail_that_takes_too_long_is_unusable_and_keeps_its_place(monkeypatch: p
     """Whatever nobody has thought of must not stop the list: each mail has its time."""
     monkeypatch.setattr(parser, "_MOST_SECONDS", 0.2)
     monkeypatch.setattr(parser, "_paragraphs", lambda _text: re.match("(?:a|a)*b", "a" * 60))
-    raw = b"Message-ID: <a@b>\nIn-Reply-To: <c@d>\nSubject: [PATCH] x\n\nx\n---\n" + DIFF.encode()
+    raw = b"From: e@x.org\nMessage-ID: <a@b>\nIn-Reply-To: <c@d>\nSubject: [PATCH] x\n\nx\n---\n" + DIFF.encode()
     read = parse_mail(raw, blob="1", received_at=datetime(2026, 1, 1, tzinfo=UTC))
     assert (read.kind, read.message_id, read.in_reply_to) == ("unusable", "a@b", "c@d")
     assert "longer than" in read.reason

@@ -5,12 +5,11 @@ builds goes into a copy that is thrown away; only revisions of watched trees bui
 """
 
 import os
-import shutil
 import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from tidemark_agent.errors import KernelError
 from tidemark_agent.system.disk import StrangeFileError, open_strange, remove_tree, try_lock
@@ -164,17 +163,25 @@ def is_published(ref: str) -> bool:
     return ref.startswith(_PUBLISHED_REFS)
 
 
+_ZEROS: Final = bytes(256 * 1024)
+
+
 def take_file(root: Path, name: str, target: Path, *, largest: int = LARGEST_FILE) -> None:
     """Copy a file that a build left in `root` out of it, not trusting links: they could point at secrets.
 
-    Raises KernelError for whatever else lies there, and for more than `largest` bytes: a file with holes takes none of
-    the disk that a build may have, but its copy would.
+    Raises KernelError for whatever else lies there, and for more than `largest` bytes. Zeros become holes: a build may
+    leave a file that takes nothing of its disk.
     """
     with _open_left(root, name) as source:
         if os.fstat(source.fileno()).st_size > largest:
             raise KernelError(f"{name} takes more than {largest // 1024**2} MiB")
         with target.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
+            while piece := source.read(len(_ZEROS)):
+                if piece == _ZEROS[: len(piece)]:
+                    copy.seek(len(piece), os.SEEK_CUR)
+                else:
+                    copy.write(piece)
+            copy.truncate()
 
 
 def put_file(root: Path, name: str, text: str) -> None:
