@@ -10,7 +10,7 @@ from django.db.models.functions import Length, Substr
 
 from server.core.middleware import for_reading
 from server.dashboard.rows.postings import MailRow, OtherVersion, archive_link, mail_rows, version_of
-from server.sources.mail.parser import MAX_BYTES, parse_mail
+from server.sources.mail.parser import MAX_BYTES, text_of_mail
 from server.sources.models import Message
 from server.sources.series.requests import series_of
 
@@ -80,7 +80,7 @@ def message_facts(message_id: int) -> MessageFacts | None:
         return None
     around = _around(row)
     beginning = bytes(row.beginning)
-    text = parse_mail(beginning, blob=row.blob, received_at=row.received_at).body if row.size <= _READ else None
+    text = text_of_mail(beginning) if row.size <= _READ else None
     return MessageFacts(
         id=row.pk,
         mailing_list=row.mailing_list.name,
@@ -142,8 +142,8 @@ def text_pieces(message_id: int) -> Iterator[bytes]:
     # Of a longer one nothing is read.
     beginning = Substr("raw", 1, MAX_BYTES + 1)
     query: Any = Message.objects.filter(pk=message_id).annotate(beginning=beginning)
-    raw, blob, received_at = query.values_list("beginning", "blob", "received_at").get()
-    text = parse_mail(bytes(raw), blob=blob, received_at=received_at).body
+    raw = query.values_list("beginning", flat=True).get()
+    text = text_of_mail(bytes(raw))
     del raw
     for start in range(0, len(text), _LETTERS):
         yield for_reading(text[start : start + _LETTERS]).encode("utf-8", "replace")

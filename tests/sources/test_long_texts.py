@@ -10,7 +10,7 @@ from server.core.addresses import without_credentials
 from server.lab.trials.kernels import _without_comments
 from server.sources.mail import parser
 from server.sources.mail.mime import person
-from server.sources.mail.parser import parse_mail
+from server.sources.mail.parser import MAX_BYTES, parse_mail, text_of_mail
 from server.sources.messages.mailboxes import mails_in
 from server.sources.models import Message
 from server.sources.screened_mails import mail_as_sent
@@ -97,3 +97,26 @@ def test_mail_that_takes_too_long_is_unusable_and_keeps_its_place(monkeypatch: p
     read = parse_mail(raw, blob="1", received_at=datetime(2026, 1, 1, tzinfo=UTC))
     assert (read.kind, read.message_id, read.in_reply_to) == ("unusable", "a@b", "c@d")
     assert "longer than" in read.reason
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"Subject: [PATCH] x\n\nx\n---\n" + DIFF.encode(),
+        b"Content-Type: text/plain; charset=latin1\nContent-Transfer-Encoding: base64\n\n5OT8\n",
+        b"Content-Type: multipart/mixed; boundary=x\n\n--x\n\na\n--x\nContent-Type: text/html\n\n<p>b\n--x--\n",
+        b"Content-Type: multipart/mixed; boundary=x\n\n" + b"--x\n\na\n" * 2_000,
+        b"no mail at all",
+        b"",
+        b"Subject: x\n\n" + b"a" * MAX_BYTES,
+    ],
+)
+def test_text_that_pages_show_is_that_of_the_whole_reading(raw: bytes) -> None:
+    assert text_of_mail(raw) == parse_mail(raw, blob="1", received_at=datetime(2026, 1, 1, tzinfo=UTC)).body
+
+
+def test_pages_read_no_more_of_a_mail_than_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of a web process that reads trailers of strangers holds up all that it serves."""
+    monkeypatch.setattr(parser, "trailers_of_reply", None)
+    monkeypatch.setattr(parser, "read_diff", None)
+    assert text_of_mail(b"Subject: x\n\nReviewed-by: Eve\n") == "Reviewed-by: Eve\n"

@@ -16,6 +16,7 @@ from server.sources.mail.diffs import NO_DIFF, Diff, may_hold_diff, read_diff
 from server.sources.mail.mime import (
     OLDEST,
     Headers,
+    TextPart,
     UnreadableMailError,
     addresses,
     author_of,
@@ -157,6 +158,19 @@ def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
         )
 
 
+def text_of_mail(raw: bytes) -> str:
+    """The `body` of a mail alone, "" where nothing can be read. For pages: decoding is all that it costs."""
+    try:
+        headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
+        return "" if len(raw) > MAX_BYTES or headers.too_long else _joined(text_parts(headers, raw[start:])[0])
+    except (UnreadableMailError, *_HOSTILE):
+        return ""
+
+
+def _joined(parts: Iterable[TextPart]) -> str:
+    return "\n".join(part.text for part in parts)
+
+
 def _with_headers(nothing: ParsedMail, headers: Headers, received_at: datetime) -> ParsedMail:
     own_ids = message_ids(headers.every("message-id")[:1])
     parents = message_ids(headers.every("in-reply-to")[:1])
@@ -183,7 +197,7 @@ def _with_headers(nothing: ParsedMail, headers: Headers, received_at: datetime) 
 
 def _with_text(known: ParsedMail, headers: Headers, content: bytes) -> ParsedMail:
     parts, whole = text_parts(headers, content)
-    body = "\n".join(part.text for part in parts)
+    body = _joined(parts)
     diff = read_diff(body)
     sender = (known.sender_name, known.sender_address)
     kind, reason = kind_of(known.marks, body, has_diff=bool(diff))
