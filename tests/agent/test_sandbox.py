@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tidemark_agent.errors import InfrastructureError, UnfitError
 from tidemark_agent.guard.confinement import filter_program, has_filter
+from tidemark_agent.guard.watch import held_files
 from tidemark_agent.system import sandbox
 from tidemark_agent.system.disk import remove_tree
 from tidemark_agent.system.process import MIB, Finished, Limits, run
@@ -269,3 +270,38 @@ def test_guard_that_watches_lets_a_quick_program_end_at_once(tmp_path: Path) -> 
     started = time.monotonic()
     assert limited("", tmp_path, Limits(processes=100, memory_bytes=1 << 30)).code == 0
     assert time.monotonic() - started < 5
+
+
+_HIDES = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+def made(name):
+    file = open(name, "w+b")
+    file.write(bytes(4 << 20))
+    file.flush()
+    os.unlink(name)
+    return file
+mapped = made("mapped")
+assert libc.mmap(None, 4 << 20, 1, 1, mapped.fileno(), 0) not in (None, ctypes.c_void_p(-1).value)
+mapped.close()
+def apart():
+    assert libc.unshare(0x400) == 0
+    kept = made("kept")
+    print("ready", flush=True)
+    time.sleep(60)
+threading.Thread(target=apart, daemon=True).start()
+time.sleep(60)
+"""
+
+
+def test_files_that_are_only_mapped_or_open_in_one_thread_take_disk_too(tmp_path: Path) -> None:
+    device = tmp_path.stat().st_dev
+    before = held_files(os.getpid(), device)
+    with subprocess.Popen([sys.executable, "-c", _HIDES], cwd=tmp_path, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        found = held_files(os.getpid(), device) - before
+        child.kill()
+    assert 8 << 20 <= found <= 9 << 20

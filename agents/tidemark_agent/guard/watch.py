@@ -4,6 +4,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from tidemark_agent.guard.orders import MIB, Orders, Over
 
@@ -112,21 +113,52 @@ def cpu_of_children(root: int) -> float:
 
 
 def held_files(root: int, device: int) -> int:
-    """Bytes of disk `device` in files that have no name any more, but are open in descendants of process `root`."""
-    sizes: dict[int, int] = {}
+    """Bytes of disk `device` in files that have no name any more, but are open or mapped below process `root`.
+
+    Of one that is mapped only, as much counts as its mappings reach.
+    """
+    opened: dict[int, int] = {}
+    mapped: dict[int, int] = {}
     for pid in _below(root, _all_processes()[0]):
-        try:
-            names = os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208 (as above)
-        except OSError:
-            continue
-        for name in names:
-            try:
-                found = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
-            except OSError:
-                continue
-            if found.st_nlink == 0 and found.st_dev == device:
-                sizes[found.st_ino] = found.st_blocks * _ROOM_BLOCK
-    return sum(sizes.values())
+        # A thread may have files of its own.
+        for thread in _names(f"/proc/{pid}/task"):
+            folder = f"/proc/{pid}/task/{thread}/fd"
+            for name in _names(folder):
+                try:
+                    found = os.stat(f"{folder}/{name}")  # noqa: PTH116 (a Path for each is most of the cost)
+                except OSError:
+                    continue
+                if found.st_nlink == 0 and found.st_dev == device:
+                    opened[found.st_ino] = found.st_blocks * _ROOM_BLOCK
+        for line in _maps(pid):
+            if line.endswith(b" (deleted)"):
+                inode, end = _mapping(line, device)
+                mapped[inode] = max(mapped.get(inode, 0), end)
+    return sum((mapped | opened).values())
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 (as above)
+    except OSError:
+        return []
+
+
+def _maps(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/maps").read_bytes().splitlines()
+    except OSError:
+        return []
+
+
+def _mapping(line: bytes, device: int) -> tuple[int, int]:
+    """Inode, and the byte up to which the file is mapped: 0 for one on another device."""
+    addresses, _rights, offset, where, inode, *_ = line.split()
+    begin, _, end = addresses.partition(b"-")
+    major, _, minor = where.partition(b":")
+    if os.makedev(int(major, 16), int(minor, 16)) != device:
+        return int(inode), 0
+    return int(inode), int(offset, 16) + int(end, 16) - int(begin, 16)
 
 
 def children_of(parent: int) -> list[int]:

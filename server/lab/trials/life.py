@@ -4,10 +4,12 @@ from datetime import datetime
 
 import structlog
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Count, Exists, F, Max, OuterRef, Q
 
 from server.core import clock
+from server.core.access.tries import MOST_BEGUN, OutOfBoundsError, bounded, failures, note_failure
+from server.core.errors import DomainError
 from server.core.reasons import NONE, Because, Reason
 from server.core.tasks import enqueue
 from server.lab.attempts.ends import cancel_attempt, end_session, wake_judge
@@ -156,7 +158,31 @@ def trials_to_plan() -> list[int]:
     turn = by_priority.order_by(F("tried_at").asc(nulls_first=True), "-rank", "id")[:_AT_ONCE]
     found = [pk for pk, _rank in sorted(turn.values_list("pk", "rank"), key=lambda row: (-row[1], row[0]))]
     Trial.objects.filter(pk__in=found).update(tried_at=clock.now())
-    return found
+    failed = failures(_PLANNING)
+    return sorted(found, key=lambda pk: f"{_PLANNING}{pk}" in failed)
+
+
+# What is noted of trials whose planning took more than a worker has begins with it, and ends with the trial.
+_PLANNING = "lab.plan_trial "
+
+
+def plan_trials() -> None:
+    """Plan those whose turn it is. One's trouble must not keep the others from their work.
+
+    Raises OutOfBoundsError where time or memory of this process was not enough for one: the next call begins with the
+    others, and with the third time that one fails.
+    """
+    for trial_id in trials_to_plan():
+        try:
+            with bounded(f"{_PLANNING}{trial_id}"):
+                plan_trial(trial_id=trial_id)
+        except (DomainError, IntegrityError) as error:
+            log.warning("trial_not_planned", trial=trial_id, error=str(error))
+        except OutOfBoundsError:
+            if note_failure(f"{_PLANNING}{trial_id}") >= MOST_BEGUN:
+                told = f"planning it took more than a worker has, {MOST_BEGUN} times"
+                give_up_trial(trial_id=trial_id, reason=Because.NOT_JUDGED(told))
+            raise
 
 
 def plan_trial(*, trial_id: int) -> list[Session]:

@@ -1,12 +1,14 @@
 from datetime import timedelta
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from server.builds.models import Build, BuildState
+from server.core.access.tries import OutOfBoundsError
 from server.lab.models import Machine, Session, SessionState, Trial, TrialState
-from server.lab.trials.life import SAME_CODE, plan_trial, trials_to_plan
+from server.lab.trials.life import SAME_CODE, plan_trial, plan_trials, trials_to_plan
 from server.sources.models import Tree
 from tests.builders import build_config, build_machine, build_series, build_tree, build_trial
 from tests.lab.trials.conftest import Sent
@@ -197,3 +199,23 @@ def test_important_trials_come_first_and_all_have_their_turn(monkeypatch: pytest
     monkeypatch.setattr("server.lab.trials.life._AT_ONCE", 2)
     Trial.objects.update(tried_at=None)
     assert (trials_to_plan(), trials_to_plan()) == ([first.pk, urgent.pk], [first.pk, usual.pk])
+
+
+def test_trial_that_a_worker_cannot_plan_holds_no_other_up_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, usual = build_trial(priority=9), build_trial()
+    tried: list[int] = []
+
+    def plan_one(*, trial_id: int) -> list[Session]:
+        tried.append(trial_id)
+        if trial_id == slow.pk:
+            raise SoftTimeLimitExceeded
+        return []
+
+    monkeypatch.setattr("server.lab.trials.life.plan_trial", plan_one)
+    for _ in range(3):
+        with pytest.raises(OutOfBoundsError):
+            plan_trials()
+    plan_trials()
+    assert tried == [slow.pk, usual.pk, slow.pk, usual.pk, slow.pk, usual.pk]
+    slow.refresh_from_db()
+    assert (slow.state, slow.reason) == (TrialState.FAILED, "planning it took more than a worker has, 3 times")
