@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import dns.flags
@@ -92,6 +93,23 @@ def test_domain_whose_servers_fell_silent_is_left_alone_for_a_while(monkeypatch:
     with pytest.raises(DnsTroubleError):
         look_up_key("silent._domainkey.example.org")
     assert look_up_key("good._domainkey.example.org") == RECORD
+
+
+def test_servers_that_answer_late_are_waited_for_so_long_in_all() -> None:
+    """Each mail names its own selectors, and each answer may take just less than a silence."""
+    asked: list[str] = []
+
+    def late(name: str) -> bytes | None:
+        asked.append(name)
+        time.sleep(0.06)
+        return RECORD
+
+    patient = remembering(late, seconds=0.1)
+    assert [patient(f"{n}._domainkey.example.org") for n in range(2)] == [RECORD, RECORD]
+    with pytest.raises(DnsTroubleError, match="took more than 0 s in all"):
+        patient("2._domainkey.example.com")
+    assert patient("0._domainkey.example.org") == RECORD
+    assert len(asked) == 2
 
 
 def test_only_the_last_silent_domains_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 import time_machine
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import OperationalError
 from pytest_django.fixtures import Settings
 
 from server.core import clock
+from server.core.access.tries import OutOfBoundsError
 from server.core.database import advisory_lock
 from server.core.errors import DomainError
 from server.core.programs.git import Repository
@@ -268,6 +270,29 @@ def test_stranger_whose_check_fails_keeps_no_other_waiting(
         series.refresh_from_db()
         assert series.reason_code == Because.NOT_TRUSTED
     assert second.reason.startswith("the check of its senders failed")
+    assert not strangers_wait()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stranger_whose_check_takes_more_than_a_worker_has_comes_last_and_fails(
+    put_off: Callable[..., list[Series]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, slow = put_off("bo@c.net", "a@eve.org")
+    real, tried = series_check._settle, []
+
+    def settle(series: Series, *more: Any) -> None:
+        tried.append(series.pk)
+        if series.pk == slow.pk:
+            raise SoftTimeLimitExceeded
+        real(series, *more)
+
+    monkeypatch.setattr(series_check, "_settle", settle)
+    for _ in range(3):
+        with pytest.raises(OutOfBoundsError):
+            check_strangers(lookup=silent)
+    assert tried == [slow.pk, usual.pk, slow.pk, slow.pk]
+    slow.refresh_from_db()
+    assert slow.reason.startswith("the check of its senders failed")
     assert not strangers_wait()
 
 

@@ -56,23 +56,31 @@ def look_up_key(name: str) -> bytes | None:
     return next((record for record in records if b"p=" in record and len(record) <= _MOST_BYTES), None)
 
 
-def remembering(lookup: Lookup) -> Lookup:
-    """The same, asking for each name once; where one has no answer, its domain is not asked again either.
+def remembering(lookup: Lookup, *, seconds: float = 100.0) -> Lookup:
+    """The same, asking for each name once, and for `seconds` in all; where one has no answer, its domain is not asked
+    again either.
 
-    Whoever signs chooses the names, any number of them, and may have servers that never answer.
+    Whoever signs chooses the names, any number of them, and may have servers that answer late or never.
     """
     silent: dict[str, DnsTroubleError] = {}
+    left = seconds
 
     @cache
     def ask(name: str) -> bytes | DnsTroubleError | None:
+        nonlocal left
         domain = name.partition(_KEYS)[2]
         if domain in silent:
             return silent[domain]
+        if left <= 0:
+            return DnsTroubleError(f"its name servers took more than {seconds:.0f} s in all")
+        began = time.monotonic()
         try:
             return lookup(name)
         except DnsTroubleError as error:
             silent[domain] = error
             return error
+        finally:
+            left -= time.monotonic() - began
 
     def answer(name: str) -> bytes | None:
         found = ask(name)

@@ -16,7 +16,7 @@ from django.db import OperationalError, transaction
 from django.db.models import Q, QuerySet
 
 from server.core import clock
-from server.core.access.tries import OutOfBoundsError, bounded
+from server.core.access.tries import MOST_BEGUN, OutOfBoundsError, bounded, failures, note_failure
 from server.core.database import advisory_lock
 from server.core.errors import DomainError
 from server.core.reasons import Because
@@ -57,6 +57,8 @@ _MOST_AT_ONCE = 100
 _TURN_SECONDS = 20.0
 # Who holds it looks at series of strangers.
 _STRANGERS = "sources.trust.strangers"
+# What is noted of those that took more than a worker has begins with it.
+_TURN = "sources.trust.turn "
 _NOT_AGAIN = "and it is not asked again"
 _FAILED = Because.NOT_TRUSTED("the check of its senders failed, the service's log says how: a person must approve")
 # Of the series that a loose mail may belong to, the newest tell whether its sender is trusted.
@@ -99,7 +101,7 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
         # Whoever is not trusted decides how long his name servers take: all of them together hold one worker.
         with advisory_lock(_STRANGERS) as is_their_turn:
             if is_their_turn:
-                _check(series, mails, remembering(lookup), end=_NOT_AGAIN)
+                _check(series, mails, _of_stranger(lookup), end=_NOT_AGAIN)
             else:
                 series.note(Because.IN_TURN())
 
@@ -117,10 +119,14 @@ def check_strangers(*, lookup: Lookup = look_up_key, seconds: float = _TURN_SECO
             if time.monotonic() > deadline:
                 return True
             try:
-                with bounded(f"check:{pk}"):
+                with bounded(f"{_TURN}{pk}"):
                     _take_turn(pk, lookup)
-            except (OutOfBoundsError, OperationalError):
-                # Of this process or of the database: it says nothing about the series, which keeps its turn.
+            except OutOfBoundsError:
+                if note_failure(f"{_TURN}{pk}") >= MOST_BEGUN:
+                    Series.objects.get(pk=pk).note(_FAILED, checked_at=clock.now())
+                raise
+            except OperationalError:
+                # It says nothing about the series, which keeps its turn.
                 raise
             except Exception as error:
                 if isinstance(error, DomainError) and not error.permanent:
@@ -136,7 +142,11 @@ def _take_turn(pk: int, lookup: Lookup) -> None:
     with advisory_lock(f"sources.trust.{pk}") as free:
         series = Series.objects.get(pk=pk)
         if free and series.state == State.HELD and _is_put_off(series):
-            _check(series, _mails_of(series), remembering(lookup), end=_NOT_AGAIN)
+            _check(series, _mails_of(series), _of_stranger(lookup), end=_NOT_AGAIN)
+
+
+def _of_stranger(lookup: Lookup) -> Lookup:
+    return remembering(lookup, seconds=_TURN_SECONDS)
 
 
 def _is_put_off(series: Series) -> bool:
@@ -147,7 +157,7 @@ def _put_off() -> list[int]:
     """Ids of series in the order of their turn: of each domain the newest, then of each the oldest, and so on.
 
     Whoever posts by the thousand, with name servers that never answer, has others wait for one of his in between; and
-    who does so in somebody else's name, without end, for each second one.
+    who does so in somebody else's name, without end, for each second one. Those that took more than a worker has, last.
     """
     waiting = Series.objects.filter(state=State.HELD, checked_at=None, reason_code=Because.IN_TURN).order_by("-pk")
     of: defaultdict[str, list[int]] = defaultdict(list)
@@ -155,7 +165,8 @@ def _put_off() -> list[int]:
         # Rarely more than one person's, where not under a domain such as .co.uk: that costs a later turn, no more.
         of[".".join(address.lower().rpartition("@")[2].split(".")[-2:])].append(pk)
     places = [(min(2 * n, 2 * (len(own) - n) - 1), -pk) for own in of.values() for n, pk in enumerate(own)]
-    return [-pk for _, pk in sorted(places)]
+    failed = failures(_TURN)
+    return sorted((-pk for _, pk in sorted(places)), key=lambda pk: f"{_TURN}{pk}" in failed)
 
 
 def _check(series: Series, mails: list[Message], lookup: Lookup, *, end: str) -> None:
@@ -219,7 +230,7 @@ def prove_loose(*, mail: Message, lookup: Lookup = look_up_key) -> bool:
             # Their series may take all the time of the other lock.
             with advisory_lock("sources.trust.loose") as is_their_turn:
                 if is_their_turn:
-                    _prove([mail], remembering(lookup), end=_NOT_AGAIN)
+                    _prove([mail], _of_stranger(lookup), end=_NOT_AGAIN)
     if mail.authentic is None:
         return False
     _group_again([mail])
