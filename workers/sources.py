@@ -79,8 +79,10 @@ def check_strangers() -> None:
     """The sweep asks again. As long as it has taken this process rests: where there is no other one, all else waits."""
     began = time.monotonic()
     if began >= _rest.until:
-        series_check.check_strangers()
-        _rest.until = 2 * time.monotonic() - began
+        try:
+            series_check.check_strangers()
+        finally:
+            _rest.until = 2 * time.monotonic() - began
 
 
 @shared_task(name="sources.prove_mail", bind=True, max_retries=_PROOFS_TRIED)

@@ -194,6 +194,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('stale', models.BooleanField(default=False)),
+                ('rests_until', models.DateTimeField(blank=True, null=True)),
             ],
             options={
                 'ordering': ['id'],

@@ -114,8 +114,17 @@ def test_host_without_a_sandbox_refuses_with_what_helps(tmp_path: Path, monkeypa
     assert "install the package bubblewrap" in sandbox_trouble(tmp_path, threading.Event())
 
 
-@pytest.mark.parametrize("end", ["kill -KILL $$", "kill -TERM $$", "sleep 30"])
-def test_trial_that_is_killed_or_slow_says_nothing_about_the_host(
+@pytest.mark.parametrize(
+    "end",
+    [
+        "kill -KILL $$",
+        "kill -TERM $$",
+        "sleep 30",
+        "echo 'bwrap: Creating new namespace failed: Resource temporarily unavailable' >&2; exit 1",
+        "echo 'sh: 1: Cannot fork' >&2; exit 2",
+    ],
+)
+def test_trial_that_is_killed_or_slow_or_lacks_what_others_took_says_nothing_about_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{end}\n")

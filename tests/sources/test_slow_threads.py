@@ -214,3 +214,24 @@ def test_failures_of_one_moment_are_one(linux_mm: MailingList) -> None:
             traveller.shift(timedelta(minutes=minutes))
             formation._note_failure(thread or 0, "it is slow")
             assert Begun.objects.count() == times
+
+
+def test_thread_that_took_long_rests_and_is_made_once_for_all_that_came_meanwhile(
+    threads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each series of it that is checked has all of it made anew."""
+    monkeypatch.setattr(formation, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(formation, "_REST", 100_000)
+    with time_machine.travel(clock.now(), tick=False) as now:
+        assert group_stale() == 3
+        Thread.objects.filter(pk=threads[0]).update(stale=True)
+        assert group_stale() == 0
+        now.shift(formation._LONGEST_REST)
+        assert group_stale() == 1
+    assert not Thread.objects.filter(stale=True).exists()
+
+
+def test_thread_that_was_quick_never_rests(threads: list[int]) -> None:
+    for _ in range(3):
+        assert group_stale() == 3
+        Thread.objects.filter(pk__in=threads).update(stale=True)

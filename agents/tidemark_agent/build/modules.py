@@ -190,9 +190,9 @@ def _make_anew(folder: Path) -> None:
 def _plain_files(root: Path, below: str) -> Iterator[str]:
     """Paths of the plain files in `root`/`below`, relative to `root`; links, as to the objects, are left out."""
     count = 0
-    for part in (root / below, (root / below).parent):
+    for part in (root, (root / below).parent, root / below):
         if part.is_symlink():
-            raise KernelError(f"the build left a link in place of {part.relative_to(root)}")
+            raise KernelError(f"the build left a link in place of {part.relative_to(root.parent)}")
     for directory, names, files in os.walk(root / below):
         if len(Path(directory).relative_to(root).parts) >= _DEEPEST:
             raise KernelError(f"the kernel installs modules in more than {_DEEPEST} folders, one in the other")

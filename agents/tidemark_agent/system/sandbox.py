@@ -109,7 +109,8 @@ class Sandbox:
 def sandbox_trouble(scratch: Path, stop: threading.Event) -> str:
     """Why no sandbox works on this host and what helps; "" if it works. Tried once in each process of the agent.
 
-    InfrastructureError where the trial had no end of its own: it was killed, or the host was too busy for it.
+    InfrastructureError where the trial had no end of its own, or lacked what others had taken: it was killed, or the
+    host was too busy for it.
     """
     if shutil.which("bwrap") is None:
         return f"bwrap is missing: install the package bubblewrap ({_HELP})"
@@ -120,6 +121,8 @@ def sandbox_trouble(scratch: Path, stop: threading.Event) -> str:
             # It has said nothing about this host.
             raise
         except InfrastructureError as error:
+            if _PASSES.search(str(error)):
+                raise
             _known.append(_advice(str(error)))
         else:
             _known.append("")
@@ -132,6 +135,11 @@ def require_sandbox(scratch: Path, stop: threading.Event) -> None:
         raise UnfitError(f"no sandbox for other people's code: {trouble}")
 
 
+# What whoever else works on this host can take, and gives back. Namespaces are not among it: a limit of zero is told as
+# a lack of room.
+_PASSES = re.compile(
+    r"Resource temporarily unavailable|[Cc]annot fork|Cannot allocate memory|Too many open files|not enough memory"
+)
 # The answer of the only trial, once there is one.
 _known: list[str] = []
 

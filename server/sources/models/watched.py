@@ -263,9 +263,13 @@ class Epoch(models.Model):
 
 
 class Thread(models.Model):
-    """Mails that name each other, over all lists. `stale`: its series must be made anew from its mails."""
+    """Mails that name each other, over all lists. `stale`: its series must be made anew from its mails.
+
+    One that took long is left alone until `rests_until`.
+    """
 
     stale = models.BooleanField(default=False)
+    rests_until = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes = [models.Index(fields=["id"], condition=models.Q(stale=True), name="thread_stale")]

@@ -3,12 +3,13 @@
 import math
 import time
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
 import structlog
 from django.db import DataError, IntegrityError, OperationalError, transaction
+from django.db.models import Q
 
 from server.core import clock
 from server.core.access.tries import MOST_BEGUN, OutOfBoundsError, bounded, failures, forget_failures, note_failure
@@ -280,6 +281,11 @@ _PART_SECONDS = 3.0
 _THREAD_SECONDS = 60.0
 # One that failed is tried again after this time, and after all others.
 _PAUSE = timedelta(minutes=5)
+# Each series of a thread that is checked has the whole thread made anew: who posts a thousand in one would have it made
+# a thousand times. One that took longer than so many seconds rests so many times as long.
+_LONG_SECONDS = 0.5
+_REST = 20
+_LONGEST_REST = timedelta(minutes=10)
 
 
 def group_stale(limit: int | None = None, *, seconds: float = math.inf) -> int:
@@ -312,7 +318,7 @@ def _in_turn() -> Iterator[tuple[int, bool]]:
     failed = {int(key.removeprefix(FAILED_THREAD)): found for key, found in failures(FAILED_THREAD).items()}
     now = clock.now()
     rested = [pk for pk, (times, last) in failed.items() if times < MOST_BEGUN and now - last >= _PAUSE]
-    stale = Thread.objects.filter(stale=True).order_by("pk")
+    stale = Thread.objects.filter(Q(rests_until=None) | Q(rests_until__lte=now), stale=True).order_by("pk")
     for again, found in ((False, stale.exclude(pk__in=failed)), (True, stale.filter(pk__in=rested))):
         last = 0
         # Each is asked for when its turn comes: others group as well.
@@ -388,5 +394,10 @@ def group_thread(thread: int) -> bool:
         began = time.monotonic()
         rows = ThreadRows.read(thread, end=began + _THREAD_SECONDS, pause=began + _PART_SECONDS)
         if write_versions(rows):
-            Thread.objects.filter(pk=thread).update(stale=False)
+            Thread.objects.filter(pk=thread).update(stale=False, rests_until=_rest(time.monotonic() - began))
         return True
+
+
+def _rest(took: float) -> datetime | None:
+    """`took` in seconds."""
+    return None if took < _LONG_SECONDS else clock.now() + min(timedelta(seconds=_REST * took), _LONGEST_REST)

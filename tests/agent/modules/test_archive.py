@@ -110,6 +110,16 @@ def test_links_that_a_build_leaves_lead_nowhere(tmp_path: Path) -> None:
     assert [path.name for path in secret.iterdir()] == ["token"]
 
 
+def test_link_in_place_of_all_that_is_installed_leads_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside" / "lib" / "modules"
+    outside.mkdir(parents=True)
+    (outside / "name-of-the-host").write_text("")
+    hostile = MODULES + f"\t@rm -r $(INSTALL_MOD_PATH); ln -s {tmp_path}/outside $(INSTALL_MOD_PATH)\n"
+    with built(tmp_path, hostile) as outcome:
+        assert outcome.outcome == "failed"
+        assert outcome.reason == "the build left a link in place of tidemark-installed"
+
+
 def test_link_in_place_of_a_benchmarks_module_fails_the_build(tmp_path: Path) -> None:
     secret = tmp_path / "token"
     secret.write_text("secret")
