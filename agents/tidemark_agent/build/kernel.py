@@ -38,7 +38,7 @@ from tidemark_agent.wire.assignment import BuildJob
 
 _FRAGMENT = "tidemark.fragment"
 # That of a kernel with everything in it has less than one MiB.
-_LARGEST_CONFIG = 16 * 1024**2
+_LARGEST_CONFIG = 2 * 1024**2
 _MOST_NAMED: Final = 20
 # The release must not depend on which commit was checked out or whether git is there: one tree hash, one kernel.
 _FIXED: Final = "\n# CONFIG_LOCALVERSION_AUTO is not set\n"

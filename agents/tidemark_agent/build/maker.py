@@ -149,7 +149,7 @@ _MUCH = 0.25
 _MOST_TRIES_AGAIN = 4
 _PATIENCE_SECONDS = 3600.0
 _CONFIG = ".config"
-_LARGEST_CONFIG = 16 * MIB
+_LARGEST_CONFIG = 2 * MIB
 
 
 class StepError(KernelError):

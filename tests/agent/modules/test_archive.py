@@ -152,7 +152,7 @@ def test_endless_list_of_symbols_fails_the_build_and_is_not_read(tmp_path: Path)
 
 def test_endless_configuration_fails_the_build_and_is_not_read(tmp_path: Path) -> None:
     with built(tmp_path, MODULES + "olddefconfig:\n\t@truncate -s 17M $(O)/.config\n") as outcome:
-        assert (outcome.outcome, outcome.reason) == ("failed", ".config takes more than 16 MiB")
+        assert (outcome.outcome, outcome.reason) == ("failed", ".config takes more than 2 MiB")
 
 
 def test_sources_are_told_only_of_functions_that_the_kernel_has() -> None:
