@@ -59,3 +59,20 @@ def test_tasks_that_are_under_way_elsewhere_are_no_dead_ones() -> None:
     killed(MOST_BEGUN, ago=timedelta(seconds=20))
     assert begins()
     assert not begins(alone=True)
+
+
+def test_whoever_finds_another_one_at_it_has_proved_nothing() -> None:
+    """He ends well at once, and would forget the ends of those that worked."""
+    killed(MOST_BEGUN - 1)
+    killed(ago=timedelta(seconds=20))
+    assert begins()
+    assert begins()
+    with time_machine.travel(clock.now() + AN_HOUR):
+        assert not begins()
+
+
+def test_whoever_holds_the_lock_has_done_it() -> None:
+    killed(MOST_BEGUN - 1)
+    killed(ago=timedelta(seconds=20), key="sources.apply_series 8")
+    assert begins(alone=True)
+    assert list(Begun.objects.values_list("key", flat=True)) == ["sources.apply_series 8"]

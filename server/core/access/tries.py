@@ -109,7 +109,15 @@ def counted(key: str, *, alone: bool = False) -> Iterator[bool]:
     except BaseException:
         row.delete()
         raise
-    Begun.objects.filter(Q(pk=row.pk) | Q(pk__in=earlier)).delete()
+    ended = Q(pk=row.pk)
+    if times and (alone or not _another_is_at_it(row, now)):
+        ended |= Q(pk__in=earlier)
+    Begun.objects.filter(ended).delete()
+
+
+def _another_is_at_it(row: Begun, now: datetime) -> bool:
+    """Who finds the work in another's hands ends well and has done nothing, which says nothing about the work."""
+    return Begun.objects.filter(key=row.key, at__gte=now - _LONGEST).exclude(pk=row.pk).exists()
 
 
 def note_failure(key: str) -> int:
