@@ -6,7 +6,7 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.boot.console import Verdict, judge_boot, measurements_of, read_console
+from tidemark_agent.boot.console import Section, Verdict, judge_boot, measurements_of, read_console
 from tidemark_agent.wire.assignment import KernelImage, PlannedCase
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -223,7 +223,13 @@ def test_console_tail_keeps_no_control_characters() -> None:
     assert not any(ord(c) < 32 and c not in "\n\t" for c in tail)
 
 
-def test_flood_of_lines_before_the_sections_ends_in_one_line() -> None:
-    flooded = ["\n" * 300_000, *good_boot()]
-    assert judged(flooded).outcome != "measured"
-    assert judged([*good_boot(), "\n" * 300_000]).outcome == "measured"
+@pytest.mark.parametrize("line", ["", "[    5.000000] foo: a line that a driver prints"])
+def test_kernel_that_prints_much_is_measured_all_the_same(line: str) -> None:
+    flood = [line] * 300_000
+    assert judged([*flood, *good_boot(), *flood]).outcome == "measured"
+
+
+def test_of_two_markers_on_one_line_the_first_counts() -> None:
+    lines = [f"@@{NONCE} begin a", "x", f"y @@{NONCE} end a 0 @@{NONCE} begin b", f"@@{NONCE} end b 0"]
+    console = read_console("\n".join(lines).encode(), NONCE)
+    assert (dict(console.sections), console.begun) == ({"a": Section(("x",), 0)}, {"a"})

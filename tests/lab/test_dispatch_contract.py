@@ -170,6 +170,7 @@ def test_hosts_of_the_lab_alone_are_held(each: World, work: Work) -> None:
 def test_adapter_is_chosen_by_its_name(each: World, settings: Settings) -> None:
     settings.DISPATCHER = each.port.name
     assert type(dispatcher()) is type(each.port)
+    assert each.hands_out is (each.port.slots != 0)
     assert each.port.about
 
 

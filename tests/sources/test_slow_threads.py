@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -10,10 +11,11 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django.db import OperationalError, connection, transaction
 
 from server.core import clock
-from server.core.access.tries import GIVEN_UP, MOST_BEGUN, given_up, note_failure
+from server.core.access.tries import GIVEN_UP, MOST_BEGUN, OutOfBoundsError, given_up, note_failure
 from server.core.database import BUSY, advisory_lock
 from server.core.errors import DomainError
 from server.core.models import Begun
+from server.sources.archives import archive as archives
 from server.sources.archives.archive import read_list
 from server.sources.messages import storage
 from server.sources.messages.storage import MAIL_LOCK, lock_mail, store_message
@@ -235,3 +237,25 @@ def test_thread_that_was_quick_never_rests(threads: list[int]) -> None:
     for _ in range(3):
         assert group_stale() == 3
         Thread.objects.filter(pk__in=threads).update(stale=True)
+
+
+def test_mail_that_ends_worker_after_worker_is_passed_over_and_says_why(
+    archive: Archive, linux_mm: MailingList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heavy = mail("[PATCH] mm: heavy", "x" * 70_000, message_id="heavy@x")
+    archive.add(heavy, mail("[PATCH] mm: next", DIFF, message_id="next@x"))
+    real = archives.read_mail
+
+    def reading(raw: bytes, **told: Any) -> Any:
+        if raw == heavy:
+            raise SoftTimeLimitExceeded
+        return real(raw, **told)
+
+    monkeypatch.setattr(archives, "read_mail", reading)
+    for _ in range(MOST_BEGUN):
+        with pytest.raises(OutOfBoundsError):
+            read_list(mailing_list=linux_mm)
+    read_list(mailing_list=linux_mm)
+    unread, after = Message.objects.order_by("pk")
+    assert (unread.kind, after.message_id) == ("unusable", "next@x")
+    assert unread.reason == "reading it took more than a worker has, 3 times"

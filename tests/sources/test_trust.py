@@ -297,6 +297,19 @@ def test_stranger_whose_check_takes_more_than_a_worker_has_comes_last_and_fails(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_stranger_who_was_checked_before_gets_another_turn(put_off: Callable[..., list[Series]]) -> None:
+    (series,) = put_off("a@eve.org")
+    check_strangers(lookup=silent)
+    with advisory_lock("sources.trust.strangers") as free:
+        assert free
+        check_series(series=series, lookup=silent)
+    assert strangers_wait()
+    check_strangers(lookup=silent)
+    series.refresh_from_db()
+    assert (series.reason_code, strangers_wait()) == (Because.NOT_TRUSTED, False)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_trouble_that_passes_leaves_a_stranger_his_turn(
     put_off: Callable[..., list[Series]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tidemark_agent.probe import Facts, facts_from
 from tidemark_agent.system.elf import build_id_of_notes
@@ -15,8 +15,6 @@ from tidemark_agent.wire.assignment import KernelImage, PlannedCase
 # whole sections between two marker lines with this boot's nonce count, and in them only values that make sense.
 
 TAIL_BYTES = 8 * 1024
-# A guest can print nothing but ends of lines; what comes after these is one line.
-_MOST_LINES = 200_000
 _PANIC = re.compile(r"Kernel panic - not syncing.*")
 # The init program says so when it killed the case, and when the kernel did.
 _KILLED = 137
@@ -73,44 +71,38 @@ class Note:
     reason: str
 
 
-@dataclass
-class _Reader:
-    """Collects sections while lines go by."""
-
-    marker: re.Pattern[str]
-    sections: dict[str, Section] = field(default_factory=dict)
-    begun: set[str] = field(default_factory=set)
-    name: str = ""
-    lines: list[str] = field(default_factory=list)
-
-    def read(self, line: str) -> None:
-        match = self.marker.search(line)
-        if match is None:
-            if self.name:
-                self.lines.append(line)
-        elif match["what"] == "begin":
-            self.name, self.lines = match["name"], []
-            self.begun.add(self.name)
-        else:
-            if match["name"] == self.name and match["status"]:
-                self.sections[self.name] = Section(tuple(self.lines), int(match["status"]))
-            self.name = ""
-
-
 def read_console(raw: bytes, nonce: str) -> Console:
     text = clean_text(raw)
-    reader = _Reader(
-        re.compile(rf"@@{re.escape(nonce)} (?P<what>begin|end) (?P<name>[\w-]+)(?: (?P<status>\d{{1,3}})\b)?")
-    )
-    for line in text.split("\n", _MOST_LINES):
-        reader.read(line)
+    sections, begun = _sections(text, nonce)
     panic = _PANIC.search(text)
     return Console(
-        sections=reader.sections,
-        begun=frozenset(reader.begun),
+        sections=sections,
+        begun=begun,
         panic=panic[0].strip()[:LONGEST_REASON] if panic else "",
         tail=last_bytes(text, TAIL_BYTES),
     )
+
+
+def _sections(text: str, nonce: str) -> tuple[dict[str, Section], frozenset[str]]:
+    """Those that came to their end, and the names of all that began. Only lines inside of them are looked at.
+
+    A guest may print nothing but ends of lines, tens of millions.
+    """
+    marker = re.compile(rf"@@{re.escape(nonce)} (?P<what>begin|end) (?P<name>[\w-]+)(?: (?P<status>\d{{1,3}})\b)?")
+    sections: dict[str, Section] = {}
+    begun: set[str] = set()
+    name, first, position = "", 0, 0
+    while match := marker.search(text, position):
+        position = text.find("\n", match.end()) + 1 or len(text)
+        if match["what"] == "begin":
+            name, first = match["name"], position
+            begun.add(name)
+        else:
+            if match["name"] == name and match["status"]:
+                lines = text[first : text.rfind("\n", 0, match.start()) + 1].split("\n")[:-1]
+                sections[name] = Section(tuple(lines), int(match["status"]))
+            name = ""
+    return sections, frozenset(begun)
 
 
 def measurements_of(console: Console, cases: Sequence[PlannedCase]) -> tuple[list[Measurement], list[Note]]:

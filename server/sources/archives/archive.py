@@ -14,6 +14,7 @@ import structlog
 from django.db import transaction
 
 from server.core import clock
+from server.core.access.tries import MOST_BEGUN, counted
 from server.core.addresses import without_credentials
 from server.core.database import BUSY, advisory_lock
 from server.core.errors import DomainError
@@ -87,7 +88,8 @@ def read_list(
             reading.run()
         except (DomainError, OSError) as error:
             # Whoever waits for other processes does not fail: the next round goes on.
-            (reading.complaints if _is_busy(error) else reading.errors).append(str(error))
+            is_busy = isinstance(error, DomainError) and error.code == BUSY
+            (reading.complaints if is_busy else reading.errors).append(str(error))
         if not (reading.more and stop()):
             # At the end, and not before: a series that looks whole keeps its patches, so whole threads should be seen.
             reading.grouped = _grouped(end + _GROUP_SECONDS)
@@ -96,10 +98,6 @@ def read_list(
         else:
             note_success(mailing_list, "; ".join(reading.complaints))
         return reading.result()
-
-
-def _is_busy(error: Exception) -> bool:
-    return isinstance(error, DomainError) and error.code == BUSY
 
 
 def _grouped(end: float) -> int:
@@ -271,6 +269,8 @@ _EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 _CLOCK_SKEW = timedelta(days=1)
 # Larger ones stay in the copy of the archive only: no mail server takes them, and they would fill the memory.
 _LARGEST_MAIL = 128 * 2**20
+# Whatever stands in so few bytes, it is read in time.
+_QUICK = 64 * 1024
 
 
 class MovedError(Exception):
@@ -343,15 +343,24 @@ class EpochReader:
     def _mail(self, reader: ObjectReader, step: ArchiveStep, size: int) -> ReadMail:
         taken_at = _believable(step.taken_at)
         if size > _LARGEST_MAIL:
-            mail = read_mail(b"", blob=step.mail, received_at=taken_at)
-            reason = f"{size // 2**20} MB, more than any mail has: only the copy of the archive holds it"
-            return replace(mail, parsed=replace(mail.parsed, kind="unusable", reason=Because.UNUSABLE(reason)))
+            told = f"{size // 2**20} MB, more than any mail has: only the copy of the archive holds it"
+            return self._unread(step, told)
         found = reader.read(step.mail)
         if found is None:
             # Passed over, it would never be read: the copy is damaged, as by a disk. Fetched again, it is whole.
             where = f"epoch {self.epoch.number}: {self.copy.repository.git_dir} has lost mail {step.mail}"
             raise GitError("mail-lost", f"{where} of commit {step.commit}; remove that folder to have it fetched again")
-        return read_mail(found[1], blob=found[0], received_at=taken_at)
+        if size <= _QUICK:
+            return read_mail(found[1], blob=found[0], received_at=taken_at)
+        # Killed for it again and again, a worker would read no other mail of this list.
+        with counted(f"sources.read_mail {self.epoch.mailing_list_id} {step.mail}", alone=True) as may_be_read:
+            if may_be_read:
+                return read_mail(found[1], blob=found[0], received_at=taken_at)
+        return self._unread(step, f"reading it took more than a worker has, {MOST_BEGUN} times")
+
+    def _unread(self, step: ArchiveStep, reason: str) -> ReadMail:
+        mail = read_mail(b"", blob=step.mail, received_at=_believable(step.taken_at))
+        return replace(mail, parsed=replace(mail.parsed, kind="unusable", reason=Because.UNUSABLE(reason)))
 
     def _store(self, mail: ReadMail) -> bool:
         """Whether it is new, or back again."""

@@ -1,13 +1,10 @@
 """From the bytes of a mail to what the service needs to know of it. Mails are hostile; nothing here raises."""
 
 import re
-import signal
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from types import FrameType
+from itertools import chain
 from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -60,34 +57,6 @@ MAX_BYTES = 4 * 1024 * 1024
 _HEAD_BYTES = 64 * 1024
 # What the standard library raises on texts that only an attacker or a broken program writes.
 _HOSTILE = (ValueError, LookupError, TypeError, AttributeError, RecursionError, AssertionError, OverflowError)
-# Of the processor. The worst mails of MAX_BYTES that are known take some ten.
-_MOST_SECONDS = 60.0
-
-
-class _TooSlowError(Exception):
-    pass
-
-
-def _give_up(_signal: int, _frame: FrameType | None) -> None:
-    raise _TooSlowError(f"it takes longer than {_MOST_SECONDS:.0f} s to read")
-
-
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """One mail must not hold up all that come after it, whatever it has found: _TooSlowError ends it.
-
-    Only the main thread can be told so; workers and commands read mails there.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGVTALRM, _give_up)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _MOST_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 @dataclass(frozen=True)
@@ -142,15 +111,14 @@ def parse_mail(raw: bytes, *, blob: str, received_at: datetime) -> ParsedMail:
     nothing = ParsedMail(f"{blob}@no-message-id.invalid", "unusable", NONE, Marks(""), sent_at=received_at)
     known = nothing
     try:
-        with _bounded():
-            headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
-            known = _with_headers(nothing, headers, received_at)
-            if len(raw) > MAX_BYTES:
-                raise UnreadableMailError(f"larger than {MAX_BYTES // 2**20} MB")
-            if headers.too_long:
-                raise UnreadableMailError(headers.too_long)
-            return _with_text(known, headers, raw[start:])
-    except (UnreadableMailError, _TooSlowError) as error:
+        headers, start = split_headers(raw if len(raw) <= MAX_BYTES else raw[:_HEAD_BYTES])
+        known = _with_headers(nothing, headers, received_at)
+        if len(raw) > MAX_BYTES:
+            raise UnreadableMailError(f"larger than {MAX_BYTES // 2**20} MB")
+        if headers.too_long:
+            raise UnreadableMailError(headers.too_long)
+        return _with_text(known, headers, raw[start:])
+    except UnreadableMailError as error:
         return replace(known, reason=Because.UNUSABLE(plain(str(error))))
     except _HOSTILE as error:
         return replace(
@@ -245,15 +213,15 @@ _MOST = 500
 
 def trailers_of_patch(text: str) -> tuple[str, ...]:
     """The trailers of a commit message, as written: those at its end, where whole paragraphs may be trailers."""
-    found: list[str] = []
+    found: list[list[str]] = []
     for lines in reversed(_paragraphs(text)):
         trailers = list(_trailers(lines, _NO_TRAILERS))
-        found[:0] = trailers
-        if len(trailers) < len(lines) and found:
+        found.append(trailers)
+        if len(trailers) < len(lines) and any(found):
             break
         if not trailers:
             break
-    return tuple(dict.fromkeys(found))[:_MOST]
+    return tuple(dict.fromkeys(chain.from_iterable(reversed(found))))[:_MOST]
 
 
 def trailers_of_reply(text: str, sender: tuple[str, str]) -> tuple[str, ...]:

@@ -282,9 +282,10 @@ _THREAD_SECONDS = 60.0
 # One that failed is tried again after this time, and after all others.
 _PAUSE = timedelta(minutes=5)
 # Each series of a thread that is checked has the whole thread made anew: who posts a thousand in one would have it made
-# a thousand times. One that took longer than so many seconds rests so many times as long.
+# a thousand times. One that took more of the processor, which does about half of it, rests so many times as long.
 _LONG_SECONDS = 0.5
-_REST = 20
+_REST = 40
+_REST_OF_PART = 8
 _LONGEST_REST = timedelta(minutes=10)
 
 
@@ -391,13 +392,17 @@ def group_thread(thread: int) -> bool:
         lock_mail()
         if not Thread.objects.filter(pk=thread, stale=True).exists():
             return False
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         rows = ThreadRows.read(thread, end=began + _THREAD_SECONDS, pause=began + _PART_SECONDS)
-        if write_versions(rows):
-            Thread.objects.filter(pk=thread).update(stale=False, rests_until=_rest(time.monotonic() - began))
+        is_done = write_versions(rows)
+        Thread.objects.filter(pk=thread).update(
+            stale=not is_done, rests_until=_rest(time.process_time() - used, is_done=is_done)
+        )
         return True
 
 
-def _rest(took: float) -> datetime | None:
-    """`took` in seconds."""
-    return None if took < _LONG_SECONDS else clock.now() + min(timedelta(seconds=_REST * took), _LONGEST_REST)
+def _rest(took: float, *, is_done: bool) -> datetime | None:
+    """Until when a thread is left alone that took so many seconds of the processor, or of which a part did."""
+    if took < _LONG_SECONDS:
+        return None
+    return clock.now() + min(timedelta(seconds=took * (_REST if is_done else _REST_OF_PART)), _LONGEST_REST)

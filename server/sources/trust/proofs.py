@@ -22,8 +22,9 @@ _END_OF_HEADERS = re.compile(rb"\r?\n\r?\n")
 # Two readers could see two mails in one with these: control characters, lines of blanks, an envelope line further down,
 # a header without a name.
 _AMBIGUOUS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\n[ \t]+\r?\n|\nFrom |(?:^|\n):")
-# One that nothing ends goes to the end.
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+# As much of it as the parser reads. What takes longer to read than its length says is short then.
+_MOST_FROM = 4_000
 _DOMAIN = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.(?!-)[a-z0-9-]{1,63}){1,10}")
 
 
@@ -107,6 +108,8 @@ def domain_of_sender(mail: ProvableMail, sender: str) -> str:
     found = mail.values("from")
     if len(found) != 1:
         raise UnprovableError("it has no From header" if not found else "it has several From headers")
+    if len(found[0]) > _MOST_FROM:
+        raise UnprovableError("its From header is too long")
     plain = _QUOTED.sub("", found[0]).lower()
     domain = sender.rpartition("@")[2].lower()
     if plain.count("@") != 1 or not re.search(rf"(?:^|[<\s]){re.escape(sender.lower())}(?:$|[>\s])", plain):

@@ -103,7 +103,8 @@ def check_series(*, series: Series, lookup: Lookup = look_up_key) -> None:
             if is_their_turn:
                 _check(series, mails, _of_stranger(lookup), end=_NOT_AGAIN)
             else:
-                series.note(Because.IN_TURN())
+                # It may have been checked before: then its mails are others now.
+                series.note(Because.IN_TURN(), checked_at=None)
 
 
 def check_strangers(*, lookup: Lookup = look_up_key, seconds: float = _TURN_SECONDS) -> bool:
