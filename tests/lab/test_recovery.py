@@ -218,7 +218,7 @@ def test_builder_that_fails_what_others_build_is_quarantined() -> None:
     sick.refresh_from_db()
     assert sick.health == "good", "nobody else built anything: it may be the network"
     done = Attempt.objects.create(
-        key="build-9-1", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
+        key="build-of-another", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
     )
     done.advance(AttemptState.DONE, because("built"))
     sweep()
@@ -231,7 +231,7 @@ def test_series_cannot_quarantine_a_builder() -> None:
     sick, fine = Builder.objects.create(name="sick", health_since=NOON), Builder.objects.create(name="fine")
     builds_fail(sick, patched=True)
     done = Attempt.objects.create(
-        key="build-0-1", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
+        key="build-of-another", number=1, build=build_build(), builder=fine, adapter="jenkins", slots=1, state="running"
     )
     done.advance(AttemptState.DONE, because("built"))
     sweep()

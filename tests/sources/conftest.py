@@ -3,9 +3,16 @@ from pathlib import Path
 import pytest
 
 from server.sources.models import MailingList, Tree, TrustedSender
+from server.sources.series import formation
 from server.sources.trees.fetch import fetch_tree
 from tests.builders import build_list
 from tests.sources.posting import Archive, Upstream, small_tree
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine any thread may take what is long elsewhere, and would rest."""
+    monkeypatch.setattr(formation, "_LONG_SECONDS", 60.0)
 
 
 @pytest.fixture

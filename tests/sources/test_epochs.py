@@ -53,7 +53,7 @@ def test_manifest_may_be_packed_once_more_by_the_server(tmp_path: Path) -> None:
     ("answer", "reason"),
     [
         (hang, "timed out"),
-        (trickle, "took longer than 0.5 s"),
+        (trickle, "took longer than 1.5 s"),
         (garbage, "."),
         (content(gzip.compress(b"[" * 100_000)), "no manifest"),
         (content(gzip.compress(b"{}," * 400_000)), "more than 300000 objects and lists"),
@@ -66,12 +66,12 @@ def test_manifest_may_be_packed_once_more_by_the_server(tmp_path: Path) -> None:
 def test_hostile_archive_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, reason: str
 ) -> None:
-    monkeypatch.setattr(epochs, "_TIMEOUT", 0.3)
-    monkeypatch.setattr(epochs, "_LONGEST", 0.5)
+    monkeypatch.setattr(epochs, "_TIMEOUT", 1.0)
+    monkeypatch.setattr(epochs, "_LONGEST", 1.5)
     started = time.monotonic()
     with serving(answer) as web, pytest.raises(DomainError, match=reason) as error:
         found(f"{web}/mm", tmp_path)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 15
     assert error.value.code == "list-unreachable"
     assert not error.value.permanent
 

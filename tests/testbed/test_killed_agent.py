@@ -26,7 +26,7 @@ SERVICE = f"python3 {AGENT} service\n"
 KILLED_SERVICE = f"""\
 python3 {AGENT} service & agent=$!
 if [ ! -e /killed ]; then
-    until grep -q case-begun {STATE}/lab/session.jsonl; do sleep 0.1; done
+    until grep -q case-begun {STATE}/lab/session.jsonl; do sleep 1; done
     touch /killed
     sync
     kill -9 $agent

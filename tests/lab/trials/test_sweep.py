@@ -49,7 +49,7 @@ def test_trouble_of_one_trial_keeps_no_other_from_its_work(monkeypatch: pytest.M
             raise DomainError("busy", "moved meanwhile", permanent=False)
         return plan(trial_id=trial_id)
 
-    monkeypatch.setattr(builds, "plan_trial", fail)
+    monkeypatch.setattr(life, "plan_trial", fail)
     builds.sweep()
     assert set(Build.objects.values_list("revision", flat=True)) == {second.base_id, second.patched_id}
     assert Trial.objects.get(pk=first.pk).state == TrialState.WANTED
