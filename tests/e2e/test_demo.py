@@ -11,9 +11,9 @@ import pytest
 from scripts.stack import stack_remove
 from tests.e2e.faults import FaultMaker, roles
 
-pytestmark = pytest.mark.real(minutes=17)
+pytestmark = pytest.mark.real(minutes=14)
 ROOT = Path(__file__).resolve().parents[2]
-FAULTS = 20
+FAULTS = 12
 
 
 def environment(local: Path) -> dict[str, str]:
@@ -69,9 +69,9 @@ def test_series_that_changes_nothing_is_unchanged_everywhere(local: Path) -> Non
     assert "finding: unchanged" in done.stdout
 
 
+# A kernel that dies is in the testbed's sessions.
 @pytest.mark.parametrize(
-    ("series", "reason"),
-    [("broken", "tidemark_demo_is_not_declared"), ("panic", "panic"), ("conflict", "does not apply")],
+    ("series", "reason"), [("broken", "tidemark_demo_is_not_declared"), ("conflict", "does not apply")]
 )
 def test_series_that_cannot_be_measured_says_why(local: Path, series: str, reason: str) -> None:
     done = run_demo(local, "--series", series)
