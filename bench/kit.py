@@ -26,29 +26,30 @@ class Ranges:
 
 OWN = Ranges("own")
 
-# Noisier and less regular machines that are serviced more often, fewer and smaller changes on fewer machines.
-SHIFTED = Ranges(
-    "shifted",
+# Wider than the kit's own: quieter and noisier machines, small and large fleets, short and long histories, more drift,
+# more and longer levels of code layout, more service, more and fewer changes; nothing is tuned on one set of them.
+WIDE = Ranges(
+    "wide",
     history={
         "machines": (2, 6),
-        "commits": (80, 350),
-        "samples": (1, 5),
+        "benches": (6, 10),
+        "commits": (90, 400),
+        "samples": (2, 5),
         "boots": (1, 3),
-        "lu_within": (0.003, 0.03),
+        "lu_within": (0.0012, 0.03),
         "boot_ratio": (0.3, 2.5),
-        "p_bimodal": 0.25,
-        "mode_gap": (0.01, 0.08),
-        "p_drift": 0.3,
-        "p_ar": 0.25,
+        "p_bimodal": 0.2,
+        "mode_gap": (0.015, 0.12),
+        "p_drift": 0.25,
+        "drift": (0.005, 0.04),
+        "p_ar": 0.2,
         "ar_rho": (0.3, 0.7),
-        "p_layout": 0.25,
-        "hiccup_gap": (40, 100),
-        "maint": (1, 3),
-        "maint_size": (0.01, 0.1),
-        "changes_per_100": (0.6, 1.5),
-        "effect": (0.01, 0.4),
-        "p_wide": 0.4,
-        "p_all_machines": 0.5,
+        "p_layout": 0.2,
+        "layout_dwell": (8, 60),
+        "maint": (0, 3),
+        "maint_size": (0.005, 0.08),
+        "changes_per_100": (0.8, 2.5),
+        "p_missing": (0.0, 0.2),
     },
     pairs={"lu_sd": (0.005, 0.06), "icc": (0.0, 0.2, 0.5, 0.8), "gap": (0.02, 0.15), "burst": (0.05, 0.6)},
 )

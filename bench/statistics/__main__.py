@@ -12,7 +12,7 @@ os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
 
 from pathlib import Path
 
-from bench.kit import BESIDE, PEERS, SHIFTED, Kit, KitError, open_kit, simulated
+from bench.kit import BESIDE, PEERS, WIDE, Kit, KitError, open_kit, simulated
 from bench.statistics import comparisons, memory, published, sequential
 from bench.statistics.comparisons import rates_table
 from bench.table import BARS, DESIGNS, SIZES, Figures, bars_table, by_seed, mean_and_error
@@ -163,8 +163,8 @@ def _shifted(kit: Kit, count: int) -> list[tuple[str, Figures]]:
     seeds = _seeds(count)[1:]
     if not seeds:
         return []
-    means, _ = mean_and_error([comparisons.tidemark(kit, seed, SHIFTED, online=False) for seed in seeds])
-    pairs = comparisons.pooled(kit, [comparisons.compare_set(kit, seed, SHIFTED) for seed in seeds])
+    means, _ = mean_and_error([comparisons.tidemark(kit, seed, WIDE, online=False) for seed in seeds])
+    pairs = comparisons.pooled(kit, [comparisons.compare_set(kit, seed, WIDE) for seed in seeds])
     return [(f"shifted ({count})", {**means, **pairs.figures})]
 
 

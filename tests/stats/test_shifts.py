@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 
-from server.stats.changepoints.causes import SAME_BENCHMARK, SAME_REVISION, belongs
+from server.stats.changepoints.causes import belongs
 from server.stats.changepoints.fleet import Nomination, cluster, first_guess, strongest_first
 from server.stats.changepoints.shifts import Shift, shift_at, trace, trimmed_mean
 from server.stats.changepoints.timeline import TimelineValues
@@ -16,7 +15,7 @@ def test_shift_is_the_log_ratio_of_the_levels() -> None:
     shift = shift_at(trace(_timeline((60, 0.05)), [60]), 60)
     assert shift.effect == pytest.approx(0.05, abs=0.01)
     assert shift.z > 10
-    assert shift.points == 25
+    assert shift.points == 18
 
 
 def test_shift_of_a_level_is_within_its_error() -> None:
@@ -38,12 +37,6 @@ def test_hiccups_do_not_move_a_level() -> None:
     assert shift.effect == pytest.approx(0, abs=0.01)
 
 
-def test_wandering_timeline_owns_a_larger_error() -> None:
-    calm = _timeline()
-    wave = calm.values * np.exp(0.05 * np.sin(np.arange(120) / 8))
-    assert shift_at(trace(TimelineValues("t", wave, calm.revisions)), 60).error > 2 * shift_at(trace(calm), 60).error
-
-
 @pytest.mark.parametrize("revision", [-5, 0, 120, 500])
 def test_place_outside_the_timeline_has_no_shift(revision: int) -> None:
     assert shift_at(trace(_timeline()), revision).points == 0
@@ -57,14 +50,13 @@ def test_trimmed_mean_ignores_the_outer_quarters() -> None:
 
 def test_weak_shift_belongs_to_a_change_it_agrees_with_only() -> None:
     weak = Shift(effect=0.02, error=0.01, points=25)
-    assert belongs(weak, SAME_BENCHMARK, expected=weak.effect)
-    assert not belongs(weak, SAME_BENCHMARK, expected=-weak.effect)
-    assert not belongs(weak, SAME_REVISION)
+    assert belongs(weak, weak.effect)
+    assert not belongs(weak, -weak.effect)
 
 
 def test_change_below_the_least_effect_never_belongs() -> None:
     tiny = shift_at(trace(_timeline((60, 0.005), noise=0.0001), [60]), 60)
-    assert not belongs(tiny, SAME_BENCHMARK, expected=0.005)
+    assert not belongs(tiny, 0.005)
 
 
 def _nomination(timeline: int, revision: int, score: float, since: int | None = None) -> Nomination:

@@ -35,6 +35,18 @@ def test_correlated_runs_are_less_evidence() -> None:
     assert contrast(left, right, Scale(1.0, inflation=3.0)).evidence() < contrast(left, right, Scale(1.0)).evidence()
 
 
+def test_a_trend_is_less_evidence_and_takes_far_points_away() -> None:
+    left, right = noise(7, 50), 2.0 + noise(8, 50)
+    calm, rising = Scale(1.0), Scale(1.0, trend=0.02)
+    assert calm.reach == 50
+    assert rising.reach == 14
+    assert contrast(left, right, rising).evidence() < contrast(left[-14:], right[:14], calm).evidence()
+
+
+def test_few_points_are_looked_at_however_steep_the_trend_is() -> None:
+    assert Scale(1.0, trend=100.0).reach == 12
+
+
 def test_a_hiccup_does_not_move_the_difference() -> None:
     left, right = noise(9, 40), noise(10, 40)
     spoilt = right.copy()

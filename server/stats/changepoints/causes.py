@@ -195,17 +195,15 @@ def log_density(x: Floats, scale: Floats) -> Floats:
     return result
 
 
-# How likely a benchmark moves on a machine where it moved at the same revision on another one; and a timeline with a
-# weak nomination of its own where only other benchmarks moved at that revision.
-SAME_BENCHMARK, SAME_REVISION = 0.6, 0.05
-# A benchmark moves on other machines by about the same ratio, rather than by any other, in this share of cases.
-ALIKE = 0.75
+# How likely a benchmark moves on a machine where it moved at the same revision on another one, and in what share of
+# these cases by about the same ratio rather than by any other.
+SAME_BENCHMARK, ALIKE = 0.6, 0.75
 # Fewer points than this after the place, or before it, show no level.
 FEWEST_POINTS = 3
 
 
-def belongs(shift: Shift, prior: float, expected: float | None = None) -> bool:
-    """Whether a timeline with this shift more likely moved than not, when the prior share of its like did.
+def belongs(shift: Shift, expected: float) -> bool:
+    """Whether a timeline with this shift more likely moved than not.
 
     `expected` is the log ratio by which the same benchmark moved elsewhere.
     """
@@ -213,12 +211,10 @@ def belongs(shift: Shift, prior: float, expected: float | None = None) -> bool:
         return False
     effect, error = np.array([shift.effect]), np.array([shift.error])
     found = likelihoods(effect, error, np.ones(1))
-    moved = float(found.moved[0])
-    if expected is not None:
-        spread = np.hypot(error, VARIETY * abs(expected))
-        alike = float(log_density(effect - expected, spread)[0])
-        moved = float(np.logaddexp(math.log(ALIKE) + alike, math.log1p(-ALIKE) + moved))
-    return moved - float(found.still[0]) + math.log(prior / (1 - prior)) > 0
+    spread = np.hypot(error, VARIETY * abs(expected))
+    alike = float(log_density(effect - expected, spread)[0])
+    moved = float(np.logaddexp(math.log(ALIKE) + alike, math.log1p(-ALIKE) + float(found.moved[0])))
+    return moved - float(found.still[0]) + math.log(SAME_BENCHMARK / (1 - SAME_BENCHMARK)) > 0
 
 
 Bools = npt.NDArray[np.bool_]

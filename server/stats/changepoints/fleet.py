@@ -9,8 +9,6 @@ import numpy as np
 
 from server.stats.changepoints import nominations
 from server.stats.changepoints.causes import (
-    SAME_BENCHMARK,
-    SAME_REVISION,
     MachineEvent,
     Move,
     PlaceExplanation,
@@ -26,7 +24,7 @@ from server.stats.changepoints.steps import STRICT, WEAK, Step
 from server.stats.changepoints.timeline import TimelineValues
 
 # Steps this many revisions apart may be one change: small changes are placed with an error of a few revisions.
-CLOSE = 4
+CLOSE = 3
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def first_guess(members: list[Nomination]) -> int:
 
 
 # Score (-log10 p) that makes a step of one timeline worth a question to the fleet; alone it is not enough.
-LENIENT = 2.0
+LENIENT = 2.5
 # Weak steps of one benchmark at one place add up over machines; each but the first pays so much for the coincidence.
 COINCIDENCE = 1.3
 # A shift of fewer standard errors than this is not worth taking out of a timeline and looking again.
@@ -211,8 +209,7 @@ class Resolution:
         if self._weak_but_many(members):
             sure |= {n.timeline for n in members if self._benchmark(n) == self._benchmark(head)}
         revision = vote([self._traces[i] for i in sorted(sure)], revision)
-        weak = {n.timeline for n in members}
-        for i in sorted(sure | self._followers(sure, weak, shifts, revision)):
+        for i in sorted(sure | self._followers(sure, shifts, revision)):
             self._publish(i, revision, next((n for n in members if n.timeline == i), None))
         self._open[head.timeline] = [n for n in self._open[head.timeline] if n is not head]
 
@@ -222,20 +219,15 @@ class Resolution:
             timeline.machine in explanation.machines and (timeline.benchmark or timeline.name) in explanation.benchmarks
         )
 
-    def _followers(self, sure: set[int], weak: set[int], shifts: dict[int, Shift], revision: int) -> set[int]:
-        """Timelines that show enough to belong to the change of those that are sure."""
+    def _followers(self, sure: set[int], shifts: dict[int, Shift], revision: int) -> set[int]:
+        """Timelines of the same benchmarks that show enough to belong to the change of those that are sure."""
         effects = self._effects(sure, revision)
-        followers = set()
-        for i in shifts.keys() - sure:
-            benchmark = self._traces[i].timeline.benchmark
-            shift = shift_at(self._traces[i], revision)
-            if benchmark in effects:
-                follows = belongs(shift, SAME_BENCHMARK, effects[benchmark])
-            else:
-                follows = bool(benchmark) and i in weak and belongs(shift, SAME_REVISION)
-            if follows:
-                followers.add(i)
-        return followers
+        benchmarks = {i: self._traces[i].timeline.benchmark for i in shifts.keys() - sure}
+        return {
+            i
+            for i, benchmark in benchmarks.items()
+            if benchmark in effects and belongs(shift_at(self._traces[i], revision), effects[benchmark])
+        }
 
     def _effects(self, sure: set[int], revision: int) -> dict[str, float]:
         """By how much each benchmark moved: the median of its sure timelines."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from server.stats.changepoints.steps import FEWEST_POINTS, STRICT, Cut, Scale, Step, bends_at, steps_from, with_weak
-from server.stats.changepoints.timeline import Floats, Ints, TimelineValues, difference_noise, median, run_correlation
+from server.stats.changepoints.timeline import (
+    Floats,
+    Ints,
+    TimelineValues,
+    difference_noise,
+    local_trend,
+    median,
+    run_correlation,
+)
 
 
 def cheapest(costs: Floats, price: float) -> tuple[list[int], float]:
@@ -185,15 +193,17 @@ def _costs(values: Floats) -> tuple[Floats, Floats]:
     return np.maximum(about_line, 0.0), np.maximum(about_level, 0.0)
 
 
-# What a segment costs in the search, times the log of the length; correlated runs need more.
-PENALTY, CORRELATION_PENALTY = 0.6, 0.4
+# What a segment costs in the search, times the log of the length.
+PENALTY = 0.6
 # Where weak steps are asked for too, more is tried.
 WEAK_PENALTY = 0.45
-# The correlation is first read off the levels that this penalty leaves.
-FIRST_PENALTY = 0.8
+# The correlation of runs is read off the levels that the first penalty leaves, their trend off those of the second: a
+# step that no cut marks would pass for a trend.
+FIRST_PENALTY, TREND_PENALTY = 0.8, 0.5
 # Longer timelines are searched in windows of this many points, so that the time grows with the length only. Of what
-# two windows share, each is believed for the half that is farther from its end.
-WINDOW, SHARED = 2000, 400
+# two windows share, each is believed for the half that is farther from its end. Cuts of both beside the seam, so many
+# points apart, are one step.
+WINDOW, SHARED, SEAM = 2000, 400, 8
 # Without logarithms, values are in units of their usual size; beyond this they are hiccups in any case.
 LARGEST = 1e6
 # A usual size below the normal floats cannot be divided by.
@@ -218,7 +228,7 @@ def _nominate(timeline: TimelineValues, threshold: float) -> list[Step]:
     kept = np.flatnonzero(np.isfinite(timeline.values))
     values = timeline.values[kept]
     search = _levels if timeline.machine else _levels_or_course
-    found = _apart(cut for window in _windows(len(values)) for cut in _search(values, window, search, threshold))
+    found = _joined(_search(values, window, search, threshold) for window in _windows(len(values)))
     ends = [*(cut.place for cut in found), len(values)][1:]
     return [
         Step(
@@ -232,15 +242,18 @@ def _nominate(timeline: TimelineValues, threshold: float) -> list[Step]:
     ]
 
 
-def _apart(cuts: Iterable[Cut]) -> list[Cut]:
-    """Of two cuts nearer than a step can be, the surer: two windows may place one step on either side of their seam."""
+def _joined(windows: Iterable[list[Cut]]) -> list[Cut]:
+    """The cuts of all windows in order; of those of two windows for one step the surer."""
     found: list[Cut] = []
-    for cut in cuts:
-        if found and cut.place - found[-1].place < FEWEST_POINTS:
-            found[-1] = max(found[-1], cut, key=lambda one: one.evidence)
-        else:
-            found.append(cut)
-    return found
+    for cuts in windows:
+        before = list(found)
+        for cut in cuts:
+            twin = next((one for one in before if abs(one.place - cut.place) <= SEAM), None)
+            if twin is None:
+                found.append(cut)
+            elif twin in found and cut.evidence > twin.evidence:
+                found[found.index(twin)] = cut
+    return sorted(found, key=lambda cut: cut.place)
 
 
 def _windows(count: int) -> Iterator[slice]:
@@ -255,8 +268,8 @@ def _search(values: Floats, window: slice, search: Search, threshold: float) -> 
     if len(part) < 2 * FEWEST_POINTS or float(part.min()) == float(part.max()):
         return []
     cuts = search(part, threshold)
-    low = window.start + SHARED // 2 if window.start else 0
-    high = window.stop - SHARED // 2 if window.stop < len(values) else len(values)
+    low = window.start + SHARED // 2 - SEAM // 2 if window.start else 0
+    high = window.stop - SHARED // 2 + SEAM // 2 if window.stop < len(values) else len(values)
     return [replace(cut, place=place) for cut in cuts if low <= (place := window.start + cut.place) < high]
 
 
@@ -284,13 +297,13 @@ def _levels(values: Floats, threshold: float) -> list[Cut]:
     noise = difference_noise(relative)
     candidates = segmentation(relative, noise)
     correlation = run_correlation(_residuals(relative, candidates.cuts(FIRST_PENALTY)))
-    scale = Scale(noise, (1 + correlation) / (1 - correlation))
-    cuts = candidates.cuts(PENALTY + CORRELATION_PENALTY * correlation)
-    found = steps_from(relative, cuts, scale, max(threshold, STRICT))
+    inflation = (1 + correlation) / (1 - correlation)
+    trend = local_trend(relative, candidates.cuts(TREND_PENALTY), noise, inflation)
+    scale = Scale(noise, inflation, trend)
+    found = steps_from(relative, candidates.cuts(PENALTY), scale, max(threshold, STRICT))
     if threshold >= STRICT:
         return found
-    weak = candidates.cuts(WEAK_PENALTY + CORRELATION_PENALTY * correlation)
-    return with_weak(found, steps_from(relative, weak, scale, threshold))
+    return with_weak(found, steps_from(relative, candidates.cuts(WEAK_PENALTY), scale, threshold))
 
 
 def _residuals(values: Floats, cuts: Sequence[int]) -> Floats:

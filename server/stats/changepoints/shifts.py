@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from server.stats.changepoints.timeline import Floats, Ints, TimelineValues, median
 
 # Points on either side of a place that speak for its levels. More would carry drift into the difference.
-REACH = 25
+REACH = 18
 # Share cut off at each end of a mean: a quarter survives hiccups and the rarer mode of a bimodal timeline.
 TRIM = 0.25
 # Fewer values than this have no quarter to cut: their median is taken.
@@ -18,10 +18,6 @@ FEWEST_TRIMMED = 4
 HIGHEST_CORRELATION = 0.6
 # Fewer residuals than this say nothing about their correlation.
 FEWEST_CORRELATED = 10
-# Where nothing is nominated, every so many points are asked how far the timeline moves, so far from any step.
-QUIET_EVERY, QUIET_FROM = 4, 8
-# Fewer answers than this are chance. The median of |z| is 0.6745 where the noise is as expected.
-FEWEST_QUIET, MEDIAN_Z = 6, 0.6745
 # Noise of one point is never taken as smaller: code layout alone moves levels so far (log ratio).
 LEAST_NOISE = 0.0015
 # Without logarithms, values are in units of their usual size; beyond this they are hiccups in any case.
@@ -36,7 +32,7 @@ class Trace:
 
     `values` and `revisions` (n,) are those of the finite points: logarithms where all are positive, else in units of
     their usual size. `edges` are the places of the steps that stand so far; `noise` is the standard error of a
-    trimmed mean times the root of the number of its points, for correlated and wandering points inflated.
+    trimmed mean times the root of the number of its points, for correlated points inflated.
     """
 
     timeline: TimelineValues
@@ -82,8 +78,7 @@ def trace(timeline: TimelineValues, edges: Sequence[int] = ()) -> Trace:
     finite = np.isfinite(timeline.values)
     values, revisions = in_units(timeline.values[finite]), timeline.revisions[finite]
     cuts = tuple(sorted({int(np.searchsorted(revisions, edge)) for edge in edges}))
-    first = Trace(timeline, values, revisions, cuts, _noise(values, cuts))
-    return replace(first, noise=first.noise * _unrest(first))
+    return Trace(timeline, values, revisions, cuts, _noise(values, cuts))
 
 
 def in_units(values: Floats) -> Floats:
@@ -143,16 +138,3 @@ def _inflation(residuals: Floats) -> float:
     r = float(residuals[1:] @ residuals[:-1]) / total - 1 / math.sqrt(len(residuals))
     r = min(max(r, 0.0), HIGHEST_CORRELATION)
     return (1 + r) / (1 - r)
-
-
-def _unrest(traced: Trace) -> float:
-    """How much more the timeline moves than its noise says where no step is: its empirical null. At least 1.
-
-    Drift and slow waves show here (Efron, J. Amer. Statist. Assoc. 99, 2004).
-    """
-    places = range(QUIET_FROM, len(traced.values) - QUIET_FROM + 1, QUIET_EVERY)
-    quiet = [at for at in places if all(abs(at - edge) >= QUIET_FROM for edge in traced.edges)]
-    if len(quiet) < FEWEST_QUIET:
-        return 1.0
-    z = [abs(shift_at(traced, int(traced.revisions[at]), clear=0).z) for at in quiet]
-    return max(1.0, float(np.median(z)) / MEDIAN_Z)

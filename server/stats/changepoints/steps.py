@@ -31,8 +31,8 @@ def _log_choose(n: int, k: Ints) -> Floats:
     return np.asarray(special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1))
 
 
-# Points on either side of a cut that are looked at: beyond, drift speaks rather than the step.
-REACH = 50
+# Points on either side of a cut that are looked at, at least and at most.
+LEAST_REACH, MOST_REACH = 12, 50
 # The timeline's own noise counts like so many points when the spread beside a cut is judged.
 PRIOR_POINTS = 12
 # Huber's bound (Ann. Math. Stat. 35, 1964) in deviations: the mean of values drawn in to it is 95 % efficient under
@@ -53,10 +53,25 @@ MOST_EVIDENCE = 300.0
 
 @dataclass(frozen=True)
 class Scale:
-    """What is known of a timeline as a whole: the deviation of one point, and the variance ratio of correlated runs."""
+    """What is known of a timeline as a whole.
+
+    The deviation of one point, the variance ratio of correlated runs, and by how much the level moves between two
+    points where no step is.
+    """
 
     noise: float
     inflation: float = 1.0
+    trend: float = 0.0
+
+    @property
+    def reach(self) -> int:
+        """Points on either side of a cut that tell most of the step: more of them bring more trend than knowledge.
+
+        With n a side the variance of the difference is 2 inflation noise^2 / n + (trend n)^2: least for this n.
+        """
+        if not self.trend:
+            return MOST_REACH
+        return round(min(max((self.inflation * self.noise**2 / self.trend**2) ** (1 / 3), LEAST_REACH), MOST_REACH))
 
 
 @dataclass(frozen=True)
@@ -82,9 +97,9 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     """Compare the points beside a cut in the manner of a t test, with levels and spread that hiccups cannot move.
 
     The spread is pooled from both sides and drawn towards the timeline's own noise; its variance is raised for
-    correlated runs, and by that of a level that wanders.
+    correlated runs, and by that of a level that wanders or follows a trend.
     """
-    a, b = left[-REACH:], right[:REACH]
+    a, b = left[-scale.reach :], right[: scale.reach]
     middle_a, middle_b = median(a), median(b)
     rest_a, rest_b = a - middle_a, b - middle_b
     rest = np.abs(np.concatenate([rest_a, rest_b]))
@@ -94,7 +109,10 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     left_level = middle_a + float(np.clip(rest_a, -bound, bound).mean())
     right_level = middle_b + float(np.clip(rest_b, -bound, bound).mean())
     difference = right_level - left_level
-    error = pooled * math.sqrt(HUBER_VARIANCE * scale.inflation * (1 / len(a) + 1 / len(b)) + WANDER**2)
+    error = math.hypot(
+        pooled * math.sqrt(HUBER_VARIANCE * scale.inflation * (1 / len(a) + 1 / len(b)) + WANDER**2),
+        scale.trend * (len(a) + len(b)) / 2,
+    )
     middle = (left_level + right_level) / 2
     settled = all(
         np.count_nonzero((side > middle) == (level > middle)) >= FEWEST_POINTS
@@ -110,9 +128,8 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
 COURSE_REACH = 30
 # Values are drawn in to so many deviations from the median of their side.
 BOUND = 2.5
-# A difference of 2 in BIC is positive evidence (Kass and Raftery, J. Am. Stat. Assoc. 90, 1995).
-MARGIN = 2.0
-# A wave can tell much; it is believed on very strong evidence only, a difference of 10 (the same).
+# A wave can tell much; it is believed on very strong evidence only, a difference of 10 in BIC (Kass and Raftery, J. Am.
+# Stat. Assoc. 90, 1995).
 WAVE_MARGIN = 10.0
 # Fits closer than this share of the noise are equally good: values on a grid can be fitted without any error.
 CLOSEST_FIT = 0.1
@@ -144,9 +161,9 @@ def step_share(left: Floats, right: Floats, noise: float) -> float:
     bic_line, bic_step = n * math.log(line / floor), n * math.log(step / floor)
     bic_both = n * math.log(both / floor) + math.log(n)
     best = min(bic_step, bic_both)
-    if bic_line <= best + MARGIN or _bic_of_wave(values, floor) <= best - WAVE_MARGIN:
+    if bic_line <= best or _bic_of_wave(values, floor) <= best - WAVE_MARGIN:
         return 0.0
-    if bic_both >= bic_step - MARGIN:
+    if bic_both >= bic_step:
         return 1.0
     plain = sv / ss
     t_ratio = step_of_both / plain * math.sqrt(step * (n - 3) * determinant / (both * (n - 2) * tt * ss))
@@ -178,12 +195,9 @@ def _drawn_in(values: Floats, noise: float) -> Floats:
 STRICT = -math.log10(5e-5)
 # What stands only while weaker cuts stand beside it is not sure, whatever its own evidence.
 WEAK = 0.99 * STRICT
-# Smaller steps are not worth a report: code layout and other chance move benchmarks as much. A log ratio. Down to the
-# second figure they are reported when they are so many deviations large that anyone would see them.
-LEAST_EFFECT, LEAST_PLAIN_EFFECT, PLAIN = 0.01, 0.007, 5.0
-# A cut may move by so many points to its best place, and no point speaks for more than so many deviations there.
-NUDGE = 5
-LOUDEST = 3.0
+# Smaller steps are not worth a report: code layout and other chance move benchmarks as much. A log ratio, a little below
+# the 1 % from which on a change gets a verdict: of changes of that size half are seen as smaller.
+LEAST_EFFECT = 0.009
 
 
 Judge = Callable[[Floats, Floats, Scale], float]
@@ -208,11 +222,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Cut:
-    """A cut that stays: its place among the points, difference and noise of its sides, the evidence for a step."""
+    """A cut that stays: its place among the points, the difference of its sides, the evidence for a step."""
 
     place: int
     difference: float
-    noise: float
     evidence: float
 
 
@@ -224,9 +237,8 @@ def steps_from(values: Floats, candidates: list[int], scale: Scale, threshold: f
     places = _without_hiccups(values, candidates)
     for judge in (_plain, _beside_slope):
         places = _prune(values, places, scale, threshold, judge)
-    places = _nudge(values, places, scale.noise)
     found = [_cut(left, right, place, scale) for place, left, right in _sides(values, places)]
-    return [cut for cut in found if cut.evidence >= threshold and _matters(cut)]
+    return [cut for cut in found if cut.evidence >= threshold and abs(cut.difference) >= LEAST_EFFECT]
 
 
 def with_weak(sure: list[Cut], others: list[Cut]) -> list[Cut]:
@@ -242,7 +254,7 @@ def with_weak(sure: list[Cut], others: list[Cut]) -> list[Cut]:
 def bends_at(values: Floats, places: list[int], scale: Scale) -> list[Cut]:
     """Breaks of a course that are large enough; where the counts of points allow no evidence, it was a hiccup."""
     found = [(place, contrast(left, right, scale)) for place, left, right in _sides(values, places)]
-    cuts = [Cut(place, one.difference, one.noise, one.evidence()) for place, one in found]
+    cuts = [Cut(place, one.difference, one.evidence()) for place, one in found]
     return [cut for cut in cuts if abs(cut.difference) >= LEAST_EFFECT and cut.evidence > 0]
 
 
@@ -255,7 +267,7 @@ def _sides(values: Floats, places: list[int]) -> Iterator[tuple[int, Floats, Flo
 
 def _cut(left: Floats, right: Floats, place: int, scale: Scale) -> Cut:
     found = contrast(left, right, scale)
-    return Cut(place, found.difference, found.noise, found.evidence(step_share(left, right, found.noise)))
+    return Cut(place, found.difference, found.evidence(step_share(left, right, found.noise)))
 
 
 def _plain(left: Floats, right: Floats, scale: Scale) -> float:
@@ -264,11 +276,6 @@ def _plain(left: Floats, right: Floats, scale: Scale) -> float:
 
 def _beside_slope(left: Floats, right: Floats, scale: Scale) -> float:
     return _cut(left, right, 0, scale).evidence
-
-
-def _matters(cut: Cut) -> bool:
-    size = abs(cut.difference)
-    return size >= LEAST_EFFECT or size >= max(LEAST_PLAIN_EFFECT, PLAIN * cut.noise)
 
 
 def _prune(values: Floats, places: list[int], scale: Scale, threshold: float, judge: Judge) -> list[int]:
@@ -301,20 +308,4 @@ def _without_hiccups(values: Floats, places: list[int]) -> list[int]:
             continue
         own, before, after = (median(values[edges[j] : edges[j + 1]]) for j in (i, i - 1, i + 1))
         del edges[i if abs(own - before) <= abs(own - after) else i + 1]
-    return edges[1:-1]
-
-
-def _nudge(values: Floats, places: list[int], noise: float) -> list[int]:
-    """Each cut where the points around it best split into those nearer to the level before and to that after."""
-    edges = [0, *places, len(values)]
-    for i in range(1, len(edges) - 1):
-        place = edges[i]
-        old, new = median(values[edges[i - 1] : place]), median(values[place : edges[i + 1]])
-        low = max(edges[i - 1] + FEWEST_POINTS, place - NUDGE)
-        near = values[low : min(edges[i + 1] - FEWEST_POINTS, place + NUDGE)]
-        loss_old, loss_new = (np.minimum(((near - level) / noise) ** 2, LOUDEST**2) for level in (old, new))
-        gain = np.concatenate([[0.0], np.cumsum(loss_new - loss_old)])
-        best = int(gain.argmax())
-        if gain[best] > gain[place - low]:
-            edges[i] = low + best
     return edges[1:-1]
