@@ -45,6 +45,7 @@ def test_a_trend_is_less_evidence_and_takes_far_points_away() -> None:
 
 def test_few_points_are_looked_at_however_steep_the_trend_is() -> None:
     assert Scale(1.0, trend=100.0).reach == 12
+    assert Scale(1.0, trend=1e-300).reach == 50
 
 
 def test_a_hiccup_does_not_move_the_difference() -> None:

@@ -71,7 +71,8 @@ class Scale:
         """
         if not self.trend:
             return MOST_REACH
-        return round(min(max((self.inflation * self.noise**2 / self.trend**2) ** (1 / 3), LEAST_REACH), MOST_REACH))
+        best: float = (math.sqrt(self.inflation) * self.noise / self.trend) ** (2 / 3)
+        return round(min(max(best, LEAST_REACH), MOST_REACH))
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,8 @@ def _drawn_in(values: Floats, noise: float) -> Floats:
 STRICT = -math.log10(5e-5)
 # What stands only while weaker cuts stand beside it is not sure, whatever its own evidence.
 WEAK = 0.99 * STRICT
-# Smaller steps are not worth a report: code layout and other chance move benchmarks as much. A log ratio, a little below
-# the 1 % from which on a change gets a verdict: of changes of that size half are seen as smaller.
+# Smaller steps are not worth a report: code layout and other chance move benchmarks as much. A log ratio, a little
+# below the 1 % from which on a change gets a verdict: of changes of that size half are seen as smaller.
 LEAST_EFFECT = 0.009
 
 
