@@ -35,17 +35,22 @@ def test_correlated_runs_are_less_evidence() -> None:
     assert contrast(left, right, Scale(1.0, inflation=3.0)).evidence() < contrast(left, right, Scale(1.0)).evidence()
 
 
-def test_a_trend_is_less_evidence_and_takes_far_points_away() -> None:
+def test_a_trend_leaves_less_evidence_for_a_step() -> None:
     left, right = noise(7, 50), 2.0 + noise(8, 50)
-    calm, rising = Scale(1.0), Scale(1.0, trend=0.02)
-    assert calm.reach == 50
-    assert rising.reach == 14
-    assert contrast(left, right, rising).evidence() < contrast(left[-14:], right[:14], calm).evidence()
+    evidence = [contrast(left, right, Scale(1.0, trend=trend)).evidence() for trend in (0.0, 0.005, 0.02, 1.0)]
+    assert evidence == sorted(evidence, reverse=True)
+    assert evidence[-1] > 0.5
 
 
-def test_few_points_are_looked_at_however_steep_the_trend_is() -> None:
-    assert Scale(1.0, trend=100.0).reach == 12
-    assert Scale(1.0, trend=1e-300).reach == 50
+def test_a_ramp_is_no_evidence_where_the_timeline_has_such_a_trend() -> None:
+    ramp = 0.05 * np.arange(100) + noise(9, 100)
+    assert contrast(ramp[:50], ramp[50:], Scale(1.0)).evidence() > 10
+    assert contrast(ramp[:50], ramp[50:], Scale(1.0, trend=0.05)).evidence() < 2
+
+
+def test_a_trend_too_small_for_any_number_is_none() -> None:
+    left, right = noise(7, 50), 2.0 + noise(8, 50)
+    assert contrast(left, right, Scale(1.0, trend=1e-300)).t == pytest.approx(contrast(left, right, Scale(1.0)).t)
 
 
 def test_a_hiccup_does_not_move_the_difference() -> None:

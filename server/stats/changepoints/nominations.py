@@ -298,7 +298,7 @@ def _levels(values: Floats, threshold: float) -> list[Cut]:
     candidates = segmentation(relative, noise)
     correlation = run_correlation(_residuals(relative, candidates.cuts(FIRST_PENALTY)))
     inflation = (1 + correlation) / (1 - correlation)
-    trend = local_trend(relative, candidates.cuts(TREND_PENALTY), noise, inflation)
+    trend = local_trend(relative, candidates.cuts(TREND_PENALTY), inflation)
     scale = Scale(noise, inflation, trend)
     found = steps_from(relative, candidates.cuts(PENALTY), scale, max(threshold, STRICT))
     if threshold >= STRICT:

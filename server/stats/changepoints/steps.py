@@ -31,8 +31,8 @@ def _log_choose(n: int, k: Ints) -> Floats:
     return np.asarray(special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1))
 
 
-# Points on either side of a cut that are looked at, at least and at most.
-LEAST_REACH, MOST_REACH = 12, 50
+# Points on either side of a cut that are looked at: beyond, other things speak than the step.
+REACH = 50
 # The timeline's own noise counts like so many points when the spread beside a cut is judged.
 PRIOR_POINTS = 12
 # Huber's bound (Ann. Math. Stat. 35, 1964) in deviations: the mean of values drawn in to it is 95 % efficient under
@@ -63,17 +63,6 @@ class Scale:
     inflation: float = 1.0
     trend: float = 0.0
 
-    @property
-    def reach(self) -> int:
-        """Points on either side of a cut that tell most of the step: more of them bring more trend than knowledge.
-
-        With n a side the variance of the difference is 2 inflation noise^2 / n + (trend n)^2: least for this n.
-        """
-        if not self.trend:
-            return MOST_REACH
-        best: float = (math.sqrt(self.inflation) * self.noise / self.trend) ** (2 / 3)
-        return round(min(max(best, LEAST_REACH), MOST_REACH))
-
 
 @dataclass(frozen=True)
 class Contrast:
@@ -98,9 +87,10 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     """Compare the points beside a cut in the manner of a t test, with levels and spread that hiccups cannot move.
 
     The spread is pooled from both sides and drawn towards the timeline's own noise; its variance is raised for
-    correlated runs, and by that of a level that wanders or follows a trend.
+    correlated runs, and by that of a level that wanders. Where the timeline has a trend, a part of the difference may
+    be that: the step is what is left beside it.
     """
-    a, b = left[-scale.reach :], right[: scale.reach]
+    a, b = left[-REACH:], right[:REACH]
     middle_a, middle_b = median(a), median(b)
     rest_a, rest_b = a - middle_a, b - middle_b
     rest = np.abs(np.concatenate([rest_a, rest_b]))
@@ -110,10 +100,10 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     left_level = middle_a + float(np.clip(rest_a, -bound, bound).mean())
     right_level = middle_b + float(np.clip(rest_b, -bound, bound).mean())
     difference = right_level - left_level
-    error = math.hypot(
-        pooled * math.sqrt(HUBER_VARIANCE * scale.inflation * (1 / len(a) + 1 / len(b)) + WANDER**2),
-        scale.trend * (len(a) + len(b)) / 2,
-    )
+    drawn = np.concatenate([middle_a + np.clip(rest_a, -bound, bound), middle_b + np.clip(rest_b, -bound, bound)])
+    variance = HUBER_VARIANCE * scale.inflation * pooled * pooled
+    step, error = _step_beside_trend(drawn, len(a), variance, scale.trend)
+    error = math.hypot(error, WANDER * pooled)
     middle = (left_level + right_level) / 2
     settled = all(
         np.count_nonzero((side > middle) == (level > middle)) >= FEWEST_POINTS
@@ -122,7 +112,27 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     far = np.count_nonzero(rest > FAR * pooled)
     alternates = far >= FEWEST_FAR and far > ALTERNATING_SHARE * len(rest)
     ceiling = 0.0 if not settled else crossing_evidence(a, b, middle) if alternates else MOST_EVIDENCE
-    return Contrast(difference, pooled, difference / error, PRIOR_POINTS + len(rest) - 2, ceiling)
+    return Contrast(difference, pooled, step / error, PRIOR_POINTS + len(rest) - 2, ceiling)
+
+
+def _step_beside_trend(values: Floats, before: int, variance: float, trend: float) -> tuple[float, float]:
+    """The step after so many points, and its standard error, where a slope of this deviation runs through all points.
+
+    Mean and standard deviation of the step given the values, when nothing is known of it and the slope is normal around
+    zero (Lindley and Smith, J. R. Statist. Soc. B 34, 1972); without a trend the difference of the means.
+    """
+    n = len(values)
+    after = np.where(np.arange(n) < before, 0.0, 1.0) - (n - before) / n
+    centred = values - values.mean()
+    ss, sv = float(after @ after), float(after @ centred)
+    if not trend:
+        return sv / ss, math.sqrt(variance / ss)
+    time = np.arange(n) - (n - 1) / 2
+    ts, tv = float(time @ after), float(time @ centred)
+    tt = float(time @ time) + variance / trend / trend
+    # The slope's part is taken out of both: with a slope that is nearly known to be zero nothing is left to take.
+    rest = ss - ts * (ts / tt)
+    return (sv - ts * (tv / tt)) / rest, math.sqrt(variance / rest)
 
 
 # Points on either side; drift over longer stretches is left to the spread.

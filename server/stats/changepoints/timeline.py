@@ -117,19 +117,19 @@ def run_correlation(residuals: Floats) -> float:
 
 
 # Stretches of about so many points show a slope; fewer than the second figure show none.
-TREND_POINTS, FEWEST_TREND_POINTS = 25, 8
+TREND_POINTS, FEWEST_TREND_POINTS = 50, 8
 # A value further than so many deviations from the median of its stretch is a hiccup.
 TREND_BOUND = 2.5
 # Median of the square of a standard normal value.
 MEDIAN_SQUARE = 0.455
 
 
-def local_trend(values: Floats, cuts: Sequence[int], noise: float, inflation: float) -> float:
+def local_trend(values: Floats, cuts: Sequence[int], inflation: float) -> float:
     """By how much the level moves from one point to the next between the cuts: the usual slope, per point, at least 0.
 
     It is the root of the median squared slope of stretches, less what their scatter alone gives least squares slopes
-    (12 variance / n^3 on n points). A median, since a stretch may hold a step that no cut marks. `noise` is the
-    deviation of one point, `inflation` the variance ratio of correlated runs.
+    (12 variance / n^3 on n points). A median, since a stretch may hold a step that no cut marks. `inflation` is the
+    variance ratio of correlated runs.
     """
     stretches = [
         stretch
@@ -139,14 +139,15 @@ def local_trend(values: Floats, cuts: Sequence[int], noise: float, inflation: fl
     ]
     if not stretches:
         return 0.0
-    slopes = [_squared_slope(one, noise) for one in stretches]
+    slopes = [_squared_slope(one) for one in stretches]
     excess = [square - MEDIAN_SQUARE * inflation * by_chance for square, by_chance in slopes]
     return math.sqrt(max(median(np.array(excess)), 0.0))
 
 
-def _squared_slope(values: Floats, noise: float) -> tuple[float, float]:
+def _squared_slope(values: Floats) -> tuple[float, float]:
     """Of the least squares line, and the variance of the slope by the scatter about it."""
-    middle, bound = median(values), TREND_BOUND * noise
+    middle = median(values)
+    bound = TREND_BOUND * MAD_TO_DEVIATION * median(np.abs(values - middle))
     drawn = np.clip(values, middle - bound, middle + bound)
     time = np.arange(len(values)) - (len(values) - 1) / 2
     squares = float(time @ time)
