@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint bench bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check coverage lint bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -48,6 +48,10 @@ lint: ## only the gates: format, lint, templates, contracts, migrations, types
 bench: ## figures of the statistics beside their bars and other methods (ARGS=--no-peers)
 	@scripts/setup.sh
 	@nice $(PYTHON) -m bench.statistics $(ARGS)
+
+bench-validation: ## change points on unseen data: constants, parts, thresholds, real histories by cross-validation
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.statistics.validation $(ARGS)
 
 bench-agent: ## what the agent costs while a case runs, beside its limits
 	@scripts/setup.sh

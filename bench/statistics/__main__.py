@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -55,19 +56,19 @@ def costs_of(kit: Kit) -> Figures:
 
 # The statistics of Tidemark against their bars and against existing methods, in one table.
 #
-#     python -m bench.statistics.__main__ [--kit DIR] [--seeds 3] [--online 1] [--ab-seeds 10] [--no-peers]
+#     python -m bench.statistics [--kit DIR] [--seed N] [--seeds 3] [--online 1] [--ab-seeds 10] [--no-peers]
 #
-# Data are those of the evaluation kit and fresh simulations. Nothing is written but the peers' environments and
+# Data are those of the evaluation kit and simulations that are drawn afresh; their first seed is printed. Nothing is
+# written but the peers' environments and
 # answers in .cache/bench. One core and one process are used at a time.
 
-# Far from the seeds of the kit's own sets.
-FIRST_SEED = 9001
 FLEET_FIGURES = (
     "strict_f1",
     "strict_precision",
     "strict_recall",
     "detectable_f1",
     "null_sim",
+    "null_worst_trait",
     "delay",
     "found",
     "repeated",
@@ -82,8 +83,9 @@ PAIR_FIGURES = (
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is measured."""
+    """How much is measured; fresh sets are those of `first` and the seeds after it."""
 
+    first: int
     seeds: int
     online: int
     ab_seeds: int
@@ -96,14 +98,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.statistics", description="figures against bars and peers")
     parser.add_argument("--kit", type=Path, default=BESIDE, help="folder of the evaluation kit")
     parser.add_argument("--cases", type=Path, default=published.CASES, help="published results")
-    parser.add_argument("--seeds", type=int, default=3, help="fresh simulated fleets beside the development set")
+    parser.add_argument("--seed", type=int, help="of the first fresh set; drawn where it is left out")
+    parser.add_argument("--seeds", type=int, default=3, help="fresh fleets of wide ranges beside the development set")
     parser.add_argument("--online", type=int, default=1, help="fleets looked at again and again, development first")
     parser.add_argument("--ab-seeds", type=int, default=10, help="fresh sets of simulated pairs")
-    parser.add_argument("--shifted", type=int, default=2, help="sets of either kind in other ranges, for information")
+    parser.add_argument("--shifted", type=int, default=2, help="sets of pairs in wide ranges, for information")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="leave other libraries out")
     parser.add_argument("--rows", type=int, help="only so many rows of each set for the peers")
     chosen = parser.parse_args(arguments)
     amount = Amount(
+        first=secrets.randbelow(10**6) if chosen.seed is None else chosen.seed,
         seeds=chosen.seeds,
         online=chosen.online,
         ab_seeds=chosen.ab_seeds,
@@ -123,9 +127,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def report(kit: Kit, cases: Path, amount: Amount) -> Iterator[str]:
     """The parts of the report as they become known; the table of bars comes last."""
     started = time.perf_counter()
+    yield f"The first fresh seed is {amount.first}."
     outcomes, first = published_rows(cases)
     yield first
-    pairs = {seed: comparisons.compare_set(kit, seed) for seed in _seeds(amount.ab_seeds)}
+    pairs = {seed: comparisons.compare_set(kit, seed) for seed in _seeds(amount, amount.ab_seeds)}
     together = comparisons.pooled(kit, list(pairs.values()))
     yield by_seed("pairs", PAIR_FIGURES, {seed: compared.figures for seed, compared in pairs.items()})
     yield rates_table(together.pairs, together.ours, together.theirs)
@@ -139,7 +144,7 @@ def report(kit: Kit, cases: Path, amount: Amount) -> Iterator[str]:
         ("dev", {**found[None], **pairs[None].figures, **costs}),
         (f"fresh ({amount.seeds}, {amount.ab_seeds})", {**fresh, **together.figures}),
     ]
-    others = [*_shifted(kit, amount.shifted), ("t on boots", together.peer_figures)]
+    others = [*_shifted(kit, amount), ("t on boots", together.peer_figures)]
     if amount.peers:
         others += [(peer.name, comparisons.peer(kit, peer, amount.peer_rows)) for peer in PEERS]
     yield bars_table(BARS, ours, others)
@@ -148,29 +153,28 @@ def report(kit: Kit, cases: Path, amount: Amount) -> Iterator[str]:
 
 def _searched(kit: Kit, amount: Amount) -> dict[int | None, Figures]:
     """Figures of every fleet; they take the longest, so each is told when it is done."""
-    watched = _seeds(amount.seeds)[: amount.online]
+    seeds = _seeds(amount, amount.seeds)
     found: dict[int | None, Figures] = {}
-    for seed in _seeds(amount.seeds):
+    for seed in seeds:
         started = time.process_time()
-        found[seed] = comparisons.tidemark(kit, seed, online=seed in watched)
+        found[seed] = comparisons.tidemark(kit, seed, WIDE, online=seed in seeds[: amount.online])
         spent = time.process_time() - started
         print(f"fleet {seed or 'dev'}: strict F1 {found[seed]['strict_f1']:.3f}, {spent:.0f} s", file=sys.stderr)
     return found
 
 
-def _shifted(kit: Kit, count: int) -> list[tuple[str, Figures]]:
-    """Our own figures in other ranges than the bars are meant for."""
-    seeds = _seeds(count)[1:]
+def _shifted(kit: Kit, amount: Amount) -> list[tuple[str, Figures]]:
+    """Our own figures on pairs in other ranges than the bars are meant for."""
+    seeds = _seeds(amount, amount.shifted)[1:]
     if not seeds:
         return []
-    means, _ = mean_and_error([comparisons.tidemark(kit, seed, WIDE, online=False) for seed in seeds])
     pairs = comparisons.pooled(kit, [comparisons.compare_set(kit, seed, WIDE) for seed in seeds])
-    return [(f"shifted ({count})", {**means, **pairs.figures})]
+    return [(f"wide pairs ({amount.shifted})", pairs.figures)]
 
 
-def _seeds(count: int) -> list[int | None]:
+def _seeds(amount: Amount, count: int) -> list[int | None]:
     """The development set and fresh ones."""
-    return [None, *range(FIRST_SEED, FIRST_SEED + count)]
+    return [None, *range(amount.first, amount.first + count)]
 
 
 def _remarks(costs: Figures, amount: Amount, seconds: float) -> str:
