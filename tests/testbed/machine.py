@@ -1,5 +1,6 @@
 """One QEMU machine: power on, reset, power cut, and what its console says."""
 
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from tests.testbed.paths import TestbedError, program
 from tests.testbed.qmp import execute
 
 _POLL = 0.05
+# The flag of an x86 processor that lets interrupts in.
+_INTERRUPTS = 0x200
 # What a kernel says before it dies stays in this reserved piece of memory over a reset, but over no power cut.
 PSTORE = (
     "memmap=1M$0x8000000 ramoops.mem_address=0x8000000 ramoops.mem_size=0x100000 ramoops.ecc=1 "
@@ -78,6 +81,12 @@ class TestMachine:
     def reset(self) -> None:
         """The reset button: memory stays as it is, the machine boots anew."""
         execute(self._socket, "system_reset")
+
+    def is_halted(self) -> bool:
+        """Whether its processor has stopped for good: no interrupt can wake it."""
+        registers = str(execute(self._socket, "human-monitor-command", **{"command-line": "info registers"}))
+        flags = re.search(r"\b[ER]FL=([0-9a-f]+)", registers)
+        return "HLT=1" in registers and flags is not None and not int(flags[1], 16) & _INTERRUPTS
 
     def wait(self, timeout: float) -> bool:
         """Whether the machine switched itself off within `timeout` seconds."""

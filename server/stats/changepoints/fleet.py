@@ -19,7 +19,7 @@ from server.stats.changepoints.causes import (
     vote,
     without,
 )
-from server.stats.changepoints.shifts import Shift, Trace, shift_at, trace
+from server.stats.changepoints.shifts import CLEAR, Shift, Trace, shift_at, trace
 from server.stats.changepoints.steps import STRICT, WEAK, Step
 from server.stats.changepoints.timeline import TimelineValues
 
@@ -122,7 +122,7 @@ class Resolution:
 
     def _shifts(self, revision: int) -> dict[int, Shift]:
         """What every timeline does at the place that was measured there and has not been decided upon near it."""
-        free = [i for i, decided in enumerate(self._decided) if all(abs(one - revision) > CLOSE for one in decided)]
+        free = [i for i in range(len(self._traces)) if not self._is_decided(i, revision)]
         found = {i: shift_at(self._traces[i], revision) for i in free}
         return {i: shift for i, shift in found.items() if shift.points > 0}
 
@@ -241,7 +241,7 @@ class Resolution:
     def _publish(self, i: int, revision: int, nominated: Nomination | None) -> None:
         """Publish a step where the vote puts it, or as nominated if that is too near to what has been decided."""
         timeline = self._traces[i].timeline
-        if nominated and any(abs(one - revision) <= CLOSE for one in self._decided[i]):
+        if nominated and self._is_decided(i, revision):
             revision = nominated.revision
         index = int(np.searchsorted(timeline.revisions, revision))
         if not 0 < index < len(timeline.values):
@@ -257,9 +257,15 @@ class Resolution:
         self._decided[i] += [int(timeline.revisions[index]), revision]
         self._close(i)
 
+    def _is_decided(self, i: int, revision: int) -> bool:
+        """Whether the timeline was decided upon so near that it would show the same step once more."""
+        place = self._traces[i].place
+        at = place(revision)
+        return any(abs(one - revision) <= CLOSE or abs(place(one) - at) <= CLEAR for one in self._decided[i])
+
     def _close(self, i: int) -> None:
         """What is near a decision is not asked again."""
-        self._open[i] = [n for n in self._open[i] if all(abs(n.revision - at) > CLOSE for at in self._decided[i])]
+        self._open[i] = [n for n in self._open[i] if not self._is_decided(i, n.revision)]
 
 
 def _trace(timeline: TimelineValues, steps: Sequence[Step]) -> Trace:

@@ -99,7 +99,11 @@ def trimmed_mean(values: Sequence[float]) -> float:
     return math.fsum(middle) / len(middle)
 
 
-def shift_at(traced: Trace, revision: int, *, clear: int = 4) -> Shift:
+# A step within so many points of a place is taken for the one that is asked about.
+CLEAR = 4
+
+
+def shift_at(traced: Trace, revision: int, *, clear: int = CLEAR) -> Shift:
     """The shift at a revision, from up to REACH points a side but not beyond the timeline's other steps."""
     at = traced.place(revision)
     low, high = traced.span(at, clear)
