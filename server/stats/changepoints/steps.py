@@ -97,12 +97,13 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     own = MAD_TO_DEVIATION * median(rest) * len(rest) / max(len(rest) - 2, 1)
     pooled = math.sqrt((PRIOR_POINTS * scale.noise**2 + len(rest) * own**2) / (PRIOR_POINTS + len(rest)))
     bound = HUBER_BOUND * pooled
-    left_level = middle_a + float(np.clip(rest_a, -bound, bound).mean())
-    right_level = middle_b + float(np.clip(rest_b, -bound, bound).mean())
+    drawn_a, drawn_b = np.clip(rest_a, -bound, bound) + middle_a, np.clip(rest_b, -bound, bound) + middle_b
+    left_level, right_level = float(drawn_a.mean()), float(drawn_b.mean())
     difference = right_level - left_level
-    drawn = np.concatenate([middle_a + np.clip(rest_a, -bound, bound), middle_b + np.clip(rest_b, -bound, bound)])
     variance = HUBER_VARIANCE * scale.inflation * pooled * pooled
-    step, error = _step_beside_trend(drawn, len(a), variance, scale.trend)
+    step, error = difference, math.sqrt(variance * (1 / len(a) + 1 / len(b)))
+    if scale.trend:
+        step, error = _step_beside_trend(drawn_a, drawn_b, variance, scale.trend)
     error = math.hypot(error, WANDER * pooled)
     middle = (left_level + right_level) / 2
     settled = all(
@@ -115,22 +116,19 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     return Contrast(difference, pooled, step / error, PRIOR_POINTS + len(rest) - 2, ceiling)
 
 
-def _step_beside_trend(values: Floats, before: int, variance: float, trend: float) -> tuple[float, float]:
-    """The step after so many points, and its standard error, where a slope of this deviation runs through all points.
+def _step_beside_trend(left: Floats, right: Floats, variance: float, trend: float) -> tuple[float, float]:
+    """The step between two sides, and its standard error, where a slope of this deviation runs through all points.
 
     Mean and standard deviation of the step given the values, when nothing is known of it and the slope is normal around
-    zero (Lindley and Smith, J. R. Statist. Soc. B 34, 1972); without a trend the difference of the means.
+    zero (Lindley and Smith, J. R. Statist. Soc. B 34, 1972).
     """
-    n = len(values)
-    after = np.where(np.arange(n) < before, 0.0, 1.0) - (n - before) / n
-    centred = values - values.mean()
-    ss, sv = float(after @ after), float(after @ centred)
-    if not trend:
-        return sv / ss, math.sqrt(variance / ss)
-    time = np.arange(n) - (n - 1) / 2
-    ts, tv = float(time @ after), float(time @ centred)
-    tt = float(time @ time) + variance / trend / trend
-    # The slope's part is taken out of both: with a slope that is nearly known to be zero nothing is left to take.
+    a, b = len(left), len(right)
+    n = a + b
+    values = np.concatenate([left, right])
+    # Sums of squares and products of the step (0, then 1), the time and the values, each around its mean.
+    ss, ts, sv = a * b / n, a * b / 2, a * b / n * float(right.mean() - left.mean())
+    tv = float((np.arange(n) - (n - 1) / 2) @ values)
+    tt = n * (n * n - 1) / 12 + variance / trend / trend
     rest = ss - ts * (ts / tt)
     return (sv - ts * (tv / tt)) / rest, math.sqrt(variance / rest)
 
