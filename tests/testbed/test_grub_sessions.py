@@ -24,7 +24,7 @@ from tests.testbed.site import LabSession, plan_session
 pytestmark = [pytest.mark.real(minutes=11), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k",)
 CUTS = 4
-PATIENCE = 300.0
+PATIENCE = 900.0
 # What the operator of a machine without anybody nearby writes; the default of ten seconds is for people.
 BOOT = '[boot]\nwords = "panic=2 oops=panic"\n'
 BOOTING = "Booting `tidemark'"

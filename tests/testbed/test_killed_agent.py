@@ -20,7 +20,7 @@ from tests.testbed.site import AGENT, STATE, plan_session
 
 pytestmark = [pytest.mark.real(minutes=2), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k", "mmap-munmap")
-PATIENCE = 300.0
+PATIENCE = 900.0
 SERVICE = f"python3 {AGENT} service\n"
 # Once, while the first case runs; then what systemd does to a service that was killed.
 KILLED_SERVICE = f"""\
