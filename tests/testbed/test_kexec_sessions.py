@@ -23,7 +23,7 @@ from tests.testbed.site import LabSession, plan_session
 pytestmark = [pytest.mark.real(minutes=6), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k",)
 CUTS = 8
-PATIENCE = 400.0
+PATIENCE = 900.0
 
 
 def plan(address: str, agent: Path, folder: Path, *, boots_per_side: int) -> LabSession:
