@@ -3,7 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from server.stats.changepoints.fleet import Fleet, resolve
+from server.stats.changepoints.fleet import Fleet, Resolution, resolve
+from server.stats.changepoints.nominations import nominate
+from server.stats.changepoints.shifts import CLEAR
 from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import BENCHMARKS, MACHINES, everything_of, everywhere, fleet
 
@@ -169,3 +171,13 @@ def test_wild_timelines_come_to_an_end_with_orderly_steps(seed: int) -> None:
         assert all(0 < index < len(timeline.values) for index in indices)
         assert [step.revision for step in steps] == timeline.revisions[indices].tolist()
     assert all(event.shifts for event in found.events)
+
+
+def test_timeline_that_was_decided_upon_shows_no_step_once_more_beside_it() -> None:
+    timelines = fleet({("zen5", "a"): ((60, 0.1),)}, machines=["zen5"], benchmarks=["a"])
+    resolution = Resolution(timelines, nominate)
+    resolution.run()
+    assert list(resolution.steps[0]) == [60]
+    near, far = 60 + CLEAR, 60 + CLEAR + 1
+    assert 0 not in resolution._shifts(near)
+    assert 0 in resolution._shifts(far)

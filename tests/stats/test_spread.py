@@ -48,6 +48,13 @@ def test_a_ramp_is_no_evidence_where_the_timeline_has_such_a_trend() -> None:
     assert contrast(ramp[:50], ramp[50:], Scale(1.0, trend=0.05)).evidence() < 2
 
 
+def test_a_fall_upon_a_rising_trend_is_no_evidence_for_a_rise() -> None:
+    values = 0.1 * np.arange(100) - 3.0 * (np.arange(100) >= 50) + 0.1 * noise(9, 100)
+    found = contrast(values[:50], values[50:], Scale(0.1, trend=0.1))
+    assert found.difference > 1
+    assert found.evidence() == 0
+
+
 def test_a_trend_too_small_for_any_number_is_none() -> None:
     left, right = noise(7, 50), 2.0 + noise(8, 50)
     assert contrast(left, right, Scale(1.0, trend=1e-300)).t == pytest.approx(contrast(left, right, Scale(1.0)).t)

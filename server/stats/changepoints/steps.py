@@ -104,6 +104,8 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     step, error = difference, math.sqrt(variance * (1 / len(a) + 1 / len(b)))
     if scale.trend:
         step, error = _step_beside_trend(drawn_a, drawn_b, variance, scale.trend)
+        # A fall upon a rise is no evidence for the rise that the levels show.
+        step = step if step * difference > 0 else 0.0
     error = math.hypot(error, WANDER * pooled)
     middle = (left_level + right_level) / 2
     settled = all(
