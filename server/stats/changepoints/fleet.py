@@ -1,5 +1,6 @@
 """Change points of a fleet: place after place, the strongest first, is told to be a machine's or the code's."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -91,6 +92,8 @@ class Resolution:
         self._open = [_nominations(i, traced, nominated[i]) for i, traced in enumerate(self._traces)]
         # Revisions near which a timeline has been decided upon.
         self._decided: list[list[int]] = [[] for _ in timelines]
+        # Each timeline is one more chance to be wrong (Bonferroni): a fleet errs as seldom as one timeline does.
+        self._sure = STRICT + math.log10(max(1, sum(bool(timeline.machine) for timeline in timelines)))
 
     def run(self) -> None:
         while members := self._next_place():
@@ -103,8 +106,9 @@ class Resolution:
     def _next_place(self) -> list[Nomination]:
         """The strongest nomination that can stand, with those that may be the same change; empty when none is left."""
         ranked = strongest_first(n for own in self._open for n in own)
-        if ranked and ranked[0].score >= STRICT:
-            return cluster(ranked[0], ranked)
+        strong = next((n for n in ranked if n.score >= self._level(n)), None)
+        if strong:
+            return cluster(strong, ranked)
         alike: dict[str, list[Nomination]] = {}
         for nomination in ranked:
             alike.setdefault(self._benchmark(nomination), []).append(nomination)
@@ -115,7 +119,13 @@ class Resolution:
     def _weak_but_many(self, members: Sequence[Nomination]) -> bool:
         benchmark = self._benchmark(members[0])
         same = [n.score for n in members if self._benchmark(n) == benchmark]
-        return bool(benchmark) and len(same) > 1 and sum(same) - COINCIDENCE * (len(same) - 1) >= STRICT
+        return (
+            bool(benchmark) and len(same) > 1 and sum(same) - COINCIDENCE * (len(same) - 1) >= self._level(members[0])
+        )
+
+    def _level(self, head: Nomination) -> float:
+        """The score from which a place stands; timelines of no machine are judged each on its own."""
+        return self._sure if self._traces[head.timeline].timeline.machine else STRICT
 
     def _benchmark(self, nomination: Nomination) -> str:
         return self._traces[nomination.timeline].timeline.benchmark
