@@ -1,4 +1,5 @@
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -6,6 +7,7 @@ import pytest
 from server.stats.changepoints.fleet import Fleet, Resolution, resolve
 from server.stats.changepoints.nominations import nominate
 from server.stats.changepoints.shifts import CLEAR
+from server.stats.changepoints.steps import Step
 from server.stats.changepoints.timeline import TimelineValues
 from tests.stats.fleets import BENCHMARKS, MACHINES, everything_of, everywhere, fleet
 
@@ -107,6 +109,18 @@ def test_timelines_without_names_are_judged_each_on_its_own() -> None:
 def test_fleet_of_one_timeline_works() -> None:
     timelines = fleet({("a", "b"): [(50, 0.1)]}, machines=["a"], benchmarks=["b"])
     assert _revisions(timelines, resolve(timelines)) == {"a/b": [50]}
+
+
+def test_each_timeline_is_one_more_chance_to_be_wrong() -> None:
+    """What would be believed of the only timeline of a fleet is chance among many."""
+
+    def doubtful(timelines: Sequence[TimelineValues], *, threshold: float) -> list[list[Step]]:
+        return [[Step(50, 50, 0.05, 5.0, 50)] if t.name == "zen3/pipe" and threshold <= 5 else [] for t in timelines]
+
+    many = fleet({("zen3", "pipe"): [(50, 0.05)]})
+    alone = [t for t in many if t.name == "zen3/pipe"]
+    assert _revisions(alone, resolve(alone, nominate=doubtful)) == {"zen3/pipe": [50]}
+    assert _revisions(many, resolve(many, nominate=doubtful)) == {}
 
 
 def test_no_timelines_give_nothing() -> None:

@@ -1,6 +1,6 @@
 import numpy as np
 
-from server.stats.changepoints.steps import STRICT, Scale, bends_at, steps_from
+from server.stats.changepoints.steps import STRICT, Cuts, Scale, bends_at, steps_from
 from server.stats.changepoints.timeline import Floats
 
 
@@ -9,7 +9,7 @@ def noise(seed: int, count: int) -> Floats:
 
 
 def places(values: Floats, candidates: list[int], scale: Scale) -> list[int]:
-    return [cut.place for cut in steps_from(values, candidates, scale, STRICT)]
+    return [cut.place for cut in steps_from(Cuts(values, scale), candidates, STRICT)]
 
 
 def test_a_sure_candidate_stays_and_the_others_go() -> None:
@@ -38,6 +38,16 @@ def test_small_steps_do_not_hide_a_large_one_between_them() -> None:
     """Levels on either side are those next to the step, not a mixture with smaller steps farther away."""
     levels = np.repeat([0.0, 0.006, 0.02, 0.014], 25)
     assert places(0.0005 * noise(7, 100) + levels, [25, 50, 75], Scale(0.0005)) == [50]
+
+
+def test_what_is_remembered_of_a_cut_is_what_its_points_say() -> None:
+    """Neighbours that are farther away than anybody looks change nothing, nearer ones do."""
+    values = 0.01 * noise(3, 200) + 0.03 * (np.arange(200) >= 100)
+    cuts = Cuts(values, Scale(0.01))
+    whole, near = cuts.plain(0, 100, 200), cuts.plain(94, 100, 106)
+    assert cuts.plain(20, 100, 180) == whole > near > 0
+    assert near == Cuts(values[94:106], Scale(0.01)).plain(0, 6, 12)
+    assert cuts.cut(94, 100, 106).difference == Cuts(values[94:106], Scale(0.01)).cut(0, 6, 12).difference
 
 
 def test_a_ramp_is_no_step() -> None:

@@ -66,6 +66,8 @@ def first_guess(members: list[Nomination]) -> int:
 
 # Score (-log10 p) that makes a step of one timeline worth a question to the fleet; alone it is not enough.
 LENIENT = 2.5
+# A false place of a fleet costs boots on all of its machines: one fleet in 100 without a change errs, not one in 20.
+DEARER = math.log10(5)
 # Weak steps of one benchmark at one place add up over machines; each but the first pays so much for the coincidence.
 COINCIDENCE = 1.3
 # A shift of fewer standard errors than this is not worth taking out of a timeline and looking again.
@@ -90,10 +92,10 @@ class Resolution:
         nominated = nominate(timelines, threshold=LENIENT)
         self._traces = [_trace(timeline, steps) for timeline, steps in zip(timelines, nominated, strict=True)]
         self._open = [_nominations(i, traced, nominated[i]) for i, traced in enumerate(self._traces)]
-        # Revisions near which a timeline has been decided upon.
-        self._decided: list[list[int]] = [[] for _ in timelines]
-        # Each timeline is one more chance to be wrong (Bonferroni): a fleet errs as seldom as one timeline does.
-        self._sure = STRICT + math.log10(max(1, sum(bool(timeline.machine) for timeline in timelines)))
+        # Revisions near which a timeline has been decided upon, and their places in it.
+        self._decided: list[list[tuple[int, int]]] = [[] for _ in timelines]
+        # Each timeline is one more chance to be wrong (Bonferroni).
+        self._sure = STRICT + DEARER + math.log10(max(1, sum(bool(timeline.machine) for timeline in timelines)))
 
     def run(self) -> None:
         while members := self._next_place():
@@ -203,8 +205,7 @@ class Resolution:
                 steps = self._nominate([level], threshold=LENIENT)[0]
                 self._traces[i] = _trace(level, steps)
                 self._open[i] = _nominations(i, self._traces[i], steps)
-            self._decided[i] += [event.revision, revision]
-            self._close(i)
+            self._decide(i, event.revision, revision)
 
     def _accept(
         self,
@@ -264,18 +265,19 @@ class Resolution:
             score=nominated.score if nominated else min(shift.score, WEAK),
             points=shift.points,
         )
-        self._decided[i] += [int(timeline.revisions[index]), revision]
-        self._close(i)
+        self._decide(i, int(timeline.revisions[index]), revision)
+
+    def _decide(self, i: int, *revisions: int) -> None:
+        """What is near a decision is not asked again."""
+        self._decided[i] += [(revision, self._traces[i].place(revision)) for revision in revisions]
+        self._open[i] = [n for n in self._open[i] if not self._is_decided(i, n.revision)]
 
     def _is_decided(self, i: int, revision: int) -> bool:
         """Whether the timeline was decided upon so near that it would show the same step once more."""
-        place = self._traces[i].place
-        at = place(revision)
-        return any(abs(one - revision) <= CLOSE or abs(place(one) - at) <= CLEAR for one in self._decided[i])
-
-    def _close(self, i: int) -> None:
-        """What is near a decision is not asked again."""
-        self._open[i] = [n for n in self._open[i] if not self._is_decided(i, n.revision)]
+        if not self._decided[i]:
+            return False
+        at = self._traces[i].place(revision)
+        return any(abs(one - revision) <= CLOSE or abs(place - at) <= CLEAR for one, place in self._decided[i])
 
 
 def _trace(timeline: TimelineValues, steps: Sequence[Step]) -> Trace:

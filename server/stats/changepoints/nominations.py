@@ -6,7 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from server.stats.changepoints.steps import FEWEST_POINTS, STRICT, Cut, Scale, Step, bends_at, steps_from, with_weak
+from server.stats.changepoints.steps import (
+    FEWEST_POINTS,
+    STRICT,
+    Cut,
+    Cuts,
+    Scale,
+    Step,
+    bends_at,
+    steps_from,
+    with_weak,
+)
 from server.stats.changepoints.timeline import (
     Floats,
     Ints,
@@ -213,15 +223,16 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 Search = Callable[[Floats, float], list[Cut]]
 
 
-def nominate(timelines: Sequence[TimelineValues], *, threshold: float = STRICT) -> list[list[Step]]:
+def nominate(timelines: Sequence[TimelineValues], *, threshold: float | None = None) -> list[list[Step]]:
     """For each timeline its steps in order of index.
 
-    `threshold` is the least score, -log10 of a p-value; a higher one nominates less. One below STRICT adds weak steps,
-    with scores below STRICT, to the sure ones and leaves those as they are. Values that are not finite are left out.
+    `threshold` is the least score, -log10 of a p-value, usually STRICT; a higher one nominates less. One below STRICT
+    adds weak steps, with scores below STRICT, to the sure ones and leaves those as they are. Values that are not finite
+    are left out.
     Timelines of no machine that keep no level (see `trends`) get the places where their course breaks, whatever the
     threshold.
     """
-    return [_nominate(timeline, threshold) for timeline in timelines]
+    return [_nominate(timeline, STRICT if threshold is None else threshold) for timeline in timelines]
 
 
 def _nominate(timeline: TimelineValues, threshold: float) -> list[Step]:
@@ -300,10 +311,11 @@ def _levels(values: Floats, threshold: float) -> list[Cut]:
     inflation = (1 + correlation) / (1 - correlation)
     trend = local_trend(relative, candidates.cuts(TREND_PENALTY), inflation)
     scale = Scale(noise, inflation, trend)
-    found = steps_from(relative, candidates.cuts(PENALTY), scale, max(threshold, STRICT))
+    cuts = Cuts(relative, scale)
+    found = steps_from(cuts, candidates.cuts(PENALTY), max(threshold, STRICT))
     if threshold >= STRICT:
         return found
-    return with_weak(found, steps_from(relative, candidates.cuts(WEAK_PENALTY), scale, threshold))
+    return with_weak(found, steps_from(cuts, candidates.cuts(WEAK_PENALTY), threshold))
 
 
 def _residuals(values: Floats, cuts: Sequence[int]) -> Floats:

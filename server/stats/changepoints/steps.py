@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import special
 
-from server.stats.changepoints.timeline import MAD_TO_DEVIATION, Floats, Ints, median
+from server.stats.changepoints.timeline import MAD_TO_DEVIATION, Floats, Ints, mean, median, within
 
 
 def crossing_evidence(left: Floats, right: Floats, middle: float) -> float:
@@ -97,8 +97,8 @@ def contrast(left: Floats, right: Floats, scale: Scale) -> Contrast:
     own = MAD_TO_DEVIATION * median(rest) * len(rest) / max(len(rest) - 2, 1)
     pooled = math.sqrt((PRIOR_POINTS * scale.noise**2 + len(rest) * own**2) / (PRIOR_POINTS + len(rest)))
     bound = HUBER_BOUND * pooled
-    drawn_a, drawn_b = np.clip(rest_a, -bound, bound) + middle_a, np.clip(rest_b, -bound, bound) + middle_b
-    left_level, right_level = float(drawn_a.mean()), float(drawn_b.mean())
+    drawn_a, drawn_b = within(rest_a, -bound, bound) + middle_a, within(rest_b, -bound, bound) + middle_b
+    left_level, right_level = mean(drawn_a), mean(drawn_b)
     difference = right_level - left_level
     variance = HUBER_VARIANCE * scale.inflation * pooled * pooled
     step, error = difference, math.sqrt(variance * (1 / len(a) + 1 / len(b)))
@@ -128,7 +128,7 @@ def _step_beside_trend(left: Floats, right: Floats, variance: float, trend: floa
     n = a + b
     values = np.concatenate([left, right])
     # Sums of squares and products of the step (0, then 1), the time and the values, each around its mean.
-    ss, ts, sv = a * b / n, a * b / 2, a * b / n * float(right.mean() - left.mean())
+    ss, ts, sv = a * b / n, a * b / 2, a * b / n * (mean(right) - mean(left))
     tv = float((np.arange(n) - (n - 1) / 2) @ values)
     tt = n * (n * n - 1) / 12 + variance / trend / trend
     rest = ss - ts * (ts / tt)
@@ -157,7 +157,7 @@ def step_share(left: Floats, right: Floats, noise: float) -> float:
     n = len(values)
     time = np.arange(n) - (n - 1) / 2
     after = np.where(np.arange(n) < len(a), 0.0, 1.0) - len(b) / n
-    values = values - values.mean()
+    values = values - mean(values)
     # Sums of squares and products give all three fits in closed form.
     tt, ss, ts = float(time @ time), float(after @ after), float(time @ after)
     tv, sv, vv = float(time @ values), float(after @ values), float(values @ values)
@@ -199,11 +199,12 @@ def _cubics(n: int) -> Floats:
 
 def _drawn_in(values: Floats, noise: float) -> Floats:
     middle = median(values)
-    return np.clip(values, middle - BOUND * noise, middle + BOUND * noise)
+    return within(values, middle - BOUND * noise, middle + BOUND * noise)
 
 
-# -log10 of the p-value that a cut must reach: 5e-5, since a few hundred positions are tried on each timeline.
-STRICT = -math.log10(5e-5)
+# -log10 of the p-value that a cut must reach: 2e-4, so that one timeline in 20 without a change errs, since some 250
+# places are tried on each.
+STRICT = -math.log10(0.05 / 250)
 # What stands only while weaker cuts stand beside it is not sure, whatever its own evidence.
 WEAK = 0.99 * STRICT
 # Smaller steps are not worth a report: code layout and other chance move benchmarks as much. A log ratio, a little
@@ -211,7 +212,8 @@ WEAK = 0.99 * STRICT
 LEAST_EFFECT = 0.009
 
 
-Judge = Callable[[Floats, Floats, Scale], float]
+# Evidence for a cut by where the segment before it begins, its place, and where the one after it ends.
+Judge = Callable[[int, int, int], float]
 
 
 @dataclass(frozen=True)
@@ -240,15 +242,48 @@ class Cut:
     evidence: float
 
 
-def steps_from(values: Floats, candidates: list[int], scale: Scale, threshold: float) -> list[Cut]:
+class Cuts:
+    """What the points beside the cuts of one timeline say; remembered, since the same cuts are asked for many times."""
+
+    def __init__(self, values: Floats, scale: Scale) -> None:
+        self.values = values
+        self._scale = scale
+        self._contrasts: dict[tuple[int, int, int], Contrast] = {}
+        self._cuts: dict[tuple[int, int, int], Cut] = {}
+
+    def plain(self, start: int, place: int, end: int) -> float:
+        """The evidence of a cut between its neighbours."""
+        return self._contrast(start, place, end).evidence()
+
+    def beside_slope(self, start: int, place: int, end: int) -> float:
+        return self.cut(start, place, end).evidence
+
+    def cut(self, start: int, place: int, end: int) -> Cut:
+        reach = max(REACH, COURSE_REACH)
+        key = max(start, place - reach), place, min(end, place + reach)
+        if key not in self._cuts:
+            found = self._contrast(*key)
+            share = step_share(self.values[key[0] : place], self.values[place : key[2]], found.noise)
+            self._cuts[key] = Cut(place, found.difference, found.evidence(share))
+        return self._cuts[key]
+
+    def _contrast(self, start: int, place: int, end: int) -> Contrast:
+        key = max(start, place - REACH), place, min(end, place + REACH)
+        if key not in self._contrasts:
+            self._contrasts[key] = contrast(self.values[key[0] : place], self.values[place : key[2]], self._scale)
+        return self._contrasts[key]
+
+
+def steps_from(cuts: Cuts, candidates: list[int], threshold: float) -> list[Cut]:
     """The cuts among the candidates that reach the threshold and are large enough, in order of place.
 
     Small but sure cuts stay until the end: without them the levels that others are held against would be mixed.
     """
-    places = _without_hiccups(values, candidates)
-    for judge in (_plain, _beside_slope):
-        places = _prune(values, places, scale, threshold, judge)
-    found = [_cut(left, right, place, scale) for place, left, right in _sides(values, places)]
+    places = _without_hiccups(cuts.values, candidates)
+    for judge in (cuts.plain, cuts.beside_slope):
+        places = _prune(places, len(cuts.values), threshold, judge)
+    edges = [0, *places, len(cuts.values)]
+    found = [cuts.cut(*around) for around in zip(edges, edges[1:], edges[2:], strict=False)]
     return [cut for cut in found if cut.evidence >= threshold and abs(cut.difference) >= LEAST_EFFECT]
 
 
@@ -276,24 +311,11 @@ def _sides(values: Floats, places: list[int]) -> Iterator[tuple[int, Floats, Flo
         yield place, values[before:place], values[place:after]
 
 
-def _cut(left: Floats, right: Floats, place: int, scale: Scale) -> Cut:
-    found = contrast(left, right, scale)
-    return Cut(place, found.difference, found.evidence(step_share(left, right, found.noise)))
-
-
-def _plain(left: Floats, right: Floats, scale: Scale) -> float:
-    return contrast(left, right, scale).evidence()
-
-
-def _beside_slope(left: Floats, right: Floats, scale: Scale) -> float:
-    return _cut(left, right, 0, scale).evidence
-
-
-def _prune(values: Floats, places: list[int], scale: Scale, threshold: float, judge: Judge) -> list[int]:
-    edges = [0, *places, len(values)]
+def _prune(places: list[int], end: int, threshold: float, judge: Judge) -> list[int]:
+    edges = [0, *places, end]
 
     def evidence(i: int) -> float:
-        return judge(values[edges[i - 1] : edges[i]], values[edges[i] : edges[i + 1]], scale)
+        return judge(edges[i - 1], edges[i], edges[i + 1])
 
     # Both ends hold themselves for sure.
     sure = [math.inf, *(evidence(i) for i in range(1, len(edges) - 1)), math.inf]

@@ -81,6 +81,16 @@ def median(values: Floats) -> float:
     return float(ordered[half]) if len(ordered) % 2 else float(ordered[half - 1] / 2 + ordered[half] / 2)
 
 
+def mean(values: Floats) -> float:
+    """numpy.mean without its overhead, for values that are not empty."""
+    return float(np.add.reduce(values)) / len(values)
+
+
+def within(values: Floats, low: float, high: float) -> Floats:
+    """numpy.clip without its overhead."""
+    return np.minimum(np.maximum(values, low), high)
+
+
 def value_grid(values: Floats) -> float:
     """The step between neighbouring values where they are coarse, 0 where they are not."""
     levels = np.unique(values)
@@ -112,8 +122,8 @@ def run_correlation(residuals: Floats) -> float:
     products = products[products != 0]
     if len(products) < FEWEST_PAIRS:
         return 0.0
-    mean = float(np.mean(products)) - 1 / math.sqrt(len(products))
-    return min(max(math.sin(math.pi / 2 * mean), 0.0), MOST_CORRELATED)
+    agreement = mean(products) - 1 / math.sqrt(len(products))
+    return min(max(math.sin(math.pi / 2 * agreement), 0.0), MOST_CORRELATED)
 
 
 # Stretches of about so many points show a slope; fewer than the second figure show none.
@@ -148,9 +158,9 @@ def _squared_slope(values: Floats) -> tuple[float, float]:
     """Of the least squares line, and the variance of the slope by the scatter about it."""
     middle = median(values)
     bound = TREND_BOUND * MAD_TO_DEVIATION * median(np.abs(values - middle))
-    drawn = np.clip(values, middle - bound, middle + bound)
+    drawn = within(values, middle - bound, middle + bound)
     time = np.arange(len(values)) - (len(values) - 1) / 2
     squares = float(time @ time)
     square = (float(time @ drawn) / squares) ** 2
-    rest = drawn - drawn.mean()
+    rest = drawn - mean(drawn)
     return square, max(float(rest @ rest) - square * squares, 0.0) / (len(values) - 2) / squares

@@ -210,11 +210,10 @@ CONFIRMING_POINTS = 4
 KNOWN_POINTS = 12
 # What did not show in this many points will not be reported any more: each look at an old place only adds false alarms.
 LATEST = 40
-# Score (-log10 p) for being published. Fewer are found with a higher one, many more false alarms raised with a lower.
-SURE = STRICT
-# What did not show at first is asked for three times as much (half a power of ten): drift grows into a step slowly, and
-# is looked at each time.
-SURE_LATE = STRICT + 0.5
+# A place is looked at with each new point until it is too old; these looks are worth about so many independent ones.
+LOOKS = 4
+# Score (-log10 p) for being published: the error of a place is spent over all looks at it.
+SURE = STRICT + math.log10(LOOKS)
 # A suspect is settled with this score: it has been sure once already.
 STAYING = 2.0
 # Two steps of one direction nearer than so many points are one step, seen twice.
@@ -237,12 +236,7 @@ def observe(
     if not watch.indices or watch.indices[-1] != watch.seen - 1:
         return watch, ()
     steps = nominate([watch.timeline()], threshold=STAYING)[0]
-    return judged(watch, steps, [step for step in steps if sure(watch, step)])
-
-
-def sure(watch: Watch, step: Step) -> bool:
-    """Whether a step among the last points has the score to be published."""
-    return step.score >= (SURE if _points_since(watch, step.index) < SETTLED_POINTS else SURE_LATE)
+    return judged(watch, steps, [step for step in steps if step.score >= SURE])
 
 
 def judged(watch: Watch, steps: Sequence[Step], certain: Sequence[Step]) -> tuple[Watch, tuple[WatchNews, ...]]:
@@ -341,7 +335,7 @@ def observe_fleet(
     news = {}
     for name in sorted(values):
         steps = found[name]
-        certain = [s for s in steps if sure(watches[name], s) or (watches[name].benchmark, s.revision) in leading]
+        certain = [s for s in steps if s.score >= SURE or (watches[name].benchmark, s.revision) in leading]
         watches[name], some = judged(watches[name], steps, certain)
         if some:
             news[name] = some
@@ -359,7 +353,7 @@ def _leading(watches: Mapping[str, Watch], found: Mapping[str, Sequence[Step]]) 
         (watches[name].benchmark, step.revision)
         for name, steps in found.items()
         for step in steps
-        if watches[name].benchmark and sure(watches[name], step)
+        if watches[name].benchmark and step.score >= SURE
     }
 
 
