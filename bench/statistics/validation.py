@@ -59,6 +59,7 @@ CONSTANTS: Sequence[tuple[str, str]] = (
     ("shifts.REACH", "simulation"),
     ("fleet.CLOSE", "simulation"),
     ("fleet.LENIENT", "simulation"),
+    ("fleet.DEARER", "cost"),
     ("fleet.COINCIDENCE", "simulation"),
     ("causes.ELECTORATE", "simulation"),
     ("causes.VARIETY", "simulation"),
@@ -76,7 +77,7 @@ PARTS: Sequence[tuple[str, Mapping[str, Any]]] = (
     ("wandering level", {"steps.WANDER": 0.0}),
     ("correlation of runs", {"nominations.run_correlation": lambda _: 0.0}),
     ("counts between modes", {"steps.ALTERNATING_SHARE": 2.0}),
-    ("weak steps of a fleet", {"fleet.LENIENT": 4.3}),
+    ("weak steps of a fleet", {"fleet.LENIENT": 3.7}),
     ("what moves with a change", {"fleet.belongs": lambda *_: False}),
     ("events of machines", {"fleet.Resolution._book_events": lambda *_: False}),
     ("doubts about events", {"fleet.doubted": lambda explanation, *_: explanation}),
@@ -86,7 +87,7 @@ _RESAMPLES = 1000
 _LEAST_CHANGE = 0.02
 # Places that are no farther apart are one: a trial answers for both.
 _NEAR = 3
-_THRESHOLDS = (3.0, 3.5, 4.0, 4.3, 5.0, 6.0, 8.0)
+_THRESHOLDS = (2.8, 3.2, 3.7, 4.2, 5.0, 6.0, 8.0)
 
 
 @contextmanager
