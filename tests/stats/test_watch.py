@@ -187,7 +187,7 @@ def test_step_that_is_found_late_is_a_suspect_first_and_settled_a_few_points_lat
 
 def test_step_that_is_looked_at_again_and_again_has_to_be_surer_than_one_that_is_looked_at_once() -> None:
     assert _late(score=STRICT + 0.1, since=5) == ()
-    assert len(_late(score=STRICT + 0.7, since=5)) == 2
+    assert len(_late(score=STRICT + 1.1, since=5)) == 2
 
 
 def test_second_step_five_points_after_the_first_is_published_too() -> None:

@@ -210,8 +210,9 @@ CONFIRMING_POINTS = 4
 KNOWN_POINTS = 12
 # What did not show in this many points will not be reported any more: each look at an old place only adds false alarms.
 LATEST = 40
-# A place is looked at with each new point until it is too old; these looks are worth about so many independent ones.
-LOOKS = 4
+# A place is looked at with each new point, from the fourth after it to the fortieth: as if by so many independent looks
+# (Siegmund, Sequential Analysis, 1985, 4.40, at p = 2e-4).
+LOOKS = 10
 # Score (-log10 p) for being published: the error of a place is spent over all looks at it.
 SURE = STRICT + math.log10(LOOKS)
 # A suspect is settled with this score: it has been sure once already.
