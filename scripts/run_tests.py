@@ -22,8 +22,18 @@ from scripts.stack import StackError, stack_down, stack_up
 from scripts.stack.places import read_env_file
 
 ROOT = Path(__file__).resolve().parent.parent
-_TYPED = ("server", "workers", "demo", "scripts", "tests", "agents/tidemark_agent", "bench", "manage.py")
-_FORMATTED = ("server", "workers", "demo", "scripts", "tests", "agents", "bench", "manage.py")
+_TYPED = (
+    "server",
+    "workers",
+    "demo",
+    "scripts",
+    "tests",
+    "agents/tidemark_agent",
+    "client/tidemark",
+    "bench",
+    "manage.py",
+)
+_FORMATTED = ("server", "workers", "demo", "scripts", "tests", "agents", "client", "bench", "manage.py")
 
 
 def gates() -> dict[str, list[str]]:
@@ -42,7 +52,7 @@ def gates() -> dict[str, list[str]]:
 
 def run_gates(env_file: str, say: Callable[[str], None]) -> bool:
     """Run all of them, whatever fails; what a failing one said is told, too."""
-    environment = environ(env_file, PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'agents'}")
+    environment = environ(env_file, PYTHONPATH=os.pathsep.join(map(str, (ROOT, ROOT / "agents", ROOT / "client"))))
     ok = True
     for name, command in gates().items():
         started = time.monotonic()

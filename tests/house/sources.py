@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PACKAGES = ("server", "workers", "agents", "demo", "scripts", "bench", "tests")
+PACKAGES = ("server", "workers", "agents", "client", "demo", "scripts", "bench", "tests")
 # Made by tools or fetched, like every hidden folder but these.
 _MADE = {"node_modules", "staticfiles", "__pycache__"}
 _HIDDEN_AND_OURS = {".ci"}

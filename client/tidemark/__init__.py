@@ -1,0 +1,5 @@
+"""A Tidemark service from Python: see `Tidemark`."""
+
+from tidemark.api import ApiError, Tidemark
+
+__all__ = ["ApiError", "Tidemark"]

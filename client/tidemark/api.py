@@ -1,0 +1,128 @@
+"""What a service answers: rows, documents, and errors that say what is wrong."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import httpx2
+
+# A busy service says when to come again; who asks waits so often, and so long at most each time.
+TRIES = 5
+LONGEST_WAIT = 60.0
+_USUAL_WAIT = 2.0
+_AGAIN = {429, 502, 503, 504}
+
+Row = dict[str, Any]
+# Values of a filter; several mean that each must hold.
+Query = Mapping[str, str | list[str]]
+
+
+class ApiError(Exception):
+    """What the service refused, or why it could not be asked.
+
+    `code` is the problem's code, `unreachable` where there was no answer; `errors` are the wrong fields, by name;
+    `status` is that of HTTP, 0 without an answer.
+    """
+
+    def __init__(self, title: str, *, code: str, status: int = 0, errors: Mapping[str, Any] | None = None) -> None:
+        self.title, self.code, self.status, self.errors = title, code, status, dict(errors or {})
+        super().__init__(title)
+
+    def __str__(self) -> str:
+        lines = [f"{self.title} ({self.code})"]
+        for name, found in self.errors.items():
+            lines += [f"  {name}: {one}" for one in (found if isinstance(found, list) else [found])]
+        return "\n".join(lines)
+
+
+class Tidemark:
+    """One service. `server` is its address without `/api/v1`; nobody needs a token to read.
+
+    with Tidemark("http://127.0.0.1:8000") as service:
+        for finding in service.rows("findings", {"kind": "regressed"}):
+            print(finding["headline"])
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        timeout: float = 30.0,
+        transport: httpx2.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._base = f"{server.rstrip('/')}/api/v1/"
+        # A redirect to another host is no answer of this service.
+        self._http = httpx2.Client(timeout=timeout, transport=transport, follow_redirects=False)
+        self._sleep = sleep
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def get(self, path: str, query: Query | None = None) -> Any:
+        """The document at `path`, such as `findings/12`. Raises ApiError."""
+        return self._ask(f"{self._base}{path.strip('/')}/", query or {})
+
+    def rows(self, path: str, query: Query | None = None, *, limit: int | None = None) -> Iterator[Row]:
+        """The rows of a list, page by page, as many as are asked for. Raises ApiError."""
+        url, left = f"{self._base}{path.strip('/')}/", limit
+        asked = dict(query or {})
+        while url and (left is None or left > 0):
+            page = self._ask(url, asked)
+            found = page.get("results", page.get("rows")) if isinstance(page, dict) else page
+            if not isinstance(found, list):
+                raise ApiError(f"{path} is not a list", code="no-list")
+            found = found if left is None else found[:left]
+            yield from found
+            left = None if left is None else left - len(found)
+            # The address of the next page holds the whole question.
+            url, asked = self._own(page.get("next") if isinstance(page, dict) else None), {}
+
+    def _own(self, url: object) -> str:
+        """The address of a next page, taken from this service under the name by which it is asked."""
+        if not isinstance(url, str) or not url:
+            return ""
+        path, query = httpx2.URL(url).path, httpx2.URL(url).query.decode()
+        _, inside, rest = path.partition("/api/v1/")
+        if not inside:
+            raise ApiError(f"the next page is not of this service: {url}", code="foreign-page")
+        return f"{self._base}{rest}?{query}"
+
+    def _ask(self, url: str, query: Query) -> Any:
+        for left in reversed(range(TRIES)):
+            try:
+                answer = self._http.get(url, params=httpx2.QueryParams(dict(query)) if query else None)
+            except httpx2.HTTPError as error:
+                raise ApiError(f"{url} cannot be asked: {error}", code="unreachable") from error
+            if answer.status_code not in _AGAIN or not left:
+                return _document(answer)
+            self._sleep(_wait(answer.headers.get("retry-after", "")))
+        raise AssertionError
+
+
+def _wait(said: str) -> float:
+    return min(float(said), LONGEST_WAIT) if said.isdecimal() else _USUAL_WAIT
+
+
+def _document(answer: httpx2.Response) -> Any:
+    try:
+        told = answer.json()
+    except ValueError:
+        told = None
+    if answer.is_success and told is not None:
+        return told
+    if isinstance(told, dict) and "code" in told:
+        raise ApiError(
+            str(told.get("title", "")), code=str(told["code"]), status=answer.status_code, errors=told.get("errors")
+        )
+    raise ApiError(
+        f"{answer.url} answered {answer.status_code} and no JSON of a Tidemark service",
+        code="no-service",
+        status=answer.status_code,
+    )

@@ -1,0 +1,201 @@
+"""`tidemark`: what a service knows, for people and for scripts.
+
+Lists take the filters of the API as NAME=VALUE: `tidemark findings kind=regressed uarch=zen3`. The service says which
+it knows. Exit codes: 0, 1 the service could not be asked or refused, 2 something matches --fail-on, 64 wrong usage.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from tidemark.api import ApiError, Row, Tidemark
+from tidemark.nouns import NOUNS, POINT, VALUE, Noun, field, points, values
+from tidemark.output import FORMATS
+
+# Lists that begin with what came last: what is new stands before what is known.
+_NEWEST_FIRST = ("findings", "series", "sessions", "builds", "attempts", "messages")
+OK, TROUBLE, MATCHED, USAGE = 0, 1, 2, 64
+_SEVERAL = 2
+_INTERRUPTED = 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """2 is the answer of --fail-on: wrong usage has the code that the BSDs gave it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"{self.prog}: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    found = _Parser(prog="tidemark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument(
+        "--server",
+        default=os.environ.get("TIDEMARK_SERVER", ""),
+        help="address of the service (or TIDEMARK_SERVER), such as https://tidemark.example.org",
+    )
+    found.add_argument("--timeout", type=float, default=30.0, help="seconds for one answer (30)")
+    commands = found.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, noun in NOUNS.items():
+        _listing(commands.add_parser(name, help=f"list {name}"), noun)
+    watch = commands.add_parser("watch", help="print rows as they come, until it is interrupted")
+    watch.add_argument("noun", choices=_NEWEST_FIRST)
+    watch.add_argument("--interval", type=float, default=30.0, help="seconds between two questions (30)")
+    watch.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="end after so many seconds")
+    _listing(watch, None, ("lines", "ndjson", "csv"))
+    show = commands.add_parser("show", help="one row with all that is known of it, as JSON")
+    show.add_argument("noun", choices=NOUNS)
+    show.add_argument("id")
+    for name, title in (("timeline", "the points of a timeline"), ("samples", "every value of a session")):
+        one = commands.add_parser(name, help=title)
+        one.add_argument("id", type=int)
+        _written(one)
+    again = commands.add_parser("reproduce", help="the document by which one case can be run again, as JSON")
+    again.add_argument("series", type=int)
+    again.add_argument("case", help="BENCHMARK/CASE")
+    completion = commands.add_parser(
+        "completion", help='words for the completion of bash: eval "$(tidemark completion)"'
+    )
+    completion.set_defaults(server="none")
+    return found
+
+
+def _written(one: argparse.ArgumentParser, formats: Sequence[str] = ("table", "csv", "json", "ndjson")) -> None:
+    one.add_argument("--format", choices=formats, default=formats[0])
+    one.add_argument("--columns", help="names with commas between them; a.b is the b of a")
+
+
+def _listing(one: argparse.ArgumentParser, noun: Noun | None, *formats: Sequence[str]) -> None:
+    _written(one, *formats)
+    one.add_argument("filters", nargs="*", metavar="NAME=VALUE", help="filters of the API; a name may come twice")
+    one.add_argument("--limit", type=int, default=50, help="rows at most; 0: all (50)")
+    if noun is None or noun.outcome:
+        of = f" of {noun.outcome}" if noun else ""
+        one.add_argument("--fail-on", metavar="VALUES", default="", help=f"exit with 2 when a row has one{of}")
+
+
+def entry() -> NoReturn:
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    chosen = parser().parse_args(arguments)
+    if chosen.command == "completion":
+        print(_COMPLETION.format(commands=" ".join([*NOUNS, "watch", "show", "timeline", "samples", "reproduce"])))
+        return OK
+    if not chosen.server:
+        print("tidemark: name the service: --server ADDRESS, or TIDEMARK_SERVER in the environment", file=sys.stderr)
+        return USAGE
+    try:
+        with Tidemark(chosen.server, timeout=chosen.timeout) as service:
+            return _run(service, chosen)
+    except ApiError as error:
+        print(f"tidemark: {error}", file=sys.stderr)
+        return TROUBLE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Who reads has enough; nothing more can be said there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+
+
+def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
+    match chosen.command:
+        case "show":
+            json.dump(service.get(f"{NOUNS[chosen.noun].path}/{chosen.id}"), sys.stdout, ensure_ascii=False, indent=1)
+            print()
+        case "reproduce":
+            document = service.get(f"series/{chosen.series}/cases/{chosen.case}")
+            json.dump(document, sys.stdout, ensure_ascii=False, indent=1)
+            print()
+        case "timeline":
+            _write(chosen, points(service.get(f"timelines/{chosen.id}")), POINT)
+        case "samples":
+            _write(chosen, values(service.get(f"sessions/{chosen.id}/samples")), VALUE)
+        case "watch":
+            noun = NOUNS[chosen.noun]
+            return _listed(chosen, noun, _coming(service, noun, chosen), ends=True)
+        case name:
+            limit = chosen.limit or None
+            rows = _counted(service.rows(NOUNS[name].path, _query(chosen.filters), limit=limit), long=limit is None)
+            return _listed(chosen, NOUNS[name], rows)
+    return OK
+
+
+def _listed(chosen: argparse.Namespace, noun: Noun, rows: Iterable[Row], *, ends: bool = False) -> int:
+    """Print them; 2 when one has an outcome that was asked for, with which a list that goes on for ever `ends`."""
+    wanted = {word for word in getattr(chosen, "fail_on", "").split(",") if word}
+    met = []
+
+    def seen() -> Iterator[Row]:
+        for row in rows:
+            if field(row, noun.outcome) in wanted:
+                met.append(row)
+            yield row
+            if met and ends:
+                return
+
+    _write(chosen, seen(), noun.columns)
+    return MATCHED if met else OK
+
+
+def _write(chosen: argparse.Namespace, rows: Iterable[Row], columns: Sequence[str]) -> None:
+    FORMATS[chosen.format](rows, chosen.columns.split(",") if chosen.columns else columns, sys.stdout)
+
+
+def _query(filters: Iterable[str]) -> dict[str, str | list[str]]:
+    query: dict[str, str | list[str]] = {}
+    pairs = [word.partition("=") for word in filters]
+    for name, several in itertools.groupby(sorted(pairs, key=lambda pair: pair[0]), key=lambda pair: pair[0]):
+        found = list(several)
+        if not all(mark for _, mark, _ in found):
+            raise ApiError(f"{name} is no filter: write NAME=VALUE", code="usage")
+        query[name] = [value for *_, value in found] if len(found) >= _SEVERAL else found[0][2]
+    return query
+
+
+def _counted(rows: Iterable[Row], *, long: bool) -> Iterator[Row]:
+    """The rows; on a terminal a count of them while all are fetched."""
+    console = Console(stderr=True)
+    if not (long and console.is_terminal):
+        yield from rows
+        return
+    with Progress(SpinnerColumn(), TextColumn("{task.completed} rows"), console=console, transient=True) as progress:
+        yield from progress.track(rows, total=None)
+
+
+_sleep = time.sleep
+
+
+def _coming(service: Tidemark, noun: Noun, chosen: argparse.Namespace) -> Iterator[Row]:
+    """Rows that are there after those of the first look, the oldest first."""
+    key = noun.columns[0]
+    query, ends = _query(chosen.filters), time.monotonic() + chosen.seconds
+    known = {row[key] for row in service.rows(noun.path, query, limit=chosen.limit or None)}
+    while time.monotonic() < ends:
+        _sleep(min(chosen.interval, max(0.0, ends - time.monotonic())))
+        new = []
+        for row in service.rows(noun.path, query):
+            if row[key] in known:
+                break
+            new.append(row)
+        known |= {row[key] for row in new}
+        yield from reversed(new)
+
+
+# The words of the first place; behind it filters follow, which the service knows best.
+_COMPLETION = """\
+_tidemark() {{
+    local word=${{COMP_WORDS[COMP_CWORD]}}
+    [ "$COMP_CWORD" -eq 1 ] && COMPREPLY=($(compgen -W "{commands} completion" -- "$word"))
+}}
+complete -o default -F _tidemark tidemark"""

@@ -1,0 +1,72 @@
+"""What can be listed: its address, the columns that a table shows, and the field that `--fail-on` reads."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.api import Row
+
+
+@dataclass(frozen=True)
+class Noun:
+    """`outcome` is the field whose values `--fail-on` names, empty where there is none."""
+
+    path: str
+    columns: tuple[str, ...]
+    outcome: str = ""
+
+
+NOUNS: Mapping[str, Noun] = {
+    "findings": Noun("findings", ("id", "kind", "state", "evidence", "headline", "created_at"), "kind"),
+    "series": Noun("series", ("id", "version", "state", "finding.kind", "subject", "received_at"), "finding.kind"),
+    "sessions": Noun("sessions", ("id", "purpose", "machine", "state", "reason"), "state"),
+    "timelines": Noun("timelines", ("id", "tree", "branch", "machine", "benchmark", "case", "metric", "evidence")),
+    "machines": Noun("machines", ("name", "uarch", "evidence", "state", "health", "health_reason"), "health"),
+    "builders": Noun("builders", ("name", "state", "health", "health_reason"), "health"),
+    "builds": Noun("builds", ("id", "state", "revision.sha", "config", "toolchain", "reason"), "state"),
+    "queue": Noun("queue", ("place", "kind", "id", "title", "machine", "why")),
+    "attempts": Noun("attempts", ("key", "state", "machine", "builder", "reason"), "state"),
+    "trees": Noun("trees", ("name", "url", "failing_since", "last_error")),
+    "branches": Noun("branches", ("tree", "name", "head", "head_at")),
+    "messages": Noun("messages", ("id", "kind", "message_id", "subject", "reason"), "kind"),
+    "machine-questions": Noun("machine-questions", ("id", "machine", "kind", "state", "reason"), "state"),
+}
+
+
+def field(row: Row, name: str) -> Any:
+    """The field of a row; `a.b` is `b` of its `a`. None where it has none."""
+    found: Any = row
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    return found
+
+
+POINT = ("place", "sha", "committed_at", "ratio", "ratio_low", "ratio_high", "session", "change")
+
+
+def points(timeline: Row) -> Iterator[Row]:
+    """The points of a timeline, oldest first; `change` is the effect of the level change that begins there."""
+    changes = {one["place"]: one for one in timeline["change_points"] if one["state"] != "withdrawn"}
+    for point in timeline["points"]:
+        begins = changes.get(point["place"])
+        yield {**point, "change": begins and begins["effect"]}
+
+
+VALUE = (
+    "session", "evidence", "clock", "benchmark", "case", "metric", "unit", "core_type", "boot", "arm", "judged", "run",
+    "warmup", "value",
+)  # fmt: skip
+
+
+def values(samples: Row) -> Iterator[Row]:
+    """Every value of a session as a row of its own; `run` counts the runs of its boot from 0."""
+    session = {name: samples[name] for name in ("session", "evidence", "clock")}
+    for column in samples["columns"]:
+        cell = {name: column[name] for name in ("benchmark", "case", "metric", "unit", "core_type")}
+        boots = zip(column["boots"], column["arms"], column["judged"], column["warmup"], column["values"], strict=True)
+        for boot, arm, judged, warmup, runs in boots:
+            for run, value in enumerate(runs):
+                yield {
+                    **session, **cell, "boot": boot, "arm": arm, "judged": judged, "run": run,
+                    "warmup": run < warmup, "value": value,
+                }  # fmt: skip

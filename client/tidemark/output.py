@@ -1,0 +1,87 @@
+"""Rows as people and programs read them: a table, CSV, one JSON document, or a line of JSON for each row."""
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tidemark.api import Row
+from tidemark.nouns import field
+
+_STYLES = {
+    **dict.fromkeys(("regressed", "failed", "quarantined"), "red"),
+    **dict.fromkeys(("split", "suspect"), "yellow"),
+    **dict.fromkeys(("improved", "healthy"), "green"),
+}
+_SHORT_SHA = 12
+
+Write = Callable[[Iterable[Row], Sequence[str], TextIO], None]
+
+
+def as_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    """Colours on a terminal alone, and none where NO_COLOR is set; what is no terminal gets lines of any width."""
+    console = Console(file=out, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=out, highlight=False, width=100_000, no_color=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(_cell(column, field(row, column)) for column in columns))
+    console.print(table)
+
+
+def _cell(column: str, value: Any) -> Text:
+    text = _shown(value)
+    if column.rpartition(".")[2] in {"sha", "head"}:
+        text = text[:_SHORT_SHA]
+    return Text(text, style=_STYLES.get(text, ""))
+
+
+def _shown(value: Any) -> str:
+    """Ratios to four places: what people compare. A mail may hold signs that would move a terminal's cursor."""
+    text = f"{value:.4f}" if isinstance(value, float) else _plain(value)
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def as_words(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    """A line for each row as soon as it is there."""
+    for row in rows:
+        out.write("  ".join(_shown(field(row, column)) for column in columns) + "\n")
+        out.flush()
+
+
+def as_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
+    """Numbers with all their digits; what holds several values is JSON in its field."""
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([_plain(field(row, column)) for column in columns])
+        out.flush()
+
+
+def as_json(rows: Iterable[Row], _columns: Sequence[str], out: TextIO) -> None:
+    """All fields, whatever columns a table has."""
+    json.dump(list(rows), out, ensure_ascii=False, indent=1)
+    out.write("\n")
+
+
+def as_lines(rows: Iterable[Row], _columns: Sequence[str], out: TextIO) -> None:
+    for row in rows:
+        out.write(json.dumps(row, ensure_ascii=False) + "\n")
+        out.flush()
+
+
+FORMATS: dict[str, Write] = {"table": as_table, "csv": as_csv, "json": as_json, "ndjson": as_lines, "lines": as_words}

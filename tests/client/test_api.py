@@ -1,0 +1,98 @@
+"""What the client makes of a service's answers: pages, errors, waiting, and hosts that are not the service."""
+
+from collections.abc import Callable
+
+import httpx2
+import pytest
+from tidemark import ApiError, Tidemark
+from tidemark.api import TRIES
+
+Answer = Callable[[httpx2.Request], httpx2.Response]
+
+
+def service(answer: Answer, slept: list[float] | None = None) -> Tidemark:
+    sleep = (lambda _: None) if slept is None else slept.append
+    return Tidemark("http://lab.example", transport=httpx2.MockTransport(answer), sleep=sleep)
+
+
+def test_rows_are_those_of_all_pages_and_the_first_question_is_asked_once() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(str(request.url))
+        if request.url.params.get("cursor") == "b":
+            return httpx2.Response(200, json={"next": None, "results": [{"id": 1}]})
+        following = "http://inside:8000/api/v1/findings/?cursor=b&kind=split"
+        return httpx2.Response(200, json={"next": following, "results": [{"id": 3}, {"id": 2}]})
+
+    assert [row["id"] for row in service(answer).rows("findings", {"kind": "split"})] == [3, 2, 1]
+    # The service may know itself by another name than its users do.
+    assert asked == [
+        "http://lab.example/api/v1/findings/?kind=split",
+        "http://lab.example/api/v1/findings/?cursor=b&kind=split",
+    ]
+
+
+def test_a_limit_asks_for_no_page_that_is_not_needed() -> None:
+    asked = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url)
+        return httpx2.Response(200, json={"next": str(request.url), "results": [{"id": 1}, {"id": 2}]})
+
+    assert [row["id"] for row in service(answer).rows("findings", limit=3)] == [1, 2, 1]
+    assert len(asked) == 2
+
+
+def test_a_next_page_elsewhere_is_refused() -> None:
+    page = {"next": "http://evil.example/steal?cursor=1", "results": [{"id": 1}]}
+    rows = service(lambda _: httpx2.Response(200, json=page)).rows("findings")
+    assert next(rows) == {"id": 1}
+    with pytest.raises(ApiError, match="not of this service") as refused:
+        next(rows)
+    assert refused.value.code == "foreign-page"
+
+
+def test_a_problem_says_what_and_where() -> None:
+    problem = {"title": "The request does not have the expected form.", "code": "invalid", "status": 400}
+    answer = httpx2.Response(400, json={**problem, "errors": {"knid": ["There is no such filter."]}})
+    with pytest.raises(ApiError) as refused:
+        service(lambda _: answer).get("findings")
+    assert (refused.value.status, refused.value.code) == (400, "invalid")
+    assert "knid: There is no such filter." in str(refused.value)
+
+
+def test_who_is_busy_is_asked_again_when_it_says() -> None:
+    answers = [httpx2.Response(503, headers={"Retry-After": "7"}), httpx2.Response(429), httpx2.Response(200, json={})]
+    slept: list[float] = []
+    assert service(lambda _: answers.pop(0), slept).get("queue") == {}
+    assert slept == [7.0, 2.0]
+
+
+def test_nobody_waits_for_ever() -> None:
+    slept: list[float] = []
+    with pytest.raises(ApiError, match="answered 503"):
+        service(lambda _: httpx2.Response(503, headers={"Retry-After": "86400"}), slept).get("queue")
+    assert slept == [60.0] * (TRIES - 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx2.Response(200, text="<html>a proxy's page</html>"),
+        httpx2.Response(302, headers={"Location": "http://evil.example/"}),
+        httpx2.Response(404, json=["no problem"]),
+    ],
+)
+def test_what_is_no_tidemark_is_told(answer: httpx2.Response) -> None:
+    with pytest.raises(ApiError, match="no JSON of a Tidemark service"):
+        service(lambda _: answer).get("findings")
+
+
+def test_no_answer_is_told() -> None:
+    def broken(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("connection refused", request=request)
+
+    with pytest.raises(ApiError, match="connection refused") as refused:
+        service(broken).get("findings")
+    assert refused.value.code == "unreachable"

@@ -1,0 +1,109 @@
+"""The command line against the running service: what people read, and what scripts read."""
+
+import csv
+import io
+import json
+
+import pytest
+from pytest_django.live_server_helper import LiveServer
+from tidemark.cli import MATCHED, OK, TROUBLE, USAGE, main
+
+from server.detection.models import Finding
+from server.lab.models import Session
+from tests.builders import build_finding, build_measurement, build_series, build_session
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def findings() -> list[Finding]:
+    return [
+        build_finding(build_series(), kind=kind, headline=f"mm: {kind}")
+        for kind in (Finding.Kind.REGRESSED, Finding.Kind.UNCHANGED, Finding.Kind.SPLIT)
+    ]
+
+
+def run(live_server: LiveServer, *words: str) -> int:
+    return main(["--server", live_server.url, *words])
+
+
+def test_a_table_has_a_line_for_each_row_and_no_colours_in_a_pipe(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(live_server, "findings") == OK
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["id", "kind", "state"]
+    assert [line.split()[0] for line in lines] == [str(one.pk) for one in reversed(findings)]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_filters_are_those_of_the_api(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(live_server, "findings", "kind=split", "--format", "json") == OK
+    assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [findings[2].pk]
+    assert run(live_server, "findings", "kind=slow") == TROUBLE
+    assert "kind: " in capsys.readouterr().err
+    assert run(live_server, "findings", "regressed") == TROUBLE
+    assert "write NAME=VALUE" in capsys.readouterr().err
+
+
+def test_a_script_is_told_by_the_exit_code(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(live_server, "findings", "--fail-on", "regressed,split") == MATCHED
+    assert "mm: split" in capsys.readouterr().out
+    assert run(live_server, "findings", "--fail-on", "improved") == OK
+    assert run(live_server, "findings", "kind=unchanged", "--fail-on", "regressed") == OK
+
+
+def test_columns_are_chosen_and_csv_keeps_them(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(live_server, "findings", "--format", "csv", "--columns", "id,headline", "--limit", "1") == OK
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [
+        ["id", "headline"],
+        [str(findings[2].pk), "mm: split"],
+    ]
+
+
+def test_samples_are_one_row_for_each_value(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
+    session = build_session(state=Session.State.DONE)
+    build_measurement(session.boots.get(position=0), [412.0, 398.125])
+    assert run(live_server, "samples", str(session.pk), "--format", "csv", "--columns", "boot,arm,run,value") == OK
+    assert capsys.readouterr().out == "boot,arm,run,value\n0,base,0,412.0\n0,base,1,398.125\n"
+
+
+def test_one_row_is_shown_whole_and_an_unknown_one_is_told(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(live_server, "show", "findings", str(findings[0].pk)) == OK
+    assert json.loads(capsys.readouterr().out)["headline"] == "mm: regressed"
+    assert run(live_server, "show", "findings", "999999") == TROUBLE
+    assert "(not-found)" in capsys.readouterr().err
+
+
+def test_watch_ends_with_the_first_row_that_matters(
+    live_server: LiveServer,
+    findings: list[Finding],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kinds = [Finding.Kind.IMPROVED, Finding.Kind.REGRESSED]
+    monkeypatch.setattr("tidemark.cli._sleep", lambda _: build_finding(build_series(), kind=kinds.pop(0)))
+    assert run(live_server, "watch", "findings", "--fail-on", "regressed", "--columns", "kind") == MATCHED
+    assert capsys.readouterr().out == "improved\nregressed\n"
+
+
+def test_wrong_usage_is_not_mistaken_for_a_match(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["findigns"])
+    assert ended.value.code == USAGE
+    assert "findigns" in capsys.readouterr().err
+    assert main(["findings"]) == USAGE
+    assert "--server" in capsys.readouterr().err
+
+
+def test_bash_completes_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion"]) == OK
+    assert "complete -o default -F _tidemark tidemark" in capsys.readouterr().out
