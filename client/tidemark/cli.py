@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from tidemark.api import ApiError, Row, Tidemark
-from tidemark.nouns import NOUNS, POINT, VALUE, Noun, field, points, values
+from tidemark.nouns import NOUNS, PAIR, POINT, VALUE, Noun, cells, field, points, values
 from tidemark.output import FORMATS
 
 # Lists that begin with what came last: what is new stands before what is known.
@@ -58,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=title)
         one.add_argument("id", type=int)
         _written(one)
+    pair = commands.add_parser("compare", help="two kernels side by side, from what is stored of them")
+    pair.add_argument("kernels", metavar="BASE..PATCHED", help="commits, or build:ID")
+    _listing(pair, PAIR)
     again = commands.add_parser("reproduce", help="the document by which one case can be run again, as JSON")
     again.add_argument("series", type=int)
     again.add_argument("case", help="BENCHMARK/CASE")
@@ -89,7 +92,11 @@ def entry() -> NoReturn:
 def main(arguments: Sequence[str]) -> int:
     chosen = parser().parse_args(arguments)
     if chosen.command == "completion":
-        print(_COMPLETION.format(commands=" ".join([*NOUNS, "watch", "show", "timeline", "samples", "reproduce"])))
+        print(
+            _COMPLETION.format(
+                commands=" ".join([*NOUNS, "watch", "show", "timeline", "samples", "compare", "reproduce"])
+            )
+        )
         return OK
     if not chosen.server:
         print("tidemark: name the service: --server ADDRESS, or TIDEMARK_SERVER in the environment", file=sys.stderr)
@@ -121,6 +128,8 @@ def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
             _write(chosen, points(service.get(f"timelines/{chosen.id}")), POINT)
         case "samples":
             _write(chosen, values(service.get(f"sessions/{chosen.id}/samples")), VALUE)
+        case "compare":
+            return _listed(chosen, PAIR, cells(service.get(PAIR.path, _pair(chosen))))
         case "watch":
             noun = NOUNS[chosen.noun]
             return _listed(chosen, noun, _coming(service, noun, chosen), ends=True)
@@ -161,6 +170,13 @@ def _query(filters: Iterable[str]) -> dict[str, str | list[str]]:
             raise ApiError(f"{name} is no filter: write NAME=VALUE", code="usage")
         query[name] = [value for *_, value in found] if len(found) >= _SEVERAL else found[0][2]
     return query
+
+
+def _pair(chosen: argparse.Namespace) -> dict[str, str | list[str]]:
+    base, mark, patched = chosen.kernels.partition("..")
+    if not (base and mark and patched):
+        raise ApiError(f"{chosen.kernels}: write BASE..PATCHED", code="usage")
+    return {**_query(chosen.filters), "base": base, "patched": patched}
 
 
 def _counted(rows: Iterable[Row], *, long: bool) -> Iterator[Row]:

@@ -52,6 +52,24 @@ def points(timeline: Row) -> Iterator[Row]:
         yield {**point, "change": begins and begins["effect"]}
 
 
+PAIR = Noun(
+    "compare",
+    (
+        "machine", "uarch", "evidence", "benchmark", "case", "metric", "verdict", "ratio", "ratio_low", "ratio_high",
+        "mde", "shares_session",
+    ),
+    "verdict",
+)  # fmt: skip
+
+
+def cells(pair: Row) -> Iterator[Row]:
+    """Every comparison of two kernels as a row, with what its machine says of all."""
+    for machine in pair["machines"]:
+        about = {name: machine[name] for name in ("evidence", "virtual", "shares_session", "statement", "sessions")}
+        for one in machine["comparisons"]:
+            yield {**one, **about}
+
+
 VALUE = (
     "session", "evidence", "clock", "benchmark", "case", "metric", "unit", "core_type", "boot", "arm", "judged", "run",
     "warmup", "value",

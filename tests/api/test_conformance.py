@@ -47,7 +47,7 @@ _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", 
 _DETAILS += ["series_patches"]
 _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
-_READING += ["machine_noise", "timeline_detail"]
+_READING += ["machine_noise", "timeline_detail", "compare"]
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +91,7 @@ def _rows() -> dict[str, Any]:
         "machine": session.machine.name,
         "finding": finding.pk,
         "build": session.base_build_id,
+        "compare": {"base": f"build:{session.base_build_id}", "patched": f"build:{session.patched_build_id}"},
         "builder": build_builder().name,
         "attempt": attempt.key,
         "tree": session.base_build.revision.tree.name,
@@ -173,7 +174,8 @@ def test_answers_about_real_rows_have_the_described_form(
     operation = operations[name]
     own = rows.get(name.split("_", maxsplit=1)[0])
     parameters = {parameter.name: rows.get(parameter.name, own) for parameter in operation.path_parameters}
-    response = operation.Case(path_parameters=parameters).call_and_validate(checks=checks)
+    query = own if isinstance(own, dict) else {}
+    response = operation.Case(path_parameters=parameters, query=query).call_and_validate(checks=checks)
     assert response.status_code == 200
 
 

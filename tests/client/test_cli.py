@@ -74,6 +74,19 @@ def test_samples_are_one_row_for_each_value(live_server: LiveServer, capsys: pyt
     assert capsys.readouterr().out == "boot,arm,run,value\n0,base,0,412.0\n0,base,1,398.125\n"
 
 
+def test_two_kernels_are_compared_cell_by_cell(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
+    session = build_session(state=Session.State.DONE, boots_per_side=6)
+    for boot in session.boots.all():
+        level = (1.2 if boot.arm == "patched" else 1.0) * (1 + 0.001 * (boot.position % 3))
+        build_measurement(boot, [100.0 * level * (1 + 0.0005 * run) for run in range(6)])
+    pair = f"build:{session.base_build_id}..build:{session.patched_build_id}"
+    words = ("--fail-on", "regressed", "--format", "csv", "--columns", "machine,verdict,shares_session")
+    assert run(live_server, "compare", pair, *words) == MATCHED
+    assert capsys.readouterr().out == "machine,verdict,shares_session\nvm-haswell,regressed,yes\n"
+    assert run(live_server, "compare", "v6.1") == TROUBLE
+    assert "BASE..PATCHED" in capsys.readouterr().err
+
+
 def test_one_row_is_shown_whole_and_an_unknown_one_is_told(
     live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:

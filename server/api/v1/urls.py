@@ -4,7 +4,20 @@ from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
-from server.api.v1 import agent, attempts, builds, findings, hosts, messages, noise, series, sessions, timelines, trees
+from server.api.v1 import (
+    agent,
+    attempts,
+    builds,
+    findings,
+    hosts,
+    messages,
+    noise,
+    pairs,
+    series,
+    sessions,
+    timelines,
+    trees,
+)
 
 agent_patterns = [
     path("attempts/<str:key>/claim", agent.ClaimView.as_view(), name="agent-claim"),
@@ -48,6 +61,7 @@ urlpatterns = [
     path("builders/<slug:name>/", hosts.BuilderView.as_view(), name="api-builder-detail"),
     path("findings/", findings.FindingListView.as_view(), name="api-finding-list"),
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
+    path("compare/", pairs.PairView.as_view(), name="api-compare"),
     path("timelines/", timelines.TimelineListView.as_view(), name="api-timeline-list"),
     path("timelines/<int:pk>/", timelines.TimelineView.as_view(), name="api-timeline-detail"),
     path("builds/", builds.BuildListView.as_view(), name="api-build-list"),

@@ -78,8 +78,8 @@ class MeasuredCell:
 
 
 @dataclass(frozen=True)
-class _Boots:
-    """The ended boots of one session by arm, in the order of their positions."""
+class BootsOfArms:
+    """Boots by arm, in the order of their positions; those of one session that ended."""
 
     ids: Mapping[str, list[int]]
     positions: Mapping[str, list[int]]
@@ -94,7 +94,7 @@ def read_cells(sessions: Sequence[Session]) -> list[MeasuredCell]:
     boots = _boots(sessions)
     values: dict[CellKey, dict[int, Sequence[float]]] = defaultdict(dict)
     session_of = {boot: session for session, of in boots.items() for ids in of.ids.values() for boot in ids}
-    for boot, case_id, metric_id, core_type_id, measured, warmup in _measurements(session_of):
+    for boot, case_id, metric_id, core_type_id, measured, warmup in measurements_of(session_of):
         values[CellKey(session_of[boot], case_id, metric_id, core_type_id)][boot] = measured[warmup:]
     by_id = {session.pk: session for session in sessions}
     cases = Case.objects.select_related("benchmark").in_bulk({key.case for key in values})
@@ -105,7 +105,7 @@ def read_cells(sessions: Sequence[Session]) -> list[MeasuredCell]:
     for key, found in values.items():
         session, case, metric = by_id[key.session], cases[key.case], metrics[key.metric]
         name = f"session {session.pk}, {case}, {metric.name}"
-        cell = _values(found, boots[key.session], metric, name, effects.get(key))
+        cell = values_of(found, boots[key.session], metric, name, effects.get(key))
         cells.append(MeasuredCell(session, case, metric, core_types[key.core_type], cell))
     return sorted(cells, key=_order)
 
@@ -114,21 +114,21 @@ def _order(cell: MeasuredCell) -> tuple[int, str, int, str, str]:
     return cell.session.pk, cell.case.name, cell.case.pk, cell.metric.name, cell.core_type.name
 
 
-def _boots(sessions: Sequence[Session]) -> dict[int, _Boots]:
+def _boots(sessions: Sequence[Session]) -> dict[int, BootsOfArms]:
     ended = Boot.objects.filter(session__in=sessions, state__in=[Boot.State.MEASURED, Boot.State.FAILED])
-    found: dict[int, _Boots] = {}
+    found: dict[int, BootsOfArms] = {}
     for pk, session, arm, position in ended.order_by("session_id", "position").values_list(
         "id", "session_id", "arm", "position"
     ):
         of = found.setdefault(
-            session, _Boots({arm: [] for arm in Boot.Arm.values}, {arm: [] for arm in Boot.Arm.values})
+            session, BootsOfArms({arm: [] for arm in Boot.Arm.values}, {arm: [] for arm in Boot.Arm.values})
         )
         of.ids[arm].append(pk)
         of.positions[arm].append(position)
     return found
 
 
-def _measurements(boots: Iterable[int]) -> Iterable[tuple[int, int, int, int, list[float], int]]:
+def measurements_of(boots: Iterable[int]) -> Iterable[tuple[int, int, int, int, list[float], int]]:
     judged = Measurement.objects.filter(
         boot__in=list(boots), boot__state=Boot.State.MEASURED, metric__better__in=_JUDGED
     )
@@ -136,8 +136,8 @@ def _measurements(boots: Iterable[int]) -> Iterable[tuple[int, int, int, int, li
     return judged.order_by().values_list(*columns).iterator(chunk_size=5000)
 
 
-def _values(
-    found: Mapping[int, Sequence[float]], boots: _Boots, metric: Metric, name: str, min_effect: float | None
+def values_of(
+    found: Mapping[int, Sequence[float]], boots: BootsOfArms, metric: Metric, name: str, min_effect: float | None
 ) -> stats.Cell:
     better: Literal["lower", "higher"] = "lower" if metric.better == metric.Better.LOWER else "higher"
     base, patched = (
@@ -201,12 +201,12 @@ def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
     means, ratio, interval) is what the look saw that decided it, else the last look.
     """
     cells = read_cells(sessions)
-    judged = _in_families(cells, _compared(cells), number=len(sessions))
+    judged = in_families(cells, _compared(cells), number=len(sessions))
     doubts = doubts_about(sessions)
     notes = {(note.session_id, note.benchmark, note.case): note.text for note in case_notes(sessions)}
     rows = []
     for cell, result in zip(cells, judged, strict=True):
-        row = _row(cell, result)
+        row = row_of(cell, result)
         note = notes.get((row.session_id, cell.case.benchmark.name, cell.case.name))
         if note and row.verdict == Verdict.INCONCLUSIVE:
             row.reason = f"{row.reason}; {note}"
@@ -217,7 +217,7 @@ def fresh_comparisons(sessions: Sequence[Session]) -> list[Comparison]:
     return rows
 
 
-def _in_families(
+def in_families(
     cells: Sequence[MeasuredCell], compared: Sequence[stats.CellComparison], *, number: int
 ) -> list[stats.CellComparison]:
     """Adjusted within each of so many sessions; `read_cells` gives the cells of a session one after the other."""
@@ -276,7 +276,7 @@ _TOLD = {f"{arm}_{one.name}": attrgetter(f"{arm}.{one.name}") for arm in _ARMS f
 }
 
 
-def _row(of: MeasuredCell, result: stats.CellComparison) -> Comparison:
+def row_of(of: MeasuredCell, result: stats.CellComparison) -> Comparison:
     figures = {name: told(result) for name, told in _TOLD.items()}
     figures["verdict"] = Verdict(result.verdict.value)
     figures["flags"] = [flag.value for flag in result.flags]

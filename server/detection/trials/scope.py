@@ -2,7 +2,7 @@
 look.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -91,6 +91,7 @@ def _virtual_sessions(sessions: Sequence[Session]) -> set[int]:
 
 _SAME_IMAGE = Because.SAME_IMAGE()
 _OTHER_MACHINE = Because.OTHER_MACHINE("the machine's hardware or firmware changed between the boots of the session")
+_OTHER_SINCE = Because.OTHER_MACHINE("the machine's hardware or firmware changed between the sessions")
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,14 @@ def doubts_about(sessions: Sequence[Session]) -> dict[int, Doubt]:
     return doubts | {pk: Doubt(_OTHER_MACHINE, whole=True) for pk in _on_two_machines(sessions)}
 
 
+def doubts_apart(boots: Mapping[int, Sequence[int]]) -> dict[int, Doubt]:
+    """The same of boots of different sessions, by what they are given for. One query."""
+    owner_of = {boot: owner for owner, own in boots.items() for boot in own}
+    rows = Boot.objects.filter(pk__in=owner_of).values_list("pk", "facts__fingerprint")
+    told = [(owner_of[boot], fingerprint) for boot, fingerprint in rows]
+    return {owner: Doubt(_OTHER_SINCE, whole=True) for owner in _of_two_machines(told)}
+
+
 def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
     """Sessions whose two kernels are byte for byte the same image, with the same modules beside it."""
     builds = {build for session in sessions for build in (session.base_build_id, session.patched_build_id)}
@@ -127,13 +136,15 @@ def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
 
 
 def _on_two_machines(sessions: Sequence[Session]) -> set[int]:
-    """Sessions whose base boots show two fingerprints of one scheme (the number before the dash).
-
-    The base kernel alone is asked: a patch could make its own kernel lie.
-    """
+    """The base kernel alone is asked: a patch could make its own kernel lie."""
     boots = Boot.objects.filter(session__in=sessions, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
+    return _of_two_machines(boots.values_list("session_id", "facts__fingerprint"))
+
+
+def _of_two_machines(told: Iterable[tuple[int, object]]) -> set[int]:
+    """Of (owner, fingerprint of a boot) the owners with two fingerprints of one scheme (the number before the dash)."""
     seen: dict[tuple[int, str], set[str]] = {}
-    for session, fingerprint in boots.values_list("session_id", "facts__fingerprint"):
+    for owner, fingerprint in told:
         if isinstance(fingerprint, str) and fingerprint:
-            seen.setdefault((session, fingerprint.partition("-")[0]), set()).add(fingerprint)
-    return {session for (session, _scheme), fingerprints in seen.items() if len(fingerprints) > 1}
+            seen.setdefault((owner, fingerprint.partition("-")[0]), set()).add(fingerprint)
+    return {owner for (owner, _scheme), fingerprints in seen.items() if len(fingerprints) > 1}

@@ -1,0 +1,105 @@
+"""Any two kernels side by side, from what is stored of them."""
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from server.api.v1.findings import ComparisonOut
+from server.api.v1.public import PublicMixin, RevisionOut, VirtualOut, describe
+from server.builds.models import Build
+from server.detection.trials.pair import PairOnMachine, compare_kernels, kernels_of
+from server.lab.models import Boot, Machine
+from server.sources.models import Revision
+
+FEWEST_DIGITS = 7
+_DIGITS = frozenset("0123456789abcdef")
+_MOST_NAMES = 50
+
+
+class PairMachineOut(VirtualOut):
+    """One machine; its comparisons are one family. The context holds sessions that were `seen_virtual`."""
+
+    machine = serializers.CharField(source="session.machine.name")
+    uarch = serializers.CharField(source="session.machine.uarch.name")
+    shares_session = serializers.BooleanField(help_text="Boots of both kernels alternate in one session.")
+    statement = serializers.CharField(help_text="What it means where they do not.")
+    sessions = serializers.ListField(child=serializers.IntegerField(), help_text="Whose boots were used.")
+    comparisons = ComparisonOut(many=True)
+
+    def get_virtual(self, row: PairOnMachine) -> bool:
+        return row.session.machine.virtual or not self.context["seen_virtual"].isdisjoint(row.sessions)
+
+
+class PairOut(serializers.Serializer[Any]):
+    base = RevisionOut()
+    patched = RevisionOut()
+    machines = PairMachineOut(many=True, help_text="Those that measured both; none: nothing can be compared.")
+
+
+_HOW = f"A commit, in full or its first digits ({FEWEST_DIGITS} or more), or build:ID."
+
+
+class PairView(PublicMixin, APIView):
+    @describe(
+        "compare",
+        PairOut,
+        parameters=[
+            OpenApiParameter("base", OpenApiTypes.STR, required=True, description=_HOW),
+            OpenApiParameter("patched", OpenApiTypes.STR, required=True, description=_HOW),
+            OpenApiParameter("machine", OpenApiTypes.STR, many=True, description="These alone; may come again."),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """Two kernels, compared now from the stored samples, on every machine that measured both."""
+        base, base_builds = _kernel(request, "base")
+        patched, patched_builds = _kernel(request, "patched")
+        if base_builds & patched_builds:
+            raise serializers.ValidationError({"patched": ["Both have the same content: they are one kernel."]})
+        found = compare_kernels(base_builds, patched_builds, machines=_machines(request))
+        answer = {"base": base, "patched": patched, "machines": found}
+        return Response(PairOut(answer, context={"seen_virtual": _seen_virtual(found)}).data)
+
+
+def _kernel(request: Request, name: str) -> tuple[Revision, set[int]]:
+    """The revision that a parameter names, and its builds."""
+    word = request.query_params.get(name, "").strip()
+    kind, mark, number = word.partition(":")
+    if mark and kind == "build":
+        build = Build.objects.select_related("revision__tree").filter(pk=number).first() if _is_id(number) else None
+        if build is None:
+            raise serializers.ValidationError({name: [f"There is no build {number[:40]}."]})
+        return build.revision, {build.pk}
+    if not FEWEST_DIGITS <= len(word) <= 40 or not _DIGITS.issuperset(word):  # noqa: PLR2004 (a SHA-1)
+        raise serializers.ValidationError({name: [_HOW]})
+    rows = list(Revision.objects.select_related("tree").filter(sha__startswith=word).order_by("sha")[:3])
+    if len(rows) != 1:
+        several = f"{word} begins several commits: {', '.join(row.sha for row in rows)}."
+        raise serializers.ValidationError({name: [several if rows else f"There is no commit {word} here."]})
+    return rows[0], kernels_of(rows[0])
+
+
+def _is_id(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 10  # noqa: PLR2004 (what a key holds)
+
+
+def _machines(request: Request) -> set[str]:
+    wanted = set(request.query_params.getlist("machine"))
+    if wanted:
+        names = set(Machine.objects.values_list("name", flat=True))
+        if unknown := sorted(wanted - names):
+            known = ", ".join(sorted(names)[:_MOST_NAMES])
+            raise serializers.ValidationError(
+                {"machine": [f"There is no machine {unknown[0][:100]}; there are {known}."]}
+            )
+    return wanted
+
+
+def _seen_virtual(found: list[PairOnMachine]) -> set[int]:
+    """Sessions of which the probe of a boot saw a hypervisor."""
+    used = {session for one in found for session in one.sessions}
+    return set(Boot.objects.filter(session__in=used, facts__virtual=True).values_list("session_id", flat=True))

@@ -1,0 +1,178 @@
+"""Two kernels side by side from what is stored, whether or not one session measured both."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from django.db.models import Q
+
+from server import stats
+from server.builds.models import Build
+from server.detection.models import Comparison, Verdict
+from server.detection.models.finding import CHANGES
+from server.detection.trials.effects import min_effects
+from server.detection.trials.judgement import (
+    BootsOfArms,
+    CellKey,
+    MeasuredCell,
+    in_families,
+    measurements_of,
+    row_of,
+    values_of,
+)
+from server.detection.trials.scope import Doubt, doubts_about, doubts_apart
+from server.lab.models import Boot, CoreType, Session
+from server.results.models import Case, Metric
+from server.sources.models import Revision
+
+# Of one machine, newest first: old ones tell of a machine that may have changed since.
+MOST_SESSIONS = 20
+APART = (
+    "The two kernels were measured in different sessions: what changed on the machine between them is part of the "
+    "difference."
+)
+
+
+@dataclass(frozen=True)
+class PairOnMachine:
+    """What one machine says of two kernels; `comparisons` are not stored. `sessions` are those whose boots were used.
+
+    `shares_session`: boots of both kernels alternate in one session. Where they do not, `statement` says what that
+    means.
+    """
+
+    session: Session
+    sessions: tuple[int, ...]
+    shares_session: bool
+    statement: str
+    comparisons: list[Comparison] = field(default_factory=list)
+
+
+@dataclass
+class _Boots:
+    """Boots of one machine to be compared, by arm, and the sessions that they are of, the newest first."""
+
+    sessions: list[Session]
+    arms: BootsOfArms
+    shared: bool
+
+
+def kernels_of(revision: Revision) -> set[int]:
+    """Builds of the revision: kernels are made once for equal content, under whichever commit came first."""
+    return set(Build.objects.filter(revision__tree_sha=revision.tree_sha).values_list("pk", flat=True))
+
+
+def compare_kernels(
+    base: Collection[int], patched: Collection[int], *, machines: Collection[str] = ()
+) -> list[PairOnMachine]:
+    """For each machine that measured both builds its comparisons of all cells; those of a machine are one family.
+
+    On a machine where a session measured both, the newest such session is compared, all its boots at once: where a
+    trial ended early, the service's own comparison pays for its looks, and this one does not. Elsewhere all boots of
+    up to MOST_SESSIONS sessions are. Eleven queries for any number of machines, and those of their noise.
+    """
+    found = _boots_by_machine(set(base), set(patched), machines)
+    cells = _cells(found)
+    compared = stats.compare([cell.values for cell in cells])
+    doubts = _doubts(found)
+    rows: dict[int, list[Comparison]] = defaultdict(list)
+    for cell, result in zip(cells, in_families(cells, compared, number=len(found)), strict=True):
+        row = row_of(cell, result)
+        doubt = doubts.get(cell.session.machine_id)
+        if doubt is not None and (row.verdict in CHANGES or (doubt.whole and row.verdict == Verdict.UNCHANGED)):
+            row.verdict, row.reason, row.reason_code = Verdict.INCONCLUSIVE, str(doubt.reason), doubt.reason.code
+        rows[cell.session.machine_id].append(row)
+    return [
+        PairOnMachine(
+            session=boots.sessions[0],
+            sessions=tuple(session.pk for session in boots.sessions),
+            shares_session=boots.shared,
+            statement="" if boots.shared else APART,
+            comparisons=rows[machine],
+        )
+        for machine, boots in found.items()
+    ]
+
+
+def _boots_by_machine(base: set[int], patched: set[int], machines: Collection[str]) -> dict[int, _Boots]:
+    both = base | patched
+    sessions = Session.objects.filter(Q(base_build__in=both) | Q(patched_build__in=both))
+    if machines:
+        sessions = sessions.filter(machine__name__in=machines)
+    by_id = {one.pk: one for one in sessions.select_related("machine__uarch").order_by("machine__name", "-pk")}
+    arms: dict[int, BootsOfArms] = {}
+    boots = Boot.objects.filter(session__in=by_id, state=Boot.State.MEASURED).order_by("session_id", "position")
+    for pk, session, arm, position in boots.values_list("pk", "session_id", "arm", "position"):
+        build = by_id[session].base_build_id if arm == Boot.Arm.BASE else by_id[session].patched_build_id
+        side = Boot.Arm.BASE if build in base else Boot.Arm.PATCHED if build in patched else None
+        if side is not None:
+            of = arms.setdefault(session, _no_boots())
+            of.ids[side].append(pk)
+            of.positions[side].append(position)
+    measured: dict[int, list[Session]] = defaultdict(list)
+    for pk, session_row in by_id.items():
+        if pk in arms:
+            measured[session_row.machine_id].append(session_row)
+    chosen = {machine: _chosen(rows, arms) for machine, rows in measured.items()}
+    return {machine: one for machine, one in chosen.items() if all(one.arms.ids.values())}
+
+
+def _no_boots() -> BootsOfArms:
+    return BootsOfArms({arm: [] for arm in Boot.Arm.values}, {arm: [] for arm in Boot.Arm.values})
+
+
+def _chosen(sessions: Sequence[Session], arms: Mapping[int, BootsOfArms]) -> _Boots:
+    """Of a machine's sessions, newest first, the one that measured both kernels, else the newest ones together."""
+    for session in sessions:
+        if all(arms[session.pk].ids.values()):
+            return _Boots([session], arms[session.pk], shared=True)
+    together = _no_boots()
+    for session in sessions[:MOST_SESSIONS]:
+        for arm, ids in arms[session.pk].ids.items():
+            together.ids[arm].extend(ids)
+            # Ids tell the order in which they ran: that the machine may have drifted in between widens the interval.
+            together.positions[arm].extend(ids)
+    return _Boots(list(sessions[:MOST_SESSIONS]), together, shared=False)
+
+
+def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:
+    """The cells of all machines, those of a machine one after the other."""
+    machine_of = {boot: machine for machine, of in found.items() for ids in of.arms.ids.values() for boot in ids}
+    values: dict[CellKey, dict[int, Sequence[float]]] = defaultdict(dict)
+    for boot, case, metric, core_type, measured, warmup in measurements_of(machine_of):
+        session = found[machine_of[boot]].sessions[0]
+        values[CellKey(session.pk, case, metric, core_type)][boot] = measured[warmup:]
+    cases = Case.objects.select_related("benchmark").in_bulk({key.case for key in values})
+    metrics = Metric.objects.in_bulk({key.metric for key in values})
+    core_types = CoreType.objects.in_bulk({key.core_type for key in values})
+    newest = {of.sessions[0].pk: of for of in found.values()}
+    effects = min_effects([of.sessions[0] for of in found.values()]) if found else {}
+    cells = [
+        MeasuredCell(
+            of.sessions[0],
+            cases[key.case],
+            metrics[key.metric],
+            core_types[key.core_type],
+            values_of(boots, of.arms, metrics[key.metric], str(cases[key.case]), effects.get(key)),
+        )
+        for key, boots in values.items()
+        if (of := newest[key.session])
+    ]
+    order = {session: place for place, session in enumerate(newest)}
+    return sorted(
+        cells,
+        key=lambda cell: (order[cell.session.pk], cell.case.name, cell.case.pk, cell.metric.name, cell.core_type.name),
+    )
+
+
+def _doubts(found: Mapping[int, _Boots]) -> dict[int, Doubt]:
+    """By machine."""
+    shared = [of.sessions[0] for of in found.values() if of.shared]
+    told = doubts_about(shared) if shared else {}
+    doubts = {session.machine_id: told[session.pk] for session in shared if session.pk in told}
+    apart = {
+        machine: [boot for ids in of.arms.ids.values() for boot in ids]
+        for machine, of in found.items()
+        if not of.shared
+    }
+    return doubts | (doubts_apart(apart) if apart else {})
