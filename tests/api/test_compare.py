@@ -148,7 +148,7 @@ def test_one_kernel_is_not_compared_with_itself(client: Client) -> None:
 
 
 def test_queries_do_not_grow_with_machines_and_cells(client: Client, django_assert_max_num_queries: Any) -> None:
-    series = build_finding(measured().series).series
+    series = measured().series
     for name in "abc":
         session = build_session(series, build_machine(name), state=Session.State.DONE)
         for boot in session.boots.all():

@@ -21,6 +21,15 @@ _DIGITS = frozenset("0123456789abcdef")
 _MOST_NAMES = 50
 
 
+class PairCellOut(ComparisonOut):
+    """As a comparison of a finding, but computed for this answer and not stored."""
+
+    comparison_id = None  # type: ignore[assignment]
+
+    class Meta(ComparisonOut.Meta):
+        fields = [name for name in ComparisonOut.Meta.fields if name != "comparison_id"]
+
+
 class PairMachineOut(VirtualOut):
     """One machine; its comparisons are one family. The context holds sessions that were `seen_virtual`."""
 
@@ -29,7 +38,7 @@ class PairMachineOut(VirtualOut):
     shares_session = serializers.BooleanField(help_text="Boots of both kernels alternate in one session.")
     statement = serializers.CharField(help_text="What it means where they do not.")
     sessions = serializers.ListField(child=serializers.IntegerField(), help_text="Whose boots were used.")
-    comparisons = ComparisonOut(many=True)
+    comparisons = PairCellOut(many=True)
 
     def get_virtual(self, row: PairOnMachine) -> bool:
         return row.session.machine.virtual or not self.context["seen_virtual"].isdisjoint(row.sessions)
