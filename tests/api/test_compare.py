@@ -10,7 +10,6 @@ from server.lab.models import Boot, Session
 from server.sources.models import Revision
 from tests.builders import (
     build_case,
-    build_finding,
     build_machine,
     build_measurement,
     build_metric,
