@@ -41,6 +41,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', models.SlugField(max_length=60)),
                 ('title', models.CharField(max_length=200)),
+                ('parameters', models.JSONField(blank=True, default=dict, help_text='What tells it from other cases of its benchmark: texts by name.')),
                 ('runs', models.PositiveIntegerField(help_text='Values wanted from each boot, warm-up included.')),
                 ('warmup', models.PositiveIntegerField(default=1, help_text='First values of a boot that are kept but not judged.')),
                 ('timeout_seconds', models.PositiveIntegerField(default=60)),

@@ -23,21 +23,32 @@ from server.results.models import Benchmark, BenchmarkVersion, Case, Metric
 # The agent does the same (agents/tidemark_agent/benchmarks/description.py), of which it knows nothing; a test keeps
 # the two alike.
 
+_SETTING = re.compile(r"([a-z][a-z0-9_]*)=([^{}]+)")
 _PLACE = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 def expand(entry: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The entry without its matrix, once for each combination, with `{key}` filled in in its name and title.
 
+    `parameters` has what tells these cases apart.
+
     Raises ValueError for a matrix that is no table of lists of texts.
     """
     matrix = entry.get("matrix", {})
     if not isinstance(matrix, dict) or not all(_is_list_of_texts(values) for values in matrix.values()):
         raise ValueError("a matrix is a table of lists of texts")
+    fixed = _fixed(entry)
     for chosen in itertools.product(*matrix.values()):
         words = dict(zip(matrix, chosen, strict=True))
         texts = {key: _fill(str(entry[key]), words) for key in ("name", "title")}
-        yield {**{key: value for key, value in entry.items() if key != "matrix"}, **texts}
+        plain = {key: value for key, value in entry.items() if key != "matrix"}
+        yield {**plain, **texts, "parameters": {**fixed, **words}}
+
+
+def _fixed(entry: Mapping[str, Any]) -> dict[str, str]:
+    """What its command says as `key=value` alike for all of them."""
+    found = (_SETTING.fullmatch(word) for word in entry.get("command", ()) if isinstance(word, str))
+    return {pair[1]: pair[2] for pair in found if pair}
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:
@@ -119,6 +130,7 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
             name=_slug(case["name"]),
             defaults={
                 "title": case["title"],
+                "parameters": case["parameters"],
                 "runs": case["runs"],
                 "warmup": case.get("warmup", 1),
                 "timeout_seconds": case.get("timeout_seconds", 60),
