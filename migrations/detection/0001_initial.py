@@ -323,6 +323,14 @@ class Migration(migrations.Migration):
             model_name='finding',
             index=models.Index(fields=['state_since'], name='finding_moved'),
         ),
+        migrations.AddIndex(
+            model_name='finding',
+            index=models.Index(fields=['created_at'], name='finding_since'),
+        ),
+        migrations.AddIndex(
+            model_name='findingverdict',
+            index=models.Index(fields=['uarch', 'verdict', '-finding'], name='finding_verdict_on_uarch'),
+        ),
         migrations.AddConstraint(
             model_name='finding',
             constraint=models.CheckConstraint(condition=models.Q(('state__in', ['candidate', 'confirmed', 'bisecting', 'reported', 'fixed', 'accepted', 'invalid', 'superseded'])), name='finding_state_known'),

@@ -1,5 +1,6 @@
 """What pages, the API and mails show of a finding, and what somebody needs to run one of its cases again."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,19 +84,26 @@ _CELL_NAMES = ("session__machine__uarch", "case__benchmark", "metric", "core_typ
 
 def finding_vector(finding: Finding) -> tuple[Component, ...]:
     """The finding's verdicts by microarchitecture, in the order of their names. One query."""
+    return finding_vectors([finding.pk]).get(finding.pk, ())
+
+
+def finding_vectors(findings: Sequence[int]) -> dict[int, tuple[Component, ...]]:
+    """The same for many, by their ids. One query."""
     cell = [f"comparison__{name}" for name in _CELL_NAMES]
-    rows = FindingVerdict.objects.filter(finding=finding).select_related("uarch", *cell).order_by("uarch__name")
-    return tuple(
-        Component(
-            uarch=row.uarch.name,
-            title=row.uarch.title,
-            verdict=row.verdict,
-            reason=row.reason,
-            mde=row.mde,
-            cell=row.comparison,
+    rows = FindingVerdict.objects.filter(finding__in=findings).select_related("uarch", *cell).order_by("uarch__name")
+    found: dict[int, list[Component]] = defaultdict(list)
+    for row in rows:
+        found[row.finding_id].append(
+            Component(
+                uarch=row.uarch.name,
+                title=row.uarch.title,
+                verdict=row.verdict,
+                reason=row.reason,
+                mde=row.mde,
+                cell=row.comparison,
+            )
         )
-        for row in rows
-    )
+    return {pk: tuple(components) for pk, components in found.items()}
 
 
 def sessions_of(finding: Finding) -> QuerySet[Session]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -25,8 +25,13 @@ from server.sources.models import Revision
 
 def standing(finding: Finding) -> list[Acceptance]:
     """Lines that hold now: not withdrawn, not expired."""
+    return list(holding_now(finding.acceptances.all()).filter(active=True).select_related("metric"))
+
+
+def holding_now(lines: QuerySet[Acceptance]) -> QuerySet[Acceptance]:
+    """Lines that know whether they hold: `active`."""
     later = Q(expires_at=None) | Q(expires_at__gt=clock.now())
-    return list(finding.acceptances.filter(later, withdrawn_at=None).select_related("metric"))
+    return lines.annotate(active=Case(When(later, withdrawn_at=None, then=Value(True)), default=Value(False)))
 
 
 def is_covered(finding: Finding) -> bool:

@@ -225,6 +225,7 @@ class Finding(Stateful):
             models.Index(fields=["kind", "-id"], name="finding_of_kind"),
             # What sweeps look for: what moved of late. What says nothing stays confirmed for ever.
             models.Index(fields=["state_since"], name="finding_moved"),
+            models.Index(fields=["created_at"], name="finding_since"),
         ]
         ordering = ["-id"]
 
@@ -256,6 +257,8 @@ class FindingVerdict(models.Model):
                 name="finding_verdict_known",
             ),
         ]
+        # Scripts ask what regressed somewhere, newest first.
+        indexes = [models.Index(fields=["uarch", "verdict", "-finding"], name="finding_verdict_on_uarch")]
         ordering = ["finding", "uarch__name"]
 
     def __str__(self) -> str:
