@@ -23,7 +23,9 @@ from tests.builders import (
     build_build,
     build_builder,
     build_case,
+    build_config,
     build_finding,
+    build_list,
     build_machine,
     build_message,
     build_metric,
@@ -245,6 +247,11 @@ def add_open_work(each: int = 3) -> None:
         report = _report(draft, Report.State.APPROVED)
         if number:
             Delivery.objects.create(report=report, message_id=f"open-{number}@x", state=Delivery.State.QUEUED)
+    # Of these nothing was ever measured, built or received.
+    config = build_config("none", arch="none")
+    build_machine("none", "none", config=config, enabled=False)
+    build_list("none", tree=build_tree("none"))
+    build_builder("none")
     later = clock.now() + timedelta(days=1)
     Session.objects.filter(state=Session.State.PLANNED).update(deadline_at=later)
 

@@ -1,6 +1,10 @@
-from rest_framework.exceptions import NotFound
+from typing import Any
+
+from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
+
+_LONGEST_SIZE = 20
 
 
 class Pages(CursorPagination):
@@ -10,6 +14,24 @@ class Pages(CursorPagination):
     page_size_query_param = "page_size"
     max_page_size = 500
     ordering = "-id"
+
+    def get_page_size(self, request: Request) -> int:
+        """A page that is shorter than what was asked for would be taken for the last one."""
+        asked = request.query_params.get("page_size")
+        if asked is None:
+            return self.page_size
+        # Not int() alone, which takes signs, blanks and digits of all scripts.
+        if not (asked.isascii() and asked.isdecimal()) or not 0 < int(asked[:_LONGEST_SIZE]) <= self.max_page_size:
+            raise ValidationError({"page_size": [f"Write a whole number from 1 to {self.max_page_size}."]})
+        return int(asked[:_LONGEST_SIZE])
+
+    def get_schema_operation_parameters(self, view: Any) -> list[Any]:
+        parameters: list[Any] = super().get_schema_operation_parameters(view)
+        for parameter in parameters:
+            if parameter["name"] == self.page_size_query_param:
+                bounds = {"minimum": 1, "maximum": self.max_page_size, "default": self.page_size}
+                parameter["schema"] = {"type": "integer", **bounds}
+        return parameters
 
     def decode_cursor(self, request: Request) -> Cursor | None:
         """A made-up cursor is a wrong address; DRF would hand its position to the database as it is."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.http import Http404
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -21,6 +21,8 @@ def handle(error: Exception, context: dict[str, Any]) -> Response | None:
         return _problem(status_of(error), error.code, error.message)
     if isinstance(error, RequestDataTooBig):
         return _problem(413, "too-large", "The body is larger than this service takes.")
+    if isinstance(error, TooManyFieldsSent):
+        return _problem(400, "invalid", "The address has more parameters than this service reads.")
     if isinstance(error, Http404):
         error = exceptions.NotFound("There is no such row.")
     response = exception_handler(error, context)

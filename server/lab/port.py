@@ -243,6 +243,10 @@ _ADAPTERS = {
 _MOST_KEPT = 8
 
 
+def adapter_names() -> list[str]:
+    return list(_ADAPTERS)
+
+
 def dispatcher() -> Dispatcher:
     """The dispatcher that TIDEMARK_DISPATCHER names; one for each thread, which keeps its connection."""
     if settings.DISPATCHER not in _ADAPTERS:

@@ -51,6 +51,7 @@ def test_document_holds_the_case_the_kernels_and_one_cell_for_each_machine(clien
         "version": "1",
         "name": "fault-4k",
         "title": "fault-4k",
+        "parameters": {},
         "runs": 6,
         "warmup": 1,
         "timeout_seconds": 60,

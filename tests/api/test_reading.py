@@ -25,6 +25,7 @@ from tests.builders import (
     build_series,
     build_session,
     build_tree,
+    build_uarch,
     tell_boots,
 )
 
@@ -84,7 +85,9 @@ def test_series_list_leaves_addresses_of_people_out(client: Client) -> None:
         ({"state": "applied"}, True),
         ({"state": "held"}, False),
         ({"list": "linux-mm"}, True),
-        ({"list": "linux-arm"}, False),
+        ({"tree": "stable"}, True),
+        ({"until": "2999-01-01T00:00:00Z"}, True),
+        ({"until": "2026-01-01T00:00:00Z"}, False),
         ({"author": "ADA@example.org"}, True),
         ({"author": "bob@example.org"}, False),
         ({"finding": "regressed"}, True),
@@ -120,7 +123,9 @@ def test_long_series_tells_its_first_patches_and_pages_have_all(client: Client) 
 def test_patches_of_a_series_in_very_large_pages_or_from_a_made_up_place(client: Client) -> None:
     series = build_series(total=2)
     address = f"/api/v1/series/{series.pk}/patches/"
-    assert len(client.get(f"{address}?page_size=1000000").json()["patches"]) == 2
+    refused = client.get(f"{address}?page_size=1000000")
+    assert refused.status_code == 400
+    assert refused.json()["errors"] == {"page_size": ["Write a whole number from 1 to 200."]}
     cursor = b64encode(b"p=" + b"9" * 30).decode()
     assert client.get(address, {"cursor": cursor}).json()["patches"] == []
     assert client.get("/api/v1/series/999999/patches/").status_code == 404
@@ -229,6 +234,7 @@ def test_finding_detail_is_a_vector_with_its_cells(client: Client) -> None:
     stored = Comparison.objects.get(pk=told["comparisons"][0]["comparison_id"])
     assert list(told["comparisons"][0].items())[-len(FIGURES) :] == [(name, getattr(stored, name)) for name in FIGURES]
     assert read(client, "api-finding-list", uarch="zen1")["results"]
+    build_uarch("zen7")
     assert not read(client, "api-finding-list", uarch="zen7")["results"]
 
 
@@ -308,7 +314,7 @@ def test_stale_token_does_not_keep_anyone_from_reading(client: Client) -> None:
     ("name", "most"),
     [
         ("api-series-list", 13),
-        ("api-finding-list", 1),
+        ("api-finding-list", 2),
         ("api-machine-list", 1),
         ("api-tree-list", 2),
         ("api-message-list", 1),

@@ -90,7 +90,6 @@ def test_tree_tells_its_policy_and_no_password(client: Client, tree: Tree) -> No
     ("name", "query", "found"),
     [
         ("api-branch-list", {"tree": "mm"}, True),
-        ("api-branch-list", {"tree": "stable"}, False),
         ("api-branch-list", {"deleted": "false"}, True),
         ("api-branch-list", {"deleted": "true"}, False),
         ("api-head-move-list", {"kind": "forced", "branch": "mm-new"}, True),
@@ -98,7 +97,7 @@ def test_tree_tells_its_policy_and_no_password(client: Client, tree: Tree) -> No
         ("api-wanted-revision-list", {"tree": "mm", "why": "merge"}, True),
         ("api-wanted-revision-list", {"why": "tag"}, False),
         ("api-tag-list", {"tree": "mm"}, True),
-        ("api-tag-list", {"tree": "stable"}, False),
+        ("api-tag-list", {"until": "2026-01-01T00:00:00Z"}, False),
     ],
 )
 @pytest.mark.usefixtures("tree")
@@ -131,7 +130,6 @@ def test_lists_tell_how_far_each_epoch_was_read(client: Client) -> None:
     ("query", "found"),
     [
         ({"list": "linux-mm"}, True),
-        ({"list": "lkml"}, False),
         ({"author": "ADA@example.org"}, True),
         ({"author": "bob@example.org"}, False),
         ({"message_id": "<one@example.org>"}, True),

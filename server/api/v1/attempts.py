@@ -2,17 +2,29 @@
 
 from typing import Any
 
+from django.db.models import QuerySet
+from django_filters import rest_framework as filters
+from django_filters.utils import translate_validation
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from server.api.v1.filters import AttemptFilter, PowerCycleFilter
+from server.api.filters import (
+    Filters,
+    IdFilter,
+    NameFilter,
+    SinceFilter,
+    UntilFilter,
+    WordFilter,
+    YesOrNoFilter,
+)
 from server.api.v1.public import PublicMixin, describe
-from server.lab.models import Attempt, PowerCycle
-from server.lab.port import runs_of
+from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState
+from server.lab.port import adapter_names, runs_of
 from server.reports.progress import queue
+from server.sources.models import Tree
 
 
 class RunOut(serializers.Serializer[Any]):
@@ -95,6 +107,37 @@ class QueueOut(serializers.Serializer[Any]):
     rows = QueueRowOut(many=True)
 
 
+class AttemptFilter(Filters):
+    state = filters.ChoiceFilter(choices=AttemptState.choices)
+    active = YesOrNoFilter(method="by_active", label="whether it is not over")
+    build = IdFilter(field_name="build_id")
+    session = IdFilter(field_name="session_id")
+    power_cycle = IdFilter(field_name="power_cycle_id")
+    machine = NameFilter(named=Machine, path="machine")
+    builder = NameFilter(named=Builder, path="builder")
+    adapter = WordFilter(what="adapter", known=adapter_names)
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = Attempt
+        fields: tuple[str, ...] = ()
+
+    def by_active(self, queryset: QuerySet[Attempt], _name: str, value: bool) -> QuerySet[Attempt]:  # noqa: FBT001 (django-filter calls it so)
+        return queryset.filter(state__in=Attempt.ACTIVE) if value else queryset.exclude(state__in=Attempt.ACTIVE)
+
+
+class PowerCycleFilter(Filters):
+    state = filters.ChoiceFilter(choices=PowerCycleState.choices)
+    machine = NameFilter(named=Machine, path="machine")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = PowerCycle
+        fields: tuple[str, ...] = ()
+
+
 class _AttemptsMixin(PublicMixin, generics.GenericAPIView[Attempt]):
     """Attempts without their logs, which no answer shows, and with their runs."""
 
@@ -133,8 +176,21 @@ class PowerCycleListView(PublicMixin, generics.ListAPIView[PowerCycle]):
         return self.list(request, *args, **kwargs)
 
 
+class TreeFilter(Filters):
+    tree = NameFilter(named=Tree, path="pk")
+
+    class Meta:
+        model = Tree
+        fields: tuple[str, ...] = ()
+
+
 class QueueView(PublicMixin, APIView):
+    takes = ("tree",)
+
     @describe("queue", QueueOut, parameters=[OpenApiParameter("tree", str, description="What waits for this tree.")])
     def get(self, request: Request) -> Response:
         """What waits, in the order in which it will go, and why."""
-        return Response(QueueOut(queue(request.query_params.get("tree", "").replace("\0", ""))).data)
+        asked = TreeFilter(request.query_params, Tree.objects.all())
+        if not asked.is_valid():
+            raise translate_validation(asked.errors)
+        return Response(QueueOut(queue(request.query_params.get("tree", "").strip())).data)

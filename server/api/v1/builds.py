@@ -5,6 +5,7 @@ from typing import Any
 
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
+from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -12,11 +13,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from server.api.filters import (
+    Filters,
+    NameFilter,
+    ShaFilter,
+    SinceFilter,
+    UntilFilter,
+    WordFilter,
+)
 from server.api.permissions import MayChangeBuilds
-from server.api.v1.filters import BuildFilter
 from server.api.v1.public import ProblemOut, PublicMixin, RevisionOut, describe
-from server.builds.models import Artifact, Build, KernelConfig
+from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
 from server.lab.care import ask_again
+from server.sources.models import Tree
 
 
 class ConfigOut(serializers.ModelSerializer[KernelConfig]):
@@ -80,6 +89,27 @@ class BuildOut(BuildBriefOut):
             "log_tail",
             "artifacts",
         ]
+
+
+def _arches() -> set[str]:
+    return set(KernelConfig.objects.order_by().values_list("arch", flat=True))
+
+
+class BuildFilter(Filters):
+    state = filters.ChoiceFilter(choices=BuildState.choices)
+    tree = NameFilter(named=Tree, path="revision__tree")
+    sha = ShaFilter(field_name="revision__sha", label="the commit, from 7 digits on")
+    config = NameFilter(named=KernelConfig, path="config")
+    toolchain = NameFilter(named=Toolchain, path="toolchain")
+    arch = WordFilter(what="architecture", known=_arches)
+    build_id = filters.CharFilter()
+    text_hash = filters.CharFilter()
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = Build
+        fields: tuple[str, ...] = ()
 
 
 _PARTS = ("revision__tree", "config", "toolchain")

@@ -1,21 +1,40 @@
 """Findings: verdicts, comparisons, bisections and walks."""
 
+from functools import reduce
+from operator import or_
 from typing import Any
 
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.shortcuts import get_object_or_404
+from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1.filters import FindingFilter
+from server.api.filters import (
+    Filters,
+    FractionFilter,
+    IdFilter,
+    NameFilter,
+    NamesFilter,
+    ShaFilter,
+    SinceFilter,
+    UntilFilter,
+)
+from server.api.v1.benchmarks import ParametersFilter
 from server.api.v1.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
 from server.core.models import Transition
 from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
-from server.detection.findings.table import comparison_table, finding_vector, sessions_of
-from server.detection.models import Acceptance, Comparison, Finding
+from server.detection.findings.table import comparison_table, finding_vector, finding_vectors, sessions_of
+from server.detection.findings.vector import SPLIT
+from server.detection.models import Acceptance, Comparison, Finding, FindingVerdict, Verdict
 from server.detection.models.finding import FIGURES
+from server.lab.models import Machine, Microarchitecture
+from server.results.models import Benchmark, Case, Metric
+from server.sources.models import Branch, Revision, Tree
+from server.sources.series.requests import holding, touching
 
 
 class BisectionStepOut(serializers.Serializer[Any]):
@@ -158,7 +177,7 @@ class ComparisonOut(serializers.ModelSerializer[Comparison]):
 
 
 class ComponentOut(serializers.Serializer[Any]):
-    """The verdict for one microarchitecture, and the cell that moved most there."""
+    """The verdict for one microarchitecture, and the cell that moved most there; null where nothing was measured."""
 
     uarch = serializers.CharField()
     title = serializers.CharField()
@@ -166,6 +185,26 @@ class ComponentOut(serializers.Serializer[Any]):
     reason = serializers.CharField()
     mde = serializers.FloatField(allow_null=True)
     comparison_id = serializers.IntegerField(source="cell.pk", default=None, allow_null=True)
+    ratio = serializers.FloatField(source="cell.ratio", default=None, allow_null=True, help_text="patched / base")
+    low = serializers.FloatField(source="cell.ratio_low", default=None, allow_null=True, help_text="95 % interval")
+    high = serializers.FloatField(source="cell.ratio_high", default=None, allow_null=True)
+    machine = serializers.CharField(source="cell.session.machine.name", default=None, allow_null=True)
+    benchmark = serializers.CharField(source="cell.case.benchmark.name", default=None, allow_null=True)
+    case = serializers.CharField(source="cell.case.name", default=None, allow_null=True)
+    metric = serializers.CharField(source="cell.metric.name", default=None, allow_null=True)
+    core_type = serializers.CharField(source="cell.core_type.name", default=None, allow_null=True)
+
+
+class FindingRowOut(FindingOut):
+    # The context holds the `vectors`.
+    vector = serializers.SerializerMethodField(help_text="One verdict for each microarchitecture.")
+
+    class Meta(FindingOut.Meta):
+        fields = [*FindingOut.Meta.fields, "vector"]
+
+    @extend_schema_field(ComponentOut(many=True))
+    def get_vector(self, finding: Finding) -> Any:
+        return ComponentOut(self.context["vectors"].get(finding.pk, ()), many=True).data
 
 
 class GapOut(serializers.Serializer[Any]):
@@ -285,17 +324,101 @@ class FindingDetailOut(FindingOut):
         return ComparisonOut(self.context["cells"], many=True).data
 
 
+_CLAIMS = {"regressed_on": Verdict.REGRESSED, "improved_on": Verdict.IMPROVED}
+_ENDS = ("culprit", "before", "after", "fix")
+
+
+class FindingFilter(Filters):
+    """What is asked of a cell has to hold of one cell, in which the finding claims a change."""
+
+    kind = filters.ChoiceFilter(choices=Finding.Kind.choices)
+    state = filters.ChoiceFilter(choices=Finding.State.choices)
+    series = IdFilter(field_name="series_id")
+    uarch = NameFilter(named=Microarchitecture, path="verdicts__uarch")
+    regressed_on = NamesFilter(named=Microarchitecture)
+    improved_on = NamesFilter(named=Microarchitecture)
+    machine = NameFilter(named=Machine, path="session__machine")
+    benchmark = NameFilter(named=Benchmark, path="case__benchmark")
+    case = NameFilter(named=Case, path="case")
+    metric = NameFilter(named=Metric, path="metric")
+    parameter = ParametersFilter(path="case")
+    effect = FractionFilter(field_name="ratio", label="how far from 1 the ratio is, at least; 0.05 is 5 %")
+    tree = NameFilter(named=Tree, path="tree", method="by_tree", label="of its branch, or of its series' base")
+    branch = NameFilter(named=Branch, path="branch")
+    author = filters.CharFilter(field_name="series__author_address", lookup_expr="iexact", label="of the series")
+    path = filters.CharFilter(method="by_path", label="with which that of a file begins that the series changes")
+    message_id = filters.CharFilter(method="by_message_id", label="of any mail of the series")
+    commit = ShaFilter(method="by_commit", label="its culprit, before, after or fix, from 7 digits on")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    _OF_A_CELL = ("machine", "benchmark", "case", "metric", "parameter")
+
+    class Meta:
+        model = Finding
+        fields: tuple[str, ...] = ()
+
+    def by_tree(self, queryset: QuerySet[Finding], _name: str, value: list[int]) -> QuerySet[Finding]:
+        return queryset.filter(Q(branch__tree__in=value) | Q(series__base__tree__in=value))
+
+    def by_path(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
+        return queryset.filter(Exists(touching(value).filter(series=OuterRef("series")).order_by()))
+
+    def by_message_id(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
+        return queryset.filter(series__in=holding(value).order_by().values("pk"))
+
+    def by_commit(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
+        found = list(Revision.objects.filter(sha__startswith=value).order_by().values_list("pk", flat=True))
+        ends = [Q(**{f"{end}__in": found}) for end in _ENDS]
+        return queryset.filter(reduce(or_, ends)) if found else queryset.none()
+
+    def filter_queryset(self, queryset: QuerySet[Finding]) -> QuerySet[Finding]:
+        given = self.form.cleaned_data
+        for name, value in given.items():
+            if name not in {*self._OF_A_CELL, *_CLAIMS, "effect"}:
+                queryset = self.filters[name].filter(queryset, value)
+        wanted = [(claim, uarch) for name, claim in _CLAIMS.items() for uarch in given[name]]
+        for claim, uarch in wanted:
+            queryset = queryset.filter(self._claimed(claim, uarch=uarch))
+        if not wanted and any(given[name] is not None for name in (*self._OF_A_CELL, "effect")):
+            queryset = queryset.filter(reduce(or_, (self._claimed(claim) for claim in _CLAIMS.values())))
+        return queryset
+
+    def _claimed(self, claim: Verdict, **where: Any) -> Exists:
+        """That some microarchitecture's verdict says so, by a cell as it is asked for."""
+        given = self.form.cleaned_data
+        told = FindingVerdict.objects.filter(finding=OuterRef("pk"), verdict__in=(claim, SPLIT), **where)
+        of_cells = [self.filters[name].condition(given[name]) for name in self._OF_A_CELL if given[name] is not None]
+        if not of_cells:
+            # The cell that moved most there tells it as well, and is at hand.
+            return Exists(told.filter(_moved(given["effect"], "comparison__ratio")))
+        cells = Comparison.objects.filter(*of_cells, _moved(given["effect"], "ratio"), verdict=claim)
+        cells = cells.filter(session__trial=OuterRef("finding__trial"), session__machine__uarch=OuterRef("uarch"))
+        return Exists(told.filter(Exists(cells.order_by())))
+
+
+def _moved(effect: float | None, ratio: str) -> Q:
+    """By so large a fraction at least."""
+    if effect is None:
+        return Q()
+    return Q(**{f"{ratio}__gte": 1 + effect}) | Q(**{f"{ratio}__lte": 1 - effect})
+
+
 _NAMES = ("branch__tree", "before", "after", "culprit", "fix")
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
     queryset = with_seen_virtual_findings(Finding.objects.select_related(*_NAMES).defer(*Finding.LONG))
-    serializer_class = FindingOut
+    serializer_class = FindingRowOut
     filterset_class = FindingFilter
 
-    @describe("finding_list", FindingOut(many=True))
+    @describe("finding_list", FindingRowOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
+
+    def get_serializer(self, *given: Any, **more: Any) -> Any:
+        vectors = finding_vectors([row.pk for rows in given for row in rows])
+        return FindingRowOut(*given, context={**self.get_serializer_context(), "vectors": vectors}, **more)
 
 
 class FindingView(PublicMixin, generics.GenericAPIView[Finding]):

@@ -2,16 +2,23 @@
 
 from typing import Any
 
+from django.db.models import Count, QuerySet
+from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1.filters import BuilderFilter, MachineFilter
+from server.api.filters import (
+    Filters,
+    NameFilter,
+    WordFilter,
+    YesOrNoFilter,
+)
 from server.api.v1.public import PublicMixin, VirtualOut, describe
 from server.core.models import Transition
 from server.lab.hosts.probes import MachineKind, standing
-from server.lab.models import Builder, CoreType, Machine
+from server.lab.models import Builder, CoreType, Host, Machine, Microarchitecture
 
 _HOST = [
     "enabled",
@@ -55,6 +62,16 @@ class MachineOut(VirtualOut, serializers.ModelSerializer[Machine]):
             "name", "uarch", "arch", "virtual", "evidence", "clock", *_HOST, "health_hold", "boot_driver",
             "boots_per_side",
         ]  # fmt: skip
+
+
+class UarchOut(serializers.ModelSerializer[Microarchitecture]):
+    """A kind of CPU: what verdicts speak about."""
+
+    machines = serializers.IntegerField(source="machine_count", help_text="How many are of it.")
+
+    class Meta:
+        model = Microarchitecture
+        fields = ["name", "title", "arch", "machines"]
 
 
 class CoreTypeOut(serializers.ModelSerializer[CoreType]):
@@ -110,6 +127,75 @@ class BuilderOut(serializers.ModelSerializer[Builder]):
 class BuilderDetailOut(HealthLogOut, BuilderOut):
     class Meta(BuilderOut.Meta):
         fields = [*BuilderOut.Meta.fields, "health_log"]
+
+
+def _capabilities() -> set[str]:
+    hosts = (Machine.objects, Builder.objects)
+    return {word for some in hosts for words in some.values_list("capabilities", flat=True) for word in words}
+
+
+def _arches() -> set[str]:
+    return set(Microarchitecture.objects.order_by().values_list("arch", flat=True))
+
+
+def _built() -> set[str]:
+    return {arch for arches in Builder.objects.values_list("arches", flat=True) for arch in arches}
+
+
+class HostFilter(Filters):
+    enabled = YesOrNoFilter()
+    state = filters.ChoiceFilter(choices=Host.State.choices)
+    health = filters.ChoiceFilter(choices=Host.Health.choices)
+    capability = WordFilter(
+        what="capability",
+        known=_capabilities,
+        field_name="capabilities",
+        method="by_capability",
+        label="one that it has",
+    )
+
+    def by_capability(
+        self, queryset: "QuerySet[Machine] | QuerySet[Builder]", _name: str, value: str
+    ) -> "QuerySet[Machine] | QuerySet[Builder]":
+        return queryset.filter(capabilities__contains=[value])
+
+
+class MachineFilter(HostFilter):
+    uarch = NameFilter(named=Microarchitecture, path="uarch")
+    virtual = YesOrNoFilter()
+
+    class Meta:
+        model = Machine
+        fields: tuple[str, ...] = ()
+
+
+class UarchFilter(Filters):
+    arch = WordFilter(what="architecture", known=_arches)
+
+    class Meta:
+        model = Microarchitecture
+        fields: tuple[str, ...] = ()
+
+
+class BuilderFilter(HostFilter):
+    arch = WordFilter(what="architecture", known=_built, method="by_arch", label="that it builds for")
+
+    class Meta:
+        model = Builder
+        fields: tuple[str, ...] = ()
+
+    def by_arch(self, queryset: QuerySet[Builder], _name: str, value: str) -> QuerySet[Builder]:
+        return queryset.filter(arches__contains=[value])
+
+
+class UarchListView(PublicMixin, generics.ListAPIView[Microarchitecture]):
+    queryset = Microarchitecture.objects.annotate(machine_count=Count("machines"))
+    serializer_class = UarchOut
+    filterset_class = UarchFilter
+
+    @describe("uarch_list", UarchOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
 
 
 class MachineListView(PublicMixin, generics.ListAPIView[Machine]):

@@ -3,14 +3,22 @@
 from typing import Any
 
 from django.shortcuts import get_object_or_404
+from django_filters import rest_framework as filters
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from server.api.filters import (
+    Filters,
+    IdFilter,
+    NameFilter,
+    SinceFilter,
+    UntilFilter,
+)
 from server.api.pagination import CellPages
-from server.api.v1.filters import QuestionFilter
-from server.api.v1.public import PublicMixin, describe, page_of
+from server.api.v1.public import PAGING, PublicMixin, describe, page_of, paging
 from server.detection.models import MachineQuestion
+from server.detection.models.timeline import QuestionState
 from server.detection.noise.profiles import alarm_rate, noise_profiles, noise_row
 from server.lab.models import Machine
 
@@ -69,11 +77,25 @@ class MachineQuestionOut(serializers.Serializer[Any]):
     state_since = serializers.DateTimeField()
 
 
+class QuestionFilter(Filters):
+    machine = NameFilter(named=Machine, path="machine")
+    kind = filters.ChoiceFilter(choices=MachineQuestion.Kind.choices)
+    state = filters.ChoiceFilter(choices=QuestionState.choices)
+    finding = IdFilter(field_name="finding_id")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = MachineQuestion
+        fields: tuple[str, ...] = ()
+
+
 class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
     serializer_class = MachineNoiseOut
     pagination_class = CellPages
+    takes = PAGING
 
-    @describe("machine_noise", MachineNoiseOut)
+    @describe("machine_noise", MachineNoiseOut, parameters=paging(CellPages))
     def get(self, request: Request, name: str) -> Response:
         machine = get_object_or_404(Machine.objects.select_related("uarch"), name=name)
         rows, links = page_of(self, request, noise_profiles(machine))

@@ -1,16 +1,22 @@
-"""What all read endpoints share: no login, errors described in the schema, and values that many answers hold."""
+"""What all read endpoints share: no login, strict questions, errors described in the schema, and values that many
+answers hold.
+"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import ValidationError
 from rest_framework.generics import GenericAPIView
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
+from rest_framework.settings import api_settings
 
+from server.api.answers import OpenAnswers
 from server.api.pagination import Pages
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
@@ -88,16 +94,56 @@ View = TypeVar("View", bound=Callable[..., Any])
 _PROBLEM = "application/problem+json"
 
 
-class PublicMixin:
-    """Everything here is public; a stale token in a script's headers does not matter."""
+_MOST_UNKNOWN = 10
+_LONGEST_NAME = 40
+
+
+class PublicMixin(OpenAnswers):
+    """Everything here is public; a stale token in a script's headers does not matter.
+
+    A parameter that is not known is an error: left out, a misspelt one would answer with all rows.
+    """
 
     authentication_classes: Sequence[type[BaseAuthentication]] = ()
+    # Beside what its filters and, of a list, its pages take.
+    takes: Collection[str] = ()
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if request.method in {"GET", "HEAD"}:
+            self._refuse_unknown(request)
+
+    def _refuse_unknown(self, request: Request) -> None:
+        filters = getattr(getattr(self, "filterset_class", None), "base_filters", {})
+        known = {*filters, *self.takes, api_settings.URL_FORMAT_OVERRIDE}
+        if isinstance(self, ListModelMixin):
+            known |= PAGING
+        told = f"There is no such parameter here. Known: {', '.join(sorted(known))}."
+        wrong = {name[:_LONGEST_NAME]: [told] for name in request.query_params if name not in known}
+        for name, given in request.query_params.lists():
+            if name in known and len(given) > 1 and not getattr(filters.get(name), "repeats", False):
+                wrong[name] = ["Write it once."]
+        if wrong:
+            raise ValidationError(dict(list(wrong.items())[:_MOST_UNKNOWN]))
+
+
+PAGING = frozenset({"page_size", "cursor"})
+
+
+def paging(pages: type[Pages]) -> list[OpenApiParameter]:
+    """Of an answer that holds pages beside other things, for its description."""
+    size = {"type": "integer", "minimum": 1, "maximum": pages.max_page_size, "default": pages.page_size}
+    return [
+        OpenApiParameter("page_size", size, description="Number of results to return per page."),
+        OpenApiParameter("cursor", str, description="The pagination cursor value."),
+    ]
 
 
 def describe(operation: str, answer: Any, **options: Any) -> Callable[[View], View]:
     """OpenAPI for a reading view: its name, its answer, and problem+json for what can go wrong."""
     problems = {(status, _PROBLEM): ProblemOut for status in (400, 404, 406)}
-    return extend_schema(operation_id=operation, responses={200: answer, **problems}, **options)
+    answers = {200: answer, 304: OpenApiResponse(description="As If-None-Match says it is known."), **problems}
+    return extend_schema(operation_id=operation, responses=answers, **options)
 
 
 def page_of(view: GenericAPIView[Any], request: Request, rows: QuerySet[Any]) -> tuple[Sequence[Any], dict[str, Any]]:

@@ -3,24 +3,34 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import F, Prefetch, QuerySet
+from django.db.models import Exists, F, OuterRef, Prefetch, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
+from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from server.api.filters import (
+    Filters,
+    NameFilter,
+    SinceFilter,
+    UntilFilter,
+    YesOrNoFilter,
+)
 from server.api.pagination import PatchPages, ShortPages
-from server.api.v1.filters import SeriesFilter
+from server.api.v1.benchmarks import CaseOut, MetricOut
 from server.api.v1.findings import ComparisonOut, FindingOut
 from server.api.v1.public import (
+    PAGING,
     AuthorOut,
     PublicMixin,
     RevisionOut,
     SessionBriefOut,
     describe,
     page_of,
+    paging,
     with_seen_virtual,
     with_seen_virtual_findings,
 )
@@ -32,29 +42,14 @@ from server.lab.models import Session
 from server.reports.models import Report
 from server.reports.progress import ProgressState, series_history, series_progress_many
 from server.reports.stages import StageName, StageState
-from server.results.models import Case, Metric
-from server.sources.models import Message, Patch, Series
+from server.sources.models import MailingList, Message, Patch, Series, SeriesState, Tree
+from server.sources.series.requests import holding, touching
 from server.sources.trust.senders import sender_rows
 
 FORMAT, VERSION = "tidemark-case", 1
 # A fact is whatever an agent sent; a document for everyone holds short ones.
 _LONGEST_FACT = 4000
 _MOST_FLAGS = 1000
-
-
-class CaseOut(serializers.ModelSerializer[Case]):
-    benchmark = serializers.CharField(source="benchmark.name")
-    version = serializers.CharField(source="benchmark.version", help_text="SHA-256 over the benchmark's files.")
-
-    class Meta:
-        model = Case
-        fields = ["benchmark", "version", "name", "title", "runs", "warmup", "timeout_seconds"]
-
-
-class MetricOut(serializers.ModelSerializer[Metric]):
-    class Meta:
-        model = Metric
-        fields = ["name", "title", "unit", "better", "resolution", "exact"]
 
 
 class KernelOut(serializers.ModelSerializer[Build]):
@@ -381,6 +376,30 @@ class HistoryOut(serializers.Serializer[Any]):
     steps = StepOut(many=True)
 
 
+class SeriesFilter(Filters):
+    state = filters.ChoiceFilter(choices=SeriesState.choices)
+    list = NameFilter(named=MailingList, path="mailing_list")
+    message_id = filters.CharFilter(method="by_message_id", label="of the first mail or of any patch")
+    change_id = filters.CharFilter()
+    tree = NameFilter(named=Tree, path="base__tree", label="of its base")
+    path = filters.CharFilter(method="by_path", label="with which that of a changed file begins")
+    author = filters.CharFilter(field_name="author_address", lookup_expr="iexact")
+    base_certain = YesOrNoFilter(label="whether the mails themselves tell the base")
+    since = SinceFilter(field_name="received_at")
+    until = UntilFilter(field_name="received_at")
+    finding = filters.ChoiceFilter(field_name="finding__kind", choices=Finding.Kind.choices)
+
+    class Meta:
+        model = Series
+        fields: tuple[str, ...] = ()
+
+    def by_path(self, queryset: QuerySet[Series], _name: str, value: str) -> QuerySet[Series]:
+        return queryset.filter(Exists(touching(value).filter(series=OuterRef("pk")).order_by()))
+
+    def by_message_id(self, queryset: QuerySet[Series], _name: str, value: str) -> QuerySet[Series]:
+        return queryset.filter(pk__in=holding(value).values("pk"))
+
+
 def _context(series: Sequence[Series], *, with_report: bool = False) -> dict[str, Any]:
     findings = with_seen_virtual_findings(Finding.objects.filter(series__in=[one.pk for one in series]))
     findings = findings.select_related("culprit", "fix").defer(*Finding.LONG)
@@ -443,8 +462,9 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
 class SeriesPatchesView(PublicMixin, generics.GenericAPIView[Series]):
     serializer_class = SeriesPatchesOut
     pagination_class = PatchPages
+    takes = PAGING
 
-    @describe("series_patches", SeriesPatchesOut)
+    @describe("series_patches", SeriesPatchesOut, parameters=paging(PatchPages))
     def get(self, request: Request, pk: int) -> Response:
         series = get_object_or_404(Series.objects.only("pk"), pk=pk)
         rows, links = page_of(self, request, _patches().filter(series=series))

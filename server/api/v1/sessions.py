@@ -7,16 +7,23 @@ from typing import Any
 from django.db.models import Prefetch, QuerySet
 from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
+from django_filters import rest_framework as filters
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from server.api.filters import (
+    Filters,
+    IdFilter,
+    NameFilter,
+    SinceFilter,
+    UntilFilter,
+)
 from server.api.pagination import CellPages
-from server.api.v1.filters import SessionFilter
 from server.api.v1.findings import ComparisonOut
-from server.api.v1.public import PublicMixin, SessionBriefOut, describe, page_of, with_seen_virtual
+from server.api.v1.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
 from server.detection.findings.table import cells_by_id
-from server.lab.models import Boot, Session
+from server.lab.models import Boot, Machine, Microarchitecture, Session, SessionState
 from server.results.measurements import columns
 
 
@@ -101,6 +108,20 @@ class SamplesOut(serializers.Serializer[Any]):
     columns = ColumnOut(many=True)
 
 
+class SessionFilter(Filters):
+    purpose = filters.ChoiceFilter(choices=Session.Purpose.choices)
+    state = filters.ChoiceFilter(choices=SessionState.choices)
+    series = IdFilter(field_name="series_id")
+    machine = NameFilter(named=Machine, path="machine")
+    uarch = NameFilter(named=Microarchitecture, path="machine__uarch")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = Session
+        fields: tuple[str, ...] = ()
+
+
 class SessionListView(PublicMixin, generics.ListAPIView[Session]):
     serializer_class = SessionBriefOut
     filterset_class = SessionFilter
@@ -130,8 +151,9 @@ class SessionView(PublicMixin, generics.RetrieveAPIView[Session]):
 class SessionCellsView(PublicMixin, generics.GenericAPIView[Session]):
     serializer_class = SessionCellsOut
     pagination_class = CellPages
+    takes = PAGING
 
-    @describe("session_cells", SessionCellsOut)
+    @describe("session_cells", SessionCellsOut, parameters=paging(CellPages))
     def get(self, request: Request, pk: int) -> Response:
         session = _session(pk)
         rows, links = page_of(self, request, cells_by_id(session.pk))

@@ -3,13 +3,21 @@
 from typing import Any
 
 from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1.filters import TimelineFilter
+from server.api.filters import (
+    Filters,
+    NameFilter,
+)
+from server.api.v1.benchmarks import ParametersFilter
 from server.api.v1.public import PublicMixin, describe
 from server.detection.models import ChangePoint, Timeline, TimelinePoint
+from server.lab.models import Machine, Microarchitecture
+from server.results.models import Benchmark, Case, Metric
+from server.sources.models import Branch, Tree
 
 
 class TimelineOut(serializers.ModelSerializer[Timeline]):
@@ -60,9 +68,22 @@ class TimelinePointOut(serializers.ModelSerializer[TimelinePoint]):
 
 
 class ChangePointOut(serializers.ModelSerializer[ChangePoint]):
+    sha = serializers.SerializerMethodField(help_text="The first head of the new level.")
+    before_sha = serializers.SerializerMethodField(help_text="The last head of the old level.")
+
     class Meta:
         model = ChangePoint
-        fields = ["place", "before_place", "effect", "score", "state", "finding", "published_at"]
+        fields = ["place", "sha", "before_place", "before_sha", "effect", "score", "state", "finding", "published_at"]
+
+    def get_sha(self, point: ChangePoint) -> str | None:
+        return self._sha_at(point.place)
+
+    def get_before_sha(self, point: ChangePoint) -> str | None:
+        return self._sha_at(point.before_place)
+
+    def _sha_at(self, place: int) -> str | None:
+        shas: dict[int, str] = self.context["shas"]
+        return shas.get(place)
 
 
 class TimelineDetailOut(TimelineOut):
@@ -72,8 +93,24 @@ class TimelineDetailOut(TimelineOut):
     class Meta(TimelineOut.Meta):
         fields = [*TimelineOut.Meta.fields, "change_points", "points"]
 
+    @extend_schema_field(TimelinePointOut(many=True))
     def get_points(self, _timeline: Timeline) -> Any:
         return TimelinePointOut(self.context["points"], many=True).data
+
+
+class TimelineFilter(Filters):
+    tree = NameFilter(named=Tree, path="branch__tree")
+    branch = NameFilter(named=Branch, path="branch")
+    machine = NameFilter(named=Machine, path="machine")
+    uarch = NameFilter(named=Microarchitecture, path="machine__uarch")
+    benchmark = NameFilter(named=Benchmark, path="case__benchmark")
+    case = NameFilter(named=Case, path="case")
+    metric = NameFilter(named=Metric, path="metric")
+    parameter = ParametersFilter(path="case")
+
+    class Meta:
+        model = Timeline
+        fields: tuple[str, ...] = ()
 
 
 _NAMES = ("branch__tree", "reference", "machine__uarch", "case__benchmark", "metric", "core_type")
@@ -96,5 +133,11 @@ class TimelineView(PublicMixin, generics.GenericAPIView[Timeline]):
     @describe("timeline_detail", TimelineDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
         timeline = get_object_or_404(Timeline.objects.select_related(*_NAMES).defer("watch"), pk=pk)
+        steps = timeline.change_points.values_list("place", "before_place")
+        stepped = timeline.points.filter(place__in={place for pair in steps for place in pair})
         newest = timeline.points.select_related("head__revision", "comparison").order_by("-place")[:_MOST_POINTS]
-        return Response(TimelineDetailOut(timeline, context={"points": list(newest)[::-1]}).data)
+        context = {
+            "points": list(newest)[::-1],
+            "shas": dict(stepped.order_by().values_list("place", "head__revision__sha")),
+        }
+        return Response(TimelineDetailOut(timeline, context=context).data)

@@ -3,6 +3,7 @@
 from typing import Any, NoReturn
 
 from django.db.models import Prefetch
+from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.decorators import api_view, authentication_classes
@@ -10,7 +11,13 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.v1 import filters
+from server.api.filters import (
+    Filters,
+    NameFilter,
+    SinceFilter,
+    UntilFilter,
+    YesOrNoFilter,
+)
 from server.api.v1.public import PublicMixin, RevisionOut, describe
 from server.core.addresses import without_credentials
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Tag, Tree, WantedRevision
@@ -116,6 +123,48 @@ class ListOut(WatchedOut, serializers.ModelSerializer[MailingList]):
         fields = ["name", "url", "address", "tree", "moderated", "proof", "since", *_WATCHED, "epochs"]
 
 
+class BranchFilter(Filters):
+    tree = NameFilter(named=Tree, path="tree")
+    deleted = YesOrNoFilter(field_name="deleted_at", lookup_expr="isnull", exclude=True)
+
+    class Meta:
+        model = Branch
+        fields: tuple[str, ...] = ()
+
+
+class HeadMoveFilter(Filters):
+    tree = NameFilter(named=Tree, path="branch__tree")
+    branch = NameFilter(named=Branch, path="branch")
+    kind = filters.ChoiceFilter(choices=HeadMove.Kind.choices)
+    since = SinceFilter(field_name="at")
+    until = UntilFilter(field_name="at")
+
+    class Meta:
+        model = HeadMove
+        fields: tuple[str, ...] = ()
+
+
+class WantedRevisionFilter(Filters):
+    tree = NameFilter(named=Tree, path="tree")
+    why = filters.ChoiceFilter(choices=WantedRevision.Why.choices)
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = WantedRevision
+        fields: tuple[str, ...] = ()
+
+
+class TagFilter(Filters):
+    tree = NameFilter(named=Tree, path="tree")
+    since = SinceFilter(field_name="seen_at")
+    until = UntilFilter(field_name="seen_at")
+
+    class Meta:
+        model = Tag
+        fields: tuple[str, ...] = ()
+
+
 _TREES = Tree.objects.prefetch_related(Prefetch("branches", Branch.objects.select_related("head")))
 
 
@@ -141,7 +190,7 @@ class TreeView(PublicMixin, generics.RetrieveAPIView[Tree]):
 class BranchListView(PublicMixin, generics.ListAPIView[Branch]):
     queryset = Branch.objects.select_related("tree", "head")
     serializer_class = BranchOut
-    filterset_class = filters.BranchFilter
+    filterset_class = BranchFilter
 
     @describe("branch_list", BranchOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -151,7 +200,7 @@ class BranchListView(PublicMixin, generics.ListAPIView[Branch]):
 class HeadMoveListView(PublicMixin, generics.ListAPIView[HeadMove]):
     queryset = HeadMove.objects.select_related("branch__tree", "before", "after")
     serializer_class = HeadMoveOut
-    filterset_class = filters.HeadMoveFilter
+    filterset_class = HeadMoveFilter
 
     @describe("head_move_list", HeadMoveOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -161,7 +210,7 @@ class HeadMoveListView(PublicMixin, generics.ListAPIView[HeadMove]):
 class WantedRevisionListView(PublicMixin, generics.ListAPIView[WantedRevision]):
     queryset = WantedRevision.objects.select_related("tree", "revision__tree")
     serializer_class = WantedRevisionOut
-    filterset_class = filters.WantedRevisionFilter
+    filterset_class = WantedRevisionFilter
 
     @describe("wanted_revision_list", WantedRevisionOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -171,7 +220,7 @@ class WantedRevisionListView(PublicMixin, generics.ListAPIView[WantedRevision]):
 class TagListView(PublicMixin, generics.ListAPIView[Tag]):
     queryset = Tag.objects.select_related("tree", "revision__tree")
     serializer_class = TagOut
-    filterset_class = filters.TagFilter
+    filterset_class = TagFilter
 
     @describe("tag_list", TagOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:

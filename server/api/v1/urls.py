@@ -4,15 +4,18 @@ from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
+from server.api.answers import OpenAnswers
 from server.api.v1 import (
     agent,
     attempts,
+    benchmarks,
     builds,
     findings,
     hosts,
     messages,
     noise,
     pairs,
+    reports,
     series,
     sessions,
     timelines,
@@ -40,6 +43,11 @@ docs = csp_update({"style-src": ["'unsafe-inline'"]})(
     )
 )
 
+
+class DescriptionView(OpenAnswers, SpectacularJSONAPIView):
+    authentication_classes = ()
+
+
 urlpatterns = [
     path("agent/", include(agent_patterns)),
     path("series/", series.SeriesListView.as_view(), name="api-series-list"),
@@ -53,6 +61,7 @@ urlpatterns = [
     path("sessions/<int:pk>/", sessions.SessionView.as_view(), name="api-session-detail"),
     path("sessions/<int:pk>/cells/", sessions.SessionCellsView.as_view(), name="api-session-cells"),
     path("sessions/<int:pk>/samples/", sessions.SamplesView.as_view(), name="api-session-samples"),
+    path("uarchs/", hosts.UarchListView.as_view(), name="api-uarch-list"),
     path("machines/", hosts.MachineListView.as_view(), name="api-machine-list"),
     path("machines/<slug:name>/", hosts.MachineView.as_view(), name="api-machine-detail"),
     path("machines/<slug:name>/noise/", noise.MachineNoiseView.as_view(), name="api-machine-noise"),
@@ -62,6 +71,13 @@ urlpatterns = [
     path("findings/", findings.FindingListView.as_view(), name="api-finding-list"),
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
     path("compare/", pairs.PairView.as_view(), name="api-compare"),
+    path("reports/", reports.ReportListView.as_view(), name="api-report-list"),
+    path("deliveries/", reports.DeliveryListView.as_view(), name="api-delivery-list"),
+    path("acceptances/", reports.AcceptanceListView.as_view(), name="api-acceptance-list"),
+    path("benchmarks/", benchmarks.BenchmarkListView.as_view(), name="api-benchmark-list"),
+    path("cases/", benchmarks.CaseListView.as_view(), name="api-case-list"),
+    path("metrics/", benchmarks.MetricListView.as_view(), name="api-metric-list"),
+    path("measurements/", benchmarks.MeasurementListView.as_view(), name="api-measurement-list"),
     path("timelines/", timelines.TimelineListView.as_view(), name="api-timeline-list"),
     path("timelines/<int:pk>/", timelines.TimelineView.as_view(), name="api-timeline-detail"),
     path("builds/", builds.BuildListView.as_view(), name="api-build-list"),
@@ -80,7 +96,7 @@ urlpatterns = [
     path("messages/", messages.MessageListView.as_view(), name="api-message-list"),
     path("messages/<int:pk>/", messages.MessageView.as_view(), name="api-message-detail"),
     path("lists/", trees.MailingListListView.as_view(), name="api-list-list"),
-    path("schema/", SpectacularJSONAPIView.as_view(authentication_classes=()), name="api-schema"),
+    path("schema/", DescriptionView.as_view(), name="api-schema"),
     path("docs/", docs, name="api-docs"),
     re_path(r"", trees.nothing_here, name="api-nothing-here"),
 ]

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, F, Max, Prefetch, Q, QuerySet
+from django.db.models import Count, F, Func, Max, Prefetch, Q, QuerySet, TextField, Value
+from django.db.models.functions import Concat
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -52,6 +53,13 @@ def holding(message_id: str) -> QuerySet[Series]:
         Patch.objects.filter(message__message_id=name).order_by().values("series"),
     )
     return Series.objects.filter(pk__in=named[0].union(*named[1:]))
+
+
+def touching(prefix: str) -> QuerySet[Patch]:
+    """Patches that change a file whose path, old or new, begins so."""
+    lines = Func(F("message__paths"), Value("\n"), function="array_to_string", output_field=TextField())
+    rows = Patch.objects.annotate(lines=Concat(Value("\n"), lines, output_field=TextField()))
+    return rows.filter(lines__contains=f"\n{prefix}")
 
 
 def _documents(keys: list[int]) -> list[dict[str, Any]]:

@@ -1,0 +1,183 @@
+"""What is told of findings, and what people took as its price: reports, their mails, accepted trade-offs."""
+
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django_filters import rest_framework as filters
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from server.api.filters import (
+    Filters,
+    IdFilter,
+    NameFilter,
+    SinceFilter,
+    UntilFilter,
+    YesOrNoFilter,
+)
+from server.api.v1.findings import AcceptanceOut
+from server.api.v1.public import PublicMixin, describe
+from server.detection.lifecycle.ledger import holding_now
+from server.detection.models import Acceptance, Finding, FindingVerdict
+from server.lab.models import Microarchitecture
+from server.reports.models import Delivery, DeliveryState, Report, ReportState
+from server.results.models import Metric
+
+
+class ReportRowOut(serializers.ModelSerializer[Report]):
+    """Without its text, which the series' answer and the finding's page have."""
+
+    series = serializers.IntegerField(source="finding.series_id", allow_null=True)
+    message_id = serializers.CharField(source="delivery.message_id", default=None, allow_null=True)
+    delivery_state = serializers.ChoiceField(
+        source="delivery.state", choices=DeliveryState.choices, default=None, allow_null=True
+    )
+    sent_at = serializers.DateTimeField(source="delivery.sent_at", default=None, allow_null=True)
+
+    class Meta:
+        model = Report
+        fields = [
+            "id",
+            "finding",
+            "series",
+            "state",
+            "reason",
+            "reason_code",
+            "state_since",
+            "created_at",
+            "subject",
+            "released",
+            "message_id",
+            "delivery_state",
+            "sent_at",
+        ]
+
+
+class DeliveryOut(serializers.ModelSerializer[Delivery]):
+    """One mail. To whom it goes stands in no answer."""
+
+    finding = serializers.IntegerField(source="report.finding_id")
+    series = serializers.IntegerField(source="report.finding.series_id", allow_null=True)
+    subject = serializers.CharField(source="report.subject")
+
+    class Meta:
+        model = Delivery
+        fields = [
+            "id",
+            "report",
+            "finding",
+            "series",
+            "subject",
+            "message_id",
+            "state",
+            "reason",
+            "reason_code",
+            "state_since",
+            "created_at",
+            "tries",
+            "not_before",
+            "sent_at",
+        ]
+
+
+class AcceptanceRowOut(AcceptanceOut):
+    series = serializers.IntegerField(source="finding.series_id", allow_null=True)
+    benchmark = serializers.CharField(source="metric.benchmark.name", default=None, allow_null=True)
+    active = serializers.BooleanField(help_text="It is neither withdrawn nor over.")
+
+    class Meta(AcceptanceOut.Meta):
+        fields = ["id", "finding", "series", "benchmark", *AcceptanceOut.Meta.fields, "active"]
+
+
+class ReportFilter(Filters):
+    state = filters.ChoiceFilter(choices=ReportState.choices)
+    finding = IdFilter(field_name="finding_id")
+    series = IdFilter(field_name="finding__series_id")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = Report
+        fields: tuple[str, ...] = ()
+
+
+class DeliveryFilter(Filters):
+    state = filters.ChoiceFilter(choices=DeliveryState.choices)
+    waiting = YesOrNoFilter(method="by_waiting", label="whether it is still to be sent")
+    finding = IdFilter(field_name="report__finding_id")
+    series = IdFilter(field_name="report__finding__series_id")
+    message_id = filters.CharFilter(method="by_message_id", label="with or without its angle brackets")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = Delivery
+        fields: tuple[str, ...] = ()
+
+    def by_waiting(self, queryset: QuerySet[Delivery], _name: str, value: bool) -> QuerySet[Delivery]:  # noqa: FBT001 (django-filter calls it so)
+        waiting = (DeliveryState.QUEUED, DeliveryState.SENDING)
+        return queryset.filter(state__in=waiting) if value else queryset.exclude(state__in=waiting)
+
+    def by_message_id(self, queryset: QuerySet[Delivery], _name: str, value: str) -> QuerySet[Delivery]:
+        return queryset.filter(message_id=value.strip().strip("<>"))
+
+
+class AcceptanceFilter(Filters):
+    uarch = NameFilter(named=Microarchitecture, path="pk", method="by_uarch", label="for which it holds")
+    metric = NameFilter(named=Metric, path="metric", method="by_metric", label="for which it holds")
+    finding = IdFilter(field_name="finding_id")
+    active = YesOrNoFilter(field_name="active", label="whether it is neither withdrawn nor over")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = Acceptance
+        fields: tuple[str, ...] = ()
+
+    def by_uarch(self, queryset: QuerySet[Acceptance], _name: str, value: list[int]) -> QuerySet[Acceptance]:
+        """Named by the line; or part of the finding, where the line names none."""
+        names = list(Microarchitecture.objects.filter(pk__in=value).values_list("name", flat=True))
+        told = FindingVerdict.objects.filter(finding=OuterRef("finding"), uarch__in=value)
+        return queryset.filter(Q(uarchs__contains=names) | Q(Exists(told), uarchs=[]))
+
+    def by_metric(self, queryset: QuerySet[Acceptance], _name: str, value: list[int]) -> QuerySet[Acceptance]:
+        return queryset.filter(Q(metric__in=value) | Q(metric=None))
+
+
+_UNTOLD = ("body", "to", "cc", "references")
+_UNTOLD_FINDING = tuple(f"finding__{name}" for name in Finding.LONG)
+
+
+class ReportListView(PublicMixin, generics.ListAPIView[Report]):
+    queryset = Report.objects.select_related("finding", "delivery").defer(*_UNTOLD, *_UNTOLD_FINDING)
+    serializer_class = ReportRowOut
+    filterset_class = ReportFilter
+
+    @describe("report_list", ReportRowOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class DeliveryListView(PublicMixin, generics.ListAPIView[Delivery]):
+    queryset = Delivery.objects.select_related("report__finding").defer(
+        *(f"report__{name}" for name in (*_UNTOLD, *_UNTOLD_FINDING))
+    )
+    serializer_class = DeliveryOut
+    filterset_class = DeliveryFilter
+
+    @describe("delivery_list", DeliveryOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class AcceptanceListView(PublicMixin, generics.ListAPIView[Acceptance]):
+    serializer_class = AcceptanceRowOut
+    filterset_class = AcceptanceFilter
+
+    def get_queryset(self) -> QuerySet[Acceptance]:
+        return holding_now(Acceptance.objects.select_related("finding", "metric__benchmark").defer(*_UNTOLD_FINDING))
+
+    @describe("acceptance_list", AcceptanceRowOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
