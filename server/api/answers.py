@@ -32,7 +32,7 @@ class OpenAnswers(APIView):
     """A view whose answers to GET are the same for everybody."""
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = super().finalize_response(request, response, *args, **kwargs)
+        answer: Any = super().finalize_response(request, response, *args, **kwargs)
         if request.method not in {*_READING, "OPTIONS"}:
             return answer
         answer.headers["Access-Control-Allow-Origin"] = "*"
@@ -74,7 +74,8 @@ def _is_known(request: Request, etag: str) -> bool:
 def _pack_stream(request: Request, answer: StreamingHttpResponse) -> None:
     patch_vary_headers(answer, ("Accept-Encoding",))
     if _takes_gzip(request) and not answer.is_async:
-        answer.streaming_content = compress_sequence(answer.streaming_content)
+        plain: Any = answer.streaming_content
+        answer.streaming_content = compress_sequence(plain)
         answer.headers["Content-Encoding"] = "gzip"
 
 

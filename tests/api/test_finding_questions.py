@@ -88,6 +88,7 @@ def calm_finding() -> Finding:
         ("path=net/", False),
         ("path=mm%25", False),
         ("since=2026-01-01T00:00:00Z", True),
+        ("since=2026-01-01", True),
         ("since=2999-01-01T00:00:00Z", False),
         ("until=2999-01-01T00:00:00Z", True),
         ("until=2026-01-01T00:00:00Z", False),

@@ -137,13 +137,14 @@ def test_no_list_of_mails_says_to_whom_they_go(client: Client, path: str) -> Non
 
 def test_accepted_trade_offs_by_where_and_whether_they_hold(client: Client) -> None:
     finding = regressed()
-    for name, more in {
+    lines: dict[str, dict[str, Any]] = {
         "named": {"uarchs": ["zen3"], "metric": build_metric()},
         "all": {},
         "other": {"uarchs": ["haswell"]},
         "over": {"expires_at": clock.now() - timedelta(days=1)},
         "withdrawn": {"withdrawn_at": clock.now()},
-    }.items():
+    }
+    for name, more in lines.items():
         Acceptance.objects.create(finding=finding, reason=name, person="ada", **more)
     build_uarch("haswell")
     build_metric("space")

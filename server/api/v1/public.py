@@ -142,7 +142,11 @@ def paging(pages: type[Pages]) -> list[OpenApiParameter]:
 def describe(operation: str, answer: Any, **options: Any) -> Callable[[View], View]:
     """OpenAPI for a reading view: its name, its answer, and problem+json for what can go wrong."""
     problems = {(status, _PROBLEM): ProblemOut for status in (400, 404, 406)}
-    answers = {200: answer, 304: OpenApiResponse(description="As If-None-Match says it is known."), **problems}
+    answers: dict[Any, Any] = {
+        200: answer,
+        304: OpenApiResponse(description="As If-None-Match says it is known."),
+        **problems,
+    }
     return extend_schema(operation_id=operation, responses=answers, **options)
 
 

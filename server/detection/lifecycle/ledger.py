@@ -25,7 +25,9 @@ from server.sources.models import Revision
 
 def standing(finding: Finding) -> list[Acceptance]:
     """Lines that hold now: not withdrawn, not expired."""
-    return list(holding_now(finding.acceptances.all()).filter(active=True).select_related("metric"))
+    return [
+        line for line in holding_now(finding.acceptances.select_related("metric")) if getattr(line, "active", False)
+    ]
 
 
 def holding_now(lines: QuerySet[Acceptance]) -> QuerySet[Acceptance]:
