@@ -1,6 +1,6 @@
 """`tidemark`: what a service knows, for people and for scripts.
 
-Lists take the filters of the API as NAME=VALUE: `tidemark findings kind=regressed uarch=zen3`. The service says which
+Lists take the filters of the API as NAME=VALUE: `tidemark findings regressed_on=zen3`. The service says which
 it knows. Exit codes: 0, 1 the service could not be asked or refused, 2 something matches --fail-on, 64 wrong usage.
 """
 

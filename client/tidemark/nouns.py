@@ -28,6 +28,13 @@ NOUNS: Mapping[str, Noun] = {
     "attempts": Noun("attempts", ("key", "state", "machine", "builder", "reason"), "state"),
     "trees": Noun("trees", ("name", "url", "failing_since", "last_error")),
     "branches": Noun("branches", ("tree", "name", "head", "head_at")),
+    "reports": Noun("reports", ("id", "finding", "state", "reason"), "state"),
+    "deliveries": Noun("deliveries", ("id", "finding", "state", "message_id", "sent_at"), "state"),
+    "acceptances": Noun("acceptances", ("finding", "metric", "uarchs", "person", "expires_at", "reason")),
+    "uarchs": Noun("uarchs", ("name", "arch", "title")),
+    "benchmarks": Noun("benchmarks", ("name", "title", "version")),
+    "cases": Noun("cases", ("benchmark", "name", "title", "parameters")),
+    "metrics": Noun("metrics", ("benchmark", "name", "unit", "better", "title")),
     "messages": Noun("messages", ("id", "kind", "message_id", "subject", "reason"), "kind"),
     "machine-questions": Noun("machine-questions", ("id", "machine", "kind", "state", "reason"), "state"),
 }

@@ -3,10 +3,13 @@
 import csv
 import io
 import json
+from typing import Any
 
 import pytest
 from pytest_django.live_server_helper import LiveServer
+from tidemark import Tidemark
 from tidemark.cli import MATCHED, OK, TROUBLE, USAGE, main
+from tidemark.nouns import NOUNS
 
 from server.detection.models import Finding
 from server.lab.models import Session
@@ -44,6 +47,8 @@ def test_filters_are_those_of_the_api(
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [findings[2].pk]
     assert run(live_server, "findings", "kind=slow") == TROUBLE
     assert "kind: " in capsys.readouterr().err
+    assert run(live_server, "findings", "knid=split") == TROUBLE
+    assert "knid: There is no such parameter here. Known: " in capsys.readouterr().err
     assert run(live_server, "findings", "regressed") == TROUBLE
     assert "write NAME=VALUE" in capsys.readouterr().err
 
@@ -65,6 +70,26 @@ def test_columns_are_chosen_and_csv_keeps_them(
         ["id", "headline"],
         [str(findings[2].pk), "mm: split"],
     ]
+
+
+def test_columns_and_outcomes_are_fields_of_the_answers(live_server: LiveServer) -> None:
+    with Tidemark(live_server.url) as service:
+        described = service.get("schema")
+    schemas = described["components"]["schemas"]
+
+    def fields(form: dict[str, Any]) -> dict[str, Any]:
+        named = form.get("$ref") or next((one["$ref"] for one in form.get("allOf", form.get("oneOf", []))), "")
+        found: dict[str, Any] = schemas[named.rpartition("/")[2]].get("properties", {}) if named else {}
+        return found
+
+    for name, noun in NOUNS.items():
+        answer = described["paths"][f"/api/v1/{noun.path}/"]["get"]["responses"]["200"]["content"]
+        page = fields(answer["application/json"]["schema"])
+        row = fields((page.get("results") or page["rows"])["items"])
+        for column in filter(None, (*noun.columns, noun.outcome)):
+            first, _, rest = column.partition(".")
+            assert first in row, f"{name}: {column}"
+            assert not rest or rest in fields(row[first]), f"{name}: {column}"
 
 
 def test_samples_are_one_row_for_each_value(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:

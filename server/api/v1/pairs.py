@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from server.api.filters import unknown
 from server.api.v1.findings import ComparisonOut
 from server.api.v1.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.builds.models import Build
@@ -18,7 +19,6 @@ from server.sources.models import Revision
 
 FEWEST_DIGITS = 7
 _DIGITS = frozenset("0123456789abcdef")
-_MOST_NAMES = 50
 
 
 class PairCellOut(ComparisonOut):
@@ -54,6 +54,9 @@ _HOW = f"A commit, in full or its first digits ({FEWEST_DIGITS} or more), or bui
 
 
 class PairView(PublicMixin, APIView):
+    takes = ("base", "patched", "machine")
+    takes_several = ("machine",)
+
     @describe(
         "compare",
         PairOut,
@@ -99,12 +102,9 @@ def _is_id(word: str) -> bool:
 def _machines(request: Request) -> set[str]:
     wanted = set(request.query_params.getlist("machine"))
     if wanted:
-        names = set(Machine.objects.values_list("name", flat=True))
-        if unknown := sorted(wanted - names):
-            known = ", ".join(sorted(names)[:_MOST_NAMES])
-            raise serializers.ValidationError(
-                {"machine": [f"There is no machine {unknown[0][:100]}; there are {known}."]}
-            )
+        names = Machine.objects.order_by("name").values_list("name", flat=True)
+        if strange := sorted(wanted.difference(names)):
+            raise serializers.ValidationError({"machine": unknown("machine", strange[0], names).messages})
     return wanted
 
 

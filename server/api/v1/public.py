@@ -107,6 +107,8 @@ class PublicMixin(OpenAnswers):
     authentication_classes: Sequence[type[BaseAuthentication]] = ()
     # Beside what its filters and, of a list, its pages take.
     takes: Collection[str] = ()
+    # Of these what may come more than once.
+    takes_several: Collection[str] = ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -121,7 +123,8 @@ class PublicMixin(OpenAnswers):
         told = f"There is no such parameter here. Known: {', '.join(sorted(known))}."
         wrong = {name[:_LONGEST_NAME]: [told] for name in request.query_params if name not in known}
         for name, given in request.query_params.lists():
-            if name in known and len(given) > 1 and not getattr(filters.get(name), "repeats", False):
+            several = name in self.takes_several or getattr(filters.get(name), "repeats", False)
+            if name in known and len(given) > 1 and not several:
                 wrong[name] = ["Write it once."]
         if wrong:
             raise ValidationError(dict(list(wrong.items())[:_MOST_UNKNOWN]))
