@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import structlog
-from django.db import models, transaction
+from django.db import connection, models, transaction
+from django.db.models.sql import UpdateQuery
 
 from server.core import clock
 from server.core.models import Transition
@@ -54,18 +55,14 @@ class Stateful(models.Model):
         if to not in self.NEXT.get(before, frozenset()):
             raise ValueError(f"{self._meta.model_name} {self.pk}: no way from {before} to {to}")
         since = clock.now()
-        manager = type(self)._default_manager
-        with transaction.atomic():
-            changed = manager.filter(pk=self.pk, state=before).update(
-                state=to, state_since=since, **reason.columns(), **fields
-            )
-            if changed != 1:
-                return False
-            self.state, self.state_since = to, since
-            self.reason, self.reason_code = str(reason), reason.code
-            for name, value in fields.items():
-                setattr(self, name, value)
-            _record(self, before, to, reason, actor)
+        line = _line(self, before, to, reason, actor)
+        if not _moved(self, line, {"state": to, "state_since": since, **reason.columns(), **fields}):
+            return False
+        self.state, self.state_since = to, since
+        self.reason, self.reason_code = str(reason), reason.code
+        for name, value in fields.items():
+            setattr(self, name, value)
+        transaction.on_commit(lambda: _tell(line))
         return True
 
     def note(self, reason: Reason, **fields: Any) -> bool:
@@ -95,6 +92,26 @@ def record_creations(rows: Sequence[Stateful]) -> None:
     lines = [_line(row, "", row.state, row.said, "") for row in rows]
     Transition.objects.bulk_create(lines)
     transaction.on_commit(lambda: _tell(*lines))
+
+
+def _moved(row: Stateful, line: Transition, values: Mapping[str, Any]) -> bool:
+    """Whether the row was in `line.before`: it has `values` now, and the line is written. One statement, so all of it
+    happens or nothing does.
+    """
+    update = type(row)._default_manager.filter(pk=row.pk, state=line.before).query.chain(UpdateQuery)
+    update.add_update_values(dict(values))
+    statement, of_update = update.get_compiler(connection=connection).as_sql()
+    fields = [field for field in Transition._meta.local_concrete_fields if not field.primary_key]
+    of_line = [field.get_db_prep_save(field.pre_save(line, True), connection) for field in fields]
+    names = ", ".join(connection.ops.quote_name(field.column) for field in fields)
+    history = connection.ops.quote_name(Transition._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"WITH moved AS ({statement} RETURNING 1)"  # noqa: S608 (names of our own columns)
+            f" INSERT INTO {history} ({names}) SELECT {', '.join(['%s'] * len(fields))} FROM moved",
+            [*of_update, *of_line],
+        )
+        return cursor.rowcount == 1
 
 
 def _record(row: Stateful, before: str, after: str, reason: Reason, actor: str = "") -> None:

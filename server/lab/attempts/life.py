@@ -1,13 +1,14 @@
 """The life of an attempt: opened, claimed, kept by heartbeats; who moves one holds still what it concerns."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Max, Q, Value
+from django.db.models import Exists, Max, Q, Value
 from django.db.models.functions import Concat, Right
 
 from server.builds.models import Build, BuildState
@@ -125,39 +126,37 @@ def check_origin(attempt: Attempt, origin: Origin) -> None:
         dispatcher_of(attempt.adapter).check_origin(work_of(attempt), origin)
 
 
-# Texts of many kilobytes, which no agent's request needs: there is one each few seconds of each host.
-_LONG = (
-    "log",
-    "build__log_tail",
-    "build__first_error",
-    "session__base_build__log_tail",
-    "session__base_build__first_error",
-    "session__patched_build__log_tail",
-    "session__patched_build__first_error",
+# What an agent's requests need of an attempt. Texts of many kilobytes are left out: there is one each few seconds of
+# each host.
+ALL_OF_ATTEMPT = (
+    "build__revision__tree",
+    "build__config",
+    "build__toolchain",
+    "builder",
+    "machine",
+    "power_cycle__machine",
+    "session__machine__config",
+    "session__base_build",
+    "session__patched_build",
+    "session__series",
 )
+# Whose it is, for a request that reads the rest under a lock.
+HOST_OF_ATTEMPT = ("builder", "session__machine")
+_LONG_OF_BUILD = ("log_tail", "first_error")
+_BUILDS = ("build", "session__base_build", "session__patched_build")
 _KEY = re.compile(r"(build|session|power-cycle)-[0-9-]{1,50}")
 
 # An answer that was lost on its way is asked for again by then.
 _ASKS_AGAIN = timedelta(minutes=10)
 
 
-def find_attempt(*, key: str, token: ApiToken) -> Attempt:
+def find_attempt(*, key: str, token: ApiToken, related: Sequence[str] = ALL_OF_ATTEMPT) -> Attempt:
     """The attempt that this token may touch; one that it may not is as unknown as one that is not there."""
+    long = [f"{build}__{text}" for build in _BUILDS if _is_read(build, related) for text in _LONG_OF_BUILD]
     attempt = (
         Attempt.objects.filter(key=key if _KEY.fullmatch(key) else "")
-        .select_related(
-            "build__revision__tree",
-            "build__config",
-            "build__toolchain",
-            "builder",
-            "machine",
-            "power_cycle__machine",
-            "session__machine__config",
-            "session__base_build",
-            "session__patched_build",
-            "session__series",
-        )
-        .defer(*_LONG)
+        .select_related(*related)
+        .defer("log", *long)
         .first()
     )
     if attempt is None:
@@ -166,6 +165,10 @@ def find_attempt(*, key: str, token: ApiToken) -> Attempt:
     if token.scope != work.scope or token.subject != work.subject:
         raise DomainError("not-found", f"no attempt {key} for the holder of this token")
     return attempt
+
+
+def _is_read(row: str, related: Sequence[str]) -> bool:
+    return any(path == row or path.startswith(f"{row}__") for path in related)
 
 
 def claim_attempt(attempt: Attempt, agent: str, *, host: str = "", origin: Origin = BY_ITSELF) -> None:
@@ -245,16 +248,14 @@ def is_wanted(attempt: Attempt) -> bool:
     """Whether anyone still wants the result: a superseded series, a canceled trial or an ended session wants none."""
     if attempt.power_cycle_id is not None:
         return PowerCycle.objects.filter(pk=attempt.power_cycle_id, state=PowerCycleState.RUNNING).exists()
-    session = attempt.session
-    if session is None:
+    if attempt.session_id is None:
         return Build.objects.filter(pk=attempt.build_id or 0, state=BuildState.RUNNING).exists()
-    session.refresh_from_db(fields=["state"])
-    unwanted = Q(series__state=SeriesState.SUPERSEDED) | Q(trial__series__state=SeriesState.SUPERSEDED)
-    unwanted |= Q(trial__state=TrialState.CANCELED)
-    if Session.objects.filter(unwanted, pk=session.pk).exists():
-        return False
-    return session.state == SessionState.RUNNING and not _is_stopping(attempt)
+    session = Session.objects.filter(pk=attempt.session_id, state=SessionState.RUNNING)
+    return session.exclude(unwanted(attempt)).exists()
 
 
-def _is_stopping(attempt: Attempt) -> bool:
-    return Attempt.objects.filter(pk=attempt.pk, state=AttemptState.CANCELING).exists()
+def unwanted(attempt: Attempt) -> Q:
+    """Whether nobody wants what this attempt at a running session still brings, for queries of sessions."""
+    superseded = Q(series__state=SeriesState.SUPERSEDED) | Q(trial__series__state=SeriesState.SUPERSEDED)
+    stopping = Attempt.objects.filter(pk=attempt.pk, state=AttemptState.CANCELING)
+    return superseded | Q(trial__state=TrialState.CANCELED) | Q(Exists(stopping))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
 from server.builds.models import Artifact
 from server.builds.storage import MAX_BYTES
@@ -65,15 +65,24 @@ def revoke_host_tokens(host: str, scope: ApiToken.Scope) -> int:
 
 def find_host_token(secret: str) -> ApiToken | None:
     """The valid token that `secret` opens; None, too, when its host was removed or retired: as good as revoked."""
-    token = find_token(secret)
-    return token if token is not None and is_held(token) else None
+    return find_token(secret, held=_held())
+
+
+def _held() -> Q:
+    """`is_held` for queries of tokens."""
+    control = Q(scope=Scope.CONTROL, subject=settings.LAB_CONTROL) & ~Q(subject="")
+    return _held_by_host(Scope.MACHINE) | _held_by_host(Scope.BUILDER) | control
+
+
+def _held_by_host(scope: ApiToken.Scope) -> Q:
+    return Q(scope=scope) & Q(Exists(_in_lab(scope).filter(name=OuterRef("subject"))))
 
 
 def is_held(token: ApiToken) -> bool:
     """Whether the host that the token was made for is still one of this lab: known, and not retired."""
     if token.scope == Scope.CONTROL:
         return bool(token.subject) and token.subject == settings.LAB_CONTROL
-    return _rows(token.scope).filter(name=token.subject).exclude(health=Host.Health.RETIRED).exists()
+    return _in_lab(token.scope).filter(name=token.subject).exists()
 
 
 def may_read(token: ApiToken, sha256: str) -> bool:
@@ -154,6 +163,10 @@ def _exists(scope: ApiToken.Scope, host: str) -> bool:
     if scope == Scope.CONTROL:
         return bool(host) and host == settings.LAB_CONTROL
     return _rows(scope).filter(name=host).exists()
+
+
+def _in_lab(scope: str) -> QuerySet[Machine] | QuerySet[Builder]:
+    return _rows(scope).exclude(health=Host.Health.RETIRED)
 
 
 def _rows(scope: str) -> QuerySet[Machine] | QuerySet[Builder]:
