@@ -35,6 +35,7 @@ class Migration(migrations.Migration):
                 ('build_id', models.CharField(blank=True, help_text='GNU build id the running kernel showed', max_length=64)),
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('ended_at', models.DateTimeField(blank=True, null=True)),
+                ('values_sha256', models.CharField(blank=True, default='', help_text='Of all values that its result brought, to know it again by.', max_length=64)),
                 ('notes', models.JSONField(blank=True, default=list, help_text='Cases that gave no measurement, with the reason.')),
             ],
             options={

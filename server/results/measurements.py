@@ -1,21 +1,35 @@
 """Storing what agents measured, each boot once, its values by COPY; which cases there are; reading the values."""
 
+import hashlib
+import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import structlog
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection, transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Case as Conditional
+from django.db.models import OuterRef, QuerySet, Subquery, Sum, When
+from django.db.models.functions import JSONObject
 
+from server.core import clock
 from server.lab.attempts.arrivals import CaseOrder
-from server.lab.attempts.boots import BootReport, close_boot, finish_session, keep_core_types, note_machine
+from server.lab.attempts.boots import (
+    BootReport,
+    ToldBoot,
+    close_boot,
+    finish_session,
+    keep_core_types,
+    note_machine,
+    told_boot,
+)
 from server.lab.attempts.ends import keep_for_the_record, wake_judge, was_stopped
-from server.lab.attempts.life import is_wanted
-from server.lab.hosts.probes import TRUSTED_BOOT
-from server.lab.models import LATE, Attempt, Boot, BootState, Machine, Session
+from server.lab.attempts.life import unwanted
+from server.lab.models import LATE, Attempt, Boot, BootState, Machine, Session, SessionState
 from server.lab.work import boots_itself
 from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
 
@@ -26,7 +40,8 @@ _MANY = 10
 # Of one boot. The shipped benchmarks together have some hundred cells and a few thousand values.
 _MOST_CELLS = 4000
 _MOST_VALUES = 100_000
-_COLUMNS = 'case_id, metric_id, core_type_id, version_id, warmup, "values"'
+_COLUMNS = 'boot_id, case_id, metric_id, core_type_id, version_id, warmup, "values", recorded_at'
+_LONG = tuple(f"{build}__{text}" for build in ("base_build", "patched_build") for text in ("log_tail", "first_error"))
 
 
 @dataclass(frozen=True)
@@ -62,43 +77,59 @@ def record_boot(
     cannot be stored stand in the boot's notes with the reason.
     """
     assert attempt.session_id is not None
+    report = replace(report, values_sha256=_sha256_of(measured))
+    is_measured = report.outcome == "measured"
     with transaction.atomic():
         session = (
             Session.objects.select_for_update(of=("self",))
             .select_related("machine__uarch", "base_build", "patched_build", "series", "trial")
+            .defer(*_LONG)
+            .annotate(is_unwanted=Conditional(When(unwanted(attempt), then=True), default=False))
             .get(pk=attempt.session_id)
         )
         if _is_the_stops_doing(attempt, session, report):
             keep_for_the_record(attempt, outcome=report.outcome, reason=report.reason)
             return False, False
-        # Only a kernel without the patches is trusted to say what the machine is: they could make their own kernel lie.
-        # A result that is there already comes late: what it saw is no news of the machine.
-        has_result = [BootState.MEASURED, BootState.FAILED]
-        news = session.boots.filter(TRUSTED_BOOT, position=position).exclude(state__in=has_result)
-        if report.outcome == "infrastructure":
-            # Told again and again it is no news, either.
-            news = news.filter(state=BootState.RUNNING, started_by=attempt.key)
-        is_measured = report.outcome == "measured"
+        told = told_boot(session, position, report)
+        core_types = told.core_types
         # One that measured and tells no facts leaves it in doubt what it measured on.
-        if (report.facts or is_measured) and news.exists():
+        if (report.facts or is_measured) and _is_news(told, report, attempt):
             note_machine(machine=session.machine, facts=report.facts, trace=session.trace, measured=is_measured)
             if report.facts and is_measured:
-                keep_core_types(machine=session.machine, facts=report.facts)
-        rows, notes = _resolve(session, measured)
-        if report.outcome == "measured" and not rows:
+                core_types = keep_core_types(machine=session.machine, facts=report.facts)
+        rows, notes = _resolve(session, core_types, measured)
+        if is_measured and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")
-        boot = close_boot(
-            session=session,
-            position=position,
-            report=replace(report, notes=[*report.notes, *notes]),
-            key=attempt.key,
-        )
+        boot = close_boot(told, report=replace(report, notes=[*report.notes, *notes]), key=attempt.key)
         if boot is not None and (boot.state == BootState.MEASURED or boot.outcome == LATE):
             _copy(boot, rows)
-        finish_session(session=session)
+        one_more = boot is not None and boot.state == BootState.MEASURED
+        finish_session(session=session, goes_on=one_more and told.others_open)
         if session.state in Session.FINAL:
             wake_judge(session)
-    return boot is not None, is_wanted(attempt)
+    return boot is not None, session.state == SessionState.RUNNING and not session.is_unwanted
+
+
+def _sha256_of(measured: Iterable[Values]) -> str:
+    """Of all values with their names, in the order in which they came."""
+    digest = hashlib.sha256()
+    for item in measured:
+        names = (item.benchmark, item.version, item.case, item.metric, item.core_type, item.warmup, len(item.values))
+        digest.update(json.dumps(names).encode() + array("d", item.values).tobytes())
+    return digest.hexdigest()
+
+
+def _is_news(told: ToldBoot, report: BootReport, attempt: Attempt) -> bool:
+    """Whether what the boot saw is believed, and no news of long ago.
+
+    Only a kernel without the patches is trusted to say what the machine is: they could make their own kernel lie. A
+    result that is there already comes late. Trouble of ours told again and again is no news, either.
+    """
+    boot = told.boot
+    if not told.is_trusted or boot.state in {BootState.MEASURED, BootState.FAILED}:
+        return False
+    ours = report.outcome == "infrastructure"
+    return not ours or (boot.state == BootState.RUNNING and boot.started_by == attempt.key)
 
 
 def _is_the_stops_doing(attempt: Attempt, session: Session, report: BootReport) -> bool:
@@ -108,97 +139,97 @@ def _is_the_stops_doing(attempt: Attempt, session: Session, report: BootReport) 
     return was_stopped(attempt)
 
 
-def _resolve(session: Session, measured: Iterable[Values]) -> tuple[list[_Row], list[dict[str, Any]]]:
-    """Names to rows; what is unknown or not a number becomes a note."""
-    cases = {
-        (case.benchmark.name, case.benchmark.version, case.name): case
-        for case in Case.objects.select_related("benchmark")
-    }
-    metrics = {(metric.benchmark_id, metric.name): metric for metric in Metric.objects.all()}
-    core_types = {core_type.name: core_type for core_type in session.machine.core_types.all()}
-    begun, versions = _versions_of(session), _Versions()
-    rows: list[_Row] = []
+def _resolve(
+    session: Session, core_types: Mapping[str, int], measured: Sequence[Values]
+) -> tuple[list[_Row], list[dict[str, Any]]]:
+    """Names to rows; what is unknown or not a number becomes a note. Of a cell that comes twice the first is kept."""
+    known = _known(session, measured) if measured else {}
+    rows: dict[tuple[int, int, int], _Row] = {}
     notes, total = [], 0
     for item in measured:
-        case = cases.get((item.benchmark, item.version, item.case))
-        metric = metrics.get((case.benchmark_id, item.metric)) if case else None
+        benchmark = known.get(item.benchmark)
+        same = benchmark is not None and benchmark.version == item.version
+        case = benchmark.cases.get(item.case) if benchmark and same else None
+        metric = benchmark.metrics.get(item.metric) if benchmark and case else None
         core_type = core_types.get(item.core_type)
         problem = _problem(item, case=case, metric=metric, known_core_type=core_type is not None)
-        if case is not None and begun.get(case.pk, item.version) != item.version:
-            problem = f"this session measured the case with version {begun[case.pk]} before: boots would not compare"
+        if case is not None and case["begun"] not in {None, item.version}:
+            problem = f"this session measured the case with version {case['begun']} before: boots would not compare"
         if not problem and (len(rows) >= _MOST_CELLS or total + len(item.values) > _MOST_VALUES):
             problem = f"a boot has at most {_MOST_CELLS} cells and {_MOST_VALUES} values"
-        if problem or case is None or metric is None or core_type is None:
-            kept = [value if math.isfinite(value) else str(value) for value in item.values[:_VALUES_IN_NOTE]]
-            notes.append(
-                {
-                    "benchmark": item.benchmark,
-                    "case": item.case,
-                    "outcome": "refused",
-                    "reason": problem,
-                    "values": kept,
-                }
-            )
-        else:
+        if problem or benchmark is None or case is None or metric is None or core_type is None:
+            notes.append(_refused(item, problem))
+        elif (cell := (case["pk"], metric, core_type)) not in rows:
             total += len(item.values)
-            version = versions.of(case.benchmark)
-            rows.append(_Row(case.pk, metric.pk, core_type.pk, version, item.warmup, item.values))
-    return rows, notes
+            rows[cell] = _Row(*cell, benchmark.version_id, item.warmup, item.values)
+    return list(rows.values()), notes
 
 
-def _versions_of(session: Session) -> dict[int, str]:
-    """The benchmark's version that earlier boots of the session have values of, by case."""
-    stored = Measurement.objects.filter(boot__session=session)
-    return dict(stored.values_list("case_id", "version__hash").distinct())
+def _refused(item: Values, problem: str) -> dict[str, Any]:
+    kept = [value if math.isfinite(value) else str(value) for value in item.values[:_VALUES_IN_NOTE]]
+    names = {"benchmark": item.benchmark, "case": item.case}
+    return {**names, "outcome": "refused", "reason": problem, "values": kept}
 
 
-class _Versions:
-    """Keys of the versions that benchmarks have now, each looked up once."""
+@dataclass(frozen=True)
+class _Known:
+    """A benchmark as it is now: cases (`pk`, `runs`, and the version that the session has `begun` with), metrics."""
 
-    def __init__(self) -> None:
-        self._found: dict[int, int] = {}
-
-    def of(self, benchmark: Benchmark) -> int:
-        if benchmark.pk not in self._found:
-            row, _ = BenchmarkVersion.objects.get_or_create(benchmark=benchmark, hash=benchmark.version)
-            self._found[benchmark.pk] = row.pk
-        return self._found[benchmark.pk]
+    version: str
+    version_id: int
+    cases: Mapping[str, Mapping[str, Any]]
+    metrics: Mapping[str, int]
 
 
-def _problem(item: Values, *, case: Case | None, metric: Metric | None, known_core_type: bool) -> str:
+def _known(session: Session, measured: Iterable[Values]) -> dict[str, _Known]:
+    """What is measured of each benchmark, by its name. One query, but for a version that is new."""
+    cases = {item.case for item in measured}
+    begun = Measurement.objects.filter(boot__session=session, case=OuterRef("pk")).order_by()
+    of_case = {"name": "name", "pk": "pk", "runs": "runs", "begun": Subquery(begun.values("version__hash")[:1])}
+    own = Case.objects.filter(benchmark=OuterRef("pk"), name__in=cases).order_by()
+    metrics = Metric.objects.filter(benchmark=OuterRef("pk")).order_by()
+    version = BenchmarkVersion.objects.filter(benchmark=OuterRef("pk"), hash=OuterRef("version"))
+    found = Benchmark.objects.filter(name__in={item.benchmark for item in measured}).annotate(
+        own=ArraySubquery(own.values(json=JSONObject(**of_case))),
+        tells=ArraySubquery(metrics.values(json=JSONObject(name="name", pk="pk"))),
+        version_id=Subquery(version.order_by().values("pk")),
+    )
+    return {
+        row.name: _Known(
+            row.version,
+            row.version_id or BenchmarkVersion.objects.get_or_create(benchmark=row, hash=row.version)[0].pk,
+            {case["name"]: case for case in row.own},
+            {metric["name"]: metric["pk"] for metric in row.tells},
+        )
+        for row in found
+    }
+
+
+def _problem(item: Values, *, case: Mapping[str, Any] | None, metric: int | None, known_core_type: bool) -> str:
     if case is None:
         return f"unknown case {item.benchmark}/{item.case} of version {item.version}"
     if metric is None:
         return f"{item.benchmark} has no metric {item.metric}"
     if not known_core_type:
         return f"the machine has no core type {item.core_type}"
-    if not all(math.isfinite(value) for value in item.values):
+    if not all(map(math.isfinite, item.values)):
         return "a value is not a finite number"
     number = len(item.values)
-    if number > _MANY * case.runs:
-        return f"{number} values, where the case asks for {case.runs}"
+    if number > _MANY * case["runs"]:
+        return f"{number} values, where the case asks for {case['runs']}"
     return f"{number} values, of which {item.warmup} are warm-up: nothing is left" if number <= item.warmup else ""
 
 
 def _copy(boot: Boot, rows: Iterable[_Row]) -> None:
-    """COPY into a temporary table, then one INSERT that leaves what is there already alone."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "CREATE TEMPORARY TABLE IF NOT EXISTS incoming (case_id bigint, metric_id bigint, core_type_id bigint,"
-            ' version_id bigint, warmup integer, "values" float8[]) ON COMMIT DELETE ROWS'
-        )
-        cursor.execute("TRUNCATE incoming")
-        with cursor.copy(f"COPY incoming ({_COLUMNS}) FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(
-                    (row.case_id, row.metric_id, row.core_type_id, row.version_id, row.warmup, list(row.values))
-                )
-        cursor.execute(
-            f"INSERT INTO results_measurement (boot_id, {_COLUMNS}, recorded_at)"  # noqa: S608 (our own names)
-            f" SELECT %s, {_COLUMNS}, now() FROM incoming"
-            " ON CONFLICT DO NOTHING",
-            [boot.pk],
-        )
+    """As one text: a boot has a hundred thousand values. It gets its values once, as its result is stored once."""
+    now = clock.now().isoformat()
+    lines = (
+        f"{boot.pk}\t{row.case_id}\t{row.metric_id}\t{row.core_type_id}\t{row.version_id}\t{row.warmup}\t"
+        f"{{{','.join(map(repr, row.values))}}}\t{now}\n"
+        for row in rows
+    )
+    with connection.cursor() as cursor, cursor.copy(f"COPY results_measurement ({_COLUMNS}) FROM STDIN") as copy:
+        copy.write("".join(lines))
     log.info("boot_stored", trace=boot.trace, boot=boot.pk, session=boot.session_id)
 
 

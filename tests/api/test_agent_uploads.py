@@ -2,16 +2,20 @@
 
 import gzip
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from server.builds import storage
 from server.core import clock
 from server.core.models import ApiToken
 from server.lab.hosts import tokens
-from server.lab.models import Attempt, AttemptState, SessionState
+from server.lab.models import Attempt, AttemptState, Session, SessionState
+from server.results.models import Measurement
 from tests.api.test_agent_api import Agent
-from tests.builders import build_attempt, build_build, build_builder, build_session
+from tests.builders import build_attempt, build_build, build_builder, build_case, build_metric, build_session
 
 pytestmark = pytest.mark.django_db
 
@@ -95,3 +99,98 @@ def test_builder_that_stops_one_build_after_the_other_fills_no_disk(
     claimed()
     assert agent.put(b"another day") == 409
     assert agent.put(b"other day") == 201
+
+
+def upload_of(session: Session, position: int, **changes: Any) -> dict[str, Any]:
+    arm = session.boots.get(position=position).arm
+    build = session.base_build if arm == "base" else session.patched_build
+    cell = {"benchmark": "mm-basic", "version": "1", "metric": "time", "warmup": 1}
+    measurements = [{**cell, "case": f"case-{number}", "values": [9.0, 1.5, 1.25]} for number in range(40)]
+    facts = {
+        "uarch": "haswell",
+        "vendor": "GenuineIntel",
+        "arch": "x86_64",
+        "core_types": [{"name": "all", "cpus": "0"}],
+    }
+    return {
+        "agent": "agent-0001", "outcome": "measured", "boot_id": f"{position:08x}-0000-4000-8000-000000000000",
+        "build_id": build.build_id, "facts": facts, "conditions": {"load": 1}, "measurements": measurements, **changes,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def session() -> Session:
+    build_metric()
+    for number in range(40):
+        build_case(f"case-{number}")
+    session = build_session(state=SessionState.RUNNING, boots_per_side=4)
+    build_attempt(session, agent="agent-0001")
+    return session
+
+
+def uploader(session: Session) -> tuple[Agent, str]:
+    return Agent(ApiToken.Scope.MACHINE, session.machine.name), f"attempts/session-{session.pk}-1/boots"
+
+
+def test_result_of_a_boot_costs_few_queries_however_much_it_holds(session: Session) -> None:
+    """A base kernel's boot tells of its machine besides: its facts, its kinds of cores, when it was seen."""
+    agent, boots = uploader(session)
+    # The first use of a token, facts and versions that are new.
+    for position in (0, 1):
+        agent.post(f"{boots}/{position}", **upload_of(session, position))
+    costs = []
+    for position in (2, 3):
+        sent = upload_of(session, position)
+        with CaptureQueriesContext(connection) as asked:
+            agent.post(f"{boots}/{position}", **sent)
+        said = [query["sql"] for query in asked.captured_queries]
+        costs.append([sql for sql in said if not sql.startswith(("SAVEPOINT", "RELEASE SAVEPOINT", "BEGIN", "COMMIT"))])
+    patched, base = costs
+    assert len(patched) <= 8, patched
+    assert len(base) <= 14, base
+
+
+def test_result_that_comes_again_is_there_already_and_one_with_other_values_is_a_conflict(session: Session) -> None:
+    agent, boots = uploader(session)
+    sent = upload_of(session, 0)
+    assert agent.post(f"{boots}/0", **sent) == {"stored": True, "continue": True}
+    stored = list(Measurement.objects.order_by("case_id").values_list("case_id", "values"))
+    assert agent.post(f"{boots}/0", **sent) == {"stored": False, "continue": True}
+    other = [{**cell, "values": [9.0, 7.0]} for cell in sent["measurements"]]
+    assert agent.post(f"{boots}/0", 409, **{**sent, "measurements": other})["code"] == "conflict"
+    # Of another running kernel it is another result: it came too late, and nothing is wrong with it.
+    late = {**sent, "boot_id": "ffffffff-0000-4000-8000-000000000000", "measurements": other}
+    assert agent.post(f"{boots}/0", **late)["stored"] is False
+    assert list(Measurement.objects.order_by("case_id").values_list("case_id", "values")) == stored
+
+
+def test_of_a_cell_that_comes_twice_the_first_is_kept(session: Session) -> None:
+    agent, boots = uploader(session)
+    sent = upload_of(session, 0)
+    twice = [sent["measurements"][0], {**sent["measurements"][0], "values": [9.0, 7.0]}]
+    assert agent.post(f"{boots}/0", **{**sent, "measurements": twice})["stored"]
+    assert Measurement.objects.get().values == [9.0, 1.5, 1.25]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("case", "", "may not be blank"),
+        ("case", "x" * 61, "no more than 60 characters"),
+        ("version", None, "may not be null"),
+        ("values", [1.0, "2"], "not a list of numbers"),
+        ("values", [1.0, True], "not a list of numbers"),
+        ("values", [1, 10**400], "too large"),
+        ("warmup", -1, "greater than or equal to 0"),
+        ("warmup", "x", "valid integer"),
+    ],
+)
+def test_what_is_wrong_with_a_measurement_is_said_and_where(
+    session: Session, field: str, value: object, said: str
+) -> None:
+    agent, boots = uploader(session)
+    sent = upload_of(session, 0)
+    sent["measurements"][3][field] = value
+    errors = agent.post(f"{boots}/0", 400, **sent)["errors"]["measurements"]
+    assert said in errors["3"][field][0]
+    assert not Measurement.objects.exists()

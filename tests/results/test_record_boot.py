@@ -292,6 +292,6 @@ def test_values_that_come_after_their_session_ended_are_kept_and_not_judged() ->
     (column,) = columns(session)
     assert (column["values"], column["judged"]) == ([[9.0, 1.5]], [False])
     # Told twice it is there already; what was never begun has nothing to tell.
-    assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 2.5)])[0] is False
+    assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 1.5)])[0] is False
     assert record_boot(attempt=attempt, position=1, report=report(session, 1), measured=[values(9.0, 1.5)])[0] is False
     assert Measurement.objects.count() == 1

@@ -11,7 +11,7 @@ import structlog
 from django.db import transaction
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.parsers import BaseParser
@@ -21,6 +21,7 @@ from rest_framework.views import APIView
 
 from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
+from server.api.v1.measured import MeasurementsField, ValuesIn
 from server.builds.expiry import serve_artifact
 from server.builds.models import Artifact
 from server.builds.records import ArtifactFile, BuildResult
@@ -32,7 +33,14 @@ from server.core.tasks import enqueue
 from server.lab.attempts.arrivals import arrive, assignment, take_hello
 from server.lab.attempts.boots import BootReport, start_boot
 from server.lab.attempts.ends import end_attempt, report_build
-from server.lab.attempts.life import allow_time, claim_attempt, find_attempt, renew_lease
+from server.lab.attempts.life import (
+    ALL_OF_ATTEMPT,
+    HOST_OF_ATTEMPT,
+    allow_time,
+    claim_attempt,
+    find_attempt,
+    renew_lease,
+)
 from server.lab.hosts.state import HostHello
 from server.lab.hosts.tokens import charge, check_may_store, may_read
 from server.lab.models import Attempt
@@ -77,10 +85,15 @@ def clean_text(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise serializers.ValidationError({"numbers": ["a number is not finite"]})
     if isinstance(value, str):
+        if value.isascii() and "\0" not in value:
+            return value
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
         return {clean_text(name): clean_text(item) for name, item in value.items()}
     if isinstance(value, list):
+        # Measured values, by the ten thousand.
+        if set(map(type, value)) == {float} and all(map(math.isfinite, value)):
+            return value
         return [clean_text(item) for item in value]
     return value
 
@@ -185,36 +198,6 @@ class BuildResultIn(AgentIn):
         return BuildResult(artifacts=files, **data)
 
 
-@extend_schema_field({"type": "array", "items": {"type": "number"}, "maxItems": 100_000})
-class NumbersField(serializers.Field[Any, Any, Any, Any]):
-    """A list of numbers, looked at in one go: a boot has a hundred thousand."""
-
-    LIMIT = 100_000
-
-    def to_internal_value(self, data: Any) -> list[float]:
-        if not isinstance(data, list) or not all(type(number) in (int, float) for number in data):
-            raise serializers.ValidationError("not a list of numbers")
-        if len(data) > self.LIMIT:
-            raise serializers.ValidationError(f"more than {self.LIMIT} numbers")
-        try:
-            return [float(number) for number in data]
-        except OverflowError:
-            raise serializers.ValidationError("a number is too large") from None
-
-    def to_representation(self, value: Any) -> Any:
-        return value
-
-
-class ValuesIn(serializers.Serializer[Any]):
-    benchmark = serializers.CharField(max_length=60)
-    version = serializers.CharField(max_length=64)
-    case = serializers.CharField(max_length=60)
-    metric = serializers.CharField(max_length=60)
-    core_type = serializers.CharField(max_length=60, default="all")
-    values = NumbersField()
-    warmup = serializers.IntegerField(min_value=0)
-
-
 class CoreTypeIn(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=60)
     # The list of a machine with thousands of CPUs in no order is long; what is kept of it is cut.
@@ -237,18 +220,6 @@ class FactsField(serializers.DictField):
         if not isinstance(facts.get("uarch", ""), str):
             raise serializers.ValidationError("uarch is not a string")
         return {**facts, "core_types": [dict(item) for item in core_types]}
-
-
-class MeasurementsField(serializers.ListField):
-    """What a boot measured. Far more than any boot is kept of is refused before each number is looked at."""
-
-    LIMIT = 500_000
-
-    def to_internal_value(self, data: Any) -> Any:
-        lists = [item.get("values") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
-        if sum(len(values) for values in lists if isinstance(values, list)) > self.LIMIT:
-            raise serializers.ValidationError(f"more than {self.LIMIT} values")
-        return super().to_internal_value(data)
 
 
 class NotesField(serializers.ListField):
@@ -336,11 +307,12 @@ class AgentAttemptView(AgentView):
     """Of one attempt of the caller's, which is found before a body is read: one for no attempt costs nothing."""
 
     attempt: Attempt
+    related: Sequence[str] = ALL_OF_ATTEMPT
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         assert isinstance(request.auth, ApiToken)
-        self.attempt = find_attempt(key=kwargs["key"], token=request.auth)
+        self.attempt = find_attempt(key=kwargs["key"], token=request.auth, related=self.related)
         structlog.contextvars.bind_contextvars(trace=self.attempt.trace, key=self.attempt.key)
 
 
@@ -422,6 +394,8 @@ class BootStartView(AgentAttemptView):
 
 
 class BootResultView(AgentAttemptView):
+    related = HOST_OF_ATTEMPT
+
     @extend_schema(request=BootResultIn, responses={200: OpenApiTypes.OBJECT})
     def post(self, request: Request, key: str, position: int) -> Response:
         form = BootResultIn(data=request.data)

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, OuterRef, QuerySet, Subquery
+from django.db.models.functions import JSONObject
 
 from server.core import clock
 from server.core.errors import DomainError
@@ -15,7 +17,15 @@ from server.core.reasons import Because, Reason
 from server.lab.attempts.ends import end_session
 from server.lab.attempts.life import is_wanted
 from server.lab.hosts.health import judge_health
-from server.lab.hosts.probes import keep_facts, keep_facts_of_machine, note_change, note_probe
+from server.lab.hosts.probes import (
+    TRUSTED_BOOT,
+    keep_facts_of_machine,
+    note_change,
+    note_probe,
+    parts_of_facts,
+    sha256_of_facts,
+    shared_facts,
+)
 from server.lab.hosts.state import change_health, is_tried
 from server.lab.models import (
     LATE,
@@ -25,6 +35,7 @@ from server.lab.models import (
     BootState,
     Conditions,
     CoreType,
+    Facts,
     Machine,
     Session,
     SessionState,
@@ -43,7 +54,7 @@ _LONGEST_CORE_TYPE = 60
 _LONGEST_CPUS = 4096
 # Times that a boot is planned again. What fails so often for reasons of ours is given up with its attempts.
 _MOST_RETRIES = 50
-_OPEN = Q(state__in=[BootState.PLANNED, BootState.RUNNING])
+_OPEN = frozenset({BootState.PLANNED, BootState.RUNNING})
 # A note's texts, each with its longest length. Pages and answers read the notes of all boots of a session at once.
 _TEXTS_OF_NOTE = {"benchmark": 60, "case": 60, "core_type": 60, "outcome": 60, "reason": 500, "evidence": 4096}
 _VALUES_OF_NOTE = 20
@@ -65,6 +76,25 @@ class BootReport:
     console_tail: str = ""
     notes: Sequence[Mapping[str, Any]] = ()
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    # Of the values that came with it.
+    values_sha256: str = ""
+
+
+@dataclass(frozen=True)
+class ToldBoot:
+    """A boot that a report is about, and what the report is checked against, read at once."""
+
+    boot: Boot
+    # Its kernel is believed what it says of the machine.
+    is_trusted: bool
+    # The reported boot id belongs to another boot.
+    is_elsewhere: bool
+    # Of the row with the reported facts, if there is one.
+    facts_id: int | None
+    # Other boots of the session have not ended.
+    others_open: bool
+    # Kinds of cores of the machine, id by name.
+    core_types: Mapping[str, int]
 
 
 def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
@@ -81,17 +111,52 @@ def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
     return boot.state == BootState.RUNNING and is_wanted(attempt)
 
 
-def close_boot(*, session: Session, position: int, report: BootReport, key: str) -> Boot | None:
+def told_boot(session: Session, position: int, report: BootReport) -> ToldBoot:
+    """One query. The caller holds the session locked."""
+    alike, _own = parts_of_facts(report.facts)
+    elsewhere = Boot.objects.filter(boot_id=report.boot_id).exclude(boot_id="").exclude(pk=OuterRef("pk"))
+    others = Boot.objects.filter(session=session).exclude(pk=OuterRef("pk"))
+    facts = Facts.objects.filter(sha256=sha256_of_facts(alike)).values("pk")
+    core_types = CoreType.objects.filter(machine=session.machine_id).order_by("name")
+    boot = (
+        session.boots.filter(position=position)
+        .defer("notes")
+        .annotate(
+            is_trusted=ExpressionWrapper(TRUSTED_BOOT, output_field=BooleanField()),
+            is_elsewhere=Exists(elsewhere),
+            others_open=Exists(others.filter(state__in=_OPEN)),
+            told_facts=Subquery(facts),
+            cores=ArraySubquery(core_types.values(json=JSONObject(name="name", pk="pk"))),
+        )
+        .first()
+    )
+    if boot is None:
+        raise DomainError("not-found", f"session {session.pk} has no boot {position}")
+    boot.session = session
+    cores = {core_type["name"]: core_type["pk"] for core_type in boot.cores}
+    return ToldBoot(
+        boot,
+        is_trusted=bool(boot.is_trusted),
+        is_elsewhere=boot.is_elsewhere,
+        facts_id=boot.told_facts,
+        others_open=boot.others_open,
+        core_types=cores,
+    )
+
+
+def close_boot(told: ToldBoot, *, report: BootReport, key: str) -> Boot | None:
     """Give a boot its result, brought by attempt `key`; None if there is nothing to store any more.
 
     Trouble of ours (`infrastructure`) is no result: the boot is planned again, and the session gives up when too many
     attempts bring nothing. Runs in the caller's transaction, which locks the session.
     What was measured and comes when the session has ended without it is kept, as LATE, and judged by nobody.
+    Raises `conflict` for a result that is there already, and comes again with other values.
     """
-    boot = _boot(session, position)
+    boot = told.boot
     if boot.state in {BootState.MEASURED, BootState.FAILED}:
-        return boot if _keep_late(boot, report, key) else None
-    outcome, reason = _checked_outcome(boot, report)
+        _check_same(boot, report)
+        return boot if _keep_late(told, report, key) else None
+    outcome, reason = _checked_outcome(told, report)
     if outcome == "infrastructure":
         if boot.state != BootState.RUNNING or boot.started_by != key:
             return None
@@ -100,6 +165,7 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         won = boot.advance(BootState.PLANNED, ours, retries=boot.retries + 1)
         return boot if won else None
     began, ended = _span(boot, report, key)
+    alike, own = parts_of_facts(report.facts)
     won = boot.advance(
         BootState.MEASURED if outcome == "measured" else BootState.FAILED,
         Reason(Because.MEASURED, reason) if outcome == "measured" else Because.BOOT_FAILED(f"{outcome}: {reason}"),
@@ -108,28 +174,43 @@ def close_boot(*, session: Session, position: int, report: BootReport, key: str)
         build_id=report.build_id,
         started_at=began,
         ended_at=ended,
+        facts_id=(told.facts_id or shared_facts(alike).pk) if alike else None,
+        values_sha256=report.values_sha256,
         notes=_kept_notes(report.notes),
     )
     if not won:
-        raise DomainError("busy", f"boot {position} of session {session.pk} moved meanwhile", permanent=False)
-    told = {"document": dict(report.conditions), "console_tail": report.console_tail}
-    Conditions.objects.update_or_create(boot=boot, defaults=told)
-    keep_facts(boot, report.facts)
+        where = f"boot {boot.position} of session {boot.session_id}"
+        raise DomainError("busy", f"{where} moved meanwhile", permanent=False)
+    _keep_conditions(boot, report, facts=own)
     return boot
 
 
-def _keep_late(boot: Boot, report: BootReport, key: str) -> bool:
+def _check_same(boot: Boot, report: BootReport) -> None:
+    """A running kernel has one result. Another boot's at this position, which came too late, is none of ours."""
+    if report.boot_id and report.boot_id == boot.boot_id and report.values_sha256 != boot.values_sha256:
+        message = f"boot {boot.position} of session {boot.session_id} has a result of this boot_id with other values"
+        raise DomainError("conflict", message)
+
+
+def _keep_conditions(boot: Boot, report: BootReport, **facts: dict[str, Any]) -> None:
+    told = {"document": dict(report.conditions), "console_tail": report.console_tail, **facts}
+    Conditions.objects.bulk_create(
+        [Conditions(boot=boot, **told)], update_conflicts=True, unique_fields=["boot"], update_fields=list(told)
+    )
+
+
+def _keep_late(told: ToldBoot, report: BootReport, key: str) -> bool:
     """Whether it measured and was ended before its result came. It stays failed: what was judged stays as it is.
 
     Its facts and notes are not kept, as those of all boots of a session are part of what is judged.
     """
+    boot = told.boot
     if boot.state != BootState.FAILED or boot.outcome or not boot.started_by:
         return False
-    if _checked_outcome(boot, report)[0] != "measured":
+    if _checked_outcome(told, report)[0] != "measured":
         return False
-    told = {"document": dict(report.conditions), "console_tail": report.console_tail}
-    Conditions.objects.update_or_create(boot=boot, defaults=told)
-    proof = {"boot_id": report.boot_id, "build_id": report.build_id}
+    _keep_conditions(boot, report)
+    proof = {"boot_id": report.boot_id, "build_id": report.build_id, "values_sha256": report.values_sha256}
     began, ended = _span(boot, report, key)
     told_late = Because.LATE("measured, told after its session had ended: not judged")
     return boot.note(told_late, outcome=LATE, started_at=began, ended_at=ended, **proof)
@@ -187,17 +268,17 @@ def _flat_note(note: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _checked_outcome(boot: Boot, report: BootReport) -> tuple[str, str]:
+def _checked_outcome(told: ToldBoot, report: BootReport) -> tuple[str, str]:
     """The agent's outcome, unless the proof it brings says otherwise."""
     if report.outcome != "measured":
         return report.outcome, report.reason
-    session = boot.session
+    boot, session = told.boot, told.boot.session
     expected = (session.base_build if boot.arm == Boot.Arm.BASE else session.patched_build).build_id
     if report.build_id != expected:
         return "wrong-kernel", f"build id {report.build_id or 'missing'} ran, {expected} was planned"
     if not report.boot_id:
         return "no-proof", "the running kernel's boot_id is missing"
-    if Boot.objects.filter(boot_id=report.boot_id).exclude(pk=boot.pk).exists():
+    if told.is_elsewhere:
         return "no-proof", f"boot_id {report.boot_id} belongs to another boot: the machine did not boot again"
     return "measured", report.reason
 
@@ -221,8 +302,9 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str, meas
         change_health(machine, Machine.Health.QUARANTINED, reason)
 
 
-def keep_core_types(*, machine: Machine, facts: Mapping[str, Any]) -> None:
-    """Keep the kinds of cores that a measured boot showed, before its values are stored under their names.
+def keep_core_types(*, machine: Machine, facts: Mapping[str, Any]) -> dict[str, int]:
+    """Keep the kinds of cores that a measured boot showed, before its values are stored under their names; returns the
+    ids of all by name.
 
     A machine has few, however many names its agent makes up: beyond that they take the places of those under which
     nothing was measured, or are not kept, and their values are refused.
@@ -242,6 +324,7 @@ def keep_core_types(*, machine: Machine, facts: Mapping[str, Any]) -> None:
         elif row is not None and row.cpus != shown:
             row.cpus = shown
             row.save(update_fields=["cpus"])
+    return {name: row.pk for name, row in known.items()}
 
 
 def _unused_core_types(machine: Machine) -> QuerySet[CoreType]:
@@ -253,8 +336,11 @@ def _unused_core_types(machine: Machine) -> QuerySet[CoreType]:
     return unused
 
 
-def finish_session(*, session: Session) -> None:
-    """End the session when nothing is left to boot, or when one of its kernels does not work on this machine."""
+def finish_session(*, session: Session, goes_on: bool = False) -> None:
+    """End the session when nothing is left to boot, or when one of its kernels does not work on this machine.
+
+    `goes_on`: its boots speak against neither, so that they need not be counted.
+    """
     if session.state in Session.FINAL:
         return
     machine = session.machine
@@ -264,20 +350,29 @@ def finish_session(*, session: Session) -> None:
         why = Because.QUARANTINED(f"machine quarantined: {machine.health_reason}")
         end_session(session, SessionState.FAILED, why, keep=False)
         return
+    if goes_on:
+        return
+    counts = _counts(session)
     for arm in Boot.Arm:
-        boots = session.boots.filter(arm=arm)
-        failed, planned = boots.filter(state=BootState.FAILED), boots.count()
-        none = not boots.filter(state=BootState.MEASURED).exists()
-        if failed.count() >= MAX_FAILED_BOOTS and (none or failed.count() > _TOO_MANY_FAIL * planned):
-            last = failed.order_by("-position").first()
-            reason = f"{arm} kernel gave no measurement in {failed.count()} boots, last: {last and last.reason}"
+        failed = counts.get((arm, BootState.FAILED), 0)
+        planned = sum(number for (of, _state), number in counts.items() if of == arm)
+        none = not counts.get((arm, BootState.MEASURED))
+        if failed >= MAX_FAILED_BOOTS and (none or failed > _TOO_MANY_FAIL * planned):
+            last = session.boots.filter(arm=arm, state=BootState.FAILED).order_by("-position").first()
+            reason = f"{arm} kernel gave no measurement in {failed} boots, last: {last and last.reason}"
             end_session(session, SessionState.FAILED, Because.KERNEL_FAILS(reason), keep=False)
             return
-    if session.boots.filter(_OPEN).exists():
+    if any(state in _OPEN for _arm, state in counts):
         return
-    measured = {arm: session.boots.filter(arm=arm, state=BootState.MEASURED).count() for arm in Boot.Arm}
+    measured = {arm: counts.get((arm, BootState.MEASURED), 0) for arm in Boot.Arm}
     if min(measured.values()) < MIN_MEASURED_BOOTS:
-        counts = ", ".join(f"{count} of the {arm} kernel" for arm, count in measured.items())
-        end_session(session, SessionState.FAILED, Because.TOO_FEW_BOOTS(f"too few measured boots: {counts}"))
+        told = ", ".join(f"{count} of the {arm} kernel" for arm, count in measured.items())
+        end_session(session, SessionState.FAILED, Because.TOO_FEW_BOOTS(f"too few measured boots: {told}"))
     elif session.advance(SessionState.DONE, Because.ALL_BOOTED()):
         judge_health(session)
+
+
+def _counts(session: Session) -> dict[tuple[str, str], int]:
+    """How many boots of each arm are in each state."""
+    groups = session.boots.order_by().values_list("arm", "state").annotate(number=Count("pk"))
+    return {(arm, state): number for arm, state, number in groups}

@@ -28,16 +28,22 @@ OF_ONE_BOOT: Final = frozenset(
 _LONGEST_FINGERPRINT = 100
 
 
+def parts_of_facts(told: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What all boots of the machine show alike, and what is this boot's own."""
+    alike = {name: value for name, value in told.items() if name not in OF_ONE_BOOT}
+    return alike, {name: value for name, value in told.items() if name in OF_ONE_BOOT}
+
+
 def keep_facts(boot: Boot, told: Mapping[str, Any]) -> None:
     """Store what the probe saw in this boot, the part that all boots of the machine show once for all of them."""
-    alike = {name: value for name, value in told.items() if name not in OF_ONE_BOOT}
-    own = {name: value for name, value in told.items() if name in OF_ONE_BOOT}
-    Boot.objects.filter(pk=boot.pk).update(facts=_row(alike) if alike else None)
+    alike, own = parts_of_facts(told)
+    Boot.objects.filter(pk=boot.pk).update(facts=shared_facts(alike) if alike else None)
     Conditions.objects.update_or_create(boot=boot, defaults={"facts": own})
 
 
 def keep_facts_of_machine(machine: Machine, told: Mapping[str, Any]) -> None:
-    MachineFacts.objects.update_or_create(machine=machine, defaults={"document": dict(told)})
+    if facts_of_machine(machine) != told:
+        MachineFacts.objects.update_or_create(machine=machine, defaults={"document": dict(told)})
 
 
 def facts_of_machine(machine: Machine) -> dict[str, Any]:
@@ -65,16 +71,19 @@ def fingerprint_of(facts: Mapping[str, Any]) -> str:
     return told if isinstance(told, str) and "-" in told else ""
 
 
-def _row(alike: dict[str, Any]) -> Facts:
-    text = json.dumps(alike, sort_keys=True, separators=(",", ":"))
+def sha256_of_facts(alike: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(alike, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def shared_facts(alike: Mapping[str, Any]) -> Facts:
+    """The one row of these facts."""
     told = alike.get("fingerprint")
     seen = {
         "virtual": alike.get("virtual") is True,
         "fingerprint": told[:_LONGEST_FINGERPRINT] if isinstance(told, str) else "",
-        "document": alike,
+        "document": dict(alike),
     }
-    sha256 = hashlib.sha256(text.encode()).hexdigest()
-    return Facts.objects.get_or_create(sha256=sha256, defaults=seen)[0]
+    return Facts.objects.get_or_create(sha256=sha256_of_facts(alike), defaults=seen)[0]
 
 
 def _mapping(document: object) -> dict[str, Any]:
@@ -263,8 +272,7 @@ def _is_no_evidence(machine: Machine) -> bool:
 
 def _locked(machine: Machine) -> MachineKind:
     """What it is taken for, as the row says now; nobody else changes that until the transaction ends."""
-    Machine.objects.select_for_update(of=("self",)).only("pk").get(pk=machine.pk)
-    machine.refresh_from_db(fields=_FIELDS)
+    machine.refresh_from_db(fields=_FIELDS, from_queryset=Machine.objects.select_for_update(of=("self",)))
     return kind_of(machine)
 
 

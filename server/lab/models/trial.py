@@ -249,6 +249,9 @@ class Boot(Stateful):
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     facts = models.ForeignKey(Facts, null=True, blank=True, on_delete=models.PROTECT, related_name="boots")
+    values_sha256 = models.CharField(
+        max_length=64, blank=True, default="", help_text="Of all values that its result brought, to know it again by."
+    )
     notes = models.JSONField(
         default=list,
         blank=True,
