@@ -98,12 +98,13 @@ def _moved(row: Stateful, line: Transition, values: Mapping[str, Any]) -> bool:
     """Whether the row was in `line.before`: it has `values` now, and the line is written. One statement, so all of it
     happens or nothing does.
     """
-    update = type(row)._default_manager.filter(pk=row.pk, state=line.before).query.chain(UpdateQuery)
+    # Its stubs do not know that it becomes a query of the class that it is given.
+    update: Any = type(row)._default_manager.filter(pk=row.pk, state=line.before).query.chain(UpdateQuery)
     update.add_update_values(dict(values))
     statement, of_update = update.get_compiler(connection=connection).as_sql()
     fields = [field for field in Transition._meta.local_concrete_fields if not field.primary_key]
     of_line = [field.get_db_prep_save(field.pre_save(line, True), connection) for field in fields]
-    names = ", ".join(connection.ops.quote_name(field.column) for field in fields)
+    names = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
     history = connection.ops.quote_name(Transition._meta.db_table)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -111,7 +112,7 @@ def _moved(row: Stateful, line: Transition, values: Mapping[str, Any]) -> bool:
             f" INSERT INTO {history} ({names}) SELECT {', '.join(['%s'] * len(fields))} FROM moved",
             [*of_update, *of_line],
         )
-        return cursor.rowcount == 1
+        return bool(cursor.rowcount == 1)
 
 
 def _record(row: Stateful, before: str, after: str, reason: Reason, actor: str = "") -> None:
