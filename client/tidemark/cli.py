@@ -79,7 +79,7 @@ def _written(one: argparse.ArgumentParser, formats: Sequence[str] = ("table", "c
 def _listing(one: argparse.ArgumentParser, noun: Noun | None, *formats: Sequence[str]) -> None:
     _written(one, *formats)
     one.add_argument("filters", nargs="*", metavar="NAME=VALUE", help="filters of the API; a name may come twice")
-    one.add_argument("--limit", type=int, default=50, help="rows at most; 0: all (50)")
+    one.add_argument("--limit", type=int, help="rows at most; 0: all (50, with --fail-on all)")
     if noun is None or noun.outcome:
         of = f" of {noun.outcome}" if noun else ""
         one.add_argument("--fail-on", metavar="VALUES", default="", help=f"exit with 2 when a row has one{of}")
@@ -129,20 +129,47 @@ def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
         case "samples":
             _write(chosen, values(service.get(f"sessions/{chosen.id}/samples")), VALUE)
         case "compare":
+            _check_outcomes(service, PAIR, chosen)
             return _listed(chosen, PAIR, cells(service.get(PAIR.path, _pair(chosen))))
         case "watch":
             noun = NOUNS[chosen.noun]
+            _check_outcomes(service, noun, chosen)
             return _listed(chosen, noun, _coming(service, noun, chosen), ends=True)
         case name:
-            limit = chosen.limit or None
+            _check_outcomes(service, NOUNS[name], chosen)
+            limit = _limit(chosen)
             rows = _counted(service.rows(NOUNS[name].path, _query(chosen.filters), limit=limit), long=limit is None)
             return _listed(chosen, NOUNS[name], rows)
     return OK
 
 
+_USUAL_LIMIT = 50
+
+
+def _limit(chosen: argparse.Namespace) -> int | None:
+    """None: all rows. What decides over a script's end may stand in any of them."""
+    given: int | None = chosen.limit
+    if given is None:
+        return None if getattr(chosen, "fail_on", "") else _USUAL_LIMIT
+    return given or None
+
+
+def _words(chosen: argparse.Namespace) -> list[str]:
+    return [word for word in getattr(chosen, "fail_on", "").split(",") if word]
+
+
+def _check_outcomes(service: Tidemark, noun: Noun, chosen: argparse.Namespace) -> None:
+    """A word that no row can have would stop nothing, silently. The service knows its filter's words."""
+    for word in _words(chosen):
+        if noun.outcomes and word not in noun.outcomes:
+            raise ApiError(f"--fail-on: {word} is none of {', '.join(noun.outcomes)}", code="usage")
+        if noun.filter:
+            service.get(noun.path, {noun.filter: word, "page_size": "1"})
+
+
 def _listed(chosen: argparse.Namespace, noun: Noun, rows: Iterable[Row], *, ends: bool = False) -> int:
     """Print them; 2 when one has an outcome that was asked for, with which a list that goes on for ever `ends`."""
-    wanted = {word for word in getattr(chosen, "fail_on", "").split(",") if word}
+    wanted = set(_words(chosen))
     met = []
 
     def seen() -> Iterator[Row]:
@@ -196,7 +223,7 @@ def _coming(service: Tidemark, noun: Noun, chosen: argparse.Namespace) -> Iterat
     """Rows that are there after those of the first look, the oldest first."""
     key = noun.columns[0]
     query, ends = _query(chosen.filters), time.monotonic() + chosen.seconds
-    known = {row[key] for row in service.rows(noun.path, query, limit=chosen.limit or None)}
+    known = {row[key] for row in service.rows(noun.path, query, limit=_USUAL_LIMIT)}
     while time.monotonic() < ends:
         _sleep(min(chosen.interval, max(0.0, ends - time.monotonic())))
         new = []

@@ -9,34 +9,41 @@ from tidemark.api import Row
 
 @dataclass(frozen=True)
 class Noun:
-    """`outcome` is the field whose values `--fail-on` names, empty where there is none."""
+    """`outcome` is the field whose values `--fail-on` names, empty where there is none.
+
+    `filter` is the parameter of the list that takes the same values; where there is none, they are `outcomes`.
+    """
 
     path: str
     columns: tuple[str, ...]
     outcome: str = ""
+    filter: str = ""
+    outcomes: tuple[str, ...] = ()
 
 
 NOUNS: Mapping[str, Noun] = {
-    "findings": Noun("findings", ("id", "kind", "state", "evidence", "headline", "created_at"), "kind"),
-    "series": Noun("series", ("id", "version", "state", "finding.kind", "subject", "received_at"), "finding.kind"),
-    "sessions": Noun("sessions", ("id", "purpose", "machine", "state", "reason"), "state"),
+    "findings": Noun("findings", ("id", "kind", "state", "evidence", "headline", "created_at"), "kind", "kind"),
+    "series": Noun(
+        "series", ("id", "version", "state", "finding.kind", "subject", "received_at"), "finding.kind", "finding"
+    ),
+    "sessions": Noun("sessions", ("id", "purpose", "machine", "state", "reason"), "state", "state"),
     "timelines": Noun("timelines", ("id", "tree", "branch", "machine", "benchmark", "case", "metric", "evidence")),
-    "machines": Noun("machines", ("name", "uarch", "evidence", "state", "health", "health_reason"), "health"),
-    "builders": Noun("builders", ("name", "state", "health", "health_reason"), "health"),
-    "builds": Noun("builds", ("id", "state", "revision.sha", "config", "toolchain", "reason"), "state"),
+    "machines": Noun("machines", ("name", "uarch", "evidence", "state", "health", "health_reason"), "health", "health"),
+    "builders": Noun("builders", ("name", "state", "health", "health_reason"), "health", "health"),
+    "builds": Noun("builds", ("id", "state", "revision.sha", "config", "toolchain", "reason"), "state", "state"),
     "queue": Noun("queue", ("place", "kind", "id", "title", "machine", "why")),
-    "attempts": Noun("attempts", ("key", "state", "machine", "builder", "reason"), "state"),
+    "attempts": Noun("attempts", ("key", "state", "machine", "builder", "reason"), "state", "state"),
     "trees": Noun("trees", ("name", "url", "failing_since", "last_error")),
     "branches": Noun("branches", ("tree", "name", "head", "head_at")),
-    "reports": Noun("reports", ("id", "finding", "state", "reason"), "state"),
-    "deliveries": Noun("deliveries", ("id", "finding", "state", "message_id", "sent_at"), "state"),
+    "reports": Noun("reports", ("id", "finding", "state", "reason"), "state", "state"),
+    "deliveries": Noun("deliveries", ("id", "finding", "state", "message_id", "sent_at"), "state", "state"),
     "acceptances": Noun("acceptances", ("finding", "metric", "uarchs", "person", "expires_at", "reason")),
     "uarchs": Noun("uarchs", ("name", "arch", "title")),
     "benchmarks": Noun("benchmarks", ("name", "title", "version")),
     "cases": Noun("cases", ("benchmark", "name", "title", "parameters")),
     "metrics": Noun("metrics", ("benchmark", "name", "unit", "better", "title")),
-    "messages": Noun("messages", ("id", "kind", "message_id", "subject", "reason"), "kind"),
-    "machine-questions": Noun("machine-questions", ("id", "machine", "kind", "state", "reason"), "state"),
+    "messages": Noun("messages", ("id", "kind", "message_id", "subject", "reason"), "kind", "kind"),
+    "machine-questions": Noun("machine-questions", ("id", "machine", "kind", "state", "reason"), "state", "state"),
 }
 
 
@@ -66,6 +73,7 @@ PAIR = Noun(
         "mde", "shares_session",
     ),
     "verdict",
+    outcomes=("improved", "regressed", "unchanged", "inconclusive"),
 )  # fmt: skip
 
 

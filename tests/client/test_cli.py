@@ -62,6 +62,20 @@ def test_a_script_is_told_by_the_exit_code(
     assert run(live_server, "findings", "kind=unchanged", "--fail-on", "regressed") == OK
 
 
+def test_every_row_counts_for_the_exit_code_and_a_misspelt_word_stops_the_script(
+    live_server: LiveServer,
+    findings: list[Finding],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tidemark.cli._USUAL_LIMIT", 1)
+    assert run(live_server, "findings") == OK
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert run(live_server, "findings", "--fail-on", "regressed") == MATCHED
+    assert run(live_server, "findings", "--fail-on", "regresed") == TROUBLE
+    assert "regresed" in capsys.readouterr().err
+
+
 def test_columns_are_chosen_and_csv_keeps_them(
     live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,6 +100,8 @@ def test_columns_and_outcomes_are_fields_of_the_answers(live_server: LiveServer)
         answer = described["paths"][f"/api/v1/{noun.path}/"]["get"]["responses"]["200"]["content"]
         page = fields(answer["application/json"]["schema"])
         row = fields((page.get("results") or page["rows"])["items"])
+        known = {one["name"] for one in described["paths"][f"/api/v1/{noun.path}/"]["get"].get("parameters", ())}
+        assert not noun.outcome or noun.filter in known, name
         for column in filter(None, (*noun.columns, noun.outcome)):
             first, _, rest = column.partition(".")
             assert first in row, f"{name}: {column}"
@@ -108,6 +124,8 @@ def test_two_kernels_are_compared_cell_by_cell(live_server: LiveServer, capsys: 
     words = ("--fail-on", "regressed", "--format", "csv", "--columns", "machine,verdict,shares_session")
     assert run(live_server, "compare", pair, *words) == MATCHED
     assert capsys.readouterr().out == "machine,verdict,shares_session\nvm-haswell,regressed,yes\n"
+    assert run(live_server, "compare", pair, "--fail-on", "split") == TROUBLE
+    assert "--fail-on: split is none of" in capsys.readouterr().err
     assert run(live_server, "compare", "v6.1") == TROUBLE
     assert "BASE..PATCHED" in capsys.readouterr().err
 
