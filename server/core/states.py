@@ -56,6 +56,8 @@ class Stateful(models.Model):
             raise ValueError(f"{self._meta.model_name} {self.pk}: no way from {before} to {to}")
         since = clock.now()
         line = _line(self, before, to, reason, actor)
+        # A move for a new cause is told as that one's.
+        line.trace = fields.get("trace", line.trace)
         if not _moved(self, line, {"state": to, "state_since": since, **reason.columns(), **fields}):
             return False
         self.state, self.state_since = to, since
@@ -106,7 +108,7 @@ def _moved(row: Stateful, line: Transition, values: Mapping[str, Any]) -> bool:
     of_line = [field.get_db_prep_save(field.pre_save(line, True), connection) for field in fields]
     names = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
     history = connection.ops.quote_name(Transition._meta.db_table)
-    with connection.cursor() as cursor:
+    with transaction.mark_for_rollback_on_error(), connection.cursor() as cursor:
         cursor.execute(
             f"WITH moved AS ({statement} RETURNING 1)"  # noqa: S608 (names of our own columns)
             f" INSERT INTO {history} ({names}) SELECT {', '.join(['%s'] * len(fields))} FROM moved",

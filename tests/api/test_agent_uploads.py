@@ -194,3 +194,12 @@ def test_what_is_wrong_with_a_measurement_is_said_and_where(
     errors = agent.post(f"{boots}/0", 400, **sent)["errors"]["measurements"]
     assert said in errors["3"][field][0]
     assert not Measurement.objects.exists()
+
+
+@pytest.mark.parametrize(("name", "item"), [("measurements", {}), ("measurements", 1), ("notes", 1)])
+def test_a_list_that_is_too_long_is_refused_as_a_whole(session: Session, name: str, item: object) -> None:
+    agent, boots = uploader(session)
+    told = agent.post(f"{boots}/0", 400, **{**upload_of(session, 0), name: [item] * 20_000})
+    (said,) = told["errors"][name]
+    assert said.startswith("more than ")
+    assert not Measurement.objects.exists()

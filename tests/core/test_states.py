@@ -31,6 +31,14 @@ def test_every_step_leaves_one_line_of_history_with_the_trace() -> None:
 
 
 @pytest.mark.django_db
+def test_a_step_for_a_new_cause_has_its_trace() -> None:
+    build = build_build(state=BuildState.FAILED)
+    assert build.advance(BuildState.WANTED, because("again"), trace="feedfeedfeedfeed")
+    line = Transition.objects.filter(subject="build", subject_id=build.pk).latest("pk")
+    assert (line.after, line.trace) == ("wanted", "feedfeedfeedfeed")
+
+
+@pytest.mark.django_db
 def test_a_new_reason_for_the_same_state_is_a_line_of_history_and_an_old_one_is_not() -> None:
     build = build_build(state=BuildState.WANTED)
     since = build.state_since

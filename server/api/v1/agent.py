@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 
 from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
-from server.api.v1.measured import MeasurementsField, ValuesIn
+from server.api.v1.measured import BoundedList, MeasurementsField, ValuesIn
 from server.builds.expiry import serve_artifact
 from server.builds.models import Artifact
 from server.builds.records import ArtifactFile, BuildResult
@@ -189,7 +189,7 @@ class BuildResultIn(AgentIn):
     first_error = Sentence(4000)
     log_tail = AgentText(max_length=200_000)
     unfit = serializers.BooleanField(default=False)
-    artifacts = serializers.ListField(child=ArtifactIn(), default=list, max_length=len(Artifact.Kind))
+    artifacts = BoundedList(child=ArtifactIn(), default=list, max_length=len(Artifact.Kind))
 
     def result(self) -> BuildResult:
         data = dict(self.validated_data)
@@ -204,7 +204,7 @@ class CoreTypeIn(serializers.Serializer[Any]):
     cpus = serializers.CharField(max_length=50_000, allow_blank=True, default="")
 
 
-_CORE_TYPES = serializers.ListField(child=CoreTypeIn(), max_length=_MOST_CORE_TYPES)
+_CORE_TYPES = BoundedList(child=CoreTypeIn(), max_length=_MOST_CORE_TYPES)
 
 
 class FactsField(serializers.DictField):
@@ -222,7 +222,7 @@ class FactsField(serializers.DictField):
         return {**facts, "core_types": [dict(item) for item in core_types]}
 
 
-class NotesField(serializers.ListField):
+class NotesField(BoundedList):
     """What is to be said of cases without values. What is kept of it is less (server/lab/attempts/boots.py)."""
 
     LIMIT = 4 * 1024 * 1024

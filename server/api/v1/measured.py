@@ -36,7 +36,16 @@ class ValuesIn(serializers.Serializer[Any]):
     warmup = serializers.IntegerField(min_value=0)
 
 
-class MeasurementsField(serializers.ListField):
+class BoundedList(serializers.ListField):
+    """A list that is too long is refused before anything in it is looked at, which costs far more than to send it."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
+            raise serializers.ValidationError(f"more than {self.max_length} items")
+        return super().to_internal_value(data)
+
+
+class MeasurementsField(BoundedList):
     """What a boot measured. Far more than any boot is kept of is refused before each number is looked at."""
 
     LIMIT = 500_000
@@ -45,7 +54,7 @@ class MeasurementsField(serializers.ListField):
         lists = [item.get("values") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
         if sum(len(values) for values in lists if isinstance(values, list)) > self.LIMIT:
             raise serializers.ValidationError(f"more than {self.LIMIT} values")
-        if isinstance(data, list) and all(map(_is_plain, data)):
+        if isinstance(data, list) and len(data) <= (self.max_length or 0) and all(map(_is_plain, data)):
             # As agents send them. The form takes most of a request's time, and is here to say what is wrong.
             return [{"core_type": "all", **item, "values": list(map(float, item["values"]))} for item in data]
         return super().to_internal_value(data)
