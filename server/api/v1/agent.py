@@ -19,9 +19,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from server.api.measured import BoundedList, MeasurementsField, ValuesIn
 from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
-from server.api.v1.measured import BoundedList, MeasurementsField, ValuesIn
 from server.builds.expiry import serve_artifact
 from server.builds.models import Artifact
 from server.builds.records import ArtifactFile, BuildResult

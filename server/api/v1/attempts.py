@@ -20,7 +20,7 @@ from server.api.filters import (
     WordFilter,
     YesOrNoFilter,
 )
-from server.api.v1.public import PublicMixin, describe
+from server.api.public import PublicMixin, describe
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState
 from server.lab.port import adapter_names, runs_of
 from server.reports.progress import queue

@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.filters import Filters, IdFilter, NameFilter, YesOrNoFilter, unknown
-from server.api.v1.public import PublicMixin, describe
+from server.api.public import PublicMixin, describe
 from server.lab.models import Boot
 from server.results.models import Benchmark, Case, Measurement, Metric
 

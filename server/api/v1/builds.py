@@ -22,7 +22,7 @@ from server.api.filters import (
     WordFilter,
 )
 from server.api.permissions import MayChangeBuilds
-from server.api.v1.public import ProblemOut, PublicMixin, RevisionOut, describe
+from server.api.public import ProblemOut, PublicMixin, RevisionOut, describe
 from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
 from server.lab.care import ask_again
 from server.sources.models import Tree

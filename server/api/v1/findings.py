@@ -22,8 +22,8 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
+from server.api.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
 from server.api.v1.benchmarks import ParametersFilter
-from server.api.v1.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
 from server.core.models import Transition
 from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of

@@ -15,7 +15,7 @@ from server.api.filters import (
     WordFilter,
     YesOrNoFilter,
 )
-from server.api.v1.public import PublicMixin, VirtualOut, describe
+from server.api.public import PublicMixin, VirtualOut, describe
 from server.core.models import Transition
 from server.lab.hosts.probes import MachineKind, standing
 from server.lab.models import Builder, CoreType, Host, Machine, Microarchitecture

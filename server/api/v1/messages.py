@@ -18,7 +18,7 @@ from server.api.filters import (
     UntilFilter,
     YesOrNoFilter,
 )
-from server.api.v1.public import PublicMixin, describe
+from server.api.public import PublicMixin, describe
 from server.sources.models import MailingList, Message
 from server.sources.series.requests import series_of
 

@@ -16,7 +16,7 @@ from server.api.filters import (
     UntilFilter,
 )
 from server.api.pagination import CellPages
-from server.api.v1.public import PAGING, PublicMixin, describe, page_of, paging
+from server.api.public import PAGING, PublicMixin, describe, page_of, paging
 from server.detection.models import MachineQuestion
 from server.detection.models.timeline import QuestionState
 from server.detection.noise.profiles import alarm_rate, noise_profiles, noise_row

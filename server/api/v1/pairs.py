@@ -10,8 +10,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from server.api.filters import unknown
+from server.api.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.api.v1.findings import ComparisonOut
-from server.api.v1.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.builds.models import Build
 from server.detection.trials.pair import PairOnMachine, compare_kernels, kernels_of
 from server.lab.models import Boot, Machine

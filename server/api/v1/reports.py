@@ -16,8 +16,8 @@ from server.api.filters import (
     UntilFilter,
     YesOrNoFilter,
 )
+from server.api.public import PublicMixin, describe
 from server.api.v1.findings import AcceptanceOut
-from server.api.v1.public import PublicMixin, describe
 from server.detection.lifecycle.ledger import holding_now
 from server.detection.models import Acceptance, Finding, FindingVerdict
 from server.lab.models import Microarchitecture

@@ -20,9 +20,7 @@ from server.api.filters import (
     YesOrNoFilter,
 )
 from server.api.pagination import PatchPages, ShortPages
-from server.api.v1.benchmarks import CaseOut, MetricOut
-from server.api.v1.findings import ComparisonOut, FindingOut
-from server.api.v1.public import (
+from server.api.public import (
     PAGING,
     AuthorOut,
     PublicMixin,
@@ -34,6 +32,8 @@ from server.api.v1.public import (
     with_seen_virtual,
     with_seen_virtual_findings,
 )
+from server.api.v1.benchmarks import CaseOut, MetricOut
+from server.api.v1.findings import ComparisonOut, FindingOut
 from server.builds.models import Build
 from server.core.models import Transition
 from server.detection.findings.table import PublishedCase, PublishedMachine, published_case

@@ -20,8 +20,8 @@ from server.api.filters import (
     UntilFilter,
 )
 from server.api.pagination import CellPages
+from server.api.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
 from server.api.v1.findings import ComparisonOut
-from server.api.v1.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
 from server.detection.findings.table import cells_by_id
 from server.lab.models import Boot, Machine, Microarchitecture, Session, SessionState
 from server.results.measurements import columns

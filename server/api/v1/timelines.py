@@ -12,8 +12,8 @@ from server.api.filters import (
     Filters,
     NameFilter,
 )
+from server.api.public import PublicMixin, describe
 from server.api.v1.benchmarks import ParametersFilter
-from server.api.v1.public import PublicMixin, describe
 from server.detection.models import ChangePoint, Timeline, TimelinePoint
 from server.lab.models import Machine, Microarchitecture
 from server.results.models import Benchmark, Case, Metric

@@ -18,7 +18,7 @@ from server.api.filters import (
     UntilFilter,
     YesOrNoFilter,
 )
-from server.api.v1.public import PublicMixin, RevisionOut, describe
+from server.api.public import PublicMixin, RevisionOut, describe
 from server.core.addresses import without_credentials
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Tag, Tree, WantedRevision
 
