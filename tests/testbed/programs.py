@@ -49,6 +49,9 @@ def copy_python(system: Path) -> None:
     for extension in (stdlib / "lib-dynload").glob("*.so"):
         if (system / extension.relative_to("/")).exists():
             copy_libraries(system, extension)
+    # Nothing names it: the C library loads it when a thread is ended with the interpreter, and aborts without it.
+    unwinder = run([program("gcc"), "-print-file-name=libgcc_s.so.1"]).strip()
+    copy_file(system, Path(unwinder).resolve())
     link = system / "usr/bin/python3"
     link.unlink(missing_ok=True)
     link.symlink_to(interpreter)
