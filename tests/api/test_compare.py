@@ -71,10 +71,30 @@ def test_sessions_that_share_no_kernel_are_compared_with_a_statement(client: Cli
     assert "different sessions" in told["statement"]
     (cell,) = told["comparisons"]
     assert cell["ratio"] == pytest.approx(1.2, rel=0.01)
+    # Nothing tells the kernel's share of it from that of the day.
+    assert (cell["verdict"], cell["reason"]) == ("inconclusive", told["statement"])
     # A machine may have drifted in between: less is certain than where boots alternate.
     (within,) = ask(client, base=revisions(second)[0].sha, patched=revisions(second)[1].sha).json()["machines"]
     width, narrow = (one["ratio_high"] / one["ratio_low"] for one in (cell, within["comparisons"][0]))
     assert width > narrow
+
+
+def test_old_sessions_of_one_kernel_are_found_behind_many_of_the_other(client: Client) -> None:
+    machine = build_machine()
+    old = measured(machine=machine)
+    newer = measured(1.2, boots_per_side=2, machine=machine)
+    for _ in range(20):
+        again = measured(boots_per_side=1, machine=machine)
+        Session.objects.filter(pk=again.pk).update(patched_build=newer.patched_build)
+    (told,) = ask(client, base=revisions(old)[0].sha, patched=revisions(newer)[1].sha).json()["machines"]
+    assert old.pk in told["sessions"]
+
+
+def test_a_session_that_goes_on_is_not_compared(client: Client) -> None:
+    session = measured(1.1)
+    base, patched = revisions(session)
+    Session.objects.filter(pk=session.pk).update(state=Session.State.RUNNING)
+    assert ask(client, base=base.sha, patched=patched.sha).json()["machines"] == []
 
 
 def test_another_machine_under_the_same_name_proves_no_change(client: Client) -> None:

@@ -71,7 +71,6 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
             "subject",
             "message_id",
             "state",
-            "reason",
             "reason_code",
             "state_since",
             "created_at",

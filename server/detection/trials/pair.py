@@ -20,16 +20,16 @@ from server.detection.trials.judgement import (
     row_of,
     values_of,
 )
-from server.detection.trials.scope import Doubt, doubts_about, doubts_apart
+from server.detection.trials.scope import Doubt, doubts_about, doubts_apart, has_told
 from server.lab.models import Boot, CoreType, Session
 from server.results.models import Case, Metric
 from server.sources.models import Revision
 
-# Of one machine, newest first: old ones tell of a machine that may have changed since.
+# Of one machine, half of them for each kernel, newest first: old ones tell of a machine that may have changed since.
 MOST_SESSIONS = 20
 APART = (
-    "The two kernels were measured in different sessions: what changed on the machine between them is part of the "
-    "difference."
+    "The two kernels were measured in different sessions: what else changed between them (the machine, the compiler, "
+    "the benchmark) is part of the difference, so nothing is claimed."
 )
 
 
@@ -81,6 +81,9 @@ def compare_kernels(
         doubt = doubts.get(cell.session.machine_id)
         if doubt is not None and (row.verdict in CHANGES or (doubt.whole and row.verdict == Verdict.UNCHANGED)):
             row.verdict, row.reason, row.reason_code = Verdict.INCONCLUSIVE, str(doubt.reason), doubt.reason.code
+        elif not found[cell.session.machine_id].shared:
+            # Nothing tells what lies between sessions: the day, the compiler, the benchmark's version.
+            row.verdict, row.reason, row.reason_code = Verdict.INCONCLUSIVE, APART, stats.NoVerdict.UNDECIDED
         rows[cell.session.machine_id].append(row)
     return [
         PairOnMachine(
@@ -99,7 +102,8 @@ def _boots_by_machine(base: set[int], patched: set[int], machines: Collection[st
     sessions = Session.objects.filter(Q(base_build__in=both) | Q(patched_build__in=both))
     if machines:
         sessions = sessions.filter(machine__name__in=machines)
-    by_id = {one.pk: one for one in sessions.select_related("machine__uarch").order_by("machine__name", "-pk")}
+    rows = sessions.select_related("machine__uarch").order_by("machine__name", "-pk")
+    by_id = {one.pk: one for one in rows if has_told(one)}
     arms: dict[int, BootsOfArms] = {}
     boots = Boot.objects.filter(session__in=by_id, state=Boot.State.MEASURED).order_by("session_id", "position")
     for pk, session, arm, position in boots.values_list("pk", "session_id", "arm", "position"):
@@ -127,12 +131,14 @@ def _chosen(sessions: Sequence[Session], arms: Mapping[int, BootsOfArms]) -> _Bo
         if all(arms[session.pk].ids.values()):
             return _Boots([session], arms[session.pk], shared=True)
     together = _no_boots()
-    for session in sessions[:MOST_SESSIONS]:
+    newest = [[one for one in sessions if arms[one.pk].ids[arm]][: MOST_SESSIONS // 2] for arm in Boot.Arm.values]
+    chosen = [one for one in sessions if any(one in of_arm for of_arm in newest)]
+    for session in chosen:
         for arm, ids in arms[session.pk].ids.items():
             together.ids[arm].extend(ids)
             # Ids tell the order in which they ran: that the machine may have drifted in between widens the interval.
             together.positions[arm].extend(ids)
-    return _Boots(list(sessions[:MOST_SESSIONS]), together, shared=False)
+    return _Boots(chosen, together, shared=False)
 
 
 def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:
