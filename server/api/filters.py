@@ -19,7 +19,7 @@ _ANSWERS = {"": None, "true": True, "1": True, "false": False, "0": False}
 MOST_KNOWN = 50
 # Of what somebody wrote, in an error.
 _LONGEST_SHOWN = 40
-_SHA = re.compile(r"[0-9a-f]{7,40}")
+SHA = re.compile(r"[0-9a-f]{7,40}")
 _LARGEST_FRACTION = 1e6
 
 
@@ -170,7 +170,7 @@ class UntilFilter(SinceFilter):
 class _Sha(forms.CharField):
     def clean(self, value: Any) -> str:
         sha = str(super().clean(value)).strip().lower()
-        if sha and not _SHA.fullmatch(sha):
+        if sha and not SHA.fullmatch(sha):
             raise ValidationError("Write a commit as 7 to 40 hexadecimal digits.")
         return sha
 

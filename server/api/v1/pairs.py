@@ -9,16 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from server.api.filters import unknown
+from server.api.filters import SHA, unknown
 from server.api.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.api.v1.findings import ComparisonOut
 from server.builds.models import Build
 from server.detection.trials.pair import PairOnMachine, compare_kernels, kernels_of
 from server.lab.models import Boot, Machine
 from server.sources.models import Revision
-
-FEWEST_DIGITS = 7
-_DIGITS = frozenset("0123456789abcdef")
 
 
 class PairCellOut(ComparisonOut):
@@ -50,7 +47,7 @@ class PairOut(serializers.Serializer[Any]):
     machines = PairMachineOut(many=True, help_text="Those that measured both; none: nothing can be compared.")
 
 
-_HOW = f"A commit, in full or its first digits ({FEWEST_DIGITS} or more), or build:ID."
+_HOW = "A commit, in full or its first digits (7 or more), or build:ID."
 
 
 class PairView(PublicMixin, APIView):
@@ -86,7 +83,7 @@ def _kernel(request: Request, name: str) -> tuple[Revision, set[int]]:
         if build is None:
             raise serializers.ValidationError({name: [f"There is no build {number[:40]}."]})
         return build.revision, {build.pk}
-    if not FEWEST_DIGITS <= len(word) <= 40 or not _DIGITS.issuperset(word):  # noqa: PLR2004 (a SHA-1)
+    if not SHA.fullmatch(word):
         raise serializers.ValidationError({name: [_HOW]})
     rows = list(Revision.objects.select_related("tree").filter(sha__startswith=word).order_by("sha")[:3])
     if len(rows) != 1:
