@@ -7,16 +7,21 @@ from typing import Any, TypeVar
 
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
+from django.utils.cache import patch_vary_headers
+from django.utils.functional import cached_property
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import ValidationError
 from rest_framework.generics import GenericAPIView
 from rest_framework.mixins import ListModelMixin
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.settings import api_settings
 
 from server.api.answers import OpenAnswers
+from server.api.formats import TABLES, Negotiation, Rows, field_names, narrow
 from server.api.pagination import Pages
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
@@ -90,6 +95,7 @@ class SessionBriefOut(VirtualOut, serializers.ModelSerializer[Session]):
         return bool(row.machine.virtual or getattr(row, "seen_virtual", False))
 
 
+Form = TypeVar("Form", bound=serializers.BaseSerializer[Any])
 View = TypeVar("View", bound=Callable[..., Any])
 _PROBLEM = "application/problem+json"
 
@@ -101,23 +107,84 @@ _LONGEST_NAME = 40
 class PublicMixin(OpenAnswers):
     """Everything here is public; a stale token in a script's headers does not matter.
 
-    A parameter that is not known is an error: left out, a misspelt one would answer with all rows.
+    A parameter that is not known is an error: left out, a misspelt one would answer with all rows. `fields` leaves of
+    each row, or of an answer without rows, what is named; a view tells what its answer holds by `self.told(form)`.
     """
 
     authentication_classes: Sequence[type[BaseAuthentication]] = ()
+    content_negotiation_class = Negotiation
     # Beside what its filters and, of a list, its pages take.
     takes: Collection[str] = ()
     # Of these what may come more than once.
     takes_several: Collection[str] = ()
+    # What an answer holds beside other things; the results of a list are its rows anyway.
+    rows: Rows | None = None
+    # Forms beside those that all rows have.
+    files: tuple[type[BaseRenderer], ...] = ()
+
+    @property
+    def table(self) -> Rows | None:
+        if self.rows is None and isinstance(self, ListModelMixin) and isinstance(self, GenericAPIView):
+            return Rows("results", self.get_serializer_class())
+        return self.rows
+
+    @property
+    def known_fields(self) -> tuple[str, ...]:
+        """What `fields` may name; none: it is not taken."""
+        if self.table is not None:
+            return self.table.names
+        form = getattr(self, "serializer_class", None)
+        return () if form is None else field_names(form)
+
+    @cached_property
+    def asked(self) -> tuple[str, ...] | None:
+        """The fields that are asked for, in that order, each once; None: all."""
+        request: Request | None = getattr(self, "request", None)
+        told = None if request is None else request.query_params.get("fields")
+        return None if told is None else tuple(dict.fromkeys(name.strip() for name in told.split(",")))
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return self.known_fields if self.asked is None else self.asked
+
+    def wants(self, *names: str) -> bool:
+        """Whether any of these fields is told, where finding them costs queries."""
+        return self.asked is None or not set(self.asked).isdisjoint(names)
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        forms = self.renderer_classes if self.table is None else (*TABLES, *self.files)
+        return [form() for form in forms]
+
+    def get_serializer(self, *given: Any, **more: Any) -> Any:
+        return self.narrowed(super().get_serializer(*given, **more))  # type: ignore[misc]  # that of a list's base
+
+    def narrowed(self, form: Form) -> Form:
+        if self.asked is not None:
+            narrow(form, self.table, self.asked)
+        return form
+
+    def told(self, form: serializers.BaseSerializer[Any]) -> Response:
+        """The answer that `form` makes, as far as it was asked for."""
+        return Response(self.narrowed(form).data)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
         if request.method in {"GET", "HEAD"}:
             self._refuse_unknown(request)
 
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        pages = getattr(self, "_paginator", None)
+        if isinstance(pages, Pages) and not getattr(response, "exception", False) and (links := pages.link_header()):
+            response.headers["Link"] = links
+        if len(self.get_renderers()) > 1:
+            patch_vary_headers(response, ("Accept",))
+        return super().finalize_response(request, response, *args, **kwargs)
+
     def _refuse_unknown(self, request: Request) -> None:
         filters = getattr(getattr(self, "filterset_class", None), "base_filters", {})
         known = {*filters, *self.takes, api_settings.URL_FORMAT_OVERRIDE}
+        if self.known_fields:
+            known.add("fields")
         if isinstance(self, ListModelMixin):
             known |= PAGING
         told = f"There is no such parameter here. Known: {', '.join(sorted(known))}."
@@ -126,6 +193,9 @@ class PublicMixin(OpenAnswers):
             several = name in self.takes_several or getattr(filters.get(name), "repeats", False)
             if name in known and len(given) > 1 and not several:
                 wrong[name] = ["Write it once."]
+        if "fields" not in wrong and (strange := set(self.asked or ()).difference(self.known_fields)):
+            one = min(strange)[:_LONGEST_NAME]
+            wrong["fields"] = [f"There is no field {one} here. Known: {', '.join(self.known_fields)}."]
         if wrong:
             raise ValidationError(dict(list(wrong.items())[:_MOST_UNKNOWN]))
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import brotli
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -55,11 +56,36 @@ def test_long_answer_is_packed_for_who_takes_it(client: Client) -> None:
     assert gzip.decompress(packed.content) == plain.content
     assert len(packed.content) < len(plain.content) / 2
     assert packed.headers["Content-Length"] == str(len(packed.content))
-    assert packed.headers["Vary"] == plain.headers["Vary"] == "Accept-Encoding"
+    assert packed.headers["Vary"] == plain.headers["Vary"] == "Accept, Accept-Encoding"
 
 
-@pytest.mark.parametrize("encoding", ["", "identity", "br", "gzip;q=0", "gzip; q=0.0"])
-def test_long_answer_is_plain_for_who_takes_no_gzip(client: Client, encoding: str) -> None:
+@pytest.mark.parametrize(
+    ("encoding", "packed"),
+    [
+        ("br", "br"),
+        ("gzip, br", "br"),
+        ("*", "br"),
+        ("*, br;q=0", "gzip"),
+        ("*, gzip;q=0", "br"),
+        ("br;q=0.5, gzip", "gzip"),
+        ("GZIP;Q=0.1", "gzip"),
+        ("gzip;q=0.5, identity;q=0.2", "gzip"),
+    ],
+)
+def test_long_answer_is_packed_as_it_is_wanted_most(client: Client, encoding: str, packed: str) -> None:
+    for _ in range(20):
+        build_message()
+    answer = client.get("/api/v1/messages/", headers={"Accept-Encoding": encoding})
+    assert answer.headers["Content-Encoding"] == packed
+    unpack = {"br": brotli.decompress, "gzip": gzip.decompress}[packed]
+    assert len(json.loads(unpack(answer.content))["results"]) == 20
+
+
+@pytest.mark.parametrize(
+    "encoding",
+    ["", "identity", "gzip;q=0", "gzip; q=0.0", "*;q=0", "gzip;q=0, *;q=0", "gzip;q=x", "gzip;q=0.5, identity"],
+)
+def test_long_answer_is_plain_for_who_takes_nothing_packed(client: Client, encoding: str) -> None:
     for _ in range(20):
         build_message()
     answer = client.get("/api/v1/messages/", headers={"Accept-Encoding": encoding})

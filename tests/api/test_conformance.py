@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
@@ -191,8 +192,20 @@ def test_answers_about_real_rows_have_the_described_form(
     parameters = {parameter.name: rows.get(parameter.name, own) for parameter in operation.path_parameters}
     # Of measurements nobody may ask for all, and a comparison needs two kernels.
     query = {"session": rows["session"]} if name == "measurement_list" else own if isinstance(own, dict) else {}
-    response = operation.Case(path_parameters=parameters, query=query).call_and_validate(checks=checks, headers=_PLAIN)
+    case = operation.Case(path_parameters=parameters, query=query)
+    response = case.call_and_validate(checks=checks, headers=_PLAIN)
     assert response.status_code == 200
+    # The description allows a part of the fields as well, for who asks for them.
+    jsonschema.validate(response.json(), {**_whole(operation), "components": _components(operation)})
+
+
+def _whole(operation: Any) -> dict[str, Any]:
+    form: dict[str, Any] = operation.definition.raw["responses"]["200"]["content"]["application/json"]["schema"]
+    return form["anyOf"][0] if "anyOf" in form else form
+
+
+def _components(operation: Any) -> Any:
+    return operation.schema.raw_schema["components"]
 
 
 @pytest.mark.usefixtures("rows")

@@ -92,7 +92,8 @@ def test_columns_and_outcomes_are_fields_of_the_answers(live_server: LiveServer)
     schemas = described["components"]["schemas"]
 
     def fields(form: dict[str, Any]) -> dict[str, Any]:
-        named = form.get("$ref") or next((one["$ref"] for one in form.get("allOf", form.get("oneOf", []))), "")
+        several = form.get("allOf", form.get("oneOf", form.get("anyOf", [])))
+        named = form.get("$ref") or next((one["$ref"] for one in several), "")
         found: dict[str, Any] = schemas[named.rpartition("/")[2]].get("properties", {}) if named else {}
         return found
 

@@ -20,6 +20,7 @@ from server.api.filters import (
     WordFilter,
     YesOrNoFilter,
 )
+from server.api.formats import Rows
 from server.api.public import PublicMixin, describe
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState
 from server.lab.port import adapter_names, runs_of
@@ -146,8 +147,9 @@ class _AttemptsMixin(PublicMixin, generics.GenericAPIView[Attempt]):
 
     def get_serializer(self, *given: Any, **more: Any) -> Any:
         rows = [row for one in given for row in (one if more.get("many") else [one])]
-        runs = runs_of({row.pk: row.adapter for row in rows})
-        return AttemptOut(*given, context={**self.get_serializer_context(), "runs": runs}, **more)
+        runs = runs_of({row.pk: row.adapter for row in rows}) if self.wants("run") else {}
+        context = {**self.get_serializer_context(), "runs": runs}
+        return self.narrowed(AttemptOut(*given, context=context, **more))
 
 
 class AttemptListView(_AttemptsMixin, generics.ListAPIView[Attempt]):
@@ -186,6 +188,7 @@ class TreeFilter(Filters):
 
 class QueueView(PublicMixin, APIView):
     takes = ("tree",)
+    rows = Rows("rows", QueueRowOut)
 
     @describe("queue", QueueOut, parameters=[OpenApiParameter("tree", str, description="What waits for this tree.")])
     def get(self, request: Request) -> Response:
@@ -193,4 +196,4 @@ class QueueView(PublicMixin, APIView):
         asked = TreeFilter(request.query_params, Tree.objects.all())
         if not asked.is_valid():
             raise translate_validation(asked.errors)
-        return Response(QueueOut(queue(request.query_params.get("tree", "").strip())).data)
+        return self.told(QueueOut(queue(request.query_params.get("tree", "").strip())))

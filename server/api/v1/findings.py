@@ -408,17 +408,21 @@ _NAMES = ("branch__tree", "before", "after", "culprit", "fix")
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
-    queryset = with_seen_virtual_findings(Finding.objects.select_related(*_NAMES).defer(*Finding.LONG))
     serializer_class = FindingRowOut
     filterset_class = FindingFilter
+
+    def get_queryset(self) -> QuerySet[Finding]:
+        rows = Finding.objects.select_related(*_NAMES).defer(*Finding.LONG)
+        return with_seen_virtual_findings(rows) if self.wants("virtual", "evidence") else rows
 
     @describe("finding_list", FindingRowOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
 
     def get_serializer(self, *given: Any, **more: Any) -> Any:
-        vectors = finding_vectors([row.pk for rows in given for row in rows])
-        return FindingRowOut(*given, context={**self.get_serializer_context(), "vectors": vectors}, **more)
+        vectors = finding_vectors([row.pk for rows in given for row in rows]) if self.wants("vector") else {}
+        context = {**self.get_serializer_context(), "vectors": vectors}
+        return self.narrowed(FindingRowOut(*given, context=context, **more))
 
 
 class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
@@ -429,13 +433,15 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
         named = Finding.objects.select_related("series", *_NAMES).defer("series__trailers")
         findings = with_seen_virtual_findings(named)
         finding = get_object_or_404(findings, pk=pk)
-        table = comparison_table(sessions_of(finding), finding.checks)
-        cells = [cell for row in table.rows for cell in row.cells if cell is not None]
-        context = {
-            "vector": finding_vector(finding),
-            "cells": cells,
-            "left_out": table.unshown,
-            "bisections": bisections_of(finding),
-            "walk": walk_of(finding.series) if finding.series is not None else None,
-        }
-        return Response(FindingDetailOut(finding, context=context).data)
+        context: dict[str, Any] = {}
+        if self.wants("comparisons", "comparisons_left_out"):
+            table = comparison_table(sessions_of(finding), finding.checks)
+            context["cells"] = [cell for row in table.rows for cell in row.cells if cell is not None]
+            context["left_out"] = table.unshown
+        if self.wants("vector"):
+            context["vector"] = finding_vector(finding)
+        if self.wants("bisections"):
+            context["bisections"] = bisections_of(finding)
+        if self.wants("walk"):
+            context["walk"] = walk_of(finding.series) if finding.series is not None else None
+        return self.told(FindingDetailOut(finding, context=context))

@@ -15,6 +15,7 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
+from server.api.formats import Rows
 from server.api.pagination import CellPages
 from server.api.public import PAGING, PublicMixin, describe, page_of, paging
 from server.detection.models import MachineQuestion
@@ -94,6 +95,7 @@ class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
     serializer_class = MachineNoiseOut
     pagination_class = CellPages
     takes = PAGING
+    rows = Rows("cells", NoiseOut, ("machine", "uarch", "virtual", "evidence"))
 
     @describe("machine_noise", MachineNoiseOut, parameters=paging(CellPages))
     def get(self, request: Request, name: str) -> Response:
@@ -108,7 +110,7 @@ class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
             **links,
             "cells": map(noise_row, rows),
         }
-        return Response(MachineNoiseOut(answer).data)
+        return self.told(MachineNoiseOut(answer))
 
 
 class MachineQuestionListView(PublicMixin, generics.ListAPIView[MachineQuestion]):

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from server.api.filters import SHA, unknown
+from server.api.formats import Rows
 from server.api.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.api.v1.findings import ComparisonOut
 from server.builds.models import Build
@@ -53,6 +54,7 @@ _HOW = "A commit, in full or its first digits (7 or more), or build:ID."
 class PairView(PublicMixin, APIView):
     takes = ("base", "patched", "machine")
     takes_several = ("machine",)
+    rows = Rows("machines.comparisons", PairCellOut, ("virtual", "evidence", "shares_session", "statement", "sessions"))
 
     @describe(
         "compare",
@@ -71,7 +73,7 @@ class PairView(PublicMixin, APIView):
             raise serializers.ValidationError({"patched": ["Both have the same content: they are one kernel."]})
         found = compare_kernels(base_builds, patched_builds, machines=_machines(request))
         answer = {"base": base, "patched": patched, "machines": found}
-        return Response(PairOut(answer, context={"seen_virtual": _seen_virtual(found)}).data)
+        return self.told(PairOut(answer, context={"seen_virtual": _seen_virtual(found)}))
 
 
 def _kernel(request: Request, name: str) -> tuple[Revision, set[int]]:

@@ -19,6 +19,7 @@ from server.api.filters import (
     UntilFilter,
     YesOrNoFilter,
 )
+from server.api.formats import Rows
 from server.api.pagination import PatchPages, ShortPages
 from server.api.public import (
     PAGING,
@@ -439,7 +440,8 @@ class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
         return self.page
 
     def get_serializer_context(self) -> dict[str, Any]:
-        return {**super().get_serializer_context(), **_context(getattr(self, "page", []))}
+        asked = self.wants("progress", "finding")
+        return {**super().get_serializer_context(), **(_context(getattr(self, "page", [])) if asked else {})}
 
 
 class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
@@ -447,28 +449,32 @@ class SeriesView(PublicMixin, generics.GenericAPIView[Series]):
 
     def get_queryset(self) -> QuerySet[Series]:
         sessions = with_seen_virtual(Session.objects.select_related("machine__uarch")).order_by("id")
-        return Series.objects.select_related("mailing_list", "base__tree", "head__tree").prefetch_related(
-            Prefetch("sessions", sessions),
-            Prefetch("patches", _patches()[:MOST_PATCHES], to_attr="first_patches"),
-            Prefetch("supersedes", _replaced()[:MOST_OLDER], to_attr="last_replaced"),
-        )
+        parts = {
+            "sessions": Prefetch("sessions", sessions),
+            "patches": Prefetch("patches", _patches()[:MOST_PATCHES], to_attr="first_patches"),
+            "supersedes": Prefetch("supersedes", _replaced()[:MOST_OLDER], to_attr="last_replaced"),
+        }
+        rows = Series.objects.select_related("mailing_list", "base__tree", "head__tree")
+        return rows.prefetch_related(*(part for name, part in parts.items() if self.wants(name)))
 
     @describe("series_detail", SeriesDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
         series = get_object_or_404(self.get_queryset(), pk=pk)
-        return Response(SeriesDetailOut(series, context=_context([series], with_report=True)).data)
+        asked = self.wants("progress", "finding", "report")
+        return self.told(SeriesDetailOut(series, context=_context([series], with_report=True) if asked else {}))
 
 
 class SeriesPatchesView(PublicMixin, generics.GenericAPIView[Series]):
     serializer_class = SeriesPatchesOut
     pagination_class = PatchPages
     takes = PAGING
+    rows = Rows("patches", PatchOut, ("series",))
 
     @describe("series_patches", SeriesPatchesOut, parameters=paging(PatchPages))
     def get(self, request: Request, pk: int) -> Response:
         series = get_object_or_404(Series.objects.only("pk"), pk=pk)
         rows, links = page_of(self, request, _patches().filter(series=series))
-        return Response(SeriesPatchesOut({"series": series.pk, **links, "patches": rows}).data)
+        return self.told(SeriesPatchesOut({"series": series.pk, **links, "patches": rows}))
 
 
 class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
@@ -481,13 +487,14 @@ class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
         published = published_case(series, benchmark=benchmark, case=case)
         if published is None:
             raise Http404
-        return Response(SeriesCaseOut(published).data)
+        return self.told(SeriesCaseOut(published))
 
 
 class SeriesHistoryView(PublicMixin, generics.GenericAPIView[Series]):
     serializer_class = HistoryOut
+    rows = Rows("steps", StepOut, ("series",))
 
     @describe("series_history", HistoryOut)
     def get(self, _request: Request, pk: int) -> Response:
         series = get_object_or_404(Series.objects.select_related("base", "head").defer("trailers"), pk=pk)
-        return Response(HistoryOut({"series": series.pk, "steps": series_history(series)}).data)
+        return self.told(HistoryOut({"series": series.pk, "steps": series_history(series)}))

@@ -19,6 +19,7 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
+from server.api.formats import Rows
 from server.api.pagination import CellPages
 from server.api.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
 from server.api.v1.findings import ComparisonOut
@@ -127,7 +128,8 @@ class SessionListView(PublicMixin, generics.ListAPIView[Session]):
     filterset_class = SessionFilter
 
     def get_queryset(self) -> QuerySet[Session]:
-        return with_seen_virtual(Session.objects.select_related("machine__uarch"))
+        rows = Session.objects.select_related("machine__uarch")
+        return with_seen_virtual(rows) if self.wants("virtual", "evidence") else rows
 
     @describe("session_list", SessionBriefOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -139,9 +141,8 @@ class SessionView(PublicMixin, generics.RetrieveAPIView[Session]):
 
     def get_queryset(self) -> QuerySet[Session]:
         boots = Boot.objects.order_by("position")
-        return with_seen_virtual(Session.objects.select_related("machine__uarch")).prefetch_related(
-            Prefetch("boots", boots)
-        )
+        rows = with_seen_virtual(Session.objects.select_related("machine__uarch"))
+        return rows.prefetch_related(Prefetch("boots", boots)) if self.wants("boots") else rows
 
     @describe("session_detail", SessionOut)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
@@ -152,12 +153,13 @@ class SessionCellsView(PublicMixin, generics.GenericAPIView[Session]):
     serializer_class = SessionCellsOut
     pagination_class = CellPages
     takes = PAGING
+    rows = Rows("cells", ComparisonOut, ("session", "virtual", "evidence"))
 
     @describe("session_cells", SessionCellsOut, parameters=paging(CellPages))
     def get(self, request: Request, pk: int) -> Response:
         session = _session(pk)
         rows, links = page_of(self, request, cells_by_id(session.pk))
-        return Response(SessionCellsOut({**_marks(session), **links, "cells": rows}).data)
+        return self.told(SessionCellsOut({**_marks(session), **links, "cells": rows}))
 
 
 class SamplesView(PublicMixin, generics.GenericAPIView[Session]):

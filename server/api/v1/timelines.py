@@ -3,7 +3,6 @@
 from typing import Any
 
 from django.shortcuts import get_object_or_404
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -12,6 +11,7 @@ from server.api.filters import (
     Filters,
     NameFilter,
 )
+from server.api.formats import Rows
 from server.api.public import PublicMixin, describe
 from server.api.v1.benchmarks import ParametersFilter
 from server.detection.models import ChangePoint, Timeline, TimelinePoint
@@ -88,14 +88,11 @@ class ChangePointOut(serializers.ModelSerializer[ChangePoint]):
 
 class TimelineDetailOut(TimelineOut):
     change_points = ChangePointOut(many=True)
-    points = serializers.SerializerMethodField(help_text="The last 1000, oldest first.")
+    # Read with `last_points`.
+    points = TimelinePointOut(source="last_points", many=True, help_text="The last 1000, oldest first.")
 
     class Meta(TimelineOut.Meta):
         fields = [*TimelineOut.Meta.fields, "change_points", "points"]
-
-    @extend_schema_field(TimelinePointOut(many=True))
-    def get_points(self, _timeline: Timeline) -> Any:
-        return TimelinePointOut(self.context["points"], many=True).data
 
 
 class TimelineFilter(Filters):
@@ -129,6 +126,7 @@ class TimelineListView(PublicMixin, generics.ListAPIView[Timeline]):
 
 class TimelineView(PublicMixin, generics.GenericAPIView[Timeline]):
     serializer_class = TimelineDetailOut
+    rows = Rows("points", TimelinePointOut, ("virtual", "evidence"))
 
     @describe("timeline_detail", TimelineDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
@@ -136,8 +134,7 @@ class TimelineView(PublicMixin, generics.GenericAPIView[Timeline]):
         steps = timeline.change_points.values_list("place", "before_place")
         stepped = timeline.points.filter(place__in={place for pair in steps for place in pair})
         newest = timeline.points.select_related("head__revision", "comparison").order_by("-place")[:_MOST_POINTS]
-        context = {
-            "points": list(newest)[::-1],
-            "shas": dict(stepped.order_by().values_list("place", "head__revision__sha")),
-        }
-        return Response(TimelineDetailOut(timeline, context=context).data)
+        # An attribute of this answer alone, which no model has.
+        timeline.last_points = list(newest)[::-1]  # type: ignore[attr-defined]
+        shas = dict(stepped.order_by().values_list("place", "head__revision__sha"))
+        return self.told(TimelineDetailOut(timeline, context={"shas": shas}))
