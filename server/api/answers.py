@@ -42,7 +42,7 @@ _OF_UNCHANGED = {
     "Link",
     "Vary",
 }
-# Times of HTTP are whole seconds, and a row shows a while after the time that it bears: what changed so lately has none.
+# Times of HTTP are whole seconds, and a row shows a while after the time that it bears: what is newer tells none.
 _SETTLED = timedelta(minutes=1)
 
 

@@ -42,7 +42,7 @@ class Pages(CursorPagination):
         return described
 
     def link_header(self) -> str:
-        """Where the pages before and after it are (RFC 8288); empty before a page was read, and where there are none."""
+        """Where the pages before and after it are (RFC 8288); empty where there are none, or no page was read."""
         if not hasattr(self, "has_next"):
             return ""
         links = (("next", self.get_next_link()), ("prev", self.get_previous_link()))

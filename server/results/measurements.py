@@ -1,10 +1,10 @@
-"""Storing what agents measured, each boot once, its values by COPY; which cases there are; reading the values."""
+"""Storing what agents measured, each boot once, its values by COPY; which cases there are."""
 
 import hashlib
 import json
 import math
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -13,7 +13,7 @@ import structlog
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import connection, transaction
 from django.db.models import Case as Conditional
-from django.db.models import OuterRef, QuerySet, Subquery, Sum, When
+from django.db.models import OuterRef, Subquery, When
 from django.db.models.functions import JSONObject
 
 from server.core import clock
@@ -233,12 +233,6 @@ def _copy(boot: Boot, rows: Iterable[_Row]) -> None:
     log.info("boot_stored", trace=boot.trace, boot=boot.pk, session=boot.session_id)
 
 
-# Of a session's values so many are in memory at once.
-_VALUES_AT_ONCE = 50_000
-_NAMES = ("case__benchmark__name", "case__name", "metric__name", "metric__unit", "metric__better", "core_type__name")
-_IDS = ("case", "metric", "core_type")
-
-
 def case_orders(machine: Machine | None = None, benchmarks: Collection[str] = ()) -> list[CaseOrder]:
     """Every enabled case that `machine` measures, with the names of its benchmark's metrics.
 
@@ -275,42 +269,3 @@ def unknown_benchmarks(wanted: Collection[str]) -> list[str]:
     """Those of `wanted` (as in `case_orders`) that no enabled case answers to, in their order."""
     cases = Case.objects.filter(enabled=True).select_related("benchmark")
     return [name for name in wanted if not any(_is_asked(case, name) for case in cases)]
-
-
-def columns(session: Session) -> Iterator[dict[str, Any]]:
-    """Every value of a session, one column for each (case, metric, core type), as `sessions/ID/samples/` tells them.
-
-    Straight from the rows: thousands of numbers through a serializer would take most of the time. Read some columns at
-    a time, each by a query of its own, so that no connection has to live as long as a slow reader takes.
-    """
-    measured = Measurement.objects.filter(boot__session=session)
-    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(numbers=Sum("values__len"))
-    heads: dict[tuple[int, ...], dict[str, Any]] = {}
-    size = 0
-    for case, metric, core_type, *names, numbers in list(sizes):
-        if heads and size + numbers > _VALUES_AT_ONCE:
-            yield from _filled(measured, heads)
-            heads, size = {}, 0
-        head = dict(zip(("benchmark", "case", "metric", "unit", "better", "core_type"), names, strict=True))
-        heads[case, metric, core_type] = {**head, "boots": [], "arms": [], "judged": [], "warmup": [], "values": []}
-        size += numbers
-    yield from _filled(measured, heads)
-
-
-def _filled(
-    measured: "QuerySet[Measurement]", heads: dict[tuple[int, ...], dict[str, Any]]
-) -> Sequence[dict[str, Any]]:
-    cases, metrics, core_types = (set(ids) for ids in zip(*heads, strict=True)) if heads else ((),) * 3
-    near = measured.filter(case__in=cases, metric__in=metrics, core_type__in=core_types).order_by("boot__position")
-    rows = near.values_list(*_IDS, "boot__position", "boot__arm", "boot__state", "warmup", "values").iterator(
-        chunk_size=500
-    )
-    for case, metric, core_type, position, arm, state, warmup, values in rows:
-        # Some columns beside these may be of the same cases.
-        if (column := heads.get((case, metric, core_type))) is not None:
-            column["boots"].append(position)
-            column["arms"].append(arm)
-            column["judged"].append(state == BootState.MEASURED)
-            column["warmup"].append(warmup)
-            column["values"].append(values)
-    return list(heads.values())

@@ -12,8 +12,9 @@ from server.lab.attempts.ends import end_session
 from server.lab.hosts.probes import facts_of_machine, latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
 from server.results import measurements
-from server.results.measurements import Values, columns, record_boot
+from server.results.measurements import Values, record_boot
 from server.results.models import Benchmark, Case, Measurement
+from server.results.samples import sample_columns, sampled_cells
 from tests.builders import because, build_case, build_metric, build_session
 
 pytestmark = pytest.mark.django_db
@@ -289,7 +290,8 @@ def test_values_that_come_after_their_session_ended_are_kept_and_not_judged() ->
     assert Measurement.objects.get().values == [9.0, 1.5]
     assert boot.conditions.document == {"load": 1}
     assert read_cells([session]) == []
-    (column,) = columns(session)
+    measured = Measurement.objects.filter(boot__session=session)
+    ((_, column),) = sample_columns(measured, sampled_cells(measured))
     assert (column["values"], column["judged"]) == ([[9.0, 1.5]], [False])
     # Told twice it is there already; what was never begun has nothing to tell.
     assert record_boot(attempt=attempt, position=0, report=late, measured=[values(9.0, 1.5)])[0] is False

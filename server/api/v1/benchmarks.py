@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
+from django.http import StreamingHttpResponse
 from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
@@ -14,9 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.filters import Filters, IdFilter, NameFilter, YesOrNoFilter, unknown
-from server.api.public import PublicMixin, describe
+from server.api.formats import FILES
+from server.api.public import PAGING, PublicMixin, describe
 from server.lab.models import Boot
 from server.results.models import Benchmark, Case, Measurement, Metric
+from server.results.samples import measurement_batches
 
 
 class _Parameters(forms.Field):
@@ -149,9 +153,7 @@ class MetricFilter(Filters):
         fields: tuple[str, ...] = ()
 
 
-class MeasurementFilter(Filters):
-    # Measurements are read by boots alone: of all of them a page would cost what there is.
-    session = IdFilter(field_name="boot__session_id", required=True)
+class SampleFilter(Filters):
     arm = filters.ChoiceFilter(field_name="boot__arm", choices=Boot.Arm.choices)
     benchmark = NameFilter(named=Benchmark, path="case__benchmark")
     case = NameFilter(named=Case, path="case")
@@ -161,6 +163,11 @@ class MeasurementFilter(Filters):
     class Meta:
         model = Measurement
         fields: tuple[str, ...] = ()
+
+
+class MeasurementFilter(SampleFilter):
+    # Measurements are read by boots alone: of all of them a page would cost what there is.
+    session = IdFilter(field_name="boot__session_id", required=True)
 
 
 class BenchmarkListView(PublicMixin, generics.ListAPIView[Benchmark]):
@@ -196,8 +203,21 @@ class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
     queryset = Measurement.objects.select_related("boot", "case__benchmark", "metric", "core_type", "version")
     serializer_class = MeasurementOut
     filterset_class = MeasurementFilter
+    files = FILES
 
     @describe("measurement_list", MeasurementOut(many=True))
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response | StreamingHttpResponse:
         """Every value of one session, a row for each boot, case, metric and core type."""
-        return self.list(request, *args, **kwargs)
+        form = request.accepted_renderer
+        if form.format not in {"arrow", "parquet"}:
+            return self.list(request, *args, **kwargs)
+        if strange := PAGING & request.query_params.keys():
+            told = "This form has no pages: it brings all rows at once."
+            raise serializers.ValidationError({name: [told] for name in sorted(strange)})
+        batches = measurement_batches(self.filter_queryset(self.get_queryset()))
+        # Large, and few ask for it: it is read in where it is needed.
+        from server.api.arrow import measurement_stream  # noqa: PLC0415
+
+        read = {name: attrgetter(field.source) for name, field in MeasurementOut().fields.items()}
+        content = measurement_stream(str(form.format), batches, self.column_names, read)
+        return StreamingHttpResponse(content, content_type=form.media_type)

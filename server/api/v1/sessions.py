@@ -1,10 +1,10 @@
 """Sessions, their cells and their samples."""
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Max, Prefetch, QuerySet
 from django.http import StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from django_filters import rest_framework as filters
@@ -12,6 +12,7 @@ from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from server.api.answers import changed_at
 from server.api.filters import (
     Filters,
     IdFilter,
@@ -19,13 +20,15 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
-from server.api.formats import Rows
+from server.api.formats import FILES, Rows, as_json, csv_cell, csv_lines, field_names, json_lines
 from server.api.pagination import CellPages
 from server.api.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
+from server.api.v1.benchmarks import SampleFilter
 from server.api.v1.findings import ComparisonOut
 from server.detection.findings.table import cells_by_id
 from server.lab.models import Boot, Machine, Microarchitecture, Session, SessionState
-from server.results.measurements import columns
+from server.results.models import Measurement
+from server.results.samples import SampledCell, sample_columns, sampled_cells
 
 
 class BootOut(serializers.ModelSerializer[Boot]):
@@ -123,6 +126,13 @@ class SessionFilter(Filters):
         fields: tuple[str, ...] = ()
 
 
+_VALUE = (
+    *("session", "virtual", "evidence", "clock", "benchmark", "case", "metric", "unit", "better", "core_type"),
+    *("boot", "arm", "judged", "run", "warmup", "value"),
+)
+Columns = Iterator[tuple[SampledCell, dict[str, list[Any]]]]
+
+
 class SessionListView(PublicMixin, generics.ListAPIView[Session]):
     serializer_class = SessionBriefOut
     filterset_class = SessionFilter
@@ -162,14 +172,38 @@ class SessionCellsView(PublicMixin, generics.GenericAPIView[Session]):
         return self.told(SessionCellsOut({**_marks(session), **links, "cells": rows}))
 
 
-class SamplesView(PublicMixin, generics.GenericAPIView[Session]):
+class SamplesView(PublicMixin, generics.GenericAPIView[Measurement]):
+    queryset = Measurement.objects.all()
     serializer_class = SamplesOut
+    filterset_class = SampleFilter
+    rows = Rows("columns", ColumnOut, ("session", "virtual", "evidence", "clock"))
+    files = FILES
+
+    @property
+    def known_fields(self) -> tuple[str, ...]:
+        """Those of a column, or of a value where each has a row. The description names both."""
+        form = getattr(getattr(self.request, "accepted_renderer", None), "format", None)
+        own = field_names(ColumnOut)
+        return {None: tuple({**dict.fromkeys(own), **dict.fromkeys(_VALUE)}), "json": own, "columns": own}.get(
+            form, _VALUE
+        )
 
     @describe("session_samples", SamplesOut)
-    def get(self, _request: Request, pk: int) -> StreamingHttpResponse:
+    def get(self, request: Request, pk: int) -> StreamingHttpResponse:
+        """Every value of a session, at once. As JSON a column for each cell; in the other forms each value is a row:
+        session, virtual, evidence, clock, benchmark, case, metric, unit, better, core_type, boot (its position), arm,
+        judged, run (from 0), warmup (whether it is not judged for that), value.
+        """
         session = _session(pk)
+        measured = self.filter_queryset(Measurement.objects.filter(boot__session=session))
+        cells = sampled_cells(measured)
         head = {**_marks(session), "clock": session.machine.clock}
-        return StreamingHttpResponse(_samples(head, columns(session)), content_type="application/json")
+        form = request.accepted_renderer
+        content = _samples(str(form.format), head, cells, sample_columns(measured, cells), self.column_names)
+        kind = f"{form.media_type}; charset={form.charset}" if form.charset else form.media_type
+        answer = StreamingHttpResponse(content, content_type=kind)
+        changed_at(answer, _last_change(session))
+        return answer
 
 
 def _session(pk: int) -> Session:
@@ -181,15 +215,55 @@ def _marks(session: Session) -> dict[str, Any]:
     return {"session": session.pk, "virtual": virtual, "evidence": not virtual}
 
 
-def _samples(head: dict[str, Any], found: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """SamplesOut, column by column: no session is ever in memory as a whole."""
-    yield _json(head)[:-1] + ',"columns":['
-    separator = ""
-    for column in found:
-        yield separator + _json(column)
-        separator = ","
-    yield "]}"
+def _last_change(session: Session) -> datetime:
+    """When anything that is told of its boots was changed last."""
+    told = session.boots.aggregate(Max("state_since"), Max("ended_at"), Max("measurements__recorded_at"))
+    return max([session.state_since, *filter(None, told.values())])
 
 
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def _samples(
+    form: str, head: dict[str, Any], cells: Sequence[SampledCell], columns: Columns, names: Sequence[str]
+) -> Iterator[bytes]:
+    """Piece by piece: no session is ever in memory as a whole."""
+    if form in {"arrow", "parquet"}:
+        # Large, and few ask for it: it is read in where it is needed.
+        from server.api.arrow import sample_stream  # noqa: PLC0415
+
+        return sample_stream(form, head, cells, columns, names)
+    if form == "csv":
+        return csv_lines(_rows(head, columns, names, csv_cell), names)
+    if form == "ndjson":
+        return json_lines(dict(zip(names, row, strict=True)) for row in _rows(head, columns, names, lambda cell: cell))
+    return _document(head, columns, names)
+
+
+def _document(head: dict[str, Any], columns: Columns, names: Sequence[str]) -> Iterator[bytes]:
+    """SamplesOut, column by column."""
+    yield as_json(head)[:-1] + b',"columns":['
+    separator = b""
+    for cell, column in columns:
+        whole = {**cell.names, **column}
+        yield separator + as_json({name: whole[name] for name in names})
+        separator = b","
+    yield b"]}"
+
+
+def _rows(
+    head: dict[str, Any], columns: Columns, names: Sequence[str], told: Callable[[Any], Any]
+) -> Iterator[list[Any]]:
+    """A row for each value; what all values of a boot share is `told` once."""
+    places = {name: place for place, name in enumerate(names)}
+    run_at, warmup_at, value_at = (places.get(name) for name in ("run", "warmup", "value"))
+    for cell, column in columns:
+        boots = zip(column["boots"], column["arms"], column["judged"], column["warmup"], column["values"], strict=True)
+        for boot, arm, judged, warmup, values in boots:
+            shared = {**head, **cell.names, "boot": boot, "arm": arm, "judged": judged}
+            row = [told(shared.get(name)) for name in names]
+            for run, value in enumerate(values):
+                if run_at is not None:
+                    row[run_at] = run
+                if warmup_at is not None:
+                    row[warmup_at] = told(run < warmup)
+                if value_at is not None:
+                    row[value_at] = value
+                yield row.copy()
