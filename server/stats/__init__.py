@@ -1,7 +1,7 @@
 """The statistics of Tidemark: numpy and scipy only, so that they can be measured and used without the service."""
 
 from server.stats.cells import Arm, Cell, CellComparison, Flag, NoVerdict, StatisticalVerdict
-from server.stats.comparison.verdicts import compare
+from server.stats.comparison.verdicts import compare, foreseen
 from server.stats.levels import benjamini_hochberg, judge_family
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "StatisticalVerdict",
     "benjamini_hochberg",
     "compare",
+    "foreseen",
     "judge_family",
 ]

@@ -61,7 +61,7 @@ _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", 
 _DETAILS += ["series_patches"]
 _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
-_READING += ["machine_noise", "timeline_detail", "measurement_list", "compare"]
+_READING += ["machine_noise", "timeline_detail", "measurement_list", "compare", "what_if"]
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +107,7 @@ def _rows() -> dict[str, Any]:
         "machine": session.machine.name,
         "finding": finding.pk,
         "build": session.base_build_id,
+        "what": {"machine": session.machine.name, "boots": 4},
         "compare": {"base": f"build:{session.base_build_id}", "patched": f"build:{session.patched_build_id}"},
         "builder": build_builder().name,
         "attempt": attempt.key,

@@ -65,6 +65,7 @@ urlpatterns = [
     path("machines/", hosts.MachineListView.as_view(), name="api-machine-list"),
     path("machines/<slug:name>/", hosts.MachineView.as_view(), name="api-machine-detail"),
     path("machines/<slug:name>/noise/", noise.MachineNoiseView.as_view(), name="api-machine-noise"),
+    path("what-if/", noise.WhatIfView.as_view(), name="api-what-if"),
     path("machine-questions/", noise.MachineQuestionListView.as_view(), name="api-machine-question-list"),
     path("builders/", hosts.BuilderListView.as_view(), name="api-builder-list"),
     path("builders/<slug:name>/", hosts.BuilderView.as_view(), name="api-builder-detail"),

@@ -12,11 +12,13 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import QuerySet, Sum
 
+from server import stats
 from server.core import clock
 from server.core.database import wait_for_lock
 from server.core.reasons import Because
 from server.detection.models import Comparison, MachineQuestion, NoiseProfile, Verdict
 from server.detection.trials.effects import (
+    FEWEST_CHANGES,
     REMEMBERED,
     CellKey,
     Change,
@@ -265,6 +267,50 @@ def noise_row(row: NoiseProfile) -> NoiseRow:
         boot_sd=row.boot_sd,
         mde=row.mde,
         min_effect=effect_of(row.changes),
+        last_at=row.last_at,
+    )
+
+
+@dataclass(frozen=True)
+class ForeseenRow:
+    """What so many boots a side would show of one cell, by its noise profile; fractions, `boot_sd` on logarithms.
+
+    `mde` is null where the spread between boots is not known; `statement` says what is not known, empty where all is.
+    """
+
+    benchmark: str
+    case: str
+    metric: str
+    core_type: str
+    comparisons: int
+    boot_sd: float | None
+    min_effect: float
+    mde: float | None
+    statement: str
+    last_at: datetime
+
+
+NO_SPREAD = "How much boots of this cell differ is not known: no comparison of equal kernels told it."
+FEW_CHANGES = (
+    f"Fewer than {FEWEST_CHANGES} changes between equal kernels are known of this cell: its minimum effect may "
+    "turn out larger than the least that every cell has."
+)
+
+
+def foreseen_row(row: NoiseProfile, boots: int) -> ForeseenRow:
+    floor = effect_of(row.changes)
+    known = row.boot_sd is not None
+    few = len(row.changes) < FEWEST_CHANGES
+    return ForeseenRow(
+        benchmark=row.case.benchmark.name,
+        case=row.case.name,
+        metric=row.metric.name,
+        core_type=row.core_type.name,
+        comparisons=row.comparisons,
+        boot_sd=row.boot_sd,
+        min_effect=floor,
+        mde=None if row.boot_sd is None else stats.foreseen(boot_sd=row.boot_sd, boots=boots, min_effect=floor),
+        statement=(FEW_CHANGES if few else "") if known else NO_SPREAD,
         last_at=row.last_at,
     )
 

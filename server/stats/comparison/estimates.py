@@ -291,7 +291,7 @@ def estimate(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> Estim
         low=low,
         high=high,
         p_value=averages.two_sided(mixture),
-        visible=(high - low) / 2 * _further(freedom, alpha),
+        visible=(high - low) / 2 * further(freedom, alpha),
         means=means,
         deviations=deviations,
         zero_spread=either,
@@ -310,7 +310,7 @@ def _constant(summaries: Summaries) -> npt.NDArray[np.bool_]:
     return np.asarray(ranges == 0)
 
 
-def _further(freedom: Floats, alpha: float) -> Floats:
+def further(freedom: Floats, alpha: float) -> Floats:
     """How many half intervals away a change is found with 80 % power: a quantile of the noncentral t distribution.
 
     By its normal approximation (Johnson and Welch, Biometrika 31, 1940), which is 2 % off at two degrees of freedom.

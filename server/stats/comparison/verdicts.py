@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from server.stats.cells import (
     FEWEST_BOOTS,
@@ -21,7 +21,16 @@ from server.stats.cells import (
     padded,
     refuse_words,
 )
-from server.stats.comparison.estimates import Estimates, Side, Summaries, estimate, read_side, sharpened, summarise
+from server.stats.comparison.estimates import (
+    Estimates,
+    Side,
+    Summaries,
+    estimate,
+    further,
+    read_side,
+    sharpened,
+    summarise,
+)
 
 # Beyond these the exponential leaves the range of floats.
 LARGEST_LOG = 700.0
@@ -56,6 +65,17 @@ def smallest_seen(*, min_effect: float, distance: float) -> float:
     smaller changes are called `unchanged` on purpose.
     """
     return math.expm1(min(math.log1p(min_effect) + distance, LARGEST_LOG))
+
+
+def foreseen(*, boot_sd: float, boots: int, min_effect: float, alpha: float = 0.05) -> float:
+    """`smallest_seen` of a cell that is not measured yet, with so many boots a side (two at least).
+
+    `boot_sd` is the standard deviation between boots, on logs. Only boots count, alike in both arms: where runs tell
+    more of the noise, a smaller change is seen.
+    """
+    freedom = np.array(2.0 * boots - 2.0)
+    half = float(special.stdtrit(freedom, 1 - alpha / 2)) * boot_sd * math.sqrt(2 / boots)
+    return smallest_seen(min_effect=min_effect, distance=half * float(further(freedom, alpha)))
 
 
 def ratios(logs: Floats) -> list[float]:
