@@ -90,6 +90,20 @@ def test_old_sessions_of_one_kernel_are_found_behind_many_of_the_other(client: C
     assert old.pk in told["sessions"]
 
 
+def test_the_newest_sessions_of_each_kernel_are_compared(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.detection.trials.pair.MOST_SESSIONS", 4)
+    machine = build_machine()
+    first, second = measured(machine=machine), measured(1.2, boots_per_side=2, machine=machine)
+    again = [measured(boots_per_side=1, machine=machine) for _ in range(4)]
+    # The reference kernel stands on either side.
+    for place, one in enumerate(again):
+        side = "patched_build" if place % 2 else "base_build"
+        Session.objects.filter(pk=one.pk).update(**{side: first.base_build})
+    again[3].boots.filter(arm="patched").update(state=Boot.State.FAILED)
+    (told,) = ask(client, base=revisions(first)[0].sha, patched=revisions(second)[1].sha).json()["machines"]
+    assert told["sessions"] == [again[2].pk, again[1].pk, second.pk]
+
+
 def test_a_session_that_goes_on_is_not_compared(client: Client) -> None:
     session = measured(1.1)
     base, patched = revisions(session)

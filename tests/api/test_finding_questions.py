@@ -120,6 +120,27 @@ def test_cell_that_a_check_took_away_is_no_claim(client: Client) -> None:
     assert found(client, "case=copy-4k") == [finding.pk]
 
 
+@pytest.mark.parametrize(
+    ("query", "is_there"),
+    [
+        ("regressed_on=zen3&effect=0.7", True),
+        ("regressed_on=zen3&effect=0.72", False),
+        ("improved_on=zen3&effect=0.5", False),
+        ("improved_on=zen3&effect=0.19", True),
+        ("regressed_on=zen3&improved_on=zen3&effect=0.19", True),
+        ("effect=0.7", True),
+    ],
+)
+def test_effect_on_a_split_uarch_is_that_of_the_cell_that_moved_so(client: Client, query: str, is_there: bool) -> None:
+    series = build_series()
+    session = build_session(series, build_machine("m-zen3", "zen3"))
+    build_comparison(session, "regressed", case=build_case("fault-4k"))
+    build_comparison(session, "improved", case=build_case("copy-4k"))
+    finding = build_finding(series, Finding.Kind.SPLIT)
+    FindingVerdict.objects.filter(finding=finding).update(verdict="split")
+    assert found(client, query) == ([finding.pk] if is_there else [])
+
+
 def test_uarch_that_is_split_between_cases_regressed_and_improved(client: Client) -> None:
     finding = split_finding()
     FindingVerdict.objects.filter(finding=finding, uarch__name="zen3").update(verdict="split")

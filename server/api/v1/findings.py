@@ -389,12 +389,15 @@ class FindingFilter(Filters):
         given = self.form.cleaned_data
         told = FindingVerdict.objects.filter(finding=OuterRef("pk"), verdict__in=(claim, SPLIT), **where)
         of_cells = [self.filters[name].condition(given[name]) for name in self._OF_A_CELL if given[name] is not None]
-        if not of_cells:
-            # The cell that moved most there tells it as well, and is at hand.
-            return Exists(told.filter(_moved(given["effect"], "comparison__ratio")))
+        if not of_cells and given["effect"] is None:
+            return Exists(told)
         cells = Comparison.objects.filter(*of_cells, _moved(given["effect"], "ratio"), verdict=claim)
         cells = cells.filter(session__trial=OuterRef("finding__trial"), session__machine__uarch=OuterRef("uarch"))
-        return Exists(told.filter(Exists(cells.order_by())))
+        if of_cells:
+            return Exists(told.filter(Exists(cells.order_by())))
+        # The cell that moved most there tells it as well, and is at hand; of a split it may have moved the other way.
+        most = Q(_moved(given["effect"], "comparison__ratio"), verdict=claim)
+        return Exists(told.filter(most | Q(Exists(cells.order_by()), verdict=SPLIT)))
 
 
 def _moved(effect: float | None, ratio: str) -> Q:

@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db.models import Q
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Exists, OuterRef, Q, Subquery
 
 from server import stats
 from server.builds.models import Build
@@ -20,8 +21,8 @@ from server.detection.trials.judgement import (
     row_of,
     values_of,
 )
-from server.detection.trials.scope import Doubt, doubts_about, doubts_apart, has_told
-from server.lab.models import Boot, CoreType, Session
+from server.detection.trials.scope import Doubt, doubts_about, doubts_apart, that_have_told
+from server.lab.models import Boot, CoreType, Machine, Session
 from server.results.models import Case, Metric
 from server.sources.models import Revision
 
@@ -98,47 +99,66 @@ def compare_kernels(
 
 
 def _boots_by_machine(base: set[int], patched: set[int], machines: Collection[str]) -> dict[int, _Boots]:
-    both = base | patched
-    sessions = Session.objects.filter(Q(base_build__in=both) | Q(patched_build__in=both))
-    if machines:
-        sessions = sessions.filter(machine__name__in=machines)
-    rows = sessions.select_related("machine__uarch").order_by("machine__name", "-pk")
-    by_id = {one.pk: one for one in rows if has_told(one)}
-    arms: dict[int, BootsOfArms] = {}
+    chosen = _chosen_sessions(base, patched, machines)
+    rows = Session.objects.select_related("machine__uarch").order_by("machine__name", "-pk")
+    by_id = {one.pk: one for one in rows.filter(pk__in=chosen)}
+    found: dict[int, _Boots] = {}
+    for session in by_id.values():
+        of = found.setdefault(session.machine_id, _Boots([], _no_boots(), shared=chosen[session.pk]))
+        of.sessions.append(session)
     boots = Boot.objects.filter(session__in=by_id, state=Boot.State.MEASURED).order_by("session_id", "position")
-    for pk, session, arm, position in boots.values_list("pk", "session_id", "arm", "position"):
-        build = by_id[session].base_build_id if arm == Boot.Arm.BASE else by_id[session].patched_build_id
+    for pk, session_id, arm, position in boots.values_list("pk", "session_id", "arm", "position"):
+        session = by_id[session_id]
+        build = session.base_build_id if arm == Boot.Arm.BASE else session.patched_build_id
         side = Boot.Arm.BASE if build in base else Boot.Arm.PATCHED if build in patched else None
         if side is not None:
-            of = arms.setdefault(session, _no_boots())
-            of.ids[side].append(pk)
-            of.positions[side].append(position)
-    measured: dict[int, list[Session]] = defaultdict(list)
-    for pk, session_row in by_id.items():
-        if pk in arms:
-            measured[session_row.machine_id].append(session_row)
-    chosen = {machine: _chosen(rows, arms) for machine, rows in measured.items()}
-    return {machine: one for machine, one in chosen.items() if all(one.arms.ids.values())}
+            of = found[session.machine_id]
+            of.arms.ids[side].append(pk)
+            # Of several sessions ids tell the order in which boots ran: that the machine may have drifted in between
+            # widens the interval.
+            of.arms.positions[side].append(position if of.shared else pk)
+    return found
 
 
 def _no_boots() -> BootsOfArms:
     return BootsOfArms({arm: [] for arm in Boot.Arm.values}, {arm: [] for arm in Boot.Arm.values})
 
 
-def _chosen(sessions: Sequence[Session], arms: Mapping[int, BootsOfArms]) -> _Boots:
-    """Of a machine's sessions, newest first, the one that measured both kernels, else the newest ones together."""
-    for session in sessions:
-        if all(arms[session.pk].ids.values()):
-            return _Boots([session], arms[session.pk], shared=True)
-    together = _no_boots()
-    newest = [[one for one in sessions if arms[one.pk].ids[arm]][: MOST_SESSIONS // 2] for arm in Boot.Arm.values]
-    chosen = [one for one in sessions if any(one in of_arm for of_arm in newest)]
-    for session in chosen:
-        for arm, ids in arms[session.pk].ids.items():
-            together.ids[arm].extend(ids)
-            # Ids tell the order in which they ran: that the machine may have drifted in between widens the interval.
-            together.positions[arm].extend(ids)
-    return _Boots(chosen, together, shared=False)
+_SIDES = ((Boot.Arm.BASE, "base_build"), (Boot.Arm.PATCHED, "patched_build"))
+
+
+def _chosen_sessions(base: set[int], patched: set[int], machines: Collection[str]) -> dict[int, bool]:
+    """Of each machine that measured both kernels the newest session that did, or else the newest ones with either; and
+    whether it did.
+
+    The database walks each machine's sessions from the newest on, and stops at the last that is taken: a kernel that
+    thousands of sessions measured costs no more than one of a few.
+    """
+    own = Session.objects.filter(that_have_told(), machine=OuterRef("pk")).order_by("-pk").values("pk")
+
+    def measured(arm: str) -> Exists:
+        return Exists(Boot.objects.filter(session=OuterRef("pk"), arm=arm, state=Boot.State.MEASURED).order_by())
+
+    both = Q(base_build__in=base, patched_build__in=patched) | Q(base_build__in=patched, patched_build__in=base)
+    shared = own.filter(both, measured(Boot.Arm.BASE), measured(Boot.Arm.PATCHED))[:1]
+    rows = Machine.objects.filter(name__in=machines) if machines else Machine.objects.all()
+    found: dict[int, bool] = {}
+    left = []
+    for machine, session in rows.order_by().values_list("pk", Subquery(shared)):
+        if session is None:
+            left.append(machine)
+        else:
+            found[session] = True
+    newest = {
+        f"{kernel}_as_{arm}": ArraySubquery(own.filter(measured(arm), **{f"{build}__in": builds})[: MOST_SESSIONS // 2])
+        for kernel, builds in (("base", base), ("patched", patched))
+        for arm, build in _SIDES
+    }
+    for row in Machine.objects.filter(pk__in=left).order_by().values(**newest):
+        sides = [{*row[f"{kernel}_as_base"], *row[f"{kernel}_as_patched"]} for kernel in ("base", "patched")]
+        if all(sides):
+            found |= {pk: False for side in sides for pk in sorted(side)[-MOST_SESSIONS // 2 :]}
+    return found
 
 
 def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:

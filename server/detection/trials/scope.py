@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from server.builds.models import Artifact
 from server.core.reasons import Because, Reason
@@ -31,6 +31,11 @@ def has_told(session: Session) -> bool:
     if session.state == Session.State.DONE:
         return True
     return session.state == Session.State.FAILED and session.concluded_at is not None
+
+
+def that_have_told() -> Q:
+    """`has_told`, for queries."""
+    return Q(state=Session.State.DONE) | Q(state=Session.State.FAILED, concluded_at__isnull=False)
 
 
 def is_same_code(session: Session) -> bool:
