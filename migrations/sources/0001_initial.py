@@ -207,6 +207,18 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='messages', to='sources.thread'),
         ),
         migrations.CreateModel(
+            name='ChangedPath',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('beginning', models.CharField(max_length=255)),
+                ('message', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changed_paths', to='sources.message')),
+            ],
+            options={
+                'ordering': ['id'],
+                'indexes': [models.Index(fields=['beginning'], name='changed_path', opclasses=['varchar_pattern_ops'])],
+            },
+        ),
+        migrations.CreateModel(
             name='ThreadMember',
             fields=[
                 ('name', models.CharField(max_length=500, primary_key=True, serialize=False)),

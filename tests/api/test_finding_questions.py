@@ -8,6 +8,7 @@ from django.test import Client
 
 from server.core import clock
 from server.detection.models import Finding, FindingVerdict
+from server.sources.models import ChangedPath
 from tests.builders import (
     build_case,
     build_comparison,
@@ -101,8 +102,8 @@ def test_split_is_found_by_what_holds_of_it(client: Client, query: str, is_there
     finding = split_finding()
     assert finding.series is not None
     message = finding.series.patches.get(index=2).message
-    message.paths = ["Documentation/a", "mm/huge_memory.c"]
-    message.save()
+    for path in ("Documentation/a", "mm/huge_memory.c"):
+        ChangedPath.objects.create(message=message, beginning=path)
     assert (finding.pk in found(client, query)) is is_there
 
 

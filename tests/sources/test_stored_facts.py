@@ -7,9 +7,9 @@ import pytest
 from server.sources.bases.candidates import clues_of
 from server.sources.messages import storage
 from server.sources.messages.storage import forget_message, read_mail, restore_message, store_message
-from server.sources.models import MailingList, Message, Patch, Series
+from server.sources.models import ChangedPath, MailingList, Message, Patch, Series
 from server.sources.series.formation import group_stale
-from server.sources.series.requests import all_series_json
+from server.sources.series.requests import all_series_json, touching
 from server.sources.trust.senders import Maintainers
 from tests.builders import build_series
 from tests.sources.posting import DIFF, deliver, mail
@@ -98,11 +98,14 @@ def test_deleted_mail_leaves_nothing_of_what_it_said_and_has_it_again_when_it_is
     raws = posted()
     deliver(linux_mm, *raws)
     before = {name: learned(name) for name in ("0@x", "1@x")}
+    beginnings = set(ChangedPath.objects.values_list("message__message_id", "beginning"))
+    assert beginnings == {("1@x", path) for path in before["1@x"]["paths"]} != set()
     Patch.objects.update(patch_id="ab" * 20)
     mails = list(Message.objects.order_by("pk"))
     for message in mails:
         forget_message(mailing_list=linux_mm, blob=message.blob)
     assert not any(learned("0@x").values())
+    assert not ChangedPath.objects.exists()
     sender = {"author_name": "Ada Author", "author_address": "ada@example.org"}
     assert {name: value for name, value in learned("1@x").items() if value} == sender
     assert (Series.objects.get().change_id, Patch.objects.get().patch_id) == ("", "")
@@ -110,6 +113,17 @@ def test_deleted_mail_leaves_nothing_of_what_it_said_and_has_it_again_when_it_is
         restore_message(message=message, mail=read_mail(raw, blob=message.blob, received_at=message.received_at))
     assert {name: learned(name) for name in ("0@x", "1@x")} == before
     assert Series.objects.get().change_id == "20261101-one-abc"
+    assert set(ChangedPath.objects.values_list("message__message_id", "beginning")) == beginnings
+
+
+def test_a_long_path_is_found_by_all_of_it(linux_mm: MailingList) -> None:
+    series = build_series(linux_mm, total=1)
+    message = series.patches.get().message
+    path = "mm/" + "\U0001f600" * 700
+    Message.objects.filter(pk=message.pk).update(paths=[path])
+    ChangedPath.objects.create(message=message, beginning=path[: ChangedPath.LONGEST])
+    assert [len(list(touching(path[:end]))) for end in (3, 255, 300, 703)] == [1] * 4
+    assert list(touching(path[:300] + "x")) == []
 
 
 def test_what_commits_were_made_of_is_still_known_when_its_mail_is_deleted(linux_mm: MailingList) -> None:

@@ -362,7 +362,7 @@ class FindingFilter(Filters):
         return queryset.filter(Q(branch__tree__in=value) | Q(series__base__tree__in=value))
 
     def by_path(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
-        return queryset.filter(Exists(touching(value).filter(series=OuterRef("series")).order_by()))
+        return queryset.filter(series__in=touching(value).order_by().values("series"))
 
     def by_message_id(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
         return queryset.filter(series__in=holding(value).order_by().values("pk"))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from django.db.models import Exists, F, OuterRef, Prefetch, QuerySet
+from django.db.models import F, Prefetch, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from django_filters import rest_framework as filters
@@ -395,7 +395,7 @@ class SeriesFilter(Filters):
         fields: tuple[str, ...] = ()
 
     def by_path(self, queryset: QuerySet[Series], _name: str, value: str) -> QuerySet[Series]:
-        return queryset.filter(Exists(touching(value).filter(series=OuterRef("pk")).order_by()))
+        return queryset.filter(pk__in=touching(value).order_by().values("series"))
 
     def by_message_id(self, queryset: QuerySet[Series], _name: str, value: str) -> QuerySet[Series]:
         return queryset.filter(pk__in=holding(value).values("pk"))

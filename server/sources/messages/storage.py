@@ -18,7 +18,7 @@ from server.sources.mail.diffs import Diff
 from server.sources.mail.parser import ParsedMail, parse_mail
 from server.sources.mail.postings import Marks, parse_subject
 from server.sources.mail.series_shape import SENT_TOGETHER
-from server.sources.models import MailingList, Message, Patch, Series, Thread, ThreadMember
+from server.sources.models import ChangedPath, MailingList, Message, Patch, Series, Thread, ThreadMember
 from server.sources.supersession import announced_by, refuse_deleted
 
 # Which thread a mail belongs to: mails that name each other are one thread, whatever list brought them.
@@ -256,6 +256,7 @@ def _kept(mailing_list: MailingList, mail: ReadMail) -> StoredMail:
         names = names_of(message)
         message.thread_id = join_thread(names, stale=may_change_series(message))
         message.save(force_insert=True)
+        _note_paths(message.pk, message.paths)
     log.info("message_stored", list=mailing_list.name, message_id=message.message_id, kind=message.kind)
     return StoredMail(message, new=True)
 
@@ -296,6 +297,7 @@ _MOST_OF_RECIPIENTS = 16 * 1024
 _MOST_PATHS = 20_000
 _LONGEST_PATH = 1024
 _MOST_OF_PATHS = 1024 * 1024
+_PATHS_AT_ONCE = 2000
 
 
 def _learn(message: Message, parsed: ParsedMail) -> None:
@@ -315,6 +317,13 @@ def _paths(diff: Diff) -> list[str]:
     found = list(diff.paths)
     short = len(found) <= _MOST_PATHS and all(len(path) <= _LONGEST_PATH for path in found)
     return found if short and sum(map(len, found)) <= _MOST_OF_PATHS else []
+
+
+def _note_paths(message: int, paths: Iterable[str]) -> None:
+    beginnings = dict.fromkeys(path[: ChangedPath.LONGEST] for path in paths)
+    ChangedPath.objects.bulk_create(
+        (ChangedPath(message_id=message, beginning=one) for one in beginnings), batch_size=_PATHS_AT_ONCE
+    )
 
 
 def _trailers(parsed: ParsedMail) -> list[str]:
@@ -345,6 +354,8 @@ def forget_message(*, mailing_list: MailingList, blob: str) -> None:
     for message in there.defer(*Message.LONG):
         left = {"kind_before": message.kind, **_left(message), **deleted.columns()}
         Message.objects.filter(pk=message.pk).update(kind=Message.Kind.DELETED, raw=b"", trailers=[], **left)
+        if "paths" in left:
+            ChangedPath.objects.filter(message=message).delete()
         Patch.objects.filter(message=message).exclude(series__state=Series.State.APPLIED).update(patch_id="")
         if may_change_series(message):
             _mark_stale(message)
@@ -371,7 +382,9 @@ def restore_message(*, message: Message, mail: ReadMail) -> None:
     again = _message(message.mailing_list, mail)
     deleted = Message.objects.filter(pk=message.pk, kind=Message.Kind.DELETED)
     names = ("kind", "raw", "trailers", "reason", "reason_code", *_OF_SERIES, *_OF_PATCH)
-    deleted.update(kind_before="", **_values(again, names))
+    if deleted.update(kind_before="", **_values(again, names)):
+        ChangedPath.objects.filter(message=message).delete()
+        _note_paths(message.pk, again.paths)
     for series in Series.objects.filter(pk__in=message.patches.values("series")) | Series.objects.filter(cover=message):
         Series.objects.filter(pk=series.pk).exclude(state=Series.State.APPLIED).update(**announced_by(series))
     _mark_stale(message)

@@ -3,6 +3,7 @@
 from server.sources.models.patches import MeasureRule, Patch, Series, SeriesState, TrustedSender
 from server.sources.models.watched import (
     Branch,
+    ChangedPath,
     Epoch,
     HeadMove,
     MailingList,
@@ -18,6 +19,7 @@ from server.sources.models.watched import (
 
 __all__ = [
     "Branch",
+    "ChangedPath",
     "Epoch",
     "HeadMove",
     "MailingList",

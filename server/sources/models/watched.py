@@ -387,3 +387,23 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return f"<{self.message_id}> {self.subject}"
+
+
+class ChangedPath(models.Model):
+    """How the path of a file begins that a mail changes, old or new: by it the mails of a directory are found.
+
+    All of `Message.paths`, cut where an index can hold no more.
+    """
+
+    LONGEST: ClassVar = 255
+
+    message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="changed_paths")
+    beginning = models.CharField(max_length=LONGEST)
+
+    class Meta:
+        # For beginnings: in the usual order of texts an index knows only whole ones.
+        indexes = [models.Index(fields=["beginning"], name="changed_path", opclasses=["varchar_pattern_ops"])]
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return self.beginning

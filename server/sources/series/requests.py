@@ -18,7 +18,7 @@ from server.core.tasks import enqueue
 from server.sources.applying.application import series_to_apply
 from server.sources.mail.postings import REROLL_QUIET
 from server.sources.messages.storage import lock_mail
-from server.sources.models import HeadMove, Message, Patch, Series, Thread
+from server.sources.models import ChangedPath, HeadMove, Message, Patch, Series, Thread
 from server.sources.series.formation import group_stale
 from server.sources.supersession import deleted_mails, is_replaced_for_good, replaced_of_others, supersede
 from server.sources.trust.series_check import series_to_check, strangers_wait
@@ -57,9 +57,12 @@ def holding(message_id: str) -> QuerySet[Series]:
 
 def touching(prefix: str) -> QuerySet[Patch]:
     """Patches that change a file whose path, old or new, begins so."""
+    rows = Patch.objects.filter(message__changed_paths__beginning__startswith=prefix[: ChangedPath.LONGEST])
+    if len(prefix) <= ChangedPath.LONGEST:
+        return rows
     lines = Func(F("message__paths"), Value("\n"), function="array_to_string", output_field=TextField())
-    rows = Patch.objects.annotate(lines=Concat(Value("\n"), lines, output_field=TextField()))
-    return rows.filter(lines__contains=f"\n{prefix}")
+    whole = rows.annotate(lines=Concat(Value("\n"), lines, output_field=TextField()))
+    return whole.filter(lines__contains=f"\n{prefix}")
 
 
 def _documents(keys: list[int]) -> list[dict[str, Any]]:
