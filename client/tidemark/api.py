@@ -1,7 +1,9 @@
 """What a service answers: rows, documents, and errors that say what is wrong."""
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import httpx2
@@ -83,6 +85,39 @@ class Tidemark:
             left = None if left is None else left - len(found)
             # The address of the next page holds the whole question.
             url, asked = self._own(page.get("next") if isinstance(page, dict) else None), {}
+
+    def lines(self, path: str, query: Query | None = None) -> Iterator[Row]:
+        """The rows of an answer that is told as a table, such as `sessions/7/samples`, each as soon as it is there.
+
+        Nothing but the row at hand is in memory. Raises ApiError.
+        """
+        url, asked = f"{self._base}{path.strip('/')}/", {**(query or {}), "format": "ndjson"}
+        while url:
+            with self._streamed(url, asked) as answer:
+                for line in answer.iter_lines():
+                    yield json.loads(line)
+                url, asked = self._own(answer.links.get("next", {}).get("url")), {}
+
+    def pieces(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """The answer as it comes, such as `sessions/7/samples` as `format` csv, arrow or parquet. Raises ApiError."""
+        with self._streamed(f"{self._base}{path.strip('/')}/", query or {}) as answer:
+            yield from answer.iter_bytes()
+
+    @contextmanager
+    def _streamed(self, url: str, query: Query) -> Iterator[httpx2.Response]:
+        params = httpx2.QueryParams(dict(query)) if query else None
+        for left in reversed(range(TRIES)):
+            try:
+                with self._http.stream("GET", url, params=params) as answer:
+                    if answer.is_success:
+                        yield answer
+                        return
+                    answer.read()
+            except httpx2.HTTPError as error:
+                raise ApiError(f"{url} cannot be read: {error}", code="unreachable") from error
+            if answer.status_code not in _AGAIN or not left:
+                _document(answer)
+            self._sleep(_wait(answer.headers.get("retry-after", "")))
 
     def _own(self, url: object) -> str:
         """The address of a next page, taken from this service under the name by which it is asked."""

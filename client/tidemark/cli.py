@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from tidemark.api import ApiError, Row, Tidemark
-from tidemark.nouns import NOUNS, PAIR, POINT, VALUE, Noun, cells, field, points, values
-from tidemark.output import FORMATS
+from tidemark.nouns import NOUNS, PAIR, POINT, VALUE, WHAT_IF, Noun, cells, field, points
+from tidemark.output import FILES, FORMATS
 
 # Lists that begin with what came last: what is new stands before what is known.
 _NEWEST_FIRST = ("findings", "series", "sessions", "builds", "attempts", "messages")
@@ -54,10 +54,17 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="one row with all that is known of it, as JSON")
     show.add_argument("noun", choices=NOUNS)
     show.add_argument("id")
-    for name, title in (("timeline", "the points of a timeline"), ("samples", "every value of a session")):
-        one = commands.add_parser(name, help=title)
-        one.add_argument("id", type=int)
-        _written(one)
+    timeline = commands.add_parser("timeline", help="the points of a timeline")
+    timeline.add_argument("id", type=int)
+    _written(timeline)
+    samples = commands.add_parser("samples", help="every value of a session, as it comes")
+    samples.add_argument("id", type=int)
+    _written(samples, ("table", "csv", "json", "ndjson", *FILES))
+    samples.add_argument("filters", nargs="*", metavar="NAME=VALUE", help="filters of the API, such as case=fault-4k")
+    foresight = commands.add_parser("what-if", help="the smallest change that so many boots would show on a machine")
+    foresight.add_argument("machine")
+    foresight.add_argument("boots", type=int, help="of each kernel")
+    _listing(foresight, WHAT_IF)
     pair = commands.add_parser("compare", help="two kernels side by side, from what is stored of them")
     pair.add_argument("kernels", metavar="BASE..PATCHED", help="commits, or build:ID")
     _listing(pair, PAIR)
@@ -94,7 +101,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.command == "completion":
         print(
             _COMPLETION.format(
-                commands=" ".join([*NOUNS, "watch", "show", "timeline", "samples", "compare", "reproduce"])
+                commands=" ".join([*NOUNS, "watch", "show", "timeline", "samples", "what-if", "compare", "reproduce"])
             )
         )
         return OK
@@ -127,7 +134,12 @@ def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
         case "timeline":
             _write(chosen, points(service.get(f"timelines/{chosen.id}")), POINT)
         case "samples":
-            _write(chosen, values(service.get(f"sessions/{chosen.id}/samples")), VALUE)
+            _samples(service, chosen)
+        case "what-if":
+            query = {**_query(chosen.filters), "machine": chosen.machine, "boots": str(chosen.boots)}
+            # In a table each row says of which machine it is, and whether that is evidence.
+            rows = service.lines(WHAT_IF.path, {**query, "page_size": "500"})
+            return _listed(chosen, WHAT_IF, itertools.islice(rows, _limit(chosen)))
         case "compare":
             _check_outcomes(service, PAIR, chosen)
             return _listed(chosen, PAIR, cells(service.get(PAIR.path, _pair(chosen))))
@@ -141,6 +153,17 @@ def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
             rows = _counted(service.rows(NOUNS[name].path, _query(chosen.filters), limit=limit), long=limit is None)
             return _listed(chosen, NOUNS[name], rows)
     return OK
+
+
+def _samples(service: Tidemark, chosen: argparse.Namespace) -> None:
+    path, query = f"sessions/{chosen.id}/samples", _query(chosen.filters)
+    if chosen.columns:
+        query["fields"] = chosen.columns
+    if chosen.format not in FILES:
+        _write(chosen, service.lines(path, query), VALUE)
+        return
+    for piece in service.pieces(path, {**query, "format": chosen.format}):
+        sys.stdout.buffer.write(piece)
 
 
 _USUAL_LIMIT = 50

@@ -90,16 +90,7 @@ VALUE = (
     "warmup", "value",
 )  # fmt: skip
 
-
-def values(samples: Row) -> Iterator[Row]:
-    """Every value of a session as a row of its own; `run` counts the runs of its boot from 0."""
-    session = {name: samples[name] for name in ("session", "evidence", "clock")}
-    for column in samples["columns"]:
-        cell = {name: column[name] for name in ("benchmark", "case", "metric", "unit", "core_type")}
-        boots = zip(column["boots"], column["arms"], column["judged"], column["warmup"], column["values"], strict=True)
-        for boot, arm, judged, warmup, runs in boots:
-            for run, value in enumerate(runs):
-                yield {
-                    **session, **cell, "boot": boot, "arm": arm, "judged": judged, "run": run,
-                    "warmup": run < warmup, "value": value,
-                }  # fmt: skip
+WHAT_IF = Noun(
+    "what-if",
+    ("machine", "evidence", "boots", "benchmark", "case", "metric", "core_type", "mde", "min_effect", "statement"),
+)

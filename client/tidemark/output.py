@@ -84,4 +84,6 @@ def as_lines(rows: Iterable[Row], _columns: Sequence[str], out: TextIO) -> None:
         out.flush()
 
 
+# What a service makes itself.
+FILES = ("arrow", "parquet")
 FORMATS: dict[str, Write] = {"table": as_table, "csv": as_csv, "json": as_json, "ndjson": as_lines, "lines": as_words}

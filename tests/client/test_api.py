@@ -69,6 +69,28 @@ def test_who_is_busy_is_asked_again_when_it_says() -> None:
     assert slept == [7.0, 2.0]
 
 
+def test_lines_are_rows_one_at_a_time_and_a_busy_service_is_asked_again() -> None:
+    lines = b'{"id":1}\n{"id":2,"subject":"a\\u2028b"}\n'
+    more = {"Link": '<http://inside:8000/api/v1/what-if/?cursor=b&format=ndjson>; rel="next"'}
+    answers = [httpx2.Response(503), httpx2.Response(200, content=lines, headers=more), httpx2.Response(200)]
+    slept: list[float] = []
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(str(request.url))
+        return answers.pop(0)
+
+    rows = service(answer, slept).lines("what-if", {"case": "x"})
+    assert list(rows) == [{"id": 1}, {"id": 2, "subject": "a\u2028b"}]
+    first = "http://lab.example/api/v1/what-if/?case=x&format=ndjson"
+    assert asked == [first, first, "http://lab.example/api/v1/what-if/?cursor=b&format=ndjson"]
+    assert slept == [2.0]
+    problem = {"title": "There is no such row.", "code": "not-found", "status": 404}
+    with pytest.raises(ApiError, match="no such row") as refused:
+        list(service(lambda _: httpx2.Response(404, json=problem)).pieces("sessions/7/samples"))
+    assert refused.value.status == 404
+
+
 def test_nobody_waits_for_ever() -> None:
     slept: list[float] = []
     with pytest.raises(ApiError, match="answered 503"):

@@ -3,17 +3,28 @@
 import csv
 import io
 import json
+import sys
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 from pytest_django.live_server_helper import LiveServer
 from tidemark import Tidemark
 from tidemark.cli import MATCHED, OK, TROUBLE, USAGE, main
 from tidemark.nouns import NOUNS
 
-from server.detection.models import Finding
+from server.detection.models import Finding, NoiseProfile
 from server.lab.models import Session
-from tests.builders import build_finding, build_measurement, build_series, build_session
+from tests.builders import (
+    EPOCH,
+    build_case,
+    build_finding,
+    build_machine,
+    build_measurement,
+    build_metric,
+    build_series,
+    build_session,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -114,6 +125,37 @@ def test_samples_are_one_row_for_each_value(live_server: LiveServer, capsys: pyt
     build_measurement(session.boots.get(position=0), [412.0, 398.125])
     assert run(live_server, "samples", str(session.pk), "--format", "csv", "--columns", "boot,arm,run,value") == OK
     assert capsys.readouterr().out == "boot,arm,run,value\n0,base,0,412.0\n0,base,1,398.125\n"
+    assert run(live_server, "samples", str(session.pk), "case=fault", "--format", "csv") == TROUBLE
+    assert "Known: fault-4k." in capsys.readouterr().err
+
+
+def test_samples_come_as_a_file_that_other_programs_read(
+    live_server: LiveServer, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    session = build_session(state=Session.State.DONE)
+    build_measurement(session.boots.get(position=0), [412.0, 398.125])
+    assert run(live_server, "samples", str(session.pk), "--format", "parquet", "--columns", "case,value") == OK
+    sys.stdout.flush()
+    read = parquet.read_table(io.BytesIO(capfdbinary.readouterr().out))
+    assert read.to_pydict() == {"case": ["fault-4k"] * 2, "value": [412.0, 398.125]}
+
+
+def test_what_boots_would_show_is_told_cell_by_cell(
+    live_server: LiveServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = build_machine("zen3-1")
+    core_type, _ = machine.core_types.get_or_create(name="all")
+    NoiseProfile.objects.create(
+        machine=machine, case=build_case(), metric=build_metric(), core_type=core_type, comparisons=9, false_alarms=0,
+        rejections=0, change_95=0.01, boot_sd=0.0, changes=[0.0] * 9, last_at=EPOCH,
+    )  # fmt: skip
+    words = ("--format", "csv", "--columns", "machine,boots,case,mde")
+    assert run(live_server, "what-if", "zen3-1", "4", *words) == OK
+    head, line = capsys.readouterr().out.splitlines()
+    assert head == "machine,boots,case,mde"
+    assert line.startswith("zen3-1,4,fault-4k,0.01")
+    assert run(live_server, "what-if", "zen3-1", "1") == TROUBLE
+    assert "boots: " in capsys.readouterr().err
 
 
 def test_two_kernels_are_compared_cell_by_cell(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
