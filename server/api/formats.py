@@ -17,7 +17,7 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import NotAcceptable, ValidationError
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
@@ -70,10 +70,13 @@ def _replaced(holder: Any, outer: Sequence[str], last: str, names: Sequence[str]
     return {**holder, outer[0]: [_replaced(one, outer[1:], last, names) for one in holder[outer[0]]]}
 
 
-@cache
 def field_names(form: type[serializers.BaseSerializer[Any]]) -> tuple[str, ...]:
-    made: Any = form()
-    return tuple(made.fields)
+    return _field_names(form)  # type: ignore[arg-type]  # classes are hashable
+
+
+@cache
+def _field_names(form: Any) -> tuple[str, ...]:
+    return tuple(form().fields)
 
 
 def narrow(form: serializers.BaseSerializer[Any], rows: Rows | None, names: Sequence[str]) -> None:
@@ -82,7 +85,7 @@ def narrow(form: serializers.BaseSerializer[Any], rows: Rows | None, names: Sequ
     What is left out costs nothing, not even the queries by which it would be found.
     """
     inner: Any = getattr(form, "child", form)
-    if rows is not None and inner is form:
+    if rows is not None and not hasattr(form, "child"):
         for name in rows.at.split("."):
             inner = inner.fields[name].child
     own: dict[str, Any] = inner.fields.fields
@@ -211,9 +214,10 @@ FILES: tuple[type[BaseRenderer], ...] = (ArrowRenderer, ParquetRenderer)
 class Negotiation(DefaultContentNegotiation):
     """`format` decides; else what `Accept` wants most (RFC 9110, 12.5.1), and JSON where it is all the same."""
 
-    def select_renderer(  # type: ignore[override]  # the stubs know no sequence
-        self, request: Request, renderers: Sequence[BaseRenderer], format_suffix: str | None = None
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
+        renderers = list(renderers)
         name = format_suffix or request.query_params.get(str(api_settings.URL_FORMAT_OVERRIDE))
         if name is not None:
             for renderer in renderers:
@@ -225,7 +229,7 @@ class Negotiation(DefaultContentNegotiation):
         wanted = [(_wanted(renderer.media_type, ranges), -place) for place, renderer in enumerate(renderers)]
         (weight, _), place = max(wanted)
         if weight <= 0:
-            return super().select_renderer(request, [], format_suffix)
+            raise NotAcceptable(available_renderers=renderers)
         return renderers[-place], renderers[-place].media_type
 
 
@@ -264,7 +268,7 @@ class TableSchema(AutoSchema):
     def get_filter_backends(self) -> list[Any]:
         """Of rows that are no list of their own, too."""
         if getattr(self.view, "rows", None) is not None and hasattr(self.view, "filterset_class"):
-            return list(self.view.filter_backends)
+            return list(getattr(self.view, "filter_backends", ()))
         found: list[Any] = super().get_filter_backends()
         return found
 
@@ -273,9 +277,11 @@ class TableSchema(AutoSchema):
     ) -> Any:
         names = getattr(self.view, "known_fields", ())
         if status_code != "200" or self.method != "GET" or media_types or not names:
-            return super()._get_response_for_code(serializer, status_code, media_types, direction)
+            return super()._get_response_for_code(serializer, status_code, media_types, direction)  # type: ignore[no-untyped-call]
         json_type = JSONRenderer.media_type
-        described: dict[str, Any] = super()._get_response_for_code(serializer, status_code, [json_type], direction)
+        described: dict[str, Any] = super()._get_response_for_code(  # type: ignore[no-untyped-call]
+            serializer, status_code, [json_type], direction
+        )
         content = described["content"]
         content[json_type]["schema"] = self._or_in_part(content[json_type]["schema"])
         for renderer in self.view.get_renderers():
@@ -284,7 +290,7 @@ class TableSchema(AutoSchema):
         return described
 
     def _or_in_part(self, schema: dict[str, Any]) -> dict[str, Any]:
-        rows: Rows | None = self.view.table
+        rows: Rows | None = getattr(self.view, "table", None)
         part = self._part(schema, rows.at.split(".") if rows else [])
         return {"anyOf": [schema, part]}
 
@@ -301,7 +307,7 @@ class TableSchema(AutoSchema):
             items = self._part(whole["properties"][path[0]]["items"], path[1:])
             properties[path[0]] = {"type": "array", "items": items}
             part["required"] = whole["required"]
-        component = ResolvedComponent(
+        component = ResolvedComponent(  # type: ignore[no-untyped-call]
             name=f"{name}Part", type=ResolvedComponent.SCHEMA, schema=part, object=f"{name}Part"
         )
         self.registry.register_on_missing(component)

@@ -208,9 +208,10 @@ def test_fields_leave_what_is_named_in_that_order(client: Client, path: str) -> 
 
 
 def test_fields_of_single_answers_and_of_rows_beside_other_things(client: Client) -> None:
-    session = build_session(build_series(), state="done")
+    series = build_series()
+    session = build_session(series, state="done")
     build_comparison(session, Verdict.REGRESSED)
-    finding = build_finding(session.series)
+    finding = build_finding(series)
     for path in (
         f"findings/{finding.pk}/",
         f"series/{session.series_id}/",

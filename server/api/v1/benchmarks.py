@@ -206,7 +206,9 @@ class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
     files = FILES
 
     @describe("measurement_list", MeasurementOut(many=True))
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response | StreamingHttpResponse:
+    def get(  # type: ignore[override]  # a list's own gives pages alone
+        self, request: Request, *args: Any, **kwargs: Any
+    ) -> Response | StreamingHttpResponse:
         """Every value of one session, a row for each boot, case, metric and core type."""
         form = request.accepted_renderer
         if form.format not in {"arrow", "parquet"}:
@@ -218,6 +220,6 @@ class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
         # Large, and few ask for it: it is read in where it is needed.
         from server.api.arrow import measurement_stream  # noqa: PLC0415
 
-        read = {name: attrgetter(field.source) for name, field in MeasurementOut().fields.items()}
+        read = {name: attrgetter(str(field.source)) for name, field in MeasurementOut().fields.items()}
         content = measurement_stream(str(form.format), batches, self.column_names, read)
         return StreamingHttpResponse(content, content_type=form.media_type)

@@ -218,7 +218,8 @@ def _marks(session: Session) -> dict[str, Any]:
 def _last_change(session: Session) -> datetime:
     """When anything that is told of its boots was changed last."""
     told = session.boots.aggregate(Max("state_since"), Max("ended_at"), Max("measurements__recorded_at"))
-    return max([session.state_since, *filter(None, told.values())])
+    moments: list[datetime] = [session.state_since, *filter(None, told.values())]
+    return max(moments)
 
 
 def _samples(

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Exists, OuterRef, Q, Subquery
@@ -149,13 +150,14 @@ def _chosen_sessions(base: set[int], patched: set[int], machines: Collection[str
             left.append(machine)
         else:
             found[session] = True
-    newest = {
-        f"{kernel}_as_{arm}": ArraySubquery(own.filter(measured(arm), **{f"{build}__in": builds})[: MOST_SESSIONS // 2])
-        for kernel, builds in (("base", base), ("patched", patched))
+    newest = [
+        ArraySubquery(own.filter(measured(arm), **{f"{build}__in": builds})[: MOST_SESSIONS // 2])
+        for builds in (base, patched)
         for arm, build in _SIDES
-    }
-    for row in Machine.objects.filter(pk__in=left).order_by().values(**newest):
-        sides = [{*row[f"{kernel}_as_base"], *row[f"{kernel}_as_patched"]} for kernel in ("base", "patched")]
+    ]
+    rows_left: Any = Machine.objects.filter(pk__in=left).order_by().values_list(*newest)
+    for base_as_base, base_as_patched, patched_as_base, patched_as_patched in rows_left:
+        sides = [{*base_as_base, *base_as_patched}, {*patched_as_base, *patched_as_patched}]
         if all(sides):
             found |= {pk: False for side in sides for pk in sorted(side)[-MOST_SESSIONS // 2 :]}
     return found
