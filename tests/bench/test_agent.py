@@ -5,9 +5,7 @@ import os
 import pytest
 
 from bench.processes import Seen
-from bench.sandbox.agent import MOST_CPU_PERCENT, MOST_MEMORY_MB, Cost, measured_cost, rows
-
-SHORTEST_CASE_SECONDS = 30.0
+from bench.sandbox.agent import MOST_MEMORY_MB, Cost, measured_cost, rows
 
 
 def build_cost(**changes: object) -> Cost:
@@ -43,8 +41,8 @@ def test_limit_that_does_not_hold_is_marked(changes: dict[str, object], failed: 
 def test_agent_sleeps_away_from_the_measured_cpu_while_a_case_runs() -> None:
     measured = max(os.sched_getaffinity(0))
     cost = measured_cost(runs=100, measured=measured)
-    # Most of it is starting guard and launcher, which a longer case does not do more often.
-    assert cost.cpu_seconds < SHORTEST_CASE_SECONDS * MOST_CPU_PERCENT / 100
+    # What it costs is the bench's to say: here only that nobody waits by looking again and again.
+    assert cost.cpu_seconds < cost.seconds / 4
     assert cost.agent.peak_kb / 1024 < MOST_MEMORY_MB
     assert cost.on_measured == 0 or len(os.sched_getaffinity(0)) == 1
     assert str(measured) in cost.program_cpus.split("; ")

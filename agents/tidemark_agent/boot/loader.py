@@ -56,6 +56,7 @@ def checkpoint(directory: Path) -> None:
 
 ENTRY = "tidemark"
 _SECONDS = 60.0
+_SIGNATURE = "# GRUB Environment Block"
 _BEGIN, _END = "### BEGIN tidemark (written by tidemark-agent)", "### END tidemark"
 _BLOCK = re.compile(rf"\n?{re.escape(_BEGIN)}\n.*?{re.escape(_END)}\n", re.DOTALL)
 # GRUB's script takes quotes and backslashes apart twice; no kernel parameter needs them here.
@@ -140,22 +141,26 @@ class GrubDriver:
             self._change("unset", "next_entry")
 
     def _environment(self) -> dict[str, str]:
-        pairs = (line.partition("=") for line in self._edit(self.environment, "list").splitlines())
-        return {name: value for name, _, value in pairs}
+        """What GRUB reads there: lines NAME=VALUE after the first, which is a signature, filled up with `#`."""
+        try:
+            lines = self.environment.read_text(encoding="utf-8", errors="replace").split("\n")
+        except OSError as error:
+            raise InfrastructureError(f"GRUB's environment cannot be read: {error}") from error
+        if lines[0] != _SIGNATURE:
+            raise InfrastructureError(f"{self.environment} is no environment of GRUB: grub-editenv makes one")
+        return {name: value for name, is_one, value in (line.partition("=") for line in lines[1:]) if is_one}
 
     def _change(self, *words: str) -> None:
         """Change GRUB's environment, which always has the same size, without moving it on the disk."""
         copy = temporary_for(self.scratch / "grubenv")
         try:
             shutil.copyfile(self.environment, copy)
-            self._edit(copy, *words)
+            command = ["grub-editenv", str(copy), *words]
+            capture(command, scratch=self.scratch, timeout=_SECONDS, stop=self.stop)
             overwrite(self.environment, copy.read_bytes())
         finally:
             copy.unlink(missing_ok=True)
 
-    def _edit(self, environment: Path, *words: str) -> str:
-        command = ["grub-editenv", str(environment), *words]
-        return capture(command, scratch=self.scratch, timeout=_SECONDS, stop=self.stop)
 
 
 def _menu_entry(image: str, initramfs: str | None, command_line: str) -> str:
