@@ -1,8 +1,5 @@
 """What tests on machines share: the agent's program, and the service as guests reach it."""
 
-import importlib.util
-import marshal
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +11,12 @@ from scripts.build_agent import build_agent
 from server.results.measurements import record_boot
 from tests.testbed.site import HOST
 
-_UNCHECKED = 0b01
-_HASH_BYTES = 8
-
 
 @pytest.fixture(scope="session")
 def agent_program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agent as it is installed on lab machines: one file.
-
-    Byte code is added to it, for an emulated machine needs seconds at each boot to compile what others do at once.
-    """
+    """The agent as it is installed on lab machines: one file."""
     path = tmp_path_factory.mktemp("agent") / "tidemark-agent.pyz"
     build_agent(path)
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
-        for name in [name for name in archive.namelist() if name.endswith(".py")]:
-            source = archive.read(name)
-            code = compile(source, f"{path.name}/{name}", "exec")
-            header = importlib.util.MAGIC_NUMBER + _UNCHECKED.to_bytes(4, "little") + bytes(_HASH_BYTES)
-            archive.writestr(f"{name}c", header + marshal.dumps(code))
     return path
 
 
