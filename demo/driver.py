@@ -32,7 +32,7 @@ TITLES = {
     "report": "it answers the thread",
     "check": "everything is checked",
 }
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 1.0
 _INTERRUPTED = 130
 
 

@@ -72,7 +72,7 @@ class World:
             "TIDEMARK_MAIL_SINK": f"{HOST}:{self.ports.sink}",
             "TIDEMARK_SMTP_HOST": HOST,
             "TIDEMARK_SMTP_PORT": str(self.ports.sink),
-            "TIDEMARK_SWEEP_SECONDS": "2",
+            "TIDEMARK_SWEEP_SECONDS": "5",
             # Its series are its own: they may be built where this user can have no memory cgroup (a login by ssh).
             "TIDEMARK_BUILD_CGROUP": "optional",
             "TIDEMARK_CCACHE_DIR": str(self.cache.parent / "ccache"),

@@ -17,6 +17,7 @@ from server.core.errors import DomainError
 from server.lab.hosts.tokens import check_may_store, find_host_token
 from server.web import bodies
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
+from server.web.streams import PATH, Streams
 from server.web.threads import BusyError, Request, Scope, Send, Threads, TornError, Wsgi, answer
 
 log = structlog.get_logger(__name__)
@@ -41,6 +42,7 @@ class Application:
         self._files = Threads("files", bodies.AGENT_THREADS)
         self._alive = Threads("alive", 1)
         self._ready = Threads("ready", 2)
+        self._streams = Streams(self._pages)
         self._uploads = Uploads()
         settings.UPLOAD_DIR.mkdir(parents=True, exist_ok=True)
 
@@ -71,6 +73,10 @@ class Application:
             await self._take_upload(scope, receive, send, length)
             return
         body = await read_body(receive, length=length, most=bodies.FORM_BYTES, seconds=bodies.FORM_SECONDS)
+        if path == PATH and scope["method"] == "GET":
+            with body:
+                await self._streams.answer(self._wsgi, Request(scope, body, _client(scope)), receive, send)
+            return
         await self._hand_over(self._threads_for(path), scope, body, receive, send)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send, length: int | None) -> None:

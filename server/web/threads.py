@@ -166,7 +166,7 @@ def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:
 
 
 @dataclass
-class _Answer:
+class BegunAnswer:
     """One answer of Django on its way: what was read of it, and where the rest comes from."""
 
     status: int = 500
@@ -182,7 +182,7 @@ class _Answer:
         self.headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         return lambda _: None
 
-    def step(self) -> "_Answer":
+    def step(self) -> "BegunAnswer":
         """Read the next piece; at the end close the answer, which gives its connection to the database back."""
         with self._reading:
             try:
@@ -234,7 +234,7 @@ class Request:
 
 async def answer(wsgi: Wsgi, threads: Threads, request: Request, receive: Receive, send: Send) -> None:
     """Let Django answer on one of `threads`, and send what it says; BusyError before anything is sent, or TornError."""
-    given = await threads.run(partial(_begin, wsgi, request), client=request.client, late=_Answer.close)
+    given = await threads.run(partial(begin, wsgi, request), client=request.client, late=BegunAnswer.close)
     try:
         await send({"type": "http.response.start", "status": given.status, "headers": given.headers})
         if given.rest is not None:
@@ -247,25 +247,26 @@ async def answer(wsgi: Wsgi, threads: Threads, request: Request, receive: Receiv
             await threads.finish(given.close)
 
 
-async def _send_pieces(given: _Answer, threads: Threads, client: str, receive: Receive, send: Send) -> None:
+async def _send_pieces(given: BegunAnswer, threads: Threads, client: str, receive: Receive, send: Send) -> None:
     """All but the last, as long as somebody is there who takes them."""
-    left = asyncio.ensure_future(_left(receive))
+    gone = asyncio.ensure_future(left(receive))
     try:
-        while given.rest is not None and not left.done():
+        while given.rest is not None and not gone.done():
             await send({"type": "http.response.body", "body": given.piece, "more_body": True})
-            await threads.run(given.step, client=client, late=_Answer.close)
+            await threads.run(given.step, client=client, late=BegunAnswer.close)
     finally:
-        left.cancel()
+        gone.cancel()
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
     """Ends when the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _begin(wsgi: Wsgi, request: Request) -> _Answer:
-    given = _Answer()
+def begin(wsgi: Wsgi, request: Request) -> BegunAnswer:
+    """Django's answer with its first piece; of a short one that is all."""
+    given = BegunAnswer()
     given.source = wsgi(_environ(request.scope, request.body), given.start)
     given.rest = iter(given.source)
     return given.step()

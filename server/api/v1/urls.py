@@ -5,6 +5,7 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
 from server.api.answers import OpenAnswers
+from server.api.transitions import TransitionStreamView
 from server.api.v1 import (
     agent,
     attempts,
@@ -71,6 +72,7 @@ urlpatterns = [
     path("builders/<slug:name>/", hosts.BuilderView.as_view(), name="api-builder-detail"),
     path("findings/", findings.FindingListView.as_view(), name="api-finding-list"),
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
+    path("transitions/", TransitionStreamView.as_view(), name="api-transitions"),
     path("compare/", pairs.PairView.as_view(), name="api-compare"),
     path("reports/", reports.ReportListView.as_view(), name="api-report-list"),
     path("deliveries/", reports.DeliveryListView.as_view(), name="api-delivery-list"),
