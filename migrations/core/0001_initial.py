@@ -1,5 +1,8 @@
+import django.contrib.postgres.fields
+import django.db.models.deletion
 import server.core.clock
 import server.core.reasons
+from django.conf import settings
 from django.db import migrations, models
 
 
@@ -8,6 +11,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
@@ -42,6 +46,24 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name='PersonToken',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('prefix', models.CharField(max_length=12, unique=True)),
+                ('digest', models.CharField(max_length=64)),
+                ('expires_at', models.DateTimeField()),
+                ('revoked_at', models.DateTimeField(blank=True, null=True)),
+                ('last_used_at', models.DateTimeField(blank=True, null=True)),
+                ('created_at', models.DateTimeField(default=server.core.clock.now)),
+                ('name', models.CharField(help_text='Shown to everybody beside what is done with it.', max_length=60)),
+                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(choices=[('submit', 'hand in a series to be measured'), ('approve', 'let a held series run'), ('retest', 'have a series measured again'), ('triage', 'withdraw, reopen and accept findings'), ('moderate', 'release and reject reports'), ('maintenance', 'take machines out of service and put them back'), ('builds', 'ask for a failed build again')], max_length=20), size=7)),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tokens', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(condition=models.Q(('revoked_at', None)), fields=('user', 'name'), name='person_token_named_once'), models.CheckConstraint(condition=models.Q(('scopes__len__gt', 0)), name='person_token_opens_something'), models.CheckConstraint(condition=models.Q(('scopes__contained_by', ['submit', 'approve', 'retest', 'triage', 'moderate', 'maintenance', 'builds'])), name='person_token_scopes_known')],
+            },
+        ),
+        migrations.CreateModel(
             name='Begun',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -65,7 +87,7 @@ class Migration(migrations.Migration):
                 ('after', models.CharField(max_length=20)),
                 ('reason', models.TextField(blank=True)),
                 ('reason_code', models.CharField(blank=True, choices=server.core.reasons.known_codes, default='', max_length=40)),
-                ('actor', models.CharField(blank=True, default='', help_text='Who did it; empty: the service itself.', max_length=150)),
+                ('actor', models.CharField(blank=True, default='', help_text='Who did it; empty: the service itself.', max_length=230)),
                 ('at', models.DateTimeField(auto_now_add=True)),
             ],
             options={

@@ -112,7 +112,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('uarchs', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=60), blank=True, default=list, help_text='Microarchitectures; empty: all of the finding.', size=None)),
                 ('reason', models.TextField()),
-                ('person', models.CharField(max_length=150)),
+                ('person', models.CharField(max_length=230)),
                 ('expires_at', models.DateTimeField(blank=True, null=True)),
                 ('withdrawn_at', models.DateTimeField(blank=True, null=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),

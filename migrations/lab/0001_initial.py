@@ -292,7 +292,7 @@ class Migration(migrations.Migration):
                 ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('key', models.CharField(help_text='The question: series:12, head:3:45 ...', max_length=120, unique=True)),
-                ('purpose', models.CharField(choices=[('series', 'what a series costs'), ('patch', 'what one patch of a series adds'), ('layout', 'whether an effect is only how code is placed'), ('head', "a tree's head against its reference kernel"), ('confirm', 'whether a suspected change is there'), ('bisect', 'which revision made a change'), ('revert', 'whether taking a revision back takes its change back'), ('fix', 'whether a change is mended'), ('noise', 'what a machine shows between equal kernels')], max_length=10)),
+                ('purpose', models.CharField(choices=[('series', 'what a series costs'), ('retest', 'what a series costs, asked again by a person'), ('patch', 'what one patch of a series adds'), ('layout', 'whether an effect is only how code is placed'), ('head', "a tree's head against its reference kernel"), ('confirm', 'whether a suspected change is there'), ('bisect', 'which revision made a change'), ('revert', 'whether taking a revision back takes its change back'), ('fix', 'whether a change is mended'), ('noise', 'what a machine shows between equal kernels')], max_length=10)),
                 ('layout', models.BooleanField(default=False, help_text="With the other code layout of each machine's configuration.")),
                 ('benchmarks', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=100), blank=True, default=list, help_text='What is measured, as in sessions.', size=None)),
                 ('looks', django.contrib.postgres.fields.ArrayField(base_field=models.PositiveIntegerField(), help_text='Boots a side at which it is judged; the last is the most.', size=None)),
@@ -442,7 +442,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddConstraint(
             model_name='trial',
-            constraint=models.CheckConstraint(condition=models.Q(('purpose__in', ['series', 'patch', 'layout', 'head', 'confirm', 'bisect', 'revert', 'fix', 'noise'])), name='trial_purpose_known'),
+            constraint=models.CheckConstraint(condition=models.Q(('purpose__in', ['series', 'retest', 'patch', 'layout', 'head', 'confirm', 'bisect', 'revert', 'fix', 'noise'])), name='trial_purpose_known'),
         ),
         migrations.AddConstraint(
             model_name='trial',

@@ -11,7 +11,7 @@ from django.utils.functional import cached_property
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import ApiToken, Begun, Transition, Tries
+from server.core.models import ApiToken, Begun, PersonToken, Transition, Tries
 
 # The classes are generic for the type checker alone.
 if TYPE_CHECKING:
@@ -109,21 +109,32 @@ class TransitionAdmin(ReadOnlyAdmin):
     ordering = ["-id"]
 
 
+class RevokeAction(PlainAdmin):
+    actions = ["revoke"]
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"core.change_{self.model._meta.model_name}")
+
+    @admin.action(description="Revoke: the holder is refused from now on", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
+        self.message_user(request, f"{count} revoked")
+
+
 @admin.register(ApiToken)
-class ApiTokenAdmin(ReadOnlyAdmin):
+class ApiTokenAdmin(RevokeAction, ReadOnlyAdmin):
     list_display = ["name", "prefix", "scope", "subject", "last_used_at", "expires_at", "revoked_at"]
     list_filter = ["scope"]
     search_fields = ["name", "prefix", "subject"]
     exclude = ["digest"]
-    actions = ["revoke"]
 
-    def has_revoke_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("core.change_apitoken")
 
-    @admin.action(description="Revoke: the holder is refused from now on", permissions=["revoke"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
-        count = queryset.filter(revoked_at=None).update(revoked_at=clock.now())
-        self.message_user(request, f"{count} revoked")
+@admin.register(PersonToken)
+class PersonTokenAdmin(RevokeAction, ReadOnlyAdmin):
+    list_display = ["user", "name", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at"]
+    list_select_related = ["user"]
+    search_fields = ["user__username", "name", "prefix"]
+    exclude = ["digest"]
 
 
 @admin.register(Tries)

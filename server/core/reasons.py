@@ -117,6 +117,7 @@ class Because(models.TextChoices):
     DOUBTED = "doubted", "its sender is not proved, but others of that sender are"
     ROOT_TAKEN = "root-taken", "another series begins with the same Message-ID"
     NOT_GROUPED = "not-grouped", "it could not be made part of a series"
+    HANDED_IN = "handed-in", "a person handed it in, no list brought it"
     # Findings, bisections, questions about machines.
     SUSPECTED = "suspected", "timelines moved"
     TAKEN_BACK = "taken-back", "later points took the suspicion back"

@@ -10,15 +10,19 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from server.core import clock
-from server.core.models import ApiToken
+from server.core.models import ApiToken, Credential
 
-_FORM = re.compile(r"tm_(?P<prefix>[0-9a-f]{12})_[A-Za-z0-9_-]{20,100}")
+# Before the prefix: whoever finds one in a log knows whose it is, and what to revoke.
+OF_AGENT, OF_PERSON = "tm", "tmp"
+_FORM = re.compile(r"(?P<mark>tmp?)_(?P<prefix>[0-9a-f]{12})_[A-Za-z0-9_-]{20,100}")
+AnyToken = TypeVar("AnyToken", bound=Credential)
 # One write a minute at most: the last use is for people who look for tokens nobody needs.
 _LAST_USE_GRAIN = timedelta(minutes=1)
 # Agents read their token anew at each call; what was sent with the old one may still be on its way.
@@ -41,7 +45,7 @@ def issue_token(*, name: str, scope: ApiToken.Scope, subject: str, days: float |
     with transaction.atomic():
         ApiToken.objects.filter(name=name, revoked_at=None).update(revoked_at=clock.now())
         row = ApiToken(name=name, scope=scope, subject=subject)
-        return _sealed(row, timedelta(days=days or settings.TOKEN_DAYS)).secret
+        return sealed(row, timedelta(days=days or settings.TOKEN_DAYS)).secret
 
 
 def find_token(secret: str, *, held: Q | None = None) -> ApiToken | None:
@@ -49,19 +53,24 @@ def find_token(secret: str, *, held: Q | None = None) -> ApiToken | None:
 
     `held` is what must be true of it besides. One query, but for the first use in a minute.
     """
+    token = opened(secret, ApiToken.objects.filter(held or Q()), mark=OF_AGENT)
+    if token is not None and token.last_used_at is None:
+        older = ApiToken.objects.filter(name=token.name, pk__lt=token.pk, expires_at__gt=clock.now() + OVERLAP)
+        older.update(expires_at=clock.now() + OVERLAP)
+    return token
+
+
+def opened(secret: str, rows: QuerySet[AnyToken], *, mark: str) -> AnyToken | None:
+    """The one of these rows that `secret` opens now, or None; its use is noted, but not on the row that is returned."""
     match = _FORM.fullmatch(secret)
-    if match is None:
+    if match is None or match["mark"] != mark:
         return None
     now = clock.now()
-    rows = ApiToken.objects.filter(held or Q(), prefix=match["prefix"], revoked_at=None, expires_at__gt=now)
-    token = rows.first()
+    token = rows.filter(prefix=match["prefix"], revoked_at=None, expires_at__gt=now).first()
     if token is None or not hmac.compare_digest(token.digest, _digest(secret)):
         return None
     if token.last_used_at is None or now - token.last_used_at > _LAST_USE_GRAIN:
-        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
-    if token.last_used_at is None:
-        older = ApiToken.objects.filter(name=token.name, pk__lt=token.pk, expires_at__gt=now + OVERLAP)
-        older.update(expires_at=now + OVERLAP)
+        rows.model._default_manager.filter(pk=token.pk).update(last_used_at=now)
     return token
 
 
@@ -82,7 +91,7 @@ def renew_token(token: ApiToken) -> NewToken | None:
             return None
         unused = ApiToken.objects.filter(name=row.name, pk__gt=row.pk, revoked_at=None, last_used_at=None).first()
         following = unused or ApiToken(name=row.name, scope=row.scope, subject=row.subject)
-        return _sealed(following, row.expires_at - row.created_at)
+        return sealed(following, row.expires_at - row.created_at)
 
 
 def revoke_tokens(*, scope: ApiToken.Scope, subject: str) -> int:
@@ -98,10 +107,10 @@ def _was_followed(token: ApiToken) -> bool:
     return ApiToken.objects.filter(name=token.name, pk__gt=token.pk).exclude(last_used_at=None).exists()
 
 
-def _sealed(row: ApiToken, life: timedelta) -> NewToken:
+def sealed(row: Credential, life: timedelta, *, mark: str = OF_AGENT) -> NewToken:
     """Store `row` with a new secret and a life that begins now."""
     prefix = secrets.token_hex(6)
-    secret = f"tm_{prefix}_{secrets.token_urlsafe(32)}"
+    secret = f"{mark}_{prefix}_{secrets.token_urlsafe(32)}"
     row.prefix, row.digest = prefix, _digest(secret)
     row.created_at = clock.now()
     row.expires_at = row.created_at + life

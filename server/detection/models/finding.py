@@ -8,6 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
+from server.core.models import LONGEST_ACTOR
 from server.core.reasons import code_field
 from server.core.states import Stateful, state_check
 from server.lab.models import CoreType, Machine, Microarchitecture, Session, Trial
@@ -287,7 +288,7 @@ class Acceptance(models.Model):
     )
     uarchs = words(60, "Microarchitectures; empty: all of the finding.")
     reason = models.TextField()
-    person = models.CharField(max_length=150)
+    person = models.CharField(max_length=LONGEST_ACTOR)
     expires_at = models.DateTimeField(null=True, blank=True)
     withdrawn_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)

@@ -41,6 +41,7 @@ class Trial(Stateful):
 
     class Purpose(models.TextChoices):
         SERIES = "series", "what a series costs"
+        RETEST = "retest", "what a series costs, asked again by a person"
         PATCH = "patch", "what one patch of a series adds"
         LAYOUT = "layout", "whether an effect is only how code is placed"
         HEAD = "head", "a tree's head against its reference kernel"
@@ -80,7 +81,18 @@ class Trial(Stateful):
             state_check(TrialState, "trial_state_known"),
             models.CheckConstraint(
                 condition=Q(
-                    purpose__in=["series", "patch", "layout", "head", "confirm", "bisect", "revert", "fix", "noise"]
+                    purpose__in=[
+                        "series",
+                        "retest",
+                        "patch",
+                        "layout",
+                        "head",
+                        "confirm",
+                        "bisect",
+                        "revert",
+                        "fix",
+                        "noise",
+                    ]
                 ),
                 name="trial_purpose_known",
             ),
