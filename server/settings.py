@@ -331,6 +331,10 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "ArtifactKind": "server.builds.models.Artifact.Kind",
         "FindingKind": "server.detection.models.Finding.Kind",
+        "FindingState": "server.detection.models.FindingState",
+        "SeriesState": "server.sources.models.SeriesState",
+        "TrialState": "server.lab.models.TrialState",
+        "ReportState": "server.reports.models.ReportState",
         "HostState": "server.lab.models.Host.State",
         "HeadMoveKind": "server.sources.models.HeadMove.Kind",
         "MessageKind": "server.sources.models.Message.Kind",

@@ -1,8 +1,30 @@
+"""Who may act: agents by their tokens; people by the permissions of Django's admin, their scripts within these."""
+
+from django.contrib.auth.models import User
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
-from server.core.models import ApiToken
+from server.core.access.people import Person
+from server.core.access.tries import WINDOW, count_try
+from server.core.errors import DomainError
+from server.core.models import ApiToken, PersonToken
+
+_Scope = PersonToken.Scope
+# What the pages ask of a person for the same.
+PERMISSIONS = {
+    _Scope.SUBMIT: "sources.add_series",
+    _Scope.APPROVE: "sources.change_series",
+    _Scope.RETEST: "lab.add_trial",
+    _Scope.TRIAGE: "detection.change_finding",
+    _Scope.MODERATE: "reports.change_report",
+    _Scope.MAINTENANCE: "lab.change_machine",
+    _Scope.BUILDS: "builds.change_build",
+}
+# Of one token, or one person without, in a window of 15 minutes.
+MOST_ACTS = 300
 
 
 class AgentsOnly(BasePermission):
@@ -12,8 +34,35 @@ class AgentsOnly(BasePermission):
         return isinstance(request.auth, ApiToken)
 
 
-class MayChangeBuilds(BasePermission):
-    """A person who is logged in and has the right."""
+class MayAct(BasePermission):
+    """A person who has the right now, and whose token, if one is shown, was made for it: the view's `scope`."""
 
-    def has_permission(self, request: Request, _view: APIView) -> bool:
-        return bool(request.user and request.user.has_perm("builds.change_build"))
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        if not request.user or not request.user.is_authenticated:
+            return False
+        scope: PersonToken.Scope = view.scope  # type: ignore[attr-defined]  # of every view that acts
+        if person_of(request).lacks(scope):
+            raise DomainError("scope-missing", f"The token was not made for this: it lacks the scope {scope.value}.")
+        if not request.user.has_perm(PERMISSIONS[scope]):
+            raise PermissionDenied(f"{request.user.get_username()} lacks the permission {PERMISSIONS[scope]}.")
+        return True
+
+
+class ActsInTurn(BaseThrottle):
+    """So many acts in one window; what was refused for want of a right is not counted."""
+
+    def allow_request(self, request: Request, _view: APIView) -> bool:
+        person = person_of(request)
+        whose = f"token {person.token.pk}" if person.token else f"user {person.user.pk}"
+        return count_try(f"acts of {whose}") <= MOST_ACTS
+
+    def wait(self) -> float:
+        return WINDOW.total_seconds()
+
+
+def person_of(request: Request) -> Person:
+    """Who asks, once it is known that somebody does."""
+    if isinstance(request.auth, Person):
+        return request.auth
+    assert isinstance(request.user, User)
+    return Person(request.user)

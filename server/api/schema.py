@@ -15,6 +15,15 @@ class BearerToken(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-ca
         return {"type": "http", "scheme": "bearer", "description": "The token of one machine or builder."}
 
 
+class PersonBearerToken(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "server.api.authentication.PersonAuthentication"
+    name = "personToken"
+
+    def get_security_definition(self, _auto_schema: Any) -> dict[str, str]:
+        said = "The token of a person, with the scope that the operation names."
+        return {"type": "http", "scheme": "bearer", "description": said}
+
+
 class OnceGenerator(SchemaGenerator):
     """The description follows from the code alone, and takes a good part of a second to make."""
 

@@ -337,7 +337,8 @@ def _approve(request: HttpRequest, series_id: int) -> HttpResponse:
         return _series(request, series_id, problem=" ".join(said), status=400)
     try:
         reason = f"approved by {request.user}: {form.cleaned_data['reason']}"
-        approve_series(series=row, reason=reason, seen=form.cleaned_data["seen"])
+        actor = request.user.get_username()
+        approve_series(series=row, reason=reason, seen=form.cleaned_data["seen"], actor=actor)
     except DomainError as error:
         return _series(request, series_id, problem=error.message, status=_CONFLICT)
     return redirect("series", series_id=series_id)

@@ -17,6 +17,7 @@ from server.detection.findings.checks import Name, held, set_checks
 from server.detection.findings.result import Result, remake, result_of, write_result
 from server.detection.lifecycle.confirmation import conclude_checks, follow_up, ill_machines
 from server.detection.lifecycle.fix import answer_fix
+from server.detection.lifecycle.retest import answer_retest, said_nothing
 from server.detection.models import ChangePoint, Comparison, Finding, FindingTrial, Timeline, Verdict
 from server.detection.noise.drift import judge_drift
 from server.detection.noise.profiles import refresh_profiles
@@ -42,7 +43,7 @@ def record_finding(trial: Trial) -> Finding | None:
     assert series is not None
     finding = Finding.objects.filter(series=series).first()
     if finding is not None:
-        if finding.trial_id == trial.pk and _said_nothing(finding):
+        if finding.trial_id == trial.pk and said_nothing(finding):
             remake(finding)
         return finding
     if series.state != Series.State.APPLIED or trial.state == Trial.State.CANCELED:
@@ -54,12 +55,6 @@ def record_finding(trial: Trial) -> Finding | None:
     log.info("series_judged", trace=series.trace, series=series.pk, kind=finding.kind, cells=len(result.comparisons))
     follow_up(finding)
     return finding
-
-
-def _said_nothing(finding: Finding) -> bool:
-    """Nothing was measured, and nobody was told: its kernel failed, and was asked for again since."""
-    untold = finding.state in {Finding.State.CANDIDATE, Finding.State.CONFIRMED}
-    return untold and finding.kind == Finding.Kind.INCONCLUSIVE
 
 
 def _create(series: Series, trial: Trial, result: Result) -> Finding:
@@ -193,6 +188,7 @@ Handler = Callable[[Trial], None]
 
 HANDLERS: dict[str, Handler] = {
     Trial.Purpose.SERIES: answer_series,
+    Trial.Purpose.RETEST: answer_retest,
     Trial.Purpose.HEAD: answer_branch,
     Trial.Purpose.CONFIRM: answer_branch,
     Trial.Purpose.PATCH: step.answer_bisection,

@@ -10,7 +10,7 @@ from server.builds.models import Build, BuildState
 from server.builds.wanted import is_present
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import Transition
+from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because, Reason
 from server.core.states import new_trace
 from server.core.tasks import enqueue
@@ -67,6 +67,17 @@ def release(host: Host, reason: str, *, actor: str) -> None:
     """Good again, on the word of a person."""
     _change(host, Health.GOOD, reason, actor)
     enqueue("lab.dispatch")
+
+
+def end_maintenance(host: Host, reason: str, *, actor: str) -> None:
+    """Good again, if it was in somebody's hands. DomainError `conflict` for one that is out of service for trouble."""
+    if host.health == Health.GOOD:
+        return
+    if host.health != Health.MAINTENANCE:
+        raise DomainError(
+            "conflict", f"{host.name} is {host.health}, not in maintenance: its page says what lifts that"
+        )
+    release(host, reason, actor=actor)
 
 
 def check(machine: Machine, *, actor: str, reason: str = "") -> Session | None:
@@ -228,7 +239,7 @@ def change_urgency(session: Session, wish: Wish, *, actor: str) -> str:
             row.save(update_fields=["priority", "deadline_at", "needs"])
             Transition.objects.create(
                 trace=row.trace, subject="session", subject_id=row.pk, before=row.state, after=row.state,
-                **Because.BY_PERSON(told).columns(), actor=actor[:150],
+                **Because.BY_PERSON(told).columns(), actor=actor[:LONGEST_ACTOR],
             )  # fmt: skip
     enqueue("lab.dispatch")
     return told

@@ -21,13 +21,15 @@ class ReportAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Approve: queue the mail", permissions=["moderate"])
     def approve(self, request: HttpRequest, queryset: QuerySet[Report]) -> None:
-        reason = f"approved by {request.user}"
-        each(self, request, queryset, lambda report: approve_report(report_id=report.pk, reason=reason))
+        actor = request.user.get_username()
+        reason = f"approved by {actor}"
+        each(self, request, queryset, lambda report: approve_report(report_id=report.pk, reason=reason, actor=actor))
 
     @admin.action(description="Reject: the mail is not sent", permissions=["moderate"])
     def reject(self, request: HttpRequest, queryset: QuerySet[Report]) -> None:
-        reason = f"rejected by {request.user}"
-        each(self, request, queryset, lambda report: reject_report(report_id=report.pk, reason=reason))
+        actor = request.user.get_username()
+        reason = f"rejected by {actor}"
+        each(self, request, queryset, lambda report: reject_report(report_id=report.pk, reason=reason, actor=actor))
 
 
 @admin.register(Delivery)

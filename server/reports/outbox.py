@@ -251,7 +251,7 @@ def _store(finding: Finding, text: Text, where: Envelope, *, moderated: bool) ->
     return report
 
 
-def approve_report(*, report_id: int, reason: str = "approved by a person") -> Report:
+def approve_report(*, report_id: int, reason: str = "approved by a person", actor: str = "") -> Report:
     """Release a draft and queue it; a mail that failed is queued again. One that is queued or sent stays as it is.
 
     DomainError `conflict` where the finding says something else than the text that was read; the next try finds it new.
@@ -274,29 +274,32 @@ def approve_report(*, report_id: int, reason: str = "approved by a person") -> R
         if blocked := _blocked(report.finding):
             raise DomainError("virtual-stays", blocked)
         if report.state == ReportState.DRAFT:
-            report.advance(ReportState.APPROVED, Because.APPROVED(reason), released=True)
+            report.advance(ReportState.APPROVED, Because.APPROVED(reason), actor=actor, released=True)
         elif not report.released:
             report.released = True
             report.save(update_fields=["released"])
         delivery = queue_delivery(report=report)
         if delivery.state == DeliveryState.FAILED:
-            delivery.advance(DeliveryState.QUEUED, Because.APPROVED(reason), tries=0, not_before=None)
+            delivery.advance(DeliveryState.QUEUED, Because.APPROVED(reason), actor=actor, tries=0, not_before=None)
     return report
 
 
-def reject_report(*, report_id: int, reason: str) -> Report:
-    """Decide that a draft, or an approved report that nobody has begun to send, is not sent."""
+def reject_report(*, report_id: int, reason: str, actor: str = "") -> Report:
+    """Decide that a draft, or an approved report that nobody has begun to send, is not sent. Harmless twice."""
     with transaction.atomic():
         report = _locked(report_id)
+        if report.state == ReportState.REJECTED:
+            return report
         delivery = Delivery.objects.filter(report=report).first()
         begun = delivery is not None and delivery.state in {DeliveryState.SENDING, DeliveryState.SENT}
         if report.state not in {ReportState.DRAFT, ReportState.APPROVED} or begun:
             raise DomainError("conflict", f"report {report_id} is {ReportState(report.state).label}")
         # A sender that claims the delivery at this very moment is the one process that may win instead.
         queued = delivery is not None and delivery.state == DeliveryState.QUEUED
-        if delivery and queued and not delivery.advance(DeliveryState.FAILED, Because.REJECTED(f"rejected: {reason}")):
+        told = Because.REJECTED(f"rejected: {reason}")
+        if delivery and queued and not delivery.advance(DeliveryState.FAILED, told, actor=actor):
             raise DomainError("conflict", f"report {report_id} is being sent")
-        report.advance(ReportState.REJECTED, Because.REJECTED(reason))
+        report.advance(ReportState.REJECTED, Because.REJECTED(reason), actor=actor)
     return report
 
 

@@ -25,7 +25,7 @@ from server.reports.stages import (
     sessions_stage,
     verdict_stage,
 )
-from server.sources.models import Series, SeriesState, Tree
+from server.sources.models import Patch, Series, SeriesState, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,10 @@ def series_history(series: Series) -> tuple[ProgressStep, ...]:
     labels |= {("machine", session.machine_id): f"hardware of {session.machine.name}" for session in sessions}
     shared = Q(subject="build", subject_id__in=[build.pk for build in builds])
     shared |= Q(subject="attempt", subject_id__in=[pk for pk, _key, build in attempts if build])
-    return _steps(own | shared, labels)
+    # Who handed its mails in.
+    patches = Patch.objects.filter(series=series).order_by().values("message")
+    mails = Q(subject="message") & (Q(subject_id__in=patches) | Q(subject_id=series.cover_id or 0))
+    return _steps(own | shared | mails, labels)
 
 
 def session_history(session: Session) -> tuple[ProgressStep, ...]:

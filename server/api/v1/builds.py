@@ -1,17 +1,12 @@
-"""Builds, their artifacts, and asking for one again."""
+"""Builds and their artifacts."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from django_filters import rest_framework as filters
-from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
-from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from server.api.filters import (
     Filters,
@@ -21,10 +16,8 @@ from server.api.filters import (
     UntilFilter,
     WordFilter,
 )
-from server.api.permissions import MayChangeBuilds
-from server.api.public import ProblemOut, PublicMixin, RevisionOut, describe
+from server.api.public import PublicMixin, RevisionOut, describe
 from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
-from server.lab.care import ask_again
 from server.sources.models import Tree
 
 
@@ -136,33 +129,3 @@ class BuildView(PublicMixin, generics.RetrieveAPIView[Build]):
     @describe("build_detail", BuildOut)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.retrieve(request, *args, **kwargs)
-
-
-class AgainIn(serializers.Serializer[Any]):
-    reason = serializers.CharField(max_length=500)
-
-
-class AgainOut(serializers.Serializer[Any]):
-    sessions = serializers.IntegerField(help_text="Sessions that were not booted for it, and wait for it now.")
-
-
-class BuildAgainView(APIView):
-    """For people who are logged in, with the right to change builds; no agent's token opens it."""
-
-    authentication_classes: Sequence[type[BaseAuthentication]] = [SessionAuthentication]
-    permission_classes = [MayChangeBuilds]
-
-    @extend_schema(
-        operation_id="build_again",
-        request=AgainIn,
-        responses={
-            200: AgainOut,
-            **{(status, "application/problem+json"): ProblemOut for status in (400, 403, 404, 406, 409, 415)},
-        },
-    )
-    def post(self, request: Request, pk: int) -> Response:
-        form = AgainIn(data=request.data)
-        form.is_valid(raise_exception=True)
-        build = get_object_or_404(Build, pk=pk)
-        reason = form.validated_data["reason"]
-        return Response({"sessions": ask_again(build, reason, actor=request.user.get_username())})

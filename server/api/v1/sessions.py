@@ -114,6 +114,7 @@ class SamplesOut(serializers.Serializer[Any]):
 
 class SessionFilter(Filters):
     purpose = filters.ChoiceFilter(choices=Session.Purpose.choices)
+    trial = IdFilter(field_name="trial_id", label="of one question, such as a retest")
     state = filters.ChoiceFilter(choices=SessionState.choices)
     series = IdFilter(field_name="series_id")
     machine = NameFilter(named=Machine, path="machine")

@@ -4,6 +4,9 @@ from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 
+from server.api.acts import findings as finding_acts
+from server.api.acts import lab as lab_acts
+from server.api.acts import series as series_acts
 from server.api.answers import OpenAnswers
 from server.api.transitions import TransitionStreamView
 from server.api.v1 import (
@@ -49,9 +52,36 @@ class DescriptionView(OpenAnswers, SpectacularJSONAPIView):
     authentication_classes = ()
 
 
+class SeriesListOrSubmissionView(series_acts.SubmissionMixin, series.SeriesListView):
+    """Reading the list is for everybody, handing a series in is not."""
+
+
+act_patterns = [
+    path("series/<int:pk>/approval/", series_acts.SeriesApprovalView.as_view(), name="api-series-approval"),
+    path("series/<int:pk>/retest/", series_acts.SeriesRetestView.as_view(), name="api-series-retest"),
+    path("findings/<int:pk>/withdraw/", finding_acts.FindingWithdrawView.as_view(), name="api-finding-withdraw"),
+    path("findings/<int:pk>/reopen/", finding_acts.FindingReopenView.as_view(), name="api-finding-reopen"),
+    path("findings/<int:pk>/fix/", finding_acts.FindingFixView.as_view(), name="api-finding-fix"),
+    path("findings/<int:pk>/accept/", finding_acts.FindingAcceptView.as_view(), name="api-finding-accept"),
+    path(
+        "acceptances/<int:pk>/withdraw/",
+        finding_acts.AcceptanceWithdrawView.as_view(),
+        name="api-acceptance-withdraw",
+    ),
+    path("reports/<int:pk>/approve/", finding_acts.ReportApproveView.as_view(), name="api-report-approve"),
+    path("reports/<int:pk>/reject/", finding_acts.ReportRejectView.as_view(), name="api-report-reject"),
+    path(
+        "machines/<slug:name>/maintenance/",
+        lab_acts.MachineMaintenanceView.as_view(),
+        name="api-machine-maintenance",
+    ),
+    path("builds/<int:pk>/again/", lab_acts.BuildAgainView.as_view(), name="api-build-again"),
+]
+
 urlpatterns = [
     path("agent/", include(agent_patterns)),
-    path("series/", series.SeriesListView.as_view(), name="api-series-list"),
+    path("", include(act_patterns)),
+    path("series/", SeriesListOrSubmissionView.as_view(), name="api-series-list"),
     path("series/<int:pk>/", series.SeriesView.as_view(), name="api-series-detail"),
     path("series/<int:pk>/patches/", series.SeriesPatchesView.as_view(), name="api-series-patches"),
     path("series/<int:pk>/history/", series.SeriesHistoryView.as_view(), name="api-series-history"),
@@ -85,7 +115,6 @@ urlpatterns = [
     path("timelines/<int:pk>/", timelines.TimelineView.as_view(), name="api-timeline-detail"),
     path("builds/", builds.BuildListView.as_view(), name="api-build-list"),
     path("builds/<int:pk>/", builds.BuildView.as_view(), name="api-build-detail"),
-    path("builds/<int:pk>/again/", builds.BuildAgainView.as_view(), name="api-build-again"),
     path("attempts/", attempts.AttemptListView.as_view(), name="api-attempt-list"),
     path("attempts/<slug:key>/", attempts.AttemptView.as_view(), name="api-attempt-detail"),
     path("power-cycles/", attempts.PowerCycleListView.as_view(), name="api-power-cycle-list"),

@@ -70,6 +70,7 @@ class Name(StrEnum):
     FIX_SEARCH = "fix-search"
     BISECTION = "bisection"
     AGAIN = "again"  # fresh boots of both ends, before a bisection
+    RETEST = "retest"  # the whole question once more, for a person
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import Transition
+from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.detection.findings.checks import CheckOutcome, Name, checks_named, held
@@ -71,9 +71,6 @@ def _is_accepted(uarch: str, metric: int, lines: Iterable[Acceptance]) -> bool:
     )
 
 
-_LONGEST_PERSON = 150
-
-
 def accept(
     finding: Finding,
     *,
@@ -85,10 +82,11 @@ def accept(
 ) -> Acceptance:
     """Write a line into the ledger. Once the lines cover every regression of the finding, it is ACCEPTED.
 
-    No `metric` and no `uarchs` mean all of them. DomainError `no-reason`, `nobody`, `expired`, `nothing-to-accept`,
+    No `metric` and no `uarchs` mean all of them. The same line of the same person that holds already is the answer to
+    the same request. DomainError `no-reason`, `nobody`, `expired`, `nothing-to-accept`,
     `uarch-unknown` or `conflict`.
     """
-    person = actor.strip()[:_LONGEST_PERSON]
+    person = actor.strip()[:LONGEST_ACTOR]
     _refuse_empty(finding, person, reason)
     if expires_at is not None and expires_at <= clock.now():
         raise DomainError("expired", f"{expires_at:%Y-%m-%d %H:%M} UTC is over")
@@ -96,14 +94,11 @@ def accept(
         row = held(finding.pk)
         _refuse_acceptance(row)
         _refuse_nothing(row, metric, uarchs)
-        line = Acceptance.objects.create(
-            finding=row,
-            metric=metric,
-            uarchs=sorted(set(uarchs)),
-            reason=reason.strip(),
-            person=person,
-            expires_at=expires_at,
-        )
+        said = {"metric": metric, "uarchs": sorted(set(uarchs)), "reason": reason.strip(), "person": person}
+        alike = row.acceptances.filter(**said, expires_at=expires_at, withdrawn_at=None).first()
+        if alike is not None:
+            return alike
+        line = Acceptance.objects.create(finding=row, expires_at=expires_at, **said)
         _follow_ledger(row, Because.ACCEPTED(_line(line)), person)
     finding.refresh_from_db(fields=["state", "reason", "reason_code", "state_since"])
     return line
@@ -114,7 +109,7 @@ def withdraw_acceptance(line: Acceptance, *, actor: str, reason: str) -> bool:
 
     DomainError `no-reason` or `nobody`.
     """
-    person = actor.strip()[:_LONGEST_PERSON]
+    person = actor.strip()[:LONGEST_ACTOR]
     with transaction.atomic():
         row = held(line.finding_id)
         _refuse_empty(row, person, reason)

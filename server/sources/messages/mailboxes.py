@@ -1,5 +1,6 @@
 """Mails that do not come from an archive: mbox, maildir, single files, or a mail server's pipe."""
 
+import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -7,11 +8,16 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from django.db import transaction
 from django.db.models import QuerySet
 
 from server.core.errors import DomainError
+from server.core.models import Transition
+from server.core.reasons import Because
+from server.core.states import new_trace
+from server.core.tasks import enqueue
 from server.sources.mail.parser import ParsedMail
-from server.sources.messages.storage import StoredMail, keep_parsed, read_mail
+from server.sources.messages.storage import ReadMail, StoredMail, keep_parsed, read_mail
 from server.sources.models import MailingList, Message
 
 _FROM_LINE = re.compile(rb"From \S++.*\d{4}\s*$")
@@ -152,3 +158,79 @@ def import_mails(mails: Iterable[bytes], mailing_list: MailingList | None, count
         taker = sorter.list_of(mail.parsed) if sorter else mailing_list
         assert taker is not None
         counts.add(keep_parsed(mailing_list=taker, mail=mail))
+
+
+# Takes what people hand in by themselves. It has no archive and no address: nothing that a mail says leads here.
+SUBMITTED = "submitted"
+# Treewide series have some hundred patches.
+MOST_SUBMITTED = 200
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Mails that a person handed in together; `root` is the Message-ID of the letter, or of the first patch."""
+
+    root: str
+    mails: int
+    stored: int
+
+
+def submit_mails(box: bytes, *, actor: str) -> Submission:
+    """Take the mails of an mbox, or the one mail that it is, as if they had come by a list; their series is made soon.
+
+    Who sent them is proved by their signatures alone, as with all mails, whoever hands them in. Handed in again they
+    are known. DomainError, and nothing is stored: `no-mail`, `no-patch`, `unusable-mail`, `too-large` for too many, and
+    `other-content` where another mail with one of their Message-IDs was handed in.
+    """
+    mails = _read_all(box)
+    mailing_list = MailingList.objects.get_or_create(name=SUBMITTED)[0]
+    _refuse_others(mailing_list, mails)
+    stored = sum(_submit(mailing_list, mail, actor) for mail in mails)
+    enqueue("sources.group_threads")
+    letters = [mail for mail in mails if mail.parsed.kind == "cover"]
+    first = (letters or [mail for mail in mails if mail.parsed.kind == "patch"])[0]
+    return Submission(first.parsed.message_id, len(mails), stored)
+
+
+def _read_all(box: bytes) -> list[ReadMail]:
+    """Each mail once, read."""
+    found: dict[str, ReadMail] = {}
+    for number, raw in enumerate(mails_in(io.BytesIO(box), "the body"), 1):
+        if number > MOST_SUBMITTED:
+            raise DomainError("too-large", f"more than {MOST_SUBMITTED} mails at once")
+        mail = read_mail(raw)
+        if mail.parsed.kind == "unusable":
+            raise DomainError("unusable-mail", f"mail {number} cannot be used: {mail.parsed.reason}")
+        twin = found.setdefault(mail.parsed.message_id, mail)
+        if twin.blob != mail.blob:
+            raise _other_content(mail)
+    if not found:
+        raise DomainError("no-mail", "there is no mail in it")
+    if all(mail.parsed.kind != "patch" for mail in found.values()):
+        raise DomainError("no-patch", "none of its mails is a patch: [PATCH] in the subject, and a diff in the text")
+    return list(found.values())
+
+
+def _refuse_others(mailing_list: MailingList, mails: list[ReadMail]) -> None:
+    by_id = {mail.parsed.message_id: mail for mail in mails}
+    there = Message.objects.filter(mailing_list=mailing_list, message_id__in=by_id)
+    for message_id, blob in there.values_list("message_id", "blob"):
+        if by_id[message_id].blob != blob:
+            raise _other_content(by_id[message_id])
+
+
+def _other_content(mail: ReadMail) -> DomainError:
+    said = f"another mail with the Message-ID <{mail.parsed.message_id}> was handed in: a new version has new ones"
+    return DomainError("other-content", said)
+
+
+@transaction.atomic
+def _submit(mailing_list: MailingList, mail: ReadMail, actor: str) -> bool:
+    """Whether it is new; who handed it in is written down."""
+    kept = keep_parsed(mailing_list=mailing_list, mail=mail)
+    if kept.new:
+        Transition.objects.create(
+            trace=new_trace(), subject="message", subject_id=kept.message.pk, after=kept.message.kind,
+            **Because.HANDED_IN().columns(), actor=actor,
+        )  # fmt: skip
+    return kept.new

@@ -212,6 +212,7 @@ def _mail(message: Message) -> str:
 
 
 State = Series.State
+_LET_RUN = frozenset({State.READY, State.APPLIED})
 # A sweep must be over before the next one but two.
 _THREADS_AT_ONCE = 500
 # More than numbers of rows have; PostgreSQL refuses larger ones.
@@ -220,10 +221,11 @@ _GROUP_SECONDS = 120.0
 
 
 @transaction.atomic
-def approve_series(*, series: Series, reason: str, seen: str | None = None) -> None:
+def approve_series(*, series: Series, reason: str, seen: str | None = None, actor: str = "") -> bool:
     """A person lets a held series run, a refused one try again, or one run that something unproved has replaced.
 
     `reason` names who and why; `seen` is the `posting_mark` of what he has read, None where he takes what is there.
+    False, and nothing happens, where a person let just these mails run already.
 
     DomainError where it is in another state, is not whole, holds other mails than he has read, or some that the archive
     deleted.
@@ -231,6 +233,8 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None) -> N
     # A version that becomes complete at this moment must see this one, or be seen by it.
     lock_mail()
     if not may_be_approved(series):
+        if series.approved_at and series.state in _LET_RUN and seen == posting_mark(series):
+            return False
         raise _not_held(series)
     # A patch beyond the announced ones stands for none of them.
     if series.patches.filter(index__lte=series.total).count() < series.total:
@@ -239,12 +243,13 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None) -> N
         raise DomainError("posting-changed", "its mails are not the ones that you have read: others came in between")
     if gone := deleted_mails(series):
         raise DomainError("mail-deleted", f"series {series.pk} cannot run: the archive deleted <{gone[0]}>")
-    if not series.advance(State.READY, Because.APPROVED(reason), failures=0, approved_at=clock.now()):
+    if not series.advance(State.READY, Because.APPROVED(reason), actor=actor, failures=0, approved_at=clock.now()):
         series.refresh_from_db()
         raise _not_held(series)
     supersede(series)
     if series.state == State.READY:
         enqueue("sources.apply_series", series.pk)
+    return True
 
 
 def posting_mark(series: Series) -> str:

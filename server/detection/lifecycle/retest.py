@@ -1,0 +1,133 @@
+"""A series measured again because a person asked: a trial of its own, whose answer stands as a check of the finding.
+
+The finding keeps what it says: another look at the same question would let chance speak twice. Where it said nothing,
+since nothing could be measured, the new trial takes the place of the first.
+"""
+
+from collections.abc import Collection
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+
+from server.core.errors import DomainError
+from server.core.models import LONGEST_ACTOR, Transition
+from server.core.reasons import Because
+from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, held
+from server.detection.findings.explanation import explain_finding
+from server.detection.findings.result import remake, result_of
+from server.detection.models import Finding
+from server.lab.models import Machine, Trial, TrialState
+from server.lab.trials.life import wanted_benchmarks
+from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
+from server.sources.models import Series, SeriesState
+
+# Whoever wants more than this asks something else.
+MOST_RETESTS = 20
+_LONGEST_REASON = 500
+_SECONDS_PER_HOUR = 3600.0
+
+
+def retest_series(series: Series, *, actor: str, reason: str, machines: Collection[Machine] = ()) -> tuple[Trial, bool]:
+    """Have an applied series measured anew, with fresh boots; the trial, and whether it is new.
+
+    No `machines` are all that its tree is interested in. Asked while such a trial goes on, the same machines find that
+    one. DomainError `no-reason`, `nobody`, `disabled` for a machine that is out of the lab, `conflict` for a series
+    that is not applied or was measured often enough, `under-way` while the first trial or another one goes on.
+    """
+    person, why = actor.strip()[:LONGEST_ACTOR], " ".join(reason.split())[:_LONGEST_REASON]
+    _refuse_empty(series, person, why, machines)
+    with transaction.atomic():
+        row = Series.objects.select_for_update(of=("self",), no_key=True).get(pk=series.pk)
+        before = _refuse_unmeasured(row)
+        going_on = before.exclude(state__in=Trial.FINAL).first()
+        if going_on is not None:
+            return _same(going_on, machines), False
+        number = before.count() + 1
+        if number > MOST_RETESTS:
+            raise DomainError("conflict", f"series {row.pk} was measured again {MOST_RETESTS} times: that is enough")
+        trial = _ask(row, number, machines)
+        Transition.objects.create(
+            trace=row.trace, subject="series", subject_id=row.pk, before=row.state, after=row.state, actor=person,
+            **Because.ASKED_AGAIN(f"measured again by trial {trial.pk}: {why}").columns(),
+        )  # fmt: skip
+        if finding := Finding.objects.filter(series=row).first():
+            text = f"is measured again by trial {trial.pk}: {why}"
+            add_check(held(finding.pk), Check(Name.RETEST, CheckOutcome.PENDING, text))
+    return trial, True
+
+
+def answer_retest(trial: Trial) -> None:
+    """Take up a trial of purpose RETEST that is over. Runs in the caller's transaction, which holds the series."""
+    found = Finding.objects.filter(series=trial.series_id or 0).first()
+    if found is None:
+        return
+    finding = held(found.pk)
+    result = result_of(trial, virtual_too=finding.virtual)
+    if result is None or not (result.comparisons or result.identical):
+        text = f"measured again by trial {trial.pk}, without a result: {trial.reason or TrialState(trial.state).label}"
+        add_check(finding, Check(Name.RETEST, CheckOutcome.NOT_CHECKED, text))
+        return
+    if said_nothing(finding):
+        Finding.objects.filter(pk=finding.pk).update(trial=trial)
+        finding.trial = trial
+        remake(finding)
+        explain_finding(finding)
+        text = f"nothing had been measured; what trial {trial.pk} measured since is told here"
+        add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED, text))
+        return
+    same = result.kind == finding.kind
+    text = f"measured again by trial {trial.pk}: {result.headline}"
+    add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED if same else CheckOutcome.FAILED, text))
+
+
+def said_nothing(finding: Finding) -> bool:
+    """Nothing was measured, and nobody was told: its kernel, or its machine, failed and was seen to since."""
+    untold = finding.state in {Finding.State.CANDIDATE, Finding.State.CONFIRMED}
+    return untold and finding.kind == Finding.Kind.INCONCLUSIVE
+
+
+def _refuse_empty(series: Series, person: str, why: str, machines: Collection[Machine]) -> None:
+    if not person:
+        raise DomainError("nobody", f"series {series.pk}: who asks is not said")
+    if not why:
+        raise DomainError("no-reason", f"series {series.pk}: why is not said")
+    if out := [machine.name for machine in machines if not machine.enabled]:
+        raise DomainError("disabled", f"nothing goes to {', '.join(sorted(out))}: disabled")
+
+
+def _refuse_unmeasured(row: Series) -> QuerySet[Trial]:
+    """The trials that asked again before."""
+    if row.state != SeriesState.APPLIED or row.base_id is None or row.head_id is None:
+        label = SeriesState(row.state).label
+        raise DomainError("conflict", f"series {row.pk} is {label}: only what is applied is measured")
+    first = Trial.objects.filter(series=row, purpose=Trial.Purpose.SERIES).first()
+    if first is None or first.state not in Trial.FINAL:
+        raise DomainError("under-way", f"series {row.pk} is being measured for the first time")
+    return Trial.objects.filter(series=row, purpose=Trial.Purpose.RETEST)
+
+
+def _same(trial: Trial, machines: Collection[Machine]) -> Trial:
+    if {machine.pk for machine in machines} != set(trial.machines.values_list("pk", flat=True)):
+        where = ", ".join(trial.machines.order_by("name").values_list("name", flat=True)) or "all machines"
+        raise DomainError("under-way", f"series {trial.series_id} is being measured again already, on {where}")
+    return trial
+
+
+def _ask(row: Series, number: int, machines: Collection[Machine]) -> Trial:
+    assert row.base is not None
+    assert row.head is not None
+    return want_trial(
+        Ask(
+            key=f"series:{row.pk}:retest:{number}",
+            purpose=Trial.Purpose.RETEST,
+            base=row.base,
+            patched=row.head,
+            looks=USUAL_LOOKS,
+            trace=row.trace,
+            series=row,
+            machines=tuple(sorted(machines, key=lambda machine: machine.name)),
+            benchmarks=tuple(wanted_benchmarks(row)),
+            budget_seconds=settings.SERIES_HOURS * _SECONDS_PER_HOUR or None,
+        )
+    )

@@ -1,0 +1,431 @@
+"""What people do by way of the API: the same as on the pages, once, with their name and that of their token."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from server.api import permissions
+from server.api.acts import series as series_acts
+from server.core import clock
+from server.core.access.people import issue_person_token
+from server.core.models import PersonToken, Transition, Tries
+from server.detection.findings.checks import Name, checks_named
+from server.detection.lifecycle.retest import retest_series
+from server.detection.models import Acceptance, Finding, Verdict
+from server.detection.on_trial_over import answer_trial
+from server.lab.models import Machine, Session, Trial, TrialState
+from server.reports.models import Report
+from server.reports.outbox import compose_report
+from server.reports.progress import series_history
+from server.sources.models import MailingList, Message, Series
+from server.sources.series.formation import group_stale
+from server.sources.series.requests import posting_mark
+from tests.builders import (
+    build_comparison,
+    build_finding,
+    build_machine,
+    build_series,
+    build_session,
+    build_trial_session,
+)
+
+pytestmark = pytest.mark.django_db
+WHY = "seen on two machines"
+ACTOR = "ada (token ci)"
+Scope = PersonToken.Scope
+
+
+@pytest.fixture
+def ada() -> User:
+    user = User.objects.create_user("ada")
+    rights = [name.partition(".")[2] for name in permissions.PERMISSIONS.values()]
+    user.user_permissions.set(Permission.objects.filter(codename__in=rights))
+    return user
+
+
+@pytest.fixture
+def client(ada: User) -> Client:
+    return Client(headers={"Authorization": f"Bearer {issue_person_token(ada, name='ci', scopes=Scope.values).secret}"})
+
+
+def told(client: Client, path: str, status: int = 200, **body: Any) -> dict[str, Any]:
+    answer = client.post(f"/api/v1/{path}", body, "application/json")
+    assert answer.status_code == status, answer.content
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+# --- tokens ----------------------------------------------------------------------------
+
+
+def secret_of(*arguments: str, capsys: pytest.CaptureFixture[str], **options: Any) -> str:
+    call_command("person_token", *arguments, **options)
+    return capsys.readouterr().out.strip()
+
+
+def test_command_makes_lists_and_ends_tokens(ada: User, capsys: pytest.CaptureFixture[str]) -> None:
+    first = secret_of("ada", "--name", "ci", "--scope", "triage", "--scope", "submit", capsys=capsys)
+    client = Client(headers={"Authorization": f"Bearer {first}"})
+    assert told(client, "findings/1/reopen/", 404, reason=WHY)["code"] == "not-found"
+    assert "ci" in secret_of("ada", "--list", capsys=capsys)
+    second = secret_of("ada", "--name", "ci", "--scope", "triage", capsys=capsys)
+    told(client, "findings/1/reopen/", 401, reason=WHY)
+    again = Client(headers={"Authorization": f"Bearer {second}"})
+    told(again, "findings/1/reopen/", 404, reason=WHY)
+    assert secret_of("ada", "--revoke", capsys=capsys) == "1 revoked"
+    told(again, "findings/1/reopen/", 401, reason=WHY)
+    assert first not in str(PersonToken.objects.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"name": "ci"}, "needs a scope"),
+        ({"name": "a b", "scope": ["triage"]}, "letters, digits"),
+        ({"name": "", "scope": ["triage"]}, "letters, digits"),
+        ({"name": "ci", "scope": ["triage"], "days": 0.0}, "more than 0 days"),
+        ({"name": "ci", "scope": ["root"]}, "no scope root"),
+    ],
+)
+def test_command_makes_no_token_that_cannot_be_meant(ada: User, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(CommandError, match=why):
+        call_command("person_token", "ada", **options)
+
+
+def test_token_ends_with_its_time(ada: User) -> None:
+    with time_machine.travel("2026-01-01T00:00:00Z", tick=False) as time:
+        secret = issue_person_token(ada, name="ci", scopes=["triage"], days=2).secret
+        client = Client(headers={"Authorization": f"Bearer {secret}"})
+        told(client, "findings/1/reopen/", 404, reason=WHY)
+        time.shift(timedelta(days=2))
+        answer = client.post("/api/v1/findings/1/reopen/", {"reason": WHY}, "application/json")
+        assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="tidemark"')
+
+
+def test_acts_of_one_token_are_counted(client: Client, ada: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(permissions, "MOST_ACTS", 2)
+    for _ in range(2):
+        told(client, "findings/1/reopen/", 404, reason=WHY)
+    answer = client.post("/api/v1/findings/1/reopen/", {"reason": WHY}, "application/json")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "900")
+    # Another token, and its owner in a browser, are counted for themselves.
+    person = Client()
+    person.force_login(ada)
+    told(person, "findings/1/reopen/", 404, reason=WHY)
+    with time_machine.travel(clock.now() + timedelta(minutes=16)):
+        told(client, "findings/1/reopen/", 404, reason=WHY)
+
+
+def test_session_needs_its_csrf_token(ada: User) -> None:
+    forged = Client(enforce_csrf_checks=True)
+    forged.force_login(ada)
+    assert told(forged, "findings/1/reopen/", 403, reason=WHY)["code"] == "permission-denied"
+    page = forged.get("/admin/")
+    mark = page.cookies["csrftoken"].value if "csrftoken" in page.cookies else ""
+    answer = forged.post(
+        "/api/v1/findings/1/reopen/", {"reason": WHY}, "application/json", headers={"X-CSRFToken": mark or "x" * 32}
+    )
+    assert answer.status_code == (404 if mark else 403)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]", b"null", b'"x"', b"{", b"\xff", b'{"reason": 1e999}', b'{"reason": ""}', b'{"reason": " "}',
+        b'{"reason": "a\\u0000b"}', b'{"reason": "\\ud800"}', b'{"reason": ["x"]}', b'{"reason": "x", "raeson": "y"}',
+        b"[" * 100_000, b'{"reason": "' + b"x" * 501 + b'"}',
+    ],
+)  # fmt: skip
+def test_body_that_is_none_is_refused(client: Client, body: bytes) -> None:
+    answer = client.post("/api/v1/findings/1/reopen/", body, "application/json")
+    assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
+
+
+def test_unknown_parameter_and_wrong_type_are_refused(client: Client) -> None:
+    answer = client.post("/api/v1/findings/1/reopen/?reason=x", {"reason": WHY}, "application/json")
+    assert (answer.status_code, list(answer.json()["errors"])) == (400, ["reason"])
+    assert client.post("/api/v1/findings/1/reopen/", "reason=x", "text/plain").status_code == 415
+
+
+# --- series ----------------------------------------------------------------------------
+
+
+def test_series_is_approved_as_it_was_read_and_once(client: Client) -> None:
+    series = build_series(state=Series.State.HELD)
+    path = f"series/{series.pk}/approval/"
+    read = Client().get(f"/api/v1/{path}").json()
+    assert (read["may_be_approved"], read["seen"]) == (True, posting_mark(series))
+    assert any("ada@example.org" in line for line in read["told"])
+    assert told(client, path, 409, reason=WHY, seen="0" * 32)["code"] == "posting-changed"
+    assert told(client, path, reason=WHY, seen=read["seen"]) == {"series": series.pk, "state": "ready", "acted": True}
+    assert told(client, path, reason=WHY, seen=read["seen"])["acted"] is False
+    line = Transition.objects.get(subject="series", subject_id=series.pk, after="ready")
+    assert (line.actor, line.reason) == (ACTOR, f"approved by {ACTOR}: {WHY}")
+
+
+def test_series_that_is_not_held_is_not_approved(client: Client) -> None:
+    series = build_series()
+    assert told(client, f"series/{series.pk}/approval/", 409, reason=WHY, seen="x")["code"] == "not-held"
+    told(client, f"series/{series.pk}/approval/", 400, reason=WHY)
+
+
+@pytest.fixture
+def measured() -> Finding:
+    """A finding whose trial is over."""
+    session = build_session(state=Session.State.DONE)
+    build_comparison(session, Verdict.REGRESSED, ratio=1.2)
+    assert session.series is not None
+    Trial.objects.update(state=TrialState.DONE)
+    return build_finding(session.series)
+
+
+def test_series_is_measured_again_by_a_trial_of_its_own(client: Client, measured: Finding) -> None:
+    path = f"series/{measured.series_id}/retest/"
+    answer = client.post(f"/api/v1/{path}", {"reason": WHY}, "application/json")
+    assert answer.status_code == 202
+    trial = Trial.objects.get(purpose=Trial.Purpose.RETEST)
+    assert answer.json() == {
+        "series": measured.series_id, "trial": trial.pk, "state": "wanted", "machines": [], "acted": True,
+    }  # fmt: skip
+    assert client.get(answer.headers["Location"]).json()["results"] == []
+    # The same request told twice is the same trial; another one has to wait.
+    assert told(client, path, reason=WHY)["acted"] is False
+    assert told(client, path, 409, reason=WHY, machines=["vm-haswell"])["code"] == "under-way"
+    measured.refresh_from_db()
+    assert [check["outcome"] for check in checks_named(measured, Name.RETEST)] == ["pending"]
+    assert measured.series is not None
+    assert ACTOR in {step.actor for step in series_history(measured.series)}
+
+
+@pytest.mark.parametrize(("verdict", "outcome"), [(Verdict.REGRESSED, "passed"), (Verdict.UNCHANGED, "failed")])
+def test_what_fresh_boots_say_stands_beside_the_finding(measured: Finding, verdict: str, outcome: str) -> None:
+    assert measured.series is not None
+    trial, new = retest_series(measured.series, actor="ada", reason=WHY, machines=list(Machine.objects.all()))
+    session = build_trial_session(trial, state=Session.State.DONE)
+    build_comparison(session, verdict, ratio=1.2, mde=0.01)
+    Trial.objects.filter(pk=trial.pk).update(state=TrialState.DONE)
+    assert (new, answer_trial(trial_id=trial.pk)) == (True, True)
+    measured.refresh_from_db()
+    assert measured.kind == Finding.Kind.REGRESSED
+    assert [check["outcome"] for check in checks_named(measured, Name.RETEST)] == [outcome]
+    # It is over: whoever asks now asks anew.
+    assert retest_series(measured.series, actor="ada", reason=WHY)[0].key.endswith("retest:2")
+
+
+def test_finding_that_said_nothing_tells_what_was_measured_since(measured: Finding) -> None:
+    assert measured.series is not None
+    Finding.objects.update(kind=Finding.Kind.INCONCLUSIVE, state=Finding.State.CONFIRMED)
+    trial, _ = retest_series(measured.series, actor="ada", reason=WHY)
+    build_comparison(build_trial_session(trial, state=Session.State.DONE), Verdict.IMPROVED, ratio=0.8)
+    Trial.objects.filter(pk=trial.pk).update(state=TrialState.DONE)
+    answer_trial(trial_id=trial.pk)
+    measured.refresh_from_db()
+    assert (measured.kind, measured.trial_id) == (Finding.Kind.IMPROVED, trial.pk)
+
+
+def test_retest_is_refused_where_nothing_was_measured_yet(client: Client, measured: Finding) -> None:
+    path = f"series/{measured.series_id}/retest/"
+    answer = told(client, path, 400, reason=WHY, machines=["vm-haswel"])
+    assert "Known: vm-haswell" in str(answer["errors"])
+    build_machine("off", enabled=False)
+    assert told(client, path, 409, reason=WHY, machines=["off"])["code"] == "disabled"
+    Trial.objects.update(state=TrialState.MEASURING)
+    assert told(client, path, 409, reason=WHY)["code"] == "under-way"
+    held = build_series(state=Series.State.HELD)
+    assert told(client, f"series/{held.pk}/retest/", 409, reason=WHY)["code"] == "conflict"
+
+
+# --- handing in ------------------------------------------------------------------------
+
+PATCH = """\
+From: Eve Writer <eve@example.org>
+Date: Sun, 1 Nov 2026 12:00:0{n} +0000
+Subject: [PATCH {n}/2] mm: Clear page {n}
+Message-ID: <{id}-{n}@example.org>
+{reply}
+Clear it.
+
+Signed-off-by: Eve Writer <eve@example.org>
+---
+ mm/memory.c | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+diff --git a/mm/memory.c b/mm/memory.c
+index 1111111111111111111111111111111111111111..2222222222222222222222222222222222222222 100644
+--- a/mm/memory.c
++++ b/mm/memory.c
+@@ -{n} +{n} @@
+-int a;
++int {what};
+"""
+
+
+def mbox(name: str = "a", what: str = "b") -> bytes:
+    first = PATCH.format(n=1, id=name, reply="", what=what)
+    second = PATCH.format(n=2, id=name, reply=f"In-Reply-To: <{name}-1@example.org>\n", what=what)
+    return "".join(f"From mboxrd@z Thu Jan  1 00:00:00 1970\n{mail}\n" for mail in (first, second)).encode()
+
+
+def handed_in(client: Client, box: bytes, status: int, kind: str = "application/mbox") -> dict[str, Any]:
+    answer = client.post("/api/v1/series/", box, kind)
+    assert answer.status_code == status, answer.content
+    found: dict[str, Any] = answer.json()
+    return {**found, "Location": answer.headers.get("Location", "")}
+
+
+@pytest.mark.parametrize("kind", ["application/mbox", "text/plain", "text/plain; charset=utf-8"])
+def test_series_that_is_handed_in_goes_the_way_of_mails(client: Client, kind: str) -> None:
+    told = handed_in(client, mbox(), 202, kind)
+    assert (told["message_id"], told["mails"], told["stored"], told["series"]) == ("a-1@example.org", 2, 2, [])
+    assert client.get(told["Location"]).json()["results"] == []
+    group_stale()
+    series = Series.objects.get()
+    assert (series.total, series.state, series.mailing_list.name) == (2, "held", "submitted")
+    assert [row["id"] for row in client.get(told["Location"]).json()["results"]] == [series.pk]
+    assert [step.actor for step in series_history(series) if step.subject == "message"] == [ACTOR] * 2
+    # The same once more is there already, and answers where it is.
+    again = handed_in(client, mbox(), 200, kind)
+    assert (again["stored"], again["series"]) == (0, [series.pk])
+    assert again["Location"].endswith(f"/api/v1/series/{series.pk}/")
+    assert Message.objects.count() == 2
+
+
+def test_other_content_under_a_message_id_is_a_conflict(client: Client) -> None:
+    handed_in(client, mbox(), 202)
+    assert handed_in(client, mbox(what="c"), 409)["code"] == "other-content"
+    assert handed_in(client, mbox("d") + mbox("d", "e"), 409)["code"] == "other-content"
+    assert Message.objects.count() == 2
+
+
+def test_what_a_mail_says_of_its_list_or_of_its_proof_counts_for_nothing(client: Client) -> None:
+    MailingList.objects.create(name="linux-mm", address="linux-mm@example.org")
+    claims = b"List-Id: <linux-mm.example.org>\nTo: linux-mm@example.org\nAuthentication-Results: x; dkim=pass\n"
+    handed_in(client, mbox().replace(b"Message-ID:", claims + b"Message-ID:"), 202)
+    assert set(Message.objects.values_list("mailing_list__name", flat=True)) == {"submitted"}
+
+
+@pytest.mark.parametrize(
+    ("box", "code"),
+    [
+        (b"", "no-mail"),
+        (b"\0\xff" * 1000, "no-patch"),
+        (b"From: a@example.org\nSubject: hello\n\nno patch\n", "no-patch"),
+        (PATCH.format(n=1, id="x", reply="", what="b").encode() + b"\0" * 10, None),
+        (b"From: a@b.c\nSubject: [PATCH] x\nContent-Type: multipart/mixed; boundary=" + b"b" * 500 + b"\n\n--", None),
+    ],
+)  # fmt: skip
+def test_what_is_no_series_is_refused_and_nothing_is_stored(client: Client, box: bytes, code: str | None) -> None:
+    answer = client.post("/api/v1/series/", box, "application/mbox")
+    if code is None:
+        assert answer.status_code in {202, 400}
+        return
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+    assert not Message.objects.exists()
+
+
+def test_bodies_are_bounded(client: Client) -> None:
+    assert handed_in(client, b"x" * (series_acts.MOST_BYTES + 1), 413)["code"] == "too-large"
+    many = b"From a Thu Jan  1 00:00:00 1970\nSubject: x\n\n" * 300
+    assert handed_in(client, many, 413)["code"] == "too-large"
+    assert handed_in(client, b"{}", 415, "application/json")["code"] == "unsupported-media-type"
+
+
+# --- findings --------------------------------------------------------------------------
+
+
+def test_finding_is_withdrawn_once(client: Client, measured: Finding) -> None:
+    path = f"findings/{measured.pk}/withdraw/"
+    told(client, path, 400, reason=WHY, why="weather")
+    answer = {"finding": measured.pk, "state": "invalid", "acted": True}
+    assert told(client, path, reason=WHY, why="noise") == answer
+    assert told(client, path, reason=WHY, why="noise") == {**answer, "acted": False}
+    measured.refresh_from_db()
+    assert measured.reason == f"noise: {WHY}"
+    line = Transition.objects.get(subject="finding", subject_id=measured.pk, after="invalid")
+    assert line.actor == ACTOR
+
+
+def test_trade_off_is_accepted_and_taken_back_once(client: Client, measured: Finding) -> None:
+    path = f"findings/{measured.pk}/accept/"
+    first = told(client, path, reason=WHY, uarchs=["haswell"])
+    assert (first["acted"], first["state"]) == (True, "accepted")
+    assert told(client, path, reason=WHY, uarchs=["haswell"]) == {**first, "acted": False}
+    line = Acceptance.objects.get()
+    assert (line.pk, line.person, line.reason) == (first["acceptance"], ACTOR, WHY)
+    back = told(client, f"acceptances/{line.pk}/withdraw/", reason="it was too much")
+    assert (back["acted"], back["state"]) == (True, "confirmed")
+    assert told(client, f"acceptances/{line.pk}/withdraw/", reason="it was too much")["acted"] is False
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "what"),
+    [
+        ({"uarchs": ["zen9"]}, 400, "uarch-unknown"),
+        ({"metric": "time"}, 400, "named with its benchmark"),
+        ({"benchmark": "mm-basic", "metric": "tmie"}, 400, "has no metric tmie"),
+        ({"expires_at": "2020-01-01T00:00:00Z"}, 400, "expired"),
+        ({"expires_at": "9999-12-31T23:59:59-23:00"}, 400, "expires_at"),
+        ({"uarchs": "haswell"}, 400, "uarchs"),
+        ({"uarchs": ["a"] * 101}, 400, "uarchs"),
+    ],
+)
+def test_acceptance_that_cannot_be_meant_is_refused(
+    client: Client, measured: Finding, body: dict[str, Any], status: int, what: str
+) -> None:
+    assert what in str(told(client, f"findings/{measured.pk}/accept/", status, reason=WHY, **body))
+    assert not Acceptance.objects.exists()
+
+
+def test_only_what_is_mended_is_opened_again_and_only_a_branch_is_mended(client: Client, measured: Finding) -> None:
+    assert told(client, f"findings/{measured.pk}/reopen/", 409, reason=WHY)["code"] == "conflict"
+    Finding.objects.update(state=Finding.State.FIXED)
+    assert told(client, f"findings/{measured.pk}/reopen/", reason=WHY)["state"] == "confirmed"
+    assert told(client, f"findings/{measured.pk}/fix/", 409, commit="1234567")["code"] == "conflict"
+    told(client, f"findings/{measured.pk}/fix/", 400, commit="main")
+
+
+def test_report_is_released_and_rejected(client: Client, measured: Finding) -> None:
+    compose_report(finding_id=measured.pk)
+    report = Report.objects.get()
+    assert told(client, f"reports/{report.pk}/reject/", reason=WHY) == {"report": report.pk, "state": "rejected"}
+    assert told(client, f"reports/{report.pk}/reject/", reason=WHY)["state"] == "rejected"
+    lines = Transition.objects.filter(subject="report", after="rejected").values_list("actor", flat=True)
+    assert list(lines) == [ACTOR]
+    told(client, f"reports/{report.pk + 1}/approve/", 404, reason=WHY)
+
+
+# --- machines --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def box() -> Machine:
+    return build_machine("box")
+
+
+def test_machine_is_taken_out_and_put_back(client: Client, box: Machine) -> None:
+    path = "machines/box/maintenance/"
+    out = {"machine": "box", "health": "maintenance", "health_reason": "new memory"}
+    assert told(client, path, on=True, reason="new memory") == out
+    assert told(client, path, on=True, reason="new memory") == out
+    assert told(client, path, on=False, reason="it is in")["health"] == "good"
+    assert told(client, path, on=False, reason="it is in")["health"] == "good"
+    lines = Transition.objects.filter(subject="machine-health", subject_id=box.pk).values_list("after", "actor")
+    assert list(lines) == [("maintenance", ACTOR), ("good", ACTOR)]
+
+
+def test_end_of_maintenance_lifts_no_quarantine(client: Client, box: Machine) -> None:
+    Machine.objects.update(health=Machine.Health.QUARANTINED)
+    assert told(client, "machines/box/maintenance/", 409, on=False, reason=WHY)["code"] == "conflict"
+    told(client, "machines/box/maintenance/", 400, reason=WHY)
+    told(client, "machines/box/maintenance/", 400, reason=WHY, on="false")
+    told(client, "machines/bix/maintenance/", 404, on=True, reason=WHY)
+
+
+def test_old_counts_are_no_rows_for_ever(client: Client, box: Machine) -> None:
+    told(client, "machines/box/maintenance/", on=True, reason=WHY)
+    assert [len(key) <= 90 for key in Tries.objects.values_list("key", flat=True)] == [True]
