@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -44,6 +44,9 @@ coverage: ## gates and all tests, and which lines no test runs
 lint: ## only the gates: format, lint, templates, contracts, migrations, types
 	@scripts/setup.sh --test
 	@$(PYTHON) -m scripts.run_tests --gates-only
+
+openapi: ## write docs/api/openapi.json as the code describes the API now; the tests compare the two
+	@$(PYTHON) -m scripts.openapi
 
 bench: ## figures of the statistics beside their bars and other methods (ARGS=--no-peers)
 	@scripts/setup.sh

@@ -22,6 +22,7 @@ from rest_framework.views import APIView
 from server.api.measured import BoundedList, MeasurementsField, ValuesIn
 from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
+from server.api.public import ProblemOut
 from server.builds.expiry import serve_artifact
 from server.builds.models import Artifact
 from server.builds.records import ArtifactFile, BuildResult
@@ -47,6 +48,11 @@ from server.lab.models import Attempt
 from server.lab.port import Origin
 from server.results.measurements import Values, case_orders, record_boot
 
+# Of every operation; 408, 429 and 503 of its body, too, before anybody here sees it (server/web/application.py).
+_REFUSALS = {
+    (status, "application/problem+json"): ProblemOut
+    for status in (400, 401, 403, 404, 406, 408, 409, 413, 415, 429, 503)
+}
 _HEX64 = r"^[0-9a-f]{64}$"
 # big.LITTLE has two or three.
 _MOST_CORE_TYPES = 16
@@ -317,7 +323,7 @@ class AgentAttemptView(AgentView):
 
 
 class ClaimView(AgentAttemptView):
-    @extend_schema(request=ClaimIn, responses={200: OpenApiTypes.OBJECT})
+    @extend_schema(request=ClaimIn, responses={200: OpenApiTypes.OBJECT, **_REFUSALS})
     def post(self, request: Request, **_path: Any) -> Response:
         form = ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -332,7 +338,7 @@ class ClaimView(AgentAttemptView):
 
 
 class ArriveView(AgentAttemptView):
-    @extend_schema(request=ClaimIn, responses={200: ReadyOut})
+    @extend_schema(request=ClaimIn, responses={200: ReadyOut, **_REFUSALS})
     def post(self, request: Request, **_path: Any) -> Response:
         form = ClaimIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -340,7 +346,7 @@ class ArriveView(AgentAttemptView):
 
 
 class HelloView(AgentView):
-    @extend_schema(request=HelloIn, responses={200: RenewOut})
+    @extend_schema(request=HelloIn, responses={200: RenewOut, **_REFUSALS})
     def post(self, request: Request) -> Response:
         form = HelloIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -350,7 +356,7 @@ class HelloView(AgentView):
 
 
 class TokenView(AgentView):
-    @extend_schema(request=AgentIn, responses={200: TokenOut})
+    @extend_schema(request=AgentIn, responses={200: TokenOut, **_REFUSALS})
     def post(self, request: Request) -> Response:
         form = AgentIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -363,7 +369,7 @@ class TokenView(AgentView):
 
 
 class HeartbeatView(AgentAttemptView):
-    @extend_schema(request=HeartbeatIn, responses={200: ContinueOut})
+    @extend_schema(request=HeartbeatIn, responses={200: ContinueOut, **_REFUSALS})
     def post(self, request: Request, **_path: Any) -> Response:
         form = HeartbeatIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -371,7 +377,7 @@ class HeartbeatView(AgentAttemptView):
 
 
 class BuildResultView(AgentAttemptView):
-    @extend_schema(request=BuildResultIn, responses={200: OpenApiTypes.OBJECT})
+    @extend_schema(request=BuildResultIn, responses={200: OpenApiTypes.OBJECT, **_REFUSALS})
     def post(self, request: Request, key: str) -> Response:
         form = BuildResultIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -386,7 +392,7 @@ class BuildResultView(AgentAttemptView):
 
 
 class BootStartView(AgentAttemptView):
-    @extend_schema(request=AgentIn, responses={200: ContinueOut})
+    @extend_schema(request=AgentIn, responses={200: ContinueOut, **_REFUSALS})
     def post(self, request: Request, position: int, **_path: Any) -> Response:
         form = AgentIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -396,7 +402,7 @@ class BootStartView(AgentAttemptView):
 class BootResultView(AgentAttemptView):
     related = HOST_OF_ATTEMPT
 
-    @extend_schema(request=BootResultIn, responses={200: OpenApiTypes.OBJECT})
+    @extend_schema(request=BootResultIn, responses={200: OpenApiTypes.OBJECT, **_REFUSALS})
     def post(self, request: Request, key: str, position: int) -> Response:
         form = BootResultIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -408,7 +414,7 @@ class BootResultView(AgentAttemptView):
 
 
 class EndView(AgentAttemptView):
-    @extend_schema(request=EndIn, responses={200: OpenApiTypes.OBJECT})
+    @extend_schema(request=EndIn, responses={200: OpenApiTypes.OBJECT, **_REFUSALS})
     def post(self, request: Request, **_path: Any) -> Response:
         form = EndIn(data=request.data)
         form.is_valid(raise_exception=True)
@@ -421,7 +427,10 @@ class EndView(AgentAttemptView):
 class ArtifactView(AgentView):
     parser_classes = [BytesParser]
 
-    @extend_schema(request={"application/octet-stream": OpenApiTypes.BINARY}, responses={200: OpenApiTypes.OBJECT})
+    @extend_schema(
+        request={"application/octet-stream": OpenApiTypes.BINARY},
+        responses={200: OpenApiTypes.OBJECT, 201: OpenApiTypes.OBJECT, **_REFUSALS},
+    )
     def put(self, request: Request, sha256: str) -> Response:
         self._check(sha256)
         assert isinstance(request.auth, ApiToken)
@@ -432,7 +441,7 @@ class ArtifactView(AgentView):
         new = put_artifact(sha256, chunks, charge=partial(charge, request.auth))
         return Response({"sha256": sha256}, status=201 if new else 200)
 
-    @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
+    @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY, **_REFUSALS})
     def get(self, request: Request, sha256: str) -> StreamingHttpResponse:
         self._check(sha256)
         assert isinstance(request.auth, ApiToken)
