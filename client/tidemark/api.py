@@ -38,7 +38,7 @@ class ApiError(Exception):
 
 
 class Tidemark:
-    """One service. `server` is its address without `/api/v1`; nobody needs a token to read.
+    """One service. `server` is its address without `/api/v1`; nobody needs a token to read, but to act.
 
     with Tidemark("http://127.0.0.1:8000") as service:
         for finding in service.rows("findings", {"kind": "regressed"}):
@@ -49,11 +49,13 @@ class Tidemark:
         self,
         server: str,
         *,
+        token: str = "",
         timeout: float = 30.0,
         transport: httpx2.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._base = f"{server.rstrip('/')}/api/v1/"
+        self._token = token
         # A redirect to another host is no answer of this service.
         self._http = httpx2.Client(timeout=timeout, transport=transport, follow_redirects=False)
         self._sleep = sleep
@@ -71,11 +73,26 @@ class Tidemark:
         """The document at `path`, such as `findings/12`. Raises ApiError."""
         return self._ask(f"{self._base}{path.strip('/')}/", query or {})
 
+    def post(self, path: str, body: Row | bytes, *, kind: str = "application/json") -> Any:
+        """Act: what the service answers, with its `Location`, if it names one. Needs a token. Raises ApiError.
+
+        A service that is busy is asked again: told twice, nothing is done twice.
+        """
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": kind, **({"Authorization": f"Bearer {self._token}"} if self._token else {})}
+        answer = self._send("POST", f"{self._base}{path.strip('/')}/", content=content, headers=headers)
+        told = _document(answer)
+        where = answer.headers.get("location")
+        return {**told, "location": where} if where and isinstance(told, dict) else told
+
     def rows(self, path: str, query: Query | None = None, *, limit: int | None = None) -> Iterator[Row]:
         """The rows of a list, page by page, as many as are asked for. Raises ApiError."""
         url, left = f"{self._base}{path.strip('/')}/", limit
-        asked = dict(query or {})
+        asked, before = dict(query or {}), set[str]()
         while url and (left is None or left > 0):
+            if url in before:
+                raise ApiError(f"the next page of {path} is one that was read already: {url}", code="endless-pages")
+            before.add(url)
             page = self._ask(url, asked)
             found = page.get("results", page.get("rows")) if isinstance(page, dict) else page
             if not isinstance(found, list):
@@ -130,13 +147,16 @@ class Tidemark:
         return f"{self._base}{rest}?{query}"
 
     def _ask(self, url: str, query: Query) -> Any:
+        return _document(self._send("GET", url, params=httpx2.QueryParams(dict(query)) if query else None))
+
+    def _send(self, method: str, url: str, **what: Any) -> httpx2.Response:
         for left in reversed(range(TRIES)):
             try:
-                answer = self._http.get(url, params=httpx2.QueryParams(dict(query)) if query else None)
+                answer = self._http.request(method, url, **what)
             except httpx2.HTTPError as error:
                 raise ApiError(f"{url} cannot be asked: {error}", code="unreachable") from error
             if answer.status_code not in _AGAIN or not left:
-                return _document(answer)
+                return answer
             self._sleep(_wait(answer.headers.get("retry-after", "")))
         raise AssertionError
 

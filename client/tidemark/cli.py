@@ -1,7 +1,8 @@
 """`tidemark`: what a service knows, for people and for scripts.
 
 Lists take the filters of the API as NAME=VALUE: `tidemark findings regressed_on=zen3`. The service says which
-it knows. Exit codes: 0, 1 the service could not be asked or refused, 2 something matches --fail-on, 64 wrong usage.
+it knows. To act needs a token (--token-file). Exit codes: 0, 1 the service could not be asked or refused, 2 something
+matches --fail-on, 64 wrong usage.
 """
 
 import argparse
@@ -16,11 +17,12 @@ from typing import NoReturn
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from tidemark.acts import ACTS, act, add_acts, token_of
 from tidemark.api import ApiError, Row, Tidemark
 from tidemark.nouns import NOUNS, PAIR, POINT, VALUE, WHAT_IF, Noun, cells, field, points
 from tidemark.output import FILES, FORMATS
 
-# Lists that begin with what came last: what is new stands before what is known.
+# Lists that begin with what came last: what is new stands before what is known. The queue is read whole.
 _NEWEST_FIRST = ("findings", "series", "sessions", "builds", "attempts", "messages")
 OK, TROUBLE, MATCHED, USAGE = 0, 1, 2, 64
 _SEVERAL = 2
@@ -47,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     for name, noun in NOUNS.items():
         _listing(commands.add_parser(name, help=f"list {name}"), noun)
     watch = commands.add_parser("watch", help="print rows as they come, until it is interrupted")
-    watch.add_argument("noun", choices=_NEWEST_FIRST)
+    watch.add_argument("noun", choices=(*_NEWEST_FIRST, "queue"))
     watch.add_argument("--interval", type=float, default=30.0, help="seconds between two questions (30)")
     watch.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="end after so many seconds")
     _listing(watch, None, ("lines", "ndjson", "csv"))
@@ -71,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     again = commands.add_parser("reproduce", help="the document by which one case can be run again, as JSON")
     again.add_argument("series", type=int)
     again.add_argument("case", help="BENCHMARK/CASE")
+    add_acts(commands)
     completion = commands.add_parser(
         "completion", help='words for the completion of bash: eval "$(tidemark completion)"'
     )
@@ -101,7 +104,9 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.command == "completion":
         print(
             _COMPLETION.format(
-                commands=" ".join([*NOUNS, "watch", "show", "timeline", "samples", "what-if", "compare", "reproduce"])
+                commands=" ".join(
+                    [*NOUNS, "watch", "show", "timeline", "samples", "what-if", "compare", "reproduce", *ACTS]
+                )
             )
         )
         return OK
@@ -109,21 +114,30 @@ def main(arguments: Sequence[str]) -> int:
         print("tidemark: name the service: --server ADDRESS, or TIDEMARK_SERVER in the environment", file=sys.stderr)
         return USAGE
     try:
-        with Tidemark(chosen.server, timeout=chosen.timeout) as service:
+        with Tidemark(chosen.server, token=token_of(chosen), timeout=chosen.timeout) as service:
             return _run(service, chosen)
     except ApiError as error:
         print(f"tidemark: {error}", file=sys.stderr)
-        return TROUBLE
+        # The service says what it does not know of a question as this program says it of an option.
+        return USAGE if error.code in {"usage", "invalid"} else TROUBLE
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # Who reads has enough; nothing more can be said there.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _say_no_more()
         return OK
+
+
+def _say_no_more() -> None:
+    """Who reads has enough; nothing more can be said there."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
     match chosen.command:
+        case name if name in ACTS:
+            for line in act(service, chosen):
+                # A mail may hold signs that would move a terminal's cursor.
+                print("".join(sign if sign.isprintable() else " " for sign in line))
         case "show":
             json.dump(service.get(f"{NOUNS[chosen.noun].path}/{chosen.id}"), sys.stdout, ensure_ascii=False, indent=1)
             print()
@@ -203,7 +217,16 @@ def _listed(chosen: argparse.Namespace, noun: Noun, rows: Iterable[Row], *, ends
             if met and ends:
                 return
 
-    _write(chosen, seen(), noun.columns)
+    left = seen()
+    try:
+        _write(chosen, left, noun.columns)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _say_no_more()
+        # Whether something matches does not depend on who reads it.
+        if wanted and not ends:
+            for _ in left:
+                pass
     return MATCHED if met else OK
 
 
@@ -242,20 +265,47 @@ def _counted(rows: Iterable[Row], *, long: bool) -> Iterator[Row]:
 _sleep = time.sleep
 
 
+# Of rows that still change and are no longer among the newest; each is asked for by itself.
+_MOST_UNRIPE = 100
+_RIPE = {"done", "failed", "canceled", "built", "expired", "lost", "superseded", "invalid", "refused"}
+
+
 def _coming(service: Tidemark, noun: Noun, chosen: argparse.Namespace) -> Iterator[Row]:
-    """Rows that are there after those of the first look, the oldest first."""
-    key = noun.columns[0]
+    """Rows that come after those of the first look, and those of which the outcome changes, the oldest first.
+
+    The outcome of a series is there long after the series.
+    """
     query, ends = _query(chosen.filters), time.monotonic() + chosen.seconds
-    known = {row[key] for row in service.rows(noun.path, query, limit=_USUAL_LIMIT)}
+    known: dict[object, Row] = {_key(row): row for row in service.rows(noun.path, query, limit=_USUAL_LIMIT)}
     while time.monotonic() < ends:
         _sleep(min(chosen.interval, max(0.0, ends - time.monotonic())))
-        new = []
+        found: dict[object, Row] = {}
         for row in service.rows(noun.path, query):
-            if row[key] in known:
+            if _key(row) in known and len(found) >= _USUAL_LIMIT and noun.path != "queue":
                 break
-            new.append(row)
-        known |= {row[key] for row in new}
-        yield from reversed(new)
+            found[_key(row)] = row
+        unripe = [key for key, row in known.items() if key not in found and not _is_ripe(row)]
+        for key in unripe[-_MOST_UNRIPE:] if noun.path != "queue" else ():
+            found[key] = service.get(f"{noun.path}/{key}")
+        news = [
+            row for key, row in found.items() if key not in known or _outcome(noun, row) != _outcome(noun, known[key])
+        ]
+        known = {**(known if noun.path != "queue" else {}), **found}
+        yield from reversed(news)
+
+
+def _key(row: Row) -> object:
+    """Kinds of work that wait in one queue count for themselves."""
+    return row["key"] if "key" in row else (row["kind"], row["id"]) if "place" in row else row["id"]
+
+
+def _outcome(noun: Noun, row: Row) -> object:
+    return field(row, noun.outcome or "why")
+
+
+def _is_ripe(row: Row) -> bool:
+    """Whether nothing more comes of it; a series that was applied has its finding, or waits for it."""
+    return row.get("state", "done") in _RIPE or bool(row.get("finding"))
 
 
 # The words of the first place; behind it filters follow, which the service knows best.

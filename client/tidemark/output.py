@@ -19,14 +19,21 @@ _STYLES = {
 }
 _SHORT_SHA = 12
 
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program, with a code of its own."""
+        raise BrokenPipeError
+
+
 Write = Callable[[Iterable[Row], Sequence[str], TextIO], None]
 
 
 def as_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
     """Colours on a terminal alone, and none where NO_COLOR is set; what is no terminal gets lines of any width."""
-    console = Console(file=out, highlight=False)
+    console: Console = _Console(file=out, highlight=False)
     if not console.is_terminal:
-        console = Console(file=out, highlight=False, width=100_000, no_color=True)
+        console = _Console(file=out, highlight=False, width=100_000, no_color=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column)

@@ -118,3 +118,26 @@ def test_no_answer_is_told() -> None:
     with pytest.raises(ApiError, match="connection refused") as refused:
         service(broken).get("findings")
     assert refused.value.code == "unreachable"
+
+
+def test_pages_that_lead_to_themselves_end() -> None:
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"next": "http://x/api/v1/findings/?cursor=a", "results": [{"id": 1}]})
+
+    with pytest.raises(ApiError, match="read already"):
+        list(service(answer).rows("findings"))
+
+
+def test_token_is_shown_where_something_is_done_and_a_busy_service_is_told_again() -> None:
+    shown: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        shown.append((request.method, request.headers.get("authorization", "")))
+        if len(shown) == 1:
+            return httpx2.Response(503, headers={"Retry-After": "1"})
+        return httpx2.Response(202, json={"acted": True}, headers={"Location": "http://x/api/v1/sessions/"})
+
+    own = Tidemark("http://lab.example", token="tmp_x", transport=httpx2.MockTransport(answer), sleep=lambda _: None)
+    assert own.post("series/1/retest", {"reason": "x"}) == {"acted": True, "location": "http://x/api/v1/sessions/"}
+    own.get("series/1")
+    assert shown == [("POST", "Bearer tmp_x"), ("POST", "Bearer tmp_x"), ("GET", "")]

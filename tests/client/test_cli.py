@@ -4,19 +4,26 @@ import csv
 import io
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from pyarrow import parquet
 from pytest_django.live_server_helper import LiveServer
 from tidemark import Tidemark
 from tidemark.cli import MATCHED, OK, TROUBLE, USAGE, main
 from tidemark.nouns import NOUNS
 
+from server.core.access.people import issue_person_token
+from server.core.models import PersonToken
 from server.detection.models import Finding, NoiseProfile
-from server.lab.models import Session
+from server.lab.models import Session, Trial
+from server.sources.models import Series
+from tests.api.test_acts import mbox
 from tests.builders import (
     EPOCH,
+    build_build,
     build_case,
     build_finding,
     build_machine,
@@ -56,11 +63,11 @@ def test_filters_are_those_of_the_api(
 ) -> None:
     assert run(live_server, "findings", "kind=split", "--format", "json") == OK
     assert [one["id"] for one in json.loads(capsys.readouterr().out)] == [findings[2].pk]
-    assert run(live_server, "findings", "kind=slow") == TROUBLE
+    assert run(live_server, "findings", "kind=slow") == USAGE
     assert "kind: " in capsys.readouterr().err
-    assert run(live_server, "findings", "knid=split") == TROUBLE
+    assert run(live_server, "findings", "knid=split") == USAGE
     assert "knid: There is no such parameter here. Known: " in capsys.readouterr().err
-    assert run(live_server, "findings", "regressed") == TROUBLE
+    assert run(live_server, "findings", "regressed") == USAGE
     assert "write NAME=VALUE" in capsys.readouterr().err
 
 
@@ -83,7 +90,7 @@ def test_every_row_counts_for_the_exit_code_and_a_misspelt_word_stops_the_script
     assert run(live_server, "findings") == OK
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert run(live_server, "findings", "--fail-on", "regressed") == MATCHED
-    assert run(live_server, "findings", "--fail-on", "regresed") == TROUBLE
+    assert run(live_server, "findings", "--fail-on", "regresed") == USAGE
     assert "regresed" in capsys.readouterr().err
 
 
@@ -167,9 +174,9 @@ def test_two_kernels_are_compared_cell_by_cell(live_server: LiveServer, capsys: 
     words = ("--fail-on", "regressed", "--format", "csv", "--columns", "machine,verdict,shares_session")
     assert run(live_server, "compare", pair, *words) == MATCHED
     assert capsys.readouterr().out == "machine,verdict,shares_session\nvm-haswell,regressed,yes\n"
-    assert run(live_server, "compare", pair, "--fail-on", "split") == TROUBLE
+    assert run(live_server, "compare", pair, "--fail-on", "split") == USAGE
     assert "--fail-on: split is none of" in capsys.readouterr().err
-    assert run(live_server, "compare", "v6.1") == TROUBLE
+    assert run(live_server, "compare", "v6.1") == USAGE
     assert "BASE..PATCHED" in capsys.readouterr().err
 
 
@@ -192,6 +199,97 @@ def test_watch_ends_with_the_first_row_that_matters(
     monkeypatch.setattr("tidemark.cli._sleep", lambda _: build_finding(build_series(), kind=kinds.pop(0)))
     assert run(live_server, "watch", "findings", "--fail-on", "regressed", "--columns", "kind") == MATCHED
     assert capsys.readouterr().out == "improved\nregressed\n"
+
+
+def test_watch_looks_again_at_series_whose_finding_comes_later(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old, newer = build_series(), build_series()
+    steps = iter([lambda: build_finding(newer, kind="unchanged"), lambda: build_finding(old, kind="regressed")])
+    monkeypatch.setattr("tidemark.cli._sleep", lambda _: next(steps)())
+    assert run(live_server, "watch", "series", "--fail-on", "regressed", "--columns", "id,finding.kind") == MATCHED
+    assert capsys.readouterr().out == f"{newer.pk}  unchanged\n{old.pk}  regressed\n"
+
+
+def test_watch_asks_for_what_is_no_longer_among_the_newest(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tidemark.cli._USUAL_LIMIT", 1)
+    old = build_series()
+    later: list[Any] = []
+    steps = iter([lambda: later.append(build_series()), lambda: build_finding(old, kind="regressed")])
+    monkeypatch.setattr("tidemark.cli._sleep", lambda _: next(steps)())
+    assert run(live_server, "watch", "series", "--fail-on", "regressed", "--columns", "id,finding.kind") == MATCHED
+    assert capsys.readouterr().out == f"{later[0].pk}  \n{old.pk}  regressed\n"
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "ndjson"])
+def test_a_reader_who_has_enough_does_not_change_what_a_script_is_told(
+    live_server: LiveServer, findings: list[Finding], monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    class Closed(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("tidemark.cli._say_no_more", lambda: None)
+    monkeypatch.setattr("sys.stdout", Closed())
+    assert run(live_server, "findings", "--format", form, "--fail-on", "regressed") == MATCHED
+    assert run(live_server, "findings", "--format", form, "--fail-on", "improved") == OK
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    user = User.objects.create_superuser("ada")
+    path.write_text(issue_person_token(user, name="cli", scopes=PersonToken.Scope.values).secret + "\n")
+    monkeypatch.setenv("TIDEMARK_TOKEN_FILE", str(path))
+    return path
+
+
+def test_series_is_handed_in_and_the_same_once_more_is_known(
+    live_server: LiveServer, token: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    box = tmp_path / "series.mbox"
+    box.write_bytes(mbox())
+    assert run(live_server, "submit", str(box)) == OK
+    assert "2 mails of <a-1@example.org>\n" in capsys.readouterr().out
+    assert run(live_server, "submit", str(box)) == OK
+    assert "handed in before" in capsys.readouterr().out
+    assert run(live_server, "submit", str(tmp_path / "none")) == USAGE
+    token.write_text("tmp_000000000000_" + "x" * 43)
+    assert run(live_server, "submit", str(box)) == TROUBLE
+    assert "revoked or expired" in capsys.readouterr().err
+
+
+def test_series_is_approved_as_it_was_read_and_measured_again(
+    live_server: LiveServer, token: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = build_series(state=Series.State.HELD)
+    assert run(live_server, "approve", str(held.pk)) == OK
+    mark = capsys.readouterr().out.partition("--seen ")[2].split()[0]
+    assert run(live_server, "approve", str(held.pk), "--seen", mark) == USAGE
+    assert run(live_server, "approve", str(held.pk), "--seen", mark, "--reason", "read") == OK
+    assert f"series {held.pk} is ready" in capsys.readouterr().out
+    session = build_session(state=Session.State.DONE)
+    Trial.objects.update(state=Trial.State.DONE)
+    assert run(live_server, "retest", str(session.series_id), "--reason", "seen twice") == OK
+    assert "is measured again, by trial" in capsys.readouterr().out
+    assert run(live_server, "retest", str(session.series_id), "--reason", "seen twice") == OK
+    assert "already" in capsys.readouterr().out
+
+
+def test_queue_is_watched(
+    live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build_build(state="wanted")
+    steps = iter([lambda: build_build(state="wanted")])
+    monkeypatch.setattr("tidemark.cli._sleep", lambda _: next(steps, _interrupt)())
+    assert run(live_server, "watch", "queue", "--columns", "kind") == 130
+    assert capsys.readouterr().out == "build\n"
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def test_wrong_usage_is_not_mistaken_for_a_match(capsys: pytest.CaptureFixture[str]) -> None:
