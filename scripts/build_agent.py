@@ -1,4 +1,4 @@
-"""Write the agent as a zipapp: `python3 scripts/build_agent.py OUT`. The same sources and Python give the same bytes."""
+"""Write the agent as a zipapp: `python3 scripts/build_agent.py OUT`. Same sources, same Python: same bytes."""
 
 import hashlib
 import os

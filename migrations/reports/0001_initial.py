@@ -8,92 +8,145 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('detection', '0001_initial'),
+        ("detection", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='OptOut',
+            name="OptOut",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('address', models.CharField(max_length=320, unique=True)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("address", models.CharField(max_length=320, unique=True)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
-                'ordering': ['address'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('address', django.db.models.functions.text.Lower('address'))), name='opt_out_lower_case')],
+                "ordering": ["address"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("address", django.db.models.functions.text.Lower("address"))),
+                        name="opt_out_lower_case",
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Report',
+            name="Report",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('reason_code', models.CharField(blank=True, choices=server.core.reasons.known_codes, default='', max_length=40)),
-                ('state_since', models.DateTimeField(default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('subject', models.CharField(blank=True, max_length=200)),
-                ('body', models.TextField(blank=True)),
-                ('in_reply_to', models.CharField(max_length=500)),
-                ('references', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=500), blank=True, default=list, size=None)),
-                ('to', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=320), blank=True, default=list, size=None)),
-                ('cc', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=320), blank=True, default=list, size=None)),
-                ('released', models.BooleanField(default=False, help_text='A person released it.')),
-                ('finding', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='report', to='detection.finding')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "reason_code",
+                    models.CharField(blank=True, choices=server.core.reasons.known_codes, default="", max_length=40),
+                ),
+                ("state_since", models.DateTimeField(default=server.core.clock.now)),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("subject", models.CharField(blank=True, max_length=200)),
+                ("body", models.TextField(blank=True)),
+                ("in_reply_to", models.CharField(max_length=500)),
+                (
+                    "references",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=500), blank=True, default=list, size=None
+                    ),
+                ),
+                (
+                    "to",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=320), blank=True, default=list, size=None
+                    ),
+                ),
+                (
+                    "cc",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=320), blank=True, default=list, size=None
+                    ),
+                ),
+                ("released", models.BooleanField(default=False, help_text="A person released it.")),
+                (
+                    "finding",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="report", to="detection.finding"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-id'],
+                "ordering": ["-id"],
             },
         ),
         migrations.CreateModel(
-            name='Delivery',
+            name="Delivery",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('state', models.CharField(max_length=20)),
-                ('reason', models.TextField(blank=True, default='', help_text='Why it is in this state, for people.')),
-                ('reason_code', models.CharField(blank=True, choices=server.core.reasons.known_codes, default='', max_length=40)),
-                ('state_since', models.DateTimeField(default=server.core.clock.now)),
-                ('trace', models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('message_id', models.CharField(max_length=200, unique=True)),
-                ('tries', models.PositiveIntegerField(default=0)),
-                ('not_before', models.DateTimeField(blank=True, null=True)),
-                ('sent_at', models.DateTimeField(blank=True, null=True)),
-                ('report', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='delivery', to='reports.report')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "reason_code",
+                    models.CharField(blank=True, choices=server.core.reasons.known_codes, default="", max_length=40),
+                ),
+                ("state_since", models.DateTimeField(default=server.core.clock.now)),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("message_id", models.CharField(max_length=200, unique=True)),
+                ("tries", models.PositiveIntegerField(default=0)),
+                ("not_before", models.DateTimeField(blank=True, null=True)),
+                ("sent_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "report",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="delivery", to="reports.report"
+                    ),
+                ),
             ],
             options={
-                'verbose_name_plural': 'deliveries',
-                'ordering': ['-id'],
+                "verbose_name_plural": "deliveries",
+                "ordering": ["-id"],
             },
         ),
         migrations.AddIndex(
-            model_name='report',
-            index=models.Index(condition=models.Q(('state__in', ['draft', 'approved'])), fields=['state'], name='report_open'),
+            model_name="report",
+            index=models.Index(
+                condition=models.Q(("state__in", ["draft", "approved"])), fields=["state"], name="report_open"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='report',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['draft', 'approved', 'sent', 'rejected', 'refused'])), name='report_state_known'),
+            model_name="report",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["draft", "approved", "sent", "rejected", "refused"])),
+                name="report_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='report',
-            constraint=models.CheckConstraint(condition=models.Q(('state', 'refused'), models.Q(models.Q(('body', ''), _negated=True), models.Q(('to', []), _negated=True)), _connector='OR'), name='report_has_text_and_reader'),
+            model_name="report",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("state", "refused"),
+                    models.Q(models.Q(("body", ""), _negated=True), models.Q(("to", []), _negated=True)),
+                    _connector="OR",
+                ),
+                name="report_has_text_and_reader",
+            ),
         ),
         migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state__in', ['queued', 'sending', 'failed'])), fields=['state'], name='delivery_open'),
+            model_name="delivery",
+            index=models.Index(
+                condition=models.Q(("state__in", ["queued", "sending", "failed"])),
+                fields=["state"],
+                name="delivery_open",
+            ),
         ),
         migrations.AddIndex(
-            model_name='delivery',
-            index=models.Index(condition=models.Q(('state', 'sent')), fields=['sent_at'], name='delivery_sent'),
+            model_name="delivery",
+            index=models.Index(condition=models.Q(("state", "sent")), fields=["sent_at"], name="delivery_sent"),
         ),
         migrations.AddConstraint(
-            model_name='delivery',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['queued', 'sending', 'sent', 'failed'])), name='delivery_state_known'),
+            model_name="delivery",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["queued", "sending", "sent", "failed"])), name="delivery_state_known"
+            ),
         ),
     ]

@@ -15,7 +15,6 @@ from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
@@ -142,7 +141,7 @@ class TransitionStreamView(PublicMixin, APIView):
         operation_id="transitions",
         parameters=_PARAMETERS,
         responses={
-            (200, MEDIA_TYPE): serializers.CharField(help_text="Events `transition` and `reset`."),
+            (200, MEDIA_TYPE): OpenApiTypes.STR,
             **{(status, "application/problem+json"): ProblemOut for status in (400, 406, 503)},
         },
     )

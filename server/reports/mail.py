@@ -11,6 +11,7 @@ from email import message_from_bytes, policy
 from email.utils import format_datetime, getaddresses, parseaddr
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage, get_connection
@@ -37,6 +38,8 @@ from server.reports.evidence import (
 )
 from server.reports.models import Delivery, OptOut, Report, ReportState
 from server.sources.models import Open, Series
+
+log = structlog.get_logger(__name__)
 
 MOST_LINES = 60
 _MOST_SUBJECT = 200
@@ -367,11 +370,19 @@ def transmit(mail: EmailMessage, way: Route) -> None:
         connection.open()
         connection.send_messages([mail])
     except (smtplib.SMTPException, OSError) as error:
-        raise DomainError("mail-refused", f"{way.name}: {_words(error)}", permanent=_permanent(error)) from error
+        words = _words(error)
+        # The operator's log alone tells who was refused.
+        log.warning("mail_refused", way=way.name, message_id=mail.extra_headers.get("Message-ID", ""), said=words)
+        said = _ADDRESS.sub("(an address)", words)
+        raise DomainError("mail-refused", f"{way.name}: {said}", permanent=_permanent(error)) from error
     finally:
         # The server has taken the mail already: a bad goodbye must not send it again.
         with suppress(smtplib.SMTPException, OSError):
             connection.close()
+
+
+# The reason of a delivery is read by everybody.
+_ADDRESS = re.compile(r"<?[^\s<>@]{1,256}@[^\s<>@:;,]{1,256}>?")
 
 
 def _permanent(error: Exception) -> bool:

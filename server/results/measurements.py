@@ -11,12 +11,13 @@ from typing import Any
 
 import structlog
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Case as Conditional
 from django.db.models import OuterRef, Subquery, When
 from django.db.models.functions import JSONObject
 
 from server.core import clock
+from server.core.errors import DomainError
 from server.lab.attempts.arrivals import CaseOrder
 from server.lab.attempts.boots import (
     BootReport,
@@ -100,7 +101,7 @@ def record_boot(
         rows, notes = _resolve(session, core_types, measured)
         if is_measured and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")
-        boot = close_boot(told, report=replace(report, notes=[*report.notes, *notes]), key=attempt.key)
+        boot = _closed(told, replace(report, notes=[*report.notes, *notes]), attempt.key)
         if boot is not None and (boot.state == BootState.MEASURED or boot.outcome == LATE):
             _copy(boot, rows)
         one_more = boot is not None and boot.state == BootState.MEASURED
@@ -108,6 +109,19 @@ def record_boot(
         if session.state in Session.FINAL:
             wake_judge(session)
     return boot is not None, session.state == SessionState.RUNNING and not session.is_unwanted
+
+
+def _closed(told: ToldBoot, report: BootReport, key: str) -> Boot | None:
+    """As `close_boot`. DomainError `busy` where another session was told the same boot at this moment: the next try
+    finds it there.
+    """
+    try:
+        return close_boot(told, report=report, key=key)
+    except IntegrityError as error:
+        diagnosis = getattr(error.__cause__, "diag", None)
+        if getattr(diagnosis, "constraint_name", None) != "boot_id_once":
+            raise
+        raise DomainError("busy", f"boot_id {report.boot_id} is being told elsewhere", permanent=False) from error
 
 
 def _sha256_of(measured: Iterable[Values]) -> str:

@@ -5,9 +5,10 @@ Each piece is a query of its own, so that no connection has to live as long as a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Max, QuerySet, Sum
 
 from server.lab.models import BootState
 from server.results.models import Measurement
@@ -20,7 +21,7 @@ _NAMES = ("case__benchmark__name", "case__name", "metric__name", "metric__unit",
 
 @dataclass(frozen=True)
 class SampledCell:
-    """One (case, metric, core type) of a session by its ids, with its names and how many values it has."""
+    """One (case, metric, core type) of a session by its ids: its names, how many values it has, when the last came."""
 
     ids: tuple[int, int, int]
     benchmark: str
@@ -30,6 +31,7 @@ class SampledCell:
     better: str
     core_type: str
     numbers: int
+    last_at: datetime
 
     @property
     def names(self) -> dict[str, str]:
@@ -39,7 +41,7 @@ class SampledCell:
 
 def sampled_cells(measured: "QuerySet[Measurement]") -> list[SampledCell]:
     """The cells of these measurements, by name. One query."""
-    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(numbers=Sum("values__len"))
+    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(Sum("values__len"), Max("recorded_at"))
     return [SampledCell((case, metric, core_type), *rest) for case, metric, core_type, *rest in sizes]
 
 

@@ -96,7 +96,7 @@ class _Pair:
         if _types(old) and not _types(new):
             yield f"{where} may be anything now"
         # A word that is new has to be expected; one that is gone was promised.
-        if gone := set(map(str, old.get("enum", ()))) - set(map(str, new.get("enum", old.get("enum", ())))):
+        if gone := set(map(str, old.get("enum", ()))) - set(map(str, new.get("enum", old.get("enum")) or ())):
             yield f"{where} is never {', '.join(sorted(gone))} any more"
         properties = new.get("properties", {})
         for name in sorted(set(old.get("required", ())) & set(properties) - set(new.get("required", ()))):
@@ -162,7 +162,7 @@ def _narrower(where: str, old: Document, new: Document) -> Iterator[str]:
             yield f"{where} may not be {', '.join(sorted(lost))} any more"
     if "enum" in new and "enum" not in old:
         yield f"{where} takes some words alone now"
-    if gone := set(map(str, old.get("enum", ()))) - set(map(str, new.get("enum", old.get("enum", ())))):
+    if gone := set(map(str, old.get("enum", ()))) - set(map(str, new.get("enum", old.get("enum")) or ())):
         yield f"{where} does not take {', '.join(sorted(gone))} any more"
 
 

@@ -62,10 +62,11 @@ AGENTS = {
 
 def _table() -> dict[str, tuple[int, ...]]:
     table = {f"api-{name}-list GET": (200,) * 10 for name in LISTS.split()}
-    table |= {f"api-{name} GET": (200,) * 10 for name in ("queue", "schema", "docs")}
+    table |= {f"api-{name} GET": (200,) * 10 for name in ("queue", "schema", "docs", "transitions")}
     table |= {f"api-{name} GET": (404,) * 10 for name in ROWS.split()}
     # Without what they have to be asked for.
     table |= {"api-compare GET": (400,) * 10, "api-measurement-list GET": (400,) * 10}
+    table |= {"api-what-if GET": (400,) * 10}
     for name, scope in ACTS.items():
         triager = 400 if scope == Scope.TRIAGE else 403
         table[f"api-{name} POST"] = (401, 403, triager, 400, 400, 403, 401, 401, 401, 401)
@@ -78,7 +79,7 @@ TABLE = _table()
 def _endpoints() -> dict[str, str]:
     """The address by name and method, for rows that are not there, save the attempt."""
     values = {"str:key": "{key}", "slug:key": "none", "str:sha256": "0" * 64, "int:position": "0", "int:pk": "0"}
-    found = {}
+    found: dict[str, str] = {}
     for pattern, path in _patterns(urls.urlpatterns, "/api/v1/"):
         cls = getattr(pattern.callback, "cls", None)
         several = pattern.name != "api-nothing-here"

@@ -302,7 +302,7 @@ def test_filter_takes_the_usual_words_for_yes_and_no(client: Client, word: str) 
 
 
 def test_reading_changes_nothing(client: Client) -> None:
-    assert client.post(reverse("api-series-list"), {}).status_code == 405
+    assert client.post(reverse("api-finding-list"), {}).status_code == 405
 
 
 def test_stale_token_does_not_keep_anyone_from_reading(client: Client) -> None:

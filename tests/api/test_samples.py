@@ -147,7 +147,7 @@ def test_pieces_are_read_one_at_a_time(
     client: Client, session: Session, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
 ) -> None:
     monkeypatch.setattr("server.results.samples._VALUES_AT_ONCE", 12)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(2):
         answer = samples(client, session, format="csv")
     pieces = iter(answer)
     with django_assert_num_queries(2):

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tests.builders import (
     build_session,
 )
 
+Step = Callable[[], object]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -132,7 +134,7 @@ def test_samples_are_one_row_for_each_value(live_server: LiveServer, capsys: pyt
     build_measurement(session.boots.get(position=0), [412.0, 398.125])
     assert run(live_server, "samples", str(session.pk), "--format", "csv", "--columns", "boot,arm,run,value") == OK
     assert capsys.readouterr().out == "boot,arm,run,value\n0,base,0,412.0\n0,base,1,398.125\n"
-    assert run(live_server, "samples", str(session.pk), "case=fault", "--format", "csv") == TROUBLE
+    assert run(live_server, "samples", str(session.pk), "case=fault", "--format", "csv") == USAGE
     assert "Known: fault-4k." in capsys.readouterr().err
 
 
@@ -161,7 +163,7 @@ def test_what_boots_would_show_is_told_cell_by_cell(
     head, line = capsys.readouterr().out.splitlines()
     assert head == "machine,boots,case,mde"
     assert line.startswith("zen3-1,4,fault-4k,0.01")
-    assert run(live_server, "what-if", "zen3-1", "1") == TROUBLE
+    assert run(live_server, "what-if", "zen3-1", "1") == USAGE
     assert "boots: " in capsys.readouterr().err
 
 
@@ -205,7 +207,9 @@ def test_watch_looks_again_at_series_whose_finding_comes_later(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old, newer = build_series(), build_series()
-    steps = iter([lambda: build_finding(newer, kind="unchanged"), lambda: build_finding(old, kind="regressed")])
+    steps: Iterator[Step] = iter(
+        [lambda: build_finding(newer, kind="unchanged"), lambda: build_finding(old, kind="regressed")]
+    )
     monkeypatch.setattr("tidemark.cli._sleep", lambda _: next(steps)())
     assert run(live_server, "watch", "series", "--fail-on", "regressed", "--columns", "id,finding.kind") == MATCHED
     assert capsys.readouterr().out == f"{newer.pk}  unchanged\n{old.pk}  regressed\n"
@@ -217,7 +221,7 @@ def test_watch_asks_for_what_is_no_longer_among_the_newest(
     monkeypatch.setattr("tidemark.cli._USUAL_LIMIT", 1)
     old = build_series()
     later: list[Any] = []
-    steps = iter([lambda: later.append(build_series()), lambda: build_finding(old, kind="regressed")])
+    steps: Iterator[Step] = iter([lambda: later.append(build_series()), lambda: build_finding(old, kind="regressed")])
     monkeypatch.setattr("tidemark.cli._sleep", lambda _: next(steps)())
     assert run(live_server, "watch", "series", "--fail-on", "regressed", "--columns", "id,finding.kind") == MATCHED
     assert capsys.readouterr().out == f"{later[0].pk}  \n{old.pk}  regressed\n"
@@ -282,7 +286,7 @@ def test_queue_is_watched(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build_build(state="wanted")
-    steps = iter([lambda: build_build(state="wanted")])
+    steps: Iterator[Step] = iter([lambda: build_build(state="wanted")])
     monkeypatch.setattr("tidemark.cli._sleep", lambda _: next(steps, _interrupt)())
     assert run(live_server, "watch", "queue", "--columns", "kind") == 130
     assert capsys.readouterr().out == "build\n"

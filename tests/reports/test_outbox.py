@@ -186,6 +186,15 @@ def test_permanent_refusal_ends_the_delivery_with_the_servers_words(server: Serv
     assert Report.objects.get().state == Report.State.APPROVED
 
 
+def test_reason_of_a_refusal_names_nobody(server: Server) -> None:
+    server.refuses = "550 5.1.1 <eve@example.org>: no such user"
+    delivery = queued()
+    send_delivery(delivery_id=delivery.pk)
+    delivery.refresh_from_db()
+    assert "550 5.1.1 (an address): no such user" in delivery.reason
+    assert "@" not in delivery.reason
+
+
 def test_unreachable_server_is_a_temporary_error(settings: Settings, server: Server) -> None:
     settings.EMAIL_PORT = 1
     delivery = queued()

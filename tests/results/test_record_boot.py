@@ -1,13 +1,15 @@
 """From an agent's report to rows: proof, idempotency, refused values, ends of sessions."""
 
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from server.core import clock
+from server.core.errors import DomainError
 from server.detection.trials.judgement import read_cells
-from server.lab.attempts.boots import BootReport, start_boot
+from server.lab.attempts.boots import BootReport, start_boot, told_boot
 from server.lab.attempts.ends import end_session
 from server.lab.hosts.probes import facts_of_machine, latest_changes
 from server.lab.models import Attempt, AttemptState, BootState, Machine, Session, SessionState
@@ -74,6 +76,22 @@ def test_boot_id_seen_before_is_no_new_boot() -> None:
         )  # fmt: skip
     assert session.boots.get(position=1).reason.startswith("no-proof")
     assert Measurement.objects.count() == 1
+
+
+def test_boot_id_told_to_two_sessions_at_once_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, attempt = running_session()
+    boot_id = str(uuid.uuid4())
+    told = {"attempt": attempt, "measured": [values(1.0, 2.0)]}
+    record_boot(position=0, report=report(session, 0, boot_id=boot_id), **told)  # type: ignore[arg-type]
+    look = told_boot
+    # As if the other one had been stored after this look.
+    monkeypatch.setattr(measurements, "told_boot", lambda *asked: replace(look(*asked), is_elsewhere=False))
+    with pytest.raises(DomainError) as refused:
+        record_boot(position=1, report=report(session, 1, boot_id=boot_id), **told)  # type: ignore[arg-type]
+    assert (refused.value.code, refused.value.permanent) == ("busy", False)
+    monkeypatch.undo()
+    assert record_boot(position=1, report=report(session, 1, boot_id=boot_id), **told)[0]  # type: ignore[arg-type]
+    assert session.boots.get(position=1).reason.startswith("no-proof")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,6 @@ class GrubDriver:
             copy.unlink(missing_ok=True)
 
 
-
 def _menu_entry(image: str, initramfs: str | None, command_line: str) -> str:
     words = " ".join(f"'{word}'" for word in command_line.split())
     lines = [f"  linux {image} {words}"]

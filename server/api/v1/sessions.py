@@ -1,6 +1,6 @@
 """Sessions, their cells and their samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -203,12 +203,15 @@ class SamplesView(PublicMixin, generics.GenericAPIView[Measurement]):
         content = _samples(str(form.format), head, cells, sample_columns(measured, cells), self.column_names)
         kind = f"{form.media_type}; charset={form.charset}" if form.charset else form.media_type
         answer = StreamingHttpResponse(content, content_type=kind)
-        changed_at(answer, _last_change(session))
+        changed_at(answer, _last_change(session, cells))
         return answer
 
 
 def _session(pk: int) -> Session:
-    return get_object_or_404(with_seen_virtual(Session.objects.select_related("machine")), pk=pk)
+    """It knows when a boot of it last changed, and when the last one ended."""
+    rows = with_seen_virtual(Session.objects.select_related("machine"))
+    boots = {"boots_since": Max("boots__state_since"), "boots_ended": Max("boots__ended_at")}
+    return get_object_or_404(rows.annotate(**boots), pk=pk)
 
 
 def _marks(session: Session) -> dict[str, Any]:
@@ -216,10 +219,10 @@ def _marks(session: Session) -> dict[str, Any]:
     return {"session": session.pk, "virtual": virtual, "evidence": not virtual}
 
 
-def _last_change(session: Session) -> datetime:
+def _last_change(session: Session, cells: Iterable[SampledCell]) -> datetime:
     """When anything that is told of its boots was changed last."""
-    told = session.boots.aggregate(Max("state_since"), Max("ended_at"), Max("measurements__recorded_at"))
-    moments: list[datetime] = [session.state_since, *filter(None, told.values())]
+    moments: list[datetime] = [session.state_since, *(cell.last_at for cell in cells)]
+    moments += filter(None, (getattr(session, name) for name in ("boots_since", "boots_ended")))
     return max(moments)
 
 
