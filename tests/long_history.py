@@ -163,9 +163,14 @@ _ROWS = (
 )
 
 
-def add_history(first: int, last: int, *, year: int = A_YEAR) -> None:
-    """Works `first` to `last` - 1, of which `year` are a year; then what PostgreSQL knows of them is refreshed."""
-    machines = _machines()
+def add_history(first: int, last: int, *, year: int = A_YEAR, machines: int = MACHINES, uarchs: int = 4) -> None:
+    """Works `first` to `last` - 1, of which `year` are a year, on so many machines of so many microarchitectures; then
+    what PostgreSQL knows of them is refreshed.
+    """
+    _add_works(first, last, year, _machines(machines, uarchs))
+
+
+def _add_works(first: int, last: int, year: int, machines: list[Machine]) -> None:
     tree = build_tree("stable")
     build = build_build(build_revision(tree))
     branch = tree.branches.get_or_create(name="master", defaults={"head": build.revision, "head_at": EPOCH})[0]
@@ -227,9 +232,9 @@ def _facts(*, virtual: bool) -> int:
     return Facts.objects.get_or_create(sha256=f"{int(virtual):064x}", defaults=fields)[0].pk
 
 
-def _machines() -> list[Machine]:
+def _machines(count: int = MACHINES, uarchs: int = 4) -> list[Machine]:
     """All of them physical, good, and heard of."""
-    return [build_machine(f"old-{number}", f"uarch-{number % 4}", virtual=False) for number in range(MACHINES)]
+    return [build_machine(f"old-{number}", f"uarch-{number % uarchs}", virtual=False) for number in range(count)]
 
 
 def add_open_work(each: int = 3) -> None:

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,8 @@ _PATIENCE = 15.0
 _PAUSE = 0.1
 _TRICKLE = 1.0
 _THREADED = ["django.core.wsgi:get_wsgi_application()", "--worker-class", "gthread", "--workers", "2", "--threads", "4"]
-_OURS = ["--config", "python:server.web.process"]
+# As the service starts it.
+WEB = ("--config", "python:server.web.process")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def watch(port: int, kind: Kind, options: argparse.Namespace, tokens: tuple[str,
 
 
 @contextlib.contextmanager
-def server(words: list[str], environment: dict[str, str]) -> Iterator[int]:
+def server(words: Sequence[str], environment: dict[str, str]) -> Iterator[tuple[int, int]]:
+    """The port that it listens at, and its process."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = int(found.getsockname()[1])
@@ -126,7 +128,7 @@ def server(words: list[str], environment: dict[str, str]) -> Iterator[int]:
                 time.sleep(0.5)
             for path in _PROBES * 8:
                 probe(port, path, "")
-            yield port
+            yield port, process.pid
         finally:
             process.terminate()
 
@@ -153,7 +155,7 @@ def report(options: argparse.Namespace) -> int:
     with servers() as given:
         environment = dict(given)
         tokens = issue_tokens(environment)
-        with server(_THREADED if options.threaded else _OURS, environment) as port:
+        with server(_THREADED if options.threaded else WEB, environment) as (port, _):
             for kind in kinds(tokens[0]):
                 for path, waits in watch(port, kind, options, tokens).items():
                     middle, longest = statistics.median(waits), max(waits)

@@ -1,0 +1,21 @@
+"""What pages and answers cost on a large site, beside their bars.
+
+python -m bench.api [--values 0.5 5 50] [--clients 8] [--requests 5] [--only PART]: fills a database of its own step by
+step, and asks after each step every page and every answer, in this process and through the web server.
+"""
+
+import subprocess
+import sys
+
+from bench.kit import ROOT
+from bench.scratch_database import servers
+
+
+def main() -> int:
+    with servers() as environment:
+        command = [sys.executable, "-m", "bench.scratch_database", "bench.api.run", *sys.argv[1:]]
+        return subprocess.run(command, cwd=ROOT, env=dict(environment), check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

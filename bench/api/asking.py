@@ -1,0 +1,124 @@
+"""Questions asked and timed: in this process, and by several clients at once through the web server."""
+
+import http.client
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit, urlunsplit
+
+from django.db import connection
+from django.test import Client
+
+from bench.api.plans import scanned, statements
+from bench.api.questions import Question
+from bench.dispatch.slow_clients import WEB, server
+from bench.processes import family, memory_mb
+
+ROUNDS = 7
+# What takes longer is not asked as often, once will do.
+_LONG_SECONDS = 3.0
+_PATIENCE = 60.0
+_NOT_ALLOWED = 405
+
+
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds, of several askings."""
+
+    all: tuple[float, ...]
+
+    @property
+    def p50(self) -> float:
+        return percentile(self.all, 0.50)
+
+    @property
+    def p95(self) -> float:
+        return percentile(self.all, 0.95)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Between the two values next to it; of none, nan."""
+    if not values:
+        return float("nan")
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Asked in this process, alone. `status` is what it answered; `scans` are large tables read from end to end."""
+
+    status: int
+    queries: int
+    size: int
+    times: Times
+    scans: frozenset[str] = field(default_factory=frozenset)
+
+
+def ask_inside(client: Client, question: Question, large: Mapping[str, int], rounds: int = ROUNDS) -> Inside:
+    with statements() as asked:
+        status, size = _ask(client, question)
+    if status == _NOT_ALLOWED:
+        return Inside(status, 0, 0, Times(()))
+    taken: list[float] = []
+    while len(taken) < rounds and sum(taken) < 1000 * _LONG_SECONDS:
+        begun = time.perf_counter()
+        _ask(client, question)
+        taken.append(1000 * (time.perf_counter() - begun))
+    return Inside(status, len(asked), size, Times(tuple(taken)), frozenset(scanned(asked, large)))
+
+
+def _ask(client: Client, question: Question) -> tuple[int, int]:
+    response = client.get(question.path)
+    # A stream is asked of the database while it is read.
+    content = b"".join(response.streaming_content) if response.streaming else response.content
+    return response.status_code, len(content)
+
+
+@dataclass
+class Web:
+    """The service's web server as it stands in production, on the database of this process."""
+
+    port: int
+    pid: int
+
+    def ask(self, question: Question, clients: int, requests: int) -> tuple[Times, set[int]]:
+        """By so many clients at once, each so often; what each got as a status."""
+        with ThreadPoolExecutor(clients) as pool:
+            found = list(pool.map(lambda number: self._client(question, number, requests), range(clients)))
+        return Times(tuple(ms for times, _ in found for ms in times)), {one for _, seen in found for one in seen}
+
+    def _client(self, question: Question, number: int, requests: int) -> tuple[list[float], set[int]]:
+        """As a person or a script of a network of its own, over one connection."""
+        headers = {"Accept-Encoding": "gzip", "X-Forwarded-For": f"203.0.{number}.7"}
+        times, seen = list[float](), set[int]()
+        connected = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_PATIENCE)
+        try:
+            while len(times) < requests and sum(times) < 1000 * _LONG_SECONDS:
+                begun = time.perf_counter()
+                connected.request("GET", question.path, headers=headers)
+                answer = connected.getresponse()
+                answer.read()
+                times.append(1000 * (time.perf_counter() - begun))
+                seen.add(answer.status)
+        finally:
+            connected.close()
+        return times, seen
+
+    def peak_mb(self) -> float:
+        """Of the largest process that answers."""
+        return max(memory_mb(pid, "VmHWM") for pid, depth in family(self.pid) if depth)
+
+
+@contextmanager
+def web() -> Iterator[Web]:
+    scheme, host, _, query, _ = urlsplit(os.environ["TIDEMARK_DATABASE_URL"])
+    own = urlunsplit((scheme, host, f"/{connection.settings_dict['NAME']}", query, ""))
+    with server(WEB, {**os.environ, "TIDEMARK_DATABASE_URL": own}) as (port, pid):
+        yield Web(port, pid)
