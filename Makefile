@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz format lock clean clean-cache
 
 help: ## show this list
@@ -115,6 +115,10 @@ bench-scans: ## what requests and sweeps read at one year of history and at ten 
 bench-ingest: ## queries, CPU and bytes of results that agents upload, beside their limits (ARGS=--profile: where it is spent)
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.ingest $(ARGS)
+
+bench-api: ## what every page and answer costs on a site of five years, beside its bars (ARGS="--values 0.5 5 50": millions)
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api $(ARGS)
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh

@@ -21,7 +21,8 @@ ROUNDS = 7
 # What takes longer is not asked as often, once will do.
 _LONG_SECONDS = 3.0
 _PATIENCE = 60.0
-_NOT_ALLOWED = 405
+# Asked by nobody in particular: what can only be posted, by people who are logged in.
+NOT_ASKED = frozenset({403, 405})
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Inside:
 def ask_inside(client: Client, question: Question, large: Mapping[str, int], rounds: int = ROUNDS) -> Inside:
     with statements() as asked:
         status, size = _ask(client, question)
-    if status == _NOT_ALLOWED:
+    if status in NOT_ASKED:
         return Inside(status, 0, 0, Times(()))
     taken: list[float] = []
     while len(taken) < rounds and sum(taken) < 1000 * _LONG_SECONDS:

@@ -121,7 +121,7 @@ _FILES_GONE = {"artifact": (200, 404, 410)}
 
 
 def questions(site: Site) -> list[Question]:
-    """Every route once, then the hard ones. What can only be posted answers 405, and is not measured; that a route
+    """Every route once, then the hard ones. What can only be posted is not measured; that a route
     wants a name of which no example is known, is a test's to find.
     """
     known = examples(site, Timeline.objects.filter(branch__name="daily").order_by("id")[0].pk)
