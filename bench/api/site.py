@@ -85,16 +85,16 @@ def _add_wide_series() -> Series:
     return series
 
 
-# A session's question: 4 of 20 regressed, 2 improved; between equal kernels nothing did.
-_KIND = "CASE WHEN x.series_id IS NULL THEN 9 ELSE (x.trial_id * 7 + x.machine_id) %% 20 END"
+# Of 20 sessions of series 4 regressed (0 to 3), 2 improved (4, 5); between equal kernels nothing did.
+KIND = "CASE WHEN x.series_id IS NULL THEN 9 ELSE (hashint8(x.id) & 65535) %% 20 END"
 _ROWS = (
     """UPDATE sources_message SET paths = ARRAY[format('mm/file-%%s.c', id %% 997), format('include/linux/file-%%s.h',
         id %% 101)], insertions = id %% 200, deletions = id %% 50 WHERE kind = 'patch' AND paths = '{}'""",
     f"""UPDATE detection_comparison y SET base_mean = 1000, base_sd = 4, patched_mean = 1000 * new.ratio,
         patched_sd = 5, verdict = new.verdict, ratio = new.ratio, ratio_low = new.ratio * 0.99,
         ratio_high = new.ratio * 1.01, p_value = 0.001, p_adjusted = 0.01, mde = 0.012
-    FROM (SELECT x.id, CASE WHEN {_KIND} < 4 THEN 'regressed' WHEN {_KIND} < 6 THEN 'improved' ELSE 'unchanged' END
-            AS verdict, CASE WHEN {_KIND} < 4 THEN 1.02 + 0.05 * {_KIND} WHEN {_KIND} < 6 THEN 0.9 ELSE 1.001 END
+    FROM (SELECT x.id, CASE WHEN {KIND} < 4 THEN 'regressed' WHEN {KIND} < 6 THEN 'improved' ELSE 'unchanged' END
+            AS verdict, CASE WHEN {KIND} < 4 THEN 1.02 + 0.05 * {KIND} WHEN {KIND} < 6 THEN 0.9 ELSE 1.001 END
             AS ratio FROM lab_session x WHERE x.id >= %(first)s) AS new
     WHERE y.session_id = new.id""",  # noqa: S608 (of our own words)
     "DELETE FROM detection_findingverdict",

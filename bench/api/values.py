@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from django.db import connection
 
-from bench.api.site import CASES_OF_SESSION, CELLS, RUNS, WARMUP, Site
+from bench.api.site import CASES_OF_SESSION, CELLS, KIND, RUNS, WARMUP, Site
 from server.detection.noise.profiles import refresh_profiles
 from server.lab.models import Machine
 
@@ -41,7 +41,7 @@ FROM (SELECT *, CASE WHEN moves AND kind < 4 THEN 'regressed' WHEN moves AND kin
         WHEN dice = 7 THEN 'inconclusive' ELSE 'unchanged' END AS verdict,
         CASE WHEN moves AND kind < 4 THEN 1.02 + 0.04 * kind WHEN moves AND kind < 6 THEN 0.92 ELSE 1.001 END AS ratio
     FROM (SELECT x.id AS session, c.case_id, c.metric_id, k.id AS core_type, x.created_at AS at,
-            CASE WHEN x.series_id IS NULL THEN 9 ELSE (x.trial_id * 7 + x.machine_id) %% 20 END AS kind,
+            {KIND} AS kind,
             (x.id * 31 + c.case_id * 7 + c.metric_id) %% 20 AS dice,
             (x.id * 31 + c.case_id * 7 + c.metric_id) %% 20 = 0 AS moves
         {_OF_SESSION} WHERE x.id = ANY(%(sessions)s)) AS cell) AS told
