@@ -23,7 +23,7 @@ from rest_framework.settings import api_settings
 from server.api.answers import OpenAnswers
 from server.api.formats import TABLES, Negotiation, Rows, field_names, narrow
 from server.api.pagination import Pages
-from server.detection.models import Finding
+from server.detection.models import Comparison, Finding
 from server.lab.models import Boot, Session
 from server.sources.models import Revision
 
@@ -241,6 +241,7 @@ def with_seen_virtual(sessions: QuerySet[Session]) -> QuerySet[Session]:
 def with_seen_virtual_findings(findings: QuerySet[Finding]) -> QuerySet[Finding]:
     """The same for findings, over the sessions that were judged."""
     own = Q(trial=OuterRef("trial")) | Q(series=OuterRef("series"))
-    judged = Session.objects.filter(own, comparisons__isnull=False)
-    marked = judged.filter(Q(machine__virtual=True) | Q(boots__facts__virtual=True))
+    # Asked whether there is any: a join would bring every cell of a session with every boot of it.
+    judged = Session.objects.filter(own).filter(Exists(Comparison.objects.filter(session=OuterRef("pk")).order_by()))
+    marked = with_seen_virtual(judged).filter(Q(machine__virtual=True) | Q(seen_virtual=True))
     return findings.annotate(seen_virtual=Exists(marked))
