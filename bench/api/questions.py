@@ -14,8 +14,8 @@ from server.lab.models import Session
 from server.sources.models import Message, Revision
 
 _API, _AGENTS = "api/v1/", "api/v1/agent/"
-# Other programs' pages, and what answers nothing by intent.
-_LEFT_OUT = frozenset({"api-nothing-here"})
+# What answers nothing by intent, and what does not end.
+_LEFT_OUT = frozenset({"api-nothing-here", "api-transitions"})
 MOST_QUERIES = 8
 PAGE_MS = 500.0
 
@@ -44,7 +44,7 @@ class Question:
 
 
 def routes() -> list[Route]:
-    """All of the service but the admin's and the agents', in the order of the addresses."""
+    """All that is read of the service but the admin's and the agents', in the order of the addresses."""
     return [
         route
         for route in _walk("", get_resolver().url_patterns)
@@ -57,7 +57,8 @@ def _walk(before: str, patterns: Sequence[URLPattern | URLResolver]) -> Iterator
         path = f"{before}{pattern.pattern}"
         if isinstance(pattern, URLResolver):
             yield from _walk(path, pattern.url_patterns)
-        else:
+        elif hasattr(getattr(pattern.callback, "cls", None), "get") or not hasattr(pattern.callback, "cls"):
+            # What can only be posted is no page.
             yield Route(pattern.name or path, path, tuple(pattern.pattern.converters))
 
 
@@ -79,6 +80,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "api-series-detail": series,
         "api-series-patches": series,
         "api-series-history": series,
+        "api-series-approval": series,
         "api-series-case": {**series, "benchmark": "mm-basic", "case": "fault-4k"},
         "api-session-detail": {"pk": session.pk},
         "api-session-cells": {"pk": session.pk},
@@ -116,7 +118,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
 # What stands beside the usual page of a list, by the route's name.
 _BARS = {"api-finding-list": 60.0, "api-finding-detail": 60.0, "api-timeline-detail": 80.0, "api-compare": 250.0}
 # An address that asks for something gets a question of its own.
-_ASKS_FOR = frozenset({"api-compare", "api-measurement-list"})
+_ASKS_FOR = frozenset({"api-compare", "api-measurement-list", "api-what-if"})
 _FILES_GONE = {"artifact": (200, 404, 410)}
 
 
@@ -140,17 +142,28 @@ def questions(site: Site) -> list[Question]:
 
 
 def _hard(site: Site) -> Iterator[Question]:
-    session = Session.objects.filter(trial__series=site.wide).order_by("id")[0]
     series = site.wide
     assert series.base is not None
     assert series.head is not None
-    patched = Revision.objects.order_by("-id")[0]
     yield Question(
         "compare over 2040 cells",
         f"{reverse('api-compare')}?{urlencode({'base': series.base.sha, 'patched': series.head.sha})}",
         _BARS["api-compare"],
     )
-    asked = {
+    for name, sets in _asked(site, series.head.sha).items():
+        for given in sets:
+            most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS
+            queries = MOST_QUERIES if name.startswith("api-") else None
+            # A list that is asked for something has the bar of the list.
+            words = " ".join(f"{key}={str(value)[:20]}" for key, value in given.items())
+            yield Question(f"{name} {words}", f"{reverse(name)}?{urlencode(given)}", most, queries)
+
+
+def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
+    """What lists are asked for, by the route's name; `sha` is the commit of one finding."""
+    session = Session.objects.filter(trial__series=site.wide).order_by("id")[0]
+    patched = Revision.objects.order_by("-id")[0]
+    return {
         "api-finding-list": (
             {"regressed_on": "uarch-1"},
             {"regressed_on": "uarch-1", "since": "2024-01-01T00:00:00Z"},
@@ -167,7 +180,7 @@ def _hard(site: Site) -> Iterator[Question]:
             {"uarch": "uarch-11"},
             {"author": "author-17@x"},
             {"tree": "stable"},
-            {"commit": series.head.sha[:12]},
+            {"commit": sha[:12]},
             {"state": "reported", "kind": "split"},
             {"page_size": "500"},
             {"cursor": _deep(998_000)},
@@ -202,14 +215,8 @@ def _hard(site: Site) -> Iterator[Question]:
         "api-case-list": ({"parameter": "size:4k"}, {"page_size": "500"}),
         "finding-list": ({"state": "reported"}, {"page": "2"}),
         "series-list": ({"page": "2"},),
+        "api-what-if": ({"machine": session.machine.name, "boots": 4},),
     }
-    for name, sets in asked.items():
-        for given in sets:
-            most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS
-            queries = MOST_QUERIES if name.startswith("api-") else None
-            # A list that is asked for something has the bar of the list.
-            words = " ".join(f"{key}={str(value)[:20]}" for key, value in given.items())
-            yield Question(f"{name} {words}", f"{reverse(name)}?{urlencode(given)}", most, queries)
 
 
 def _deep(position: int) -> str:

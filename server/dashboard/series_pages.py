@@ -38,7 +38,7 @@ from server.reports.evidence import culprit_sentence, walk_sentences
 from server.reports.models import Delivery, Report
 from server.reports.progress import SeriesProgress, series_history, series_progress
 from server.sources.models import MailingList, Series
-from server.sources.series.requests import approve_series, holding
+from server.sources.series.requests import approve_series, holding, not_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,8 @@ def _approve(request: HttpRequest, series_id: int) -> HttpResponse:
     try:
         reason = f"approved by {request.user}: {form.cleaned_data['reason']}"
         actor = request.user.get_username()
-        approve_series(series=row, reason=reason, seen=form.cleaned_data["seen"], actor=actor)
+        if not approve_series(series=row, reason=reason, seen=form.cleaned_data["seen"], actor=actor):
+            raise not_held(row)
     except DomainError as error:
         return _series(request, series_id, problem=error.message, status=_CONFLICT)
     return redirect("series", series_id=series_id)

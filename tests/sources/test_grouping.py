@@ -220,7 +220,8 @@ def test_work_grows_with_the_mails_and_no_faster(linux_mm: MailingList, shape: s
     for mails in (small, large):
         store(linux_mm, mails[0])
     per_mail = [costs(lambda m=mails[1:]: store(linux_mm, *m)) / (len(mails) - 1) for mails in (small, large)]  # type: ignore[misc]
-    assert per_mail[1] <= per_mail[0]
+    # A cover letter, which has no paths to store, weighs more among few.
+    assert per_mail[1] <= per_mail[0] + 1 / len(small)
     Thread.objects.update(stale=False)
     rounds = []
     for mails in (small, large):

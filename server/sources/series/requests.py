@@ -225,7 +225,7 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None, acto
     """A person lets a held series run, a refused one try again, or one run that something unproved has replaced.
 
     `reason` names who and why; `seen` is the `posting_mark` of what he has read, None where he takes what is there.
-    False, and nothing happens, where a person let just these mails run already.
+    False, and nothing happens, where a person let just these mails run already: `not_held` says so to people.
 
     DomainError where it is in another state, is not whole, holds other mails than he has read, or some that the archive
     deleted.
@@ -235,7 +235,7 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None, acto
     if not may_be_approved(series):
         if series.approved_at and series.state in _LET_RUN and seen == posting_mark(series):
             return False
-        raise _not_held(series)
+        raise not_held(series)
     # A patch beyond the announced ones stands for none of them.
     if series.patches.filter(index__lte=series.total).count() < series.total:
         raise DomainError("not-held", f"series {series.pk} is not whole")
@@ -245,7 +245,7 @@ def approve_series(*, series: Series, reason: str, seen: str | None = None, acto
         raise DomainError("mail-deleted", f"series {series.pk} cannot run: the archive deleted <{gone[0]}>")
     if not series.advance(State.READY, Because.APPROVED(reason), actor=actor, failures=0, approved_at=clock.now()):
         series.refresh_from_db()
-        raise _not_held(series)
+        raise not_held(series)
     supersede(series)
     if series.state == State.READY:
         enqueue("sources.apply_series", series.pk)
@@ -265,7 +265,7 @@ def may_be_approved(series: Series) -> bool:
     return series.state in {State.HELD, State.REFUSED}
 
 
-def _not_held(series: Series) -> DomainError:
+def not_held(series: Series) -> DomainError:
     return DomainError("not-held", f"series {series.pk} is {State(series.state).label}, not held")
 
 

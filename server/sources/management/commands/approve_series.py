@@ -6,7 +6,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from server.core.errors import DomainError
 from server.core.middleware import for_terminal
 from server.sources.models import Series
-from server.sources.series.requests import approve_series, find_series, line_of, lines_to_read, posting_mark
+from server.sources.series.requests import approve_series, find_series, line_of, lines_to_read, not_held, posting_mark
 
 _MOST_NAMED = 50
 
@@ -31,7 +31,8 @@ class Command(BaseCommand):
             if not why:
                 raise CommandError("--reason: say why it may run")
             reason = f"approved by {getpass.getuser()} on the command line: {why}"
-            approve_series(series=series, reason=reason, seen=options["seen"])
+            if not approve_series(series=series, reason=reason, seen=options["seen"]):
+                raise not_held(series)
         except DomainError as error:
             raise CommandError(for_terminal(error.message)) from error
         self._say(f"series {series.pk} is {series.State(series.state).label}: {series}")
