@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from django.db import connection
@@ -76,7 +77,7 @@ def ask_inside(client: Client, question: Question, large: Mapping[str, int], rou
 
 
 def _ask(client: Client, question: Question) -> tuple[int, int]:
-    response = client.get(question.path)
+    response: Any = client.get(question.path)
     # A stream is asked of the database while it is read.
     content = b"".join(response.streaming_content) if response.streaming else response.content
     return response.status_code, len(content)

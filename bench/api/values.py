@@ -5,6 +5,7 @@ them: 120 cells of a session, nine values of each in every boot.
 import json
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from django.db import connection
 
@@ -95,7 +96,7 @@ class Values:
         say(f"{time.monotonic() - begun:6.0f} s: {self.count / 1e6:.1f} million values on {_size()}")
 
     def _write(self, sessions: Sequence[int]) -> None:
-        names = {
+        names: dict[str, Any] = {
             "sessions": list(sessions), "cases": CASES_OF_SESSION, "cells": CELLS, "warmup": WARMUP,
             "document": self._document, "wide": self._site.wide.pk,
         }  # fmt: skip
