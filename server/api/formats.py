@@ -109,7 +109,10 @@ def csv_cell(value: Any) -> Any:
         return _FORMULA.sub("'", value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if value is None or isinstance(value, float | int) else as_json(value).decode()
+    if value is None or isinstance(value, float | int):
+        return value
+    # Where a semicolon parts cells, none begins within.
+    return as_json(value).decode().replace(";", "\\u003b")
 
 
 # Lines that are written at once.

@@ -32,7 +32,8 @@ SUBJECTS = ("series", "build", "attempt", "session", "boot", "finding", "bisecti
 MOST_BEHIND = 1000
 # A row is visible when its transaction ends, which may be later than that of a row after it. None takes longer.
 LATE = timedelta(seconds=60)
-_LARGEST = 2**63 - 1
+# Of the largest number of a row.
+_DIGITS = 19
 _SUBJECT, _ID, _AFTER = "subject", "id", "after"
 
 
@@ -74,10 +75,12 @@ class NewSteps:
     """Steps as they become visible: each is given once, also those of transactions that ended late."""
 
     def __init__(self) -> None:
-        self._given: deque[tuple[datetime, int]] = deque()
-        self._known: set[int] = set()
-        # Steps up to here are old, or were there before.
-        self._floor = newest_step()
+        # Steps up to here are old; of those after it, what is there already is known.
+        old = Transition.objects.filter(at__lt=clock.now() - LATE).order_by("-pk").values_list("pk", flat=True).first()
+        self._floor: int = old or 0
+        there = _public().filter(pk__gt=self._floor).order_by("at").values_list("at", "pk")
+        self._given: deque[tuple[datetime, int]] = deque(there)
+        self._known = {number for _, number in self._given}
 
     def look(self, *, most: int = MOST_BEHIND) -> list[Transition]:
         """What came since the last look, in the order of their numbers."""
@@ -167,9 +170,15 @@ def _reset(newest: int) -> bytes:
 
 
 def _number(name: str, value: str) -> int:
-    if not (value.isascii() and value.isdecimal() and int(value) <= _LARGEST):
+    if not (len(value) < _DIGITS and value.isascii() and value.isdecimal()):
         raise ValidationError({name: ["Write a whole number."]})
     return int(value)
+
+
+def seen_last(query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """The number of the step after which a question that was understood wants to begin; 0: it names none."""
+    header = next((value.decode("latin-1") for name, value in headers if name == b"last-event-id"), "")
+    return int(QueryDict(query).get(_AFTER) or header or 0)
 
 
 def sent_already(begin: bytes) -> set[int]:

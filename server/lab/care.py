@@ -69,6 +69,13 @@ def release(host: Host, reason: str, *, actor: str) -> None:
     enqueue("lab.dispatch")
 
 
+def begin_maintenance(host: Host, reason: str, *, actor: str) -> None:
+    """`maintain` one that is in order. DomainError `conflict` where its trouble, or a check, would be forgotten."""
+    if host.health not in {Health.GOOD, Health.MAINTENANCE}:
+        raise DomainError("conflict", f"{host.name} is {host.health}: its page says what lifts that")
+    maintain(host, reason, actor=actor)
+
+
 def end_maintenance(host: Host, reason: str, *, actor: str) -> None:
     """Good again, if it was in somebody's hands. DomainError `conflict` for one that is out of service for trouble."""
     if host.health == Health.GOOD:

@@ -276,8 +276,8 @@ def approve_report(*, report_id: int, reason: str = "approved by a person", acto
         if report.state == ReportState.DRAFT:
             report.advance(ReportState.APPROVED, Because.APPROVED(reason), actor=actor, released=True)
         elif not report.released:
+            report.note(Because.APPROVED(f"{actor}: {reason}" if actor else reason), released=True)
             report.released = True
-            report.save(update_fields=["released"])
         delivery = queue_delivery(report=report)
         if delivery.state == DeliveryState.FAILED:
             delivery.advance(DeliveryState.QUEUED, Because.APPROVED(reason), actor=actor, tries=0, not_before=None)

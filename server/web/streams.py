@@ -1,7 +1,6 @@
 """Answers that go on: one look at what is new a second for all who listen, and no thread for any of them."""
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import Coroutine
 from functools import partial
@@ -11,7 +10,7 @@ import structlog
 from django.db import DatabaseError, close_old_connections
 from django.http import QueryDict
 
-from server.api.transitions import NewSteps, StreamQuestion, event, sent_already, stream_question
+from server.api.transitions import NewSteps, StreamQuestion, event, seen_last, sent_already, stream_question
 from server.core.models import Transition
 from server.web.threads import BegunAnswer, BusyError, Receive, Request, Send, Threads, Wsgi, begin, left
 
@@ -33,6 +32,8 @@ class Listener:
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[Transition | None] = asyncio.Queue()
+        # What the reader has seen already, where it says so.
+        self.after = 0
 
     def hear(self, steps: list[Transition]) -> None:
         if self._waiting.qsize() > _MOST_WAITING:
@@ -50,7 +51,8 @@ class Listener:
             return _ALIVE
         if step is None:
             return None
-        return event(step) if wanted.takes(step) and step.pk not in known else b""
+        is_new = step.pk > self.after and step.pk not in known
+        return event(step) if is_new and wanted.takes(step) else b""
 
 
 class Streams:
@@ -82,6 +84,7 @@ class Streams:
             if goes_on:
                 wanted = stream_question(QueryDict(request.scope["query_string"]))
                 known = sent_already(given.piece)
+                listener.after = seen_last(request.scope["query_string"], request.scope["headers"])
                 await _until_left(_send_events(listener, wanted, known, send), receive)
         finally:
             self._listeners.pop(listener, None)
@@ -92,7 +95,10 @@ class Streams:
         async with self._starting:
             if self._looking is None or self._looking.done():
                 # From now on, and with a new memory: nobody has listened meanwhile.
-                self._steps = await self._own.run(_from_now, client="")
+                try:
+                    self._steps = await self._own.run(_from_now, client="")
+                except DatabaseError:
+                    raise BusyError from None
                 self._looking = asyncio.create_task(self._look())
         self._listeners[listener] = None
 
@@ -104,7 +110,7 @@ class Streams:
                 return
             try:
                 steps = await self._own.run(partial(_look, self._steps), client="")
-            except (DatabaseError, BusyError) as error:
+            except Exception as error:  # noqa: BLE001 (whatever it is, those who listen must not wait for ever)
                 # It comes back, and what came meanwhile is told then.
                 log.warning("streams_wait", reason=str(error))
                 continue
@@ -127,8 +133,7 @@ async def _until_left(telling: Coroutine[None, None, None], receive: Receive) ->
     finally:
         for task in tasks:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
-                await task
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _from_now() -> NewSteps:

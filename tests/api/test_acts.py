@@ -16,7 +16,7 @@ from server.core.access.people import issue_person_token
 from server.core.models import PersonToken, Transition, Tries
 from server.detection.findings.checks import Name, checks_named
 from server.detection.lifecycle.retest import retest_series
-from server.detection.models import Acceptance, Finding, Verdict
+from server.detection.models import Acceptance, Comparison, Finding, FindingVerdict, Verdict
 from server.detection.on_trial_over import answer_trial
 from server.lab.models import Machine, Session, Trial, TrialState
 from server.reports.models import Report
@@ -219,6 +219,8 @@ def test_what_fresh_boots_say_stands_beside_the_finding(measured: Finding, verdi
 
 def test_finding_that_said_nothing_tells_what_was_measured_since(measured: Finding) -> None:
     assert measured.series is not None
+    FindingVerdict.objects.all().delete()
+    Comparison.objects.all().delete()
     Finding.objects.update(kind=Finding.Kind.INCONCLUSIVE, state=Finding.State.CONFIRMED)
     trial, _ = retest_series(measured.series, actor="ada", reason=WHY)
     build_comparison(build_trial_session(trial, state=Session.State.DONE), Verdict.IMPROVED, ratio=0.8)
@@ -226,6 +228,20 @@ def test_finding_that_said_nothing_tells_what_was_measured_since(measured: Findi
     answer_trial(trial_id=trial.pk)
     measured.refresh_from_db()
     assert (measured.kind, measured.trial_id) == (Finding.Kind.IMPROVED, trial.pk)
+    # What it claims now was checked like any other claim.
+    assert checks_named(measured, Name.CODE)
+
+
+def test_finding_that_was_uncertain_is_not_replaced_until_chance_speaks(measured: Finding) -> None:
+    assert measured.series is not None
+    Finding.objects.update(kind=Finding.Kind.INCONCLUSIVE, state=Finding.State.CONFIRMED)
+    trial, _ = retest_series(measured.series, actor="ada", reason=WHY)
+    build_comparison(build_trial_session(trial, state=Session.State.DONE), Verdict.IMPROVED, ratio=0.8)
+    Trial.objects.filter(pk=trial.pk).update(state=TrialState.DONE)
+    answer_trial(trial_id=trial.pk)
+    measured.refresh_from_db()
+    assert measured.kind == Finding.Kind.INCONCLUSIVE
+    assert [check["outcome"] for check in checks_named(measured, Name.RETEST)] == ["failed"]
 
 
 def test_retest_is_refused_where_nothing_was_measured_yet(client: Client, measured: Finding) -> None:

@@ -83,6 +83,8 @@ class GrubDriver:
             if word not in text:
                 raise InfrastructureError(f"{configuration} does not use {word}: one boot cannot be chosen there")
         self._environment()
+        if shutil.which("grub-editenv") is None:
+            raise InfrastructureError("there is no grub-editenv here")
 
     def arm(self, kernel: KernelFiles) -> None:
         self.check()

@@ -11,7 +11,7 @@ from server.api.acts.act import Acting, ReasonIn, describe_act, filled
 from server.api.permissions import person_of
 from server.builds.models import Build
 from server.core.models import PersonToken
-from server.lab.care import ask_again, end_maintenance, maintain
+from server.lab.care import ask_again, begin_maintenance, end_maintenance
 from server.lab.models import Host, Machine
 
 _MAINTENANCE, _BUILDS = PersonToken.Scope.MAINTENANCE, PersonToken.Scope.BUILDS
@@ -43,7 +43,7 @@ class MachineMaintenanceView(Acting):
     def post(self, request: Request, name: str) -> Response:
         form = filled(MaintenanceIn, request)
         machine = get_object_or_404(Machine, name=name)
-        (maintain if form["on"] else end_maintenance)(machine, form["reason"], actor=person_of(request).actor)
+        (begin_maintenance if form["on"] else end_maintenance)(machine, form["reason"], actor=person_of(request).actor)
         answer = {"machine": machine.name, "health": machine.health, "health_reason": machine.health_reason}
         return Response(answer)
 

@@ -14,9 +14,9 @@ from server.core.errors import DomainError
 from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, held
-from server.detection.findings.explanation import explain_finding
 from server.detection.findings.result import remake, result_of
-from server.detection.models import Finding
+from server.detection.lifecycle.confirmation import CLAIMS, follow_up
+from server.detection.models import Comparison, Finding
 from server.lab.models import Machine, Trial, TrialState
 from server.lab.trials.life import wanted_benchmarks
 from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
@@ -68,21 +68,30 @@ def answer_retest(trial: Trial) -> None:
         text = f"measured again by trial {trial.pk}, without a result: {trial.reason or TrialState(trial.state).label}"
         add_check(finding, Check(Name.RETEST, CheckOutcome.NOT_CHECKED, text))
         return
-    if said_nothing(finding):
+    if said_nothing(finding) and not _has_measured(finding):
         Finding.objects.filter(pk=finding.pk).update(trial=trial)
         finding.trial = trial
         remake(finding)
-        explain_finding(finding)
         text = f"nothing had been measured; what trial {trial.pk} measured since is told here"
         add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED, text))
+        if finding.kind in CLAIMS and finding.state == Finding.State.CONFIRMED:
+            # It was confirmed as one that claims nothing.
+            finding.advance(Finding.State.CANDIDATE, Because.ASKED_AGAIN(text))
+        follow_up(finding)
         return
     same = result.kind == finding.kind
     text = f"measured again by trial {trial.pk}: {result.headline}"
     add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED if same else CheckOutcome.FAILED, text))
 
 
+def _has_measured(finding: Finding) -> bool:
+    """Whether any cell was judged: then a second look at what was not certain would let chance speak twice."""
+    of_first = {"session__trial": finding.trial_id} if finding.trial_id else {"session__series": finding.series_id}
+    return Comparison.objects.filter(**of_first).exists()
+
+
 def said_nothing(finding: Finding) -> bool:
-    """Nothing was measured, and nobody was told: its kernel, or its machine, failed and was seen to since."""
+    """It claims nothing, and nobody was told."""
     untold = finding.state in {Finding.State.CANDIDATE, Finding.State.CONFIRMED}
     return untold and finding.kind == Finding.Kind.INCONCLUSIVE
 

@@ -119,7 +119,10 @@ class Finding(Stateful):
         FindingState.CANDIDATE: frozenset(
             {FindingState.CONFIRMED, FindingState.INVALID, FindingState.SUPERSEDED, FindingState.ACCEPTED}
         ),
-        FindingState.CONFIRMED: frozenset({FindingState.BISECTING, FindingState.REPORTED, *_ENDS}),
+        # One that said nothing may come to claim something, which has to be checked.
+        FindingState.CONFIRMED: frozenset(
+            {FindingState.CANDIDATE, FindingState.BISECTING, FindingState.REPORTED, *_ENDS}
+        ),
         FindingState.BISECTING: frozenset({FindingState.CONFIRMED, FindingState.REPORTED, *_ENDS}),
         FindingState.REPORTED: frozenset({FindingState.BISECTING, *_ENDS}),
         # What was mended may come back, what was accepted was so until a day.

@@ -17,7 +17,7 @@ from server.core.reasons import Because
 from server.core.states import new_trace
 from server.core.tasks import enqueue
 from server.sources.mail.parser import ParsedMail
-from server.sources.messages.storage import ReadMail, StoredMail, keep_parsed, read_mail
+from server.sources.messages.storage import ReadMail, StoredMail, keep_parsed, lock_mail, read_mail
 from server.sources.models import MailingList, Message
 
 _FROM_LINE = re.compile(rb"From \S++.*\d{4}\s*$")
@@ -160,8 +160,6 @@ def import_mails(mails: Iterable[bytes], mailing_list: MailingList | None, count
         counts.add(keep_parsed(mailing_list=taker, mail=mail))
 
 
-# Takes what people hand in by themselves. It has no archive and no address: nothing that a mail says leads here.
-SUBMITTED = "submitted"
 # Treewide series have some hundred patches.
 MOST_SUBMITTED = 200
 
@@ -183,10 +181,17 @@ def submit_mails(box: bytes, *, actor: str) -> Submission:
     `other-content` where another mail with one of their Message-IDs was handed in.
     """
     mails = _read_all(box)
-    mailing_list = MailingList.objects.get_or_create(name=SUBMITTED)[0]
-    _refuse_others(mailing_list, mails)
-    stored = sum(_submit(mailing_list, mail, actor) for mail in mails)
-    enqueue("sources.group_threads")
+    with transaction.atomic():
+        # Nobody else hands in other mails with these Message-IDs meanwhile, and all are stored or none.
+        lock_mail()
+        mailing_list = MailingList.objects.get_or_create(name=MailingList.SUBMITTED)[0]
+        if mailing_list.url or mailing_list.address or mailing_list.proof != MailingList.Proof.DKIM:
+            raise DomainError(
+                "conflict", f"the list {mailing_list} is watched: its name is for mails that are handed in"
+            )
+        _refuse_others(mailing_list, mails)
+        stored = sum(_submit(mailing_list, mail, actor) for mail in mails)
+        enqueue("sources.group_threads")
     letters = [mail for mail in mails if mail.parsed.kind == "cover"]
     first = (letters or [mail for mail in mails if mail.parsed.kind == "patch"])[0]
     return Submission(first.parsed.message_id, len(mails), stored)
@@ -224,7 +229,6 @@ def _other_content(mail: ReadMail) -> DomainError:
     return DomainError("other-content", said)
 
 
-@transaction.atomic
 def _submit(mailing_list: MailingList, mail: ReadMail, actor: str) -> bool:
     """Whether it is new; who handed it in is written down."""
     kept = keep_parsed(mailing_list=mailing_list, mail=mail)

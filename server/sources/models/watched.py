@@ -214,6 +214,9 @@ class MailingList(Watched):
         DKIM = "dkim", "a valid signature (DKIM) of the sender's domain"
         ARCHIVE = "archive", "the archive is the site's own and proves its senders"
 
+    # Takes what people hand in by themselves. It has no archive and no address: nothing that a mail says leads here.
+    SUBMITTED: ClassVar[str] = "submitted"
+
     name = models.SlugField(max_length=60, unique=True)
     url = models.CharField(max_length=500, blank=True, validators=[check_address])
     address = models.EmailField(blank=True, help_text="Where a reply to the list goes.")

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.django_db
 _ENDS = {"fixed", "accepted", "invalid", "superseded"}
 MAY_FOLLOW = {
     "candidate": {"confirmed", "accepted", "invalid", "superseded"},
-    "confirmed": {"bisecting", "reported", *_ENDS},
+    "confirmed": {"candidate", "bisecting", "reported", *_ENDS},
     "bisecting": {"confirmed", "reported", *_ENDS},
     "reported": {"bisecting", *_ENDS},
     "fixed": {"confirmed", "reported", "superseded"},
