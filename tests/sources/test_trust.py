@@ -24,6 +24,7 @@ from server.sources.trust.series_check import (
     check_series,
     check_strangers,
     held_series_of,
+    prove_mail,
     series_to_check,
     strangers_wait,
     trust_sender,
@@ -150,6 +151,18 @@ def test_named_server_s_word_counts_and_others_do_not(settings: Settings) -> Non
     check_again(Series.objects.all())
     assert check(series).endswith("signed by example.org (DKIM), mx.example.net says; its To is not signed")
     assert series.state == READY
+
+
+def test_nobody_s_word_counts_for_mails_that_came_through_no_server(settings: Settings) -> None:
+    trust_sender(address="ada@example.org")
+    settings.AUTHSERV_IDS = frozenset({"mx.example.net"})
+    raw = b"Authentication-Results: mx.example.net; dkim=pass header.d=example.org\n" + mail("[PATCH] x", DIFF)
+    series = posted(raw)
+    assert "mx.example.net says" in check(series)
+    # The same, but as one that a person hands in.
+    MailingList.objects.filter(pk=series.mailing_list_id).update(name=MailingList.SUBMITTED)
+    proof = prove_mail(Message.objects.select_related("mailing_list").get(), Names("example.org"))
+    assert not proof.proved
 
 
 def test_silent_name_servers_hold_a_series_and_are_asked_later_and_not_for_ever() -> None:
