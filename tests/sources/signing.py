@@ -4,6 +4,12 @@ from collections.abc import Sequence
 
 import dkim
 
+from server.core import clock
+from server.sources.models import Patch, Series
+from server.sources.trust.dkim_keys import DnsTroubleError
+from tests.builders import build_list, build_message
+from tests.sources.posting import DIFF, mail
+
 SELECTOR = "s1"
 # Made for these tests; nothing else was ever signed with it.
 _KEY = b"""-----BEGIN RSA PRIVATE KEY-----
@@ -45,7 +51,7 @@ class Names:
 
 
 def sign(
-    mail: bytes,
+    raw: bytes,
     domain: str = "example.org",
     *,
     headers: Sequence[str] = _HEADERS,
@@ -54,7 +60,7 @@ def sign(
 ) -> bytes:
     """The mail with a signature on top, lines ended as an archive keeps them."""
     signature = dkim.sign(
-        mail,
+        raw,
         SELECTOR.encode(),
         domain.encode(),
         _KEY,
@@ -63,4 +69,33 @@ def sign(
         canonicalize=canonicalize,
         linesep=b"\n",
     )
-    return bytes(signature).replace(b"\r\n", b"\n") + mail
+    return bytes(signature).replace(b"\r\n", b"\n") + raw
+
+
+def silent(name: str) -> bytes | None:
+    raise DnsTroubleError(f"no answer from the name servers for {name}")
+
+
+def posted(*raws: bytes, sender: str = "ada@example.org", paths: tuple[str, ...] = ("mm/memory.c",)) -> Series:
+    """A held series whose patches are these mails, a cover letter in front of them where there are two and more."""
+    mailing_list = build_list()
+    rows = [build_message(mailing_list, raw=raw, sender_address=sender, paths=list(paths)) for raw in raws]
+    cover = rows.pop(0) if len(rows) > 1 else None
+    series = Series.objects.create(
+        mailing_list=mailing_list,
+        state=Series.State.HELD,
+        reason="its senders are not checked yet",
+        root_message_id=(cover or rows[0]).message_id,
+        subject="mm: Clear pages",
+        author_address=sender,
+        total=len(rows),
+        submitted_at=clock.now(),
+        cover=cover,
+    ).record_creation()
+    for index, row in enumerate(rows, start=1):
+        Patch.objects.create(series=series, index=index, message=row, subject=row.subject)
+    return series
+
+
+def signed(domain: str = "example.org", sender: str = "Ada Author <ada@example.org>") -> bytes:
+    return sign(mail("[PATCH] mm: Clear pages", DIFF, sender=sender), domain)
