@@ -4,7 +4,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 from django.shortcuts import get_object_or_404
 from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
@@ -204,7 +204,7 @@ class FindingRowOut(FindingOut):
 
     @extend_schema_field(ComponentOut(many=True))
     def get_vector(self, finding: Finding) -> Any:
-        return ComponentOut(self.context["vectors"].get(finding.pk, ()), many=True).data
+        return self.context["vectors"].get(finding.pk, [])
 
 
 class GapOut(serializers.Serializer[Any]):
@@ -395,8 +395,11 @@ class FindingFilter(Filters):
         cells = cells.filter(session__trial=OuterRef("finding__trial"), session__machine__uarch=OuterRef("uarch"))
         if of_cells:
             return Exists(told.filter(Exists(cells.order_by())))
-        # The cell that moved most there tells it as well, and is at hand; of a split it may have moved the other way.
-        most = Q(_moved(given["effect"], "comparison__ratio"), verdict=claim)
+        # The cell that moved most there tells it as well, and is at hand: by its id, of some verdicts. Joined, all cells
+        # that ever moved so far would be looked for first. Of a split it may have moved the other way.
+        ratio = Comparison.objects.filter(pk=OuterRef("comparison")).order_by().values("ratio")
+        most = Q(_moved(given["effect"], "most"), verdict=claim)
+        told = told.annotate(most=Subquery(ratio))
         return Exists(told.filter(most | Q(Exists(cells.order_by()), verdict=SPLIT)))
 
 

@@ -84,26 +84,49 @@ _CELL_NAMES = ("session__machine__uarch", "case__benchmark", "metric", "core_typ
 
 def finding_vector(finding: Finding) -> tuple[Component, ...]:
     """The finding's verdicts by microarchitecture, in the order of their names. One query."""
-    return finding_vectors([finding.pk]).get(finding.pk, ())
-
-
-def finding_vectors(findings: Sequence[int]) -> dict[int, tuple[Component, ...]]:
-    """The same for many, by their ids. One query."""
     cell = [f"comparison__{name}" for name in _CELL_NAMES]
-    rows = FindingVerdict.objects.filter(finding__in=findings).select_related("uarch", *cell).order_by("uarch__name")
-    found: dict[int, list[Component]] = defaultdict(list)
-    for row in rows:
-        found[row.finding_id].append(
-            Component(
-                uarch=row.uarch.name,
-                title=row.uarch.title,
-                verdict=row.verdict,
-                reason=row.reason,
-                mde=row.mde,
-                cell=row.comparison,
-            )
+    rows = FindingVerdict.objects.filter(finding=finding).select_related("uarch", *cell).order_by("uarch__name")
+    return tuple(
+        Component(
+            uarch=row.uarch.name,
+            title=row.uarch.title,
+            verdict=row.verdict,
+            reason=row.reason,
+            mde=row.mde,
+            cell=row.comparison,
         )
-    return {pk: tuple(components) for pk, components in found.items()}
+        for row in rows
+    )
+
+
+_OF_ROW = {
+    "uarch": "uarch__name",
+    "title": "uarch__title",
+    "verdict": "verdict",
+    "reason": "reason",
+    "mde": "mde",
+    "comparison_id": "comparison",
+    "ratio": "comparison__ratio",
+    "low": "comparison__ratio_low",
+    "high": "comparison__ratio_high",
+    "machine": "comparison__session__machine__name",
+    "benchmark": "comparison__case__benchmark__name",
+    "case": "comparison__case__name",
+    "metric": "comparison__metric__name",
+    "core_type": "comparison__core_type__name",
+}
+
+
+def finding_vectors(findings: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """The same for many, by their ids, as plain values: names and figures of its cell stand in each. One query.
+
+    A page of hundreds of findings has thousands of components; objects of eight tables for each took most of its time.
+    """
+    rows = FindingVerdict.objects.filter(finding__in=findings).order_by("uarch__name")
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for finding, *values in rows.values_list("finding", *_OF_ROW.values()):
+        found[finding].append(dict(zip(_OF_ROW, values, strict=True)))
+    return found
 
 
 def sessions_of(finding: Finding) -> QuerySet[Session]:
