@@ -395,8 +395,8 @@ class FindingFilter(Filters):
         cells = cells.filter(session__trial=OuterRef("finding__trial"), session__machine__uarch=OuterRef("uarch"))
         if of_cells:
             return Exists(told.filter(Exists(cells.order_by())))
-        # The cell that moved most there tells it as well, and is at hand: by its id, of some verdicts. Joined, all cells
-        # that ever moved so far would be looked for first. Of a split it may have moved the other way.
+        # The cell that moved most there tells it as well, and is at hand: by its id, of some verdicts. Joined, all that
+        # ever moved so far would be looked for first. Of a split it may have moved the other way.
         ratio = Comparison.objects.filter(pk=OuterRef("comparison")).order_by().values("ratio")
         most = Q(_moved(given["effect"], "most"), verdict=claim)
         told = told.annotate(most=Subquery(ratio))

@@ -14,7 +14,7 @@ from server.api.filters import (
 from server.api.formats import Rows
 from server.api.public import PublicMixin, describe
 from server.api.v1.benchmarks import ParametersFilter
-from server.detection.models import ChangePoint, Timeline, TimelinePoint
+from server.detection.models import ChangePoint, Comparison, Timeline, TimelinePoint
 from server.lab.models import Machine, Microarchitecture
 from server.results.models import Benchmark, Case, Metric
 from server.sources.models import Branch, Tree
@@ -57,6 +57,14 @@ class TimelineOut(serializers.ModelSerializer[Timeline]):
         return not timeline.machine.virtual
 
 
+class _AsRead(serializers.ListSerializer[Any]):
+    """Of dictionaries that hold what is told: a thousand of them through a form take most of the time."""
+
+    def to_representation(self, data: Any) -> list[Any]:
+        names = tuple(self.child.fields)
+        return [{name: row[name] for name in names} for row in data]
+
+
 class TimelinePointOut(serializers.ModelSerializer[TimelinePoint]):
     sha = serializers.CharField(source="head.revision.sha")
     committed_at = serializers.DateTimeField(source="head.revision.committed_at")
@@ -65,6 +73,7 @@ class TimelinePointOut(serializers.ModelSerializer[TimelinePoint]):
     class Meta:
         model = TimelinePoint
         fields = ["place", "sha", "committed_at", "ratio", "ratio_low", "ratio_high", "session"]
+        list_serializer_class = _AsRead
 
 
 class ChangePointOut(serializers.ModelSerializer[ChangePoint]):
@@ -112,6 +121,16 @@ class TimelineFilter(Filters):
 
 _NAMES = ("branch__tree", "reference", "machine__uarch", "case__benchmark", "metric", "core_type")
 _MOST_POINTS = 1000
+# What TimelinePointOut says of a point; its session, by its comparison.
+_OF_POINT = {
+    "place": "place",
+    "sha": "head__revision__sha",
+    "committed_at": "head__revision__committed_at",
+    "ratio": "ratio",
+    "ratio_low": "ratio_low",
+    "ratio_high": "ratio_high",
+    "session": "comparison",
+}
 
 
 class TimelineListView(PublicMixin, generics.ListAPIView[Timeline]):
@@ -133,8 +152,20 @@ class TimelineView(PublicMixin, generics.GenericAPIView[Timeline]):
         timeline = get_object_or_404(Timeline.objects.select_related(*_NAMES).defer("watch"), pk=pk)
         steps = timeline.change_points.values_list("place", "before_place")
         stepped = timeline.points.filter(place__in={place for pair in steps for place in pair})
-        newest = timeline.points.select_related("head__revision", "comparison").order_by("-place")[:_MOST_POINTS]
         # An attribute of this answer alone, which no model has.
-        timeline.last_points = list(newest)[::-1]  # type: ignore[attr-defined]
+        timeline.last_points = _newest_points(timeline)  # type: ignore[attr-defined]
         shas = dict(stepped.order_by().values_list("place", "head__revision__sha"))
         return self.told(TimelineDetailOut(timeline, context={"shas": shas}))
+
+
+def _newest_points(timeline: Timeline) -> list[dict[str, Any]]:
+    """Oldest first. Two queries: joined, all comparisons there are may be read for the sessions of these."""
+    rows = timeline.points.order_by("-place").values_list(*_OF_POINT.values())[:_MOST_POINTS]
+    points = [dict(zip(_OF_POINT, values, strict=True)) for values in reversed(rows)]
+    of_comparison = Comparison.objects.filter(pk__in=[point["session"] for point in points]).order_by()
+    sessions = dict(of_comparison.values_list("pk", "session"))
+    told = serializers.DateTimeField().to_representation
+    return [
+        {**point, "committed_at": told(point["committed_at"]), "session": sessions[point["session"]]}
+        for point in points
+    ]
