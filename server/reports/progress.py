@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from server.builds.models import Build
 from server.core.models import Transition
+from server.detection.models import Finding
 from server.lab.models import Attempt, Boot, Machine, PowerCycle, Session
 from server.lab.port import WorkKind
 from server.lab.scheduling.placement import Waiting, queue_in_order
@@ -261,9 +262,14 @@ def series_progress(series: Series) -> SeriesProgress:
     return series_progress_many([series])[0]
 
 
-def series_progress_many(series: Sequence[Series]) -> list[SeriesProgress]:
-    """The progress of each series, in the order given; the number of queries does not depend on how many."""
-    return [_progress(rows) for rows in rows_of_many(series)]
+def series_progress_many(
+    series: Sequence[Series], findings: Mapping[int, Finding] | None = None
+) -> list[SeriesProgress]:
+    """The progress of each series, in the order given; the number of queries does not depend on how many.
+
+    `findings` by series, with their reports and deliveries, are asked for where they are not given.
+    """
+    return [_progress(rows) for rows in rows_of_many(series, findings)]
 
 
 def _progress(rows: SeriesRows) -> SeriesProgress:

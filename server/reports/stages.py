@@ -1,7 +1,7 @@
 """The six stages on the way from a mail to a reply, each told from the rows alone."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
@@ -60,26 +60,24 @@ class _Bulk:
     boots: dict[int, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     working: dict[tuple[str, int], str] = field(default_factory=dict)
     entered: dict[int, dict[str, datetime]] = field(default_factory=lambda: defaultdict(dict))
-    findings: dict[int, Finding] = field(default_factory=dict)
+    findings: Mapping[int, Finding] = field(default_factory=dict)
 
 
-def rows_of_many(series: Sequence[Series]) -> list[SeriesRows]:
-    """The rows of each series, in the order given."""
+def rows_of_many(series: Sequence[Series], findings: Mapping[int, Finding] | None = None) -> list[SeriesRows]:
+    """The rows of each series, in the order given; `findings` are those by series, with their reports, where known."""
     if not series:
         return []
     prefetch_related_objects(list(series), "base", "head", "mailing_list", "superseded_by")
-    bulk = _load(series)
+    bulk = _load(series, findings)
     return [_rows_of(one, bulk) for one in series]
 
 
-def _load(series: Sequence[Series]) -> _Bulk:
+def _load(series: Sequence[Series], findings: Mapping[int, Finding] | None) -> _Bulk:
     ids = [one.pk for one in series]
     bulk = _Bulk()
     bulk.patches = dict(
         Patch.objects.filter(series__in=ids).order_by().values_list("series").annotate(count=Count("id"))
     )
-    good = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD)
-    bulk.machines = list(good.select_related("uarch", "config", "toolchain").only(*_OF_MACHINE))
     trees = {revision.tree_sha for one in series for revision in (one.base, one.head) if revision}
     for build in Build.objects.filter(tree_sha__in=trees).select_related("config", "toolchain").only(*_OF_BUILD):
         bulk.builds[build.tree_sha].append(build)
@@ -90,14 +88,21 @@ def _load(series: Sequence[Series]) -> _Bulk:
     for session in sessions.only(*_OF_SESSION).order_by("machine__uarch__name", "machine__name"):
         assert session.series_id is not None
         bulk.sessions[session.series_id].append(session)
+    if not all(pk in bulk.sessions for pk in ids):
+        good = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD)
+        bulk.machines = list(good.select_related("uarch", "config", "toolchain").only(*_OF_MACHINE))
     _load_work(ids, bulk)
     steps = Transition.objects.filter(subject="series", subject_id__in=ids).order_by("id")
     for subject_id, after, at in steps.values_list("subject_id", "after", "at"):
         bulk.entered[subject_id].setdefault(after, at)
-    findings = Finding.objects.filter(series__in=ids).select_related("report__delivery")
-    findings = findings.defer(*Finding.LONG, "report__body")
-    bulk.findings = {finding.series_id: finding for finding in findings if finding.series_id is not None}
+    bulk.findings = _findings(ids) if findings is None else findings
     return bulk
+
+
+def _findings(ids: list[int]) -> dict[int, Finding]:
+    rows = Finding.objects.filter(series__in=ids).select_related("report__delivery")
+    rows = rows.defer(*Finding.LONG, "report__body")
+    return {finding.series_id: finding for finding in rows if finding.series_id is not None}
 
 
 def _load_work(ids: list[int], bulk: _Bulk) -> None:
