@@ -139,15 +139,15 @@ def _result(boot: Boot, columns: tuple[tuple[int, int, int, list[float]], ...], 
 def cost(payload: Payload, values: int, profile: cProfile.Profile | None) -> Cost:
     """Upload until so many values are stored. What is asked of the database is counted in rounds of their own."""
     noise = np.random.default_rng(7)
-    client = Client(headers={"Authorization": f"Bearer {_token()}", "Content-Encoding": "gzip"})
-    _send(client, next(uploads(payload, 1, noise)))
+    client = Client(headers={"Authorization": f"Bearer {issue_agent_token()}", "Content-Encoding": "gzip"})
+    send(client, next(uploads(payload, 1, noise)))
     queries = tuple(_queries(client, payload, noise))
     tables, everything, stored = _bytes(Measurement._meta.db_table), _bytes(), _stored()
     made, seconds, kept = 0, 0.0, []
     for upload in uploads(payload, values, noise):
         begun = time.process_time()
         with profile or nullcontext():
-            _send(client, upload)
+            send(client, upload)
         seconds += time.process_time() - begun
         made += 1
         kept.append(upload)
@@ -158,12 +158,12 @@ def cost(payload: Payload, values: int, profile: cProfile.Profile | None) -> Cos
     return Cost(stored, made, queries, seconds, _floor(kept), own, all_in)
 
 
-def _token() -> str:
+def issue_agent_token() -> str:
     machine = build_machine("measured", virtual=False)
     return issue_token(name="bench", scope=ApiToken.Scope.MACHINE, subject=machine.name)
 
 
-def _send(client: Client, upload: Upload) -> None:
+def send(client: Client, upload: Upload) -> None:
     response = client.post(upload.path, upload.body, "application/json")
     if response.status_code != HTTPStatus.OK or not response.json()["stored"]:
         raise SystemExit(f"{upload.path}: {response.status_code} {response.content.decode()}")
@@ -174,7 +174,7 @@ def _queries(client: Client, payload: Payload, noise: np.random.Generator) -> It
     few = Payload(payload.name, payload.cases, (2,), payload.most_seconds)
     for number, upload in enumerate(uploads(few, 20 * payload.cases, noise)):
         with CaptureQueriesContext(connection) as asked:
-            _send(client, upload)
+            send(client, upload)
         if number in {2, 3}:
             yield sum(query["sql"] not in {"BEGIN", "COMMIT"} for query in asked.captured_queries)
 

@@ -211,6 +211,15 @@ def test_uarch_without_a_measurement_has_no_figures(client: Client) -> None:
     assert (alder["uarch"], alder["ratio"], alder["machine"], alder["case"]) == ("alder", None, None, None)
 
 
+def test_row_has_the_vector_that_the_finding_itself_tells(client: Client) -> None:
+    finding = split_finding()
+    FindingVerdict.objects.create(finding=finding, uarch=build_uarch("alder"), verdict="inconclusive")
+    row = client.get("/api/v1/findings/").json()["results"][0]
+    told = client.get(f"/api/v1/findings/{finding.pk}/").json()
+    assert row["vector"] == told["vector"]
+    assert len(row["vector"]) == 3
+
+
 def test_list_asks_the_database_as_often_for_many_vectors_as_for_one(
     client: Client, django_assert_max_num_queries: Any
 ) -> None:
