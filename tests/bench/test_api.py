@@ -78,6 +78,19 @@ def test_what_does_not_hold_is_named(steps: list[Step], expected: list[str]) -> 
     assert missed([Question("list", "/", 60.0, 8)], steps) == expected
 
 
-def test_a_few_milliseconds_more_are_no_growth() -> None:
-    assert growth(Times((2.0,)), Times((9.0,))) == 1.0
-    assert growth(Times((20.0,)), Times((40.0,))) == pytest.approx(2.0)
+def _cost(alone: float, with_others: float) -> Cost:
+    return Cost(Inside(200, 3, 1000, Times((alone,))), Times((with_others,)), frozenset({200}))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "times"),
+    [
+        (_cost(2, 2), _cost(9, 9), 1.0),
+        (_cost(20, 20), _cost(40, 40), 2.0),
+        # Slow only while others asked, or only while nobody did: that was the host.
+        (_cost(10, 40), _cost(10, 200), 1.0),
+        (_cost(10, 40), _cost(50, 40), 1.0),
+    ],
+)
+def test_growth_is_seen_alone_and_with_others(before: Cost, after: Cost, times: float) -> None:
+    assert growth(before, after) == pytest.approx(times)
