@@ -5,6 +5,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
@@ -12,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import DjangoDbBlocker
 
+from server.core.access.people import issue_person_token
+from server.core.models import PersonToken
 from server.detection.models import (
     Acceptance,
     ChangePoint,
@@ -219,3 +222,38 @@ def test_no_question_makes_a_server_error(operations: dict[str, Any], checks: li
         data.draw(operations[name].as_strategy()).call_and_validate(checks=checks, headers=_PLAIN)
 
     ask()
+
+
+_ACTING = ["series_submit", "series_approve", "series_retest", "finding_withdraw", "finding_reopen", "finding_fix"]
+_ACTING += ["finding_accept", "acceptance_withdraw", "report_approve", "report_reject", "machine_maintenance"]
+_ACTING += ["build_again"]
+
+
+@pytest.fixture(scope="module")
+def token(rows: dict[str, Any], django_db_blocker: DjangoDbBlocker) -> str:
+    with django_db_blocker.unblock():
+        admin = User.objects.create_superuser("root")
+        return issue_person_token(admin, name="fuzz", scopes=PersonToken.Scope.values).secret
+
+
+def test_these_are_all_by_which_people_act(operations: dict[str, Any]) -> None:
+    acting = [name for name, operation in operations.items() if operation.method.upper() == "POST"]
+    assert sorted(name for name in acting if not name.startswith("agent")) == sorted(_ACTING)
+
+
+@pytest.mark.parametrize("name", _ACTING)
+def test_no_act_makes_a_server_error(
+    operations: dict[str, Any], checks: list[Any], rows: dict[str, Any], token: str, name: str
+) -> None:
+    own = rows.get(name.split("_", maxsplit=1)[0])
+    headers = {**_PLAIN, "Authorization": f"Bearer {token}"}
+
+    @settings(max_examples=10, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(st.data())
+    def act(data: st.DataObject) -> None:
+        case = data.draw(operations[name].as_strategy())
+        if own is not None and data.draw(st.booleans()):
+            case.path_parameters = dict.fromkeys(case.path_parameters or {}, own)
+        case.call_and_validate(checks=checks, headers=headers)
+
+    act()
