@@ -61,7 +61,8 @@ class _AsRead(serializers.ListSerializer[Any]):
     """Of dictionaries that hold what is told: a thousand of them through a form take most of the time."""
 
     def to_representation(self, data: Any) -> list[Any]:
-        names = tuple(self.child.fields)
+        point: Any = self.child
+        names = tuple(point.fields)
         return [{name: row[name] for name in names} for row in data]
 
 
