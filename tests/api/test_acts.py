@@ -311,6 +311,14 @@ def test_series_that_is_handed_in_goes_the_way_of_mails(client: Client, kind: st
     assert Message.objects.count() == 2
 
 
+@pytest.mark.parametrize(("query", "accept", "status"), [("?format=ndjson", "*/*", 400), ("", "text/csv", 406)])
+def test_answer_of_an_act_is_no_table(client: Client, query: str, accept: str, status: int) -> None:
+    """That the list at the same address has others is no matter."""
+    answer = client.post(f"/api/v1/series/{query}", mbox(), "application/mbox", headers={"Accept": accept})
+    assert (answer.status_code, answer.json()["status"]) == (status, status)
+    assert not Message.objects.exists()
+
+
 def test_other_content_under_a_message_id_is_a_conflict(client: Client) -> None:
     handed_in(client, mbox(), 202)
     assert handed_in(client, mbox(what="c"), 409)["code"] == "other-content"

@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import ValidationError
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
@@ -40,6 +41,10 @@ class Acting(APIView):
 
     def get_throttles(self) -> list[BaseThrottle]:
         return [ActsInTurn()] if self._acts() else []
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        """What an act answers is no table, whatever the other answers of its address are."""
+        return [JSONRenderer()] if self._acts() else super().get_renderers()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
