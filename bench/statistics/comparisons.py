@@ -85,7 +85,8 @@ def ms_cells(boots: int = 7, runs: int = 3) -> float:
     noise = np.random.default_rng(3).normal(0, 0.02, (2, CELLS, boots, runs))
     base, patched = 100 * np.exp(noise)
     cells = [
-        Cell(base=list(a), patched=list(b), better="lower", min_effect=0.01) for a, b in zip(base, patched, strict=True)
+        Cell(base=a, patched=b, better="lower", min_effect=0.01)
+        for a, b in zip(base.tolist(), patched.tolist(), strict=True)
     ]
     return _milliseconds(partial(compare, cells))
 

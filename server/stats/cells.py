@@ -191,14 +191,14 @@ def padded(cells: Iterable[Cell], shape: Shape) -> Floats:
     A ValueError names the cell of which a value is no number.
     """
     runs, cells = shape.runs, list(cells)
-    flat = [list(chain.from_iterable(chain(cell.base, cell.patched))) for cell in cells]
+    flat = chain.from_iterable(chain.from_iterable(chain(cell.base, cell.patched) for cell in cells))
     try:
-        values = np.array(flat, dtype=np.float64).reshape(len(flat), int(runs.sum()))
+        values = np.array(list(flat), dtype=np.float64).reshape(len(cells), int(runs.sum()))
     except (TypeError, ValueError, OverflowError):
         for cell in cells:
             refuse_words(cell)
         raise
-    filled = np.full((len(flat), len(runs), int(runs.max(initial=0))), np.nan)
+    filled = np.full((len(cells), len(runs), int(runs.max(initial=0))), np.nan)
     filled[:, np.arange(filled.shape[2]) < runs[:, None]] = values
     return filled
 
