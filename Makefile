@@ -7,7 +7,7 @@ NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; i
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-history bench-replay demo-bisect
-.PHONY: e2e-jenkins fuzz format lock clean clean-cache
+.PHONY: e2e-jenkins fuzz fuzz-api format lock clean clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -119,6 +119,10 @@ bench-ingest: ## queries, CPU and bytes of results that agents upload, beside th
 bench-api: ## what every page and answer costs on a site of five years, beside its bars (ARGS="--values 0.5 5 50": millions)
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api $(ARGS)
+
+fuzz-api: ## 20000 questions drawn from the description of the API, asked of the real web server (ARGS="--seed N")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api --fuzz $(ARGS)
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)
 	@scripts/setup.sh

@@ -51,13 +51,13 @@ class OpenAnswers(APIView):
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer: Any = super().finalize_response(request, response, *args, **kwargs)
+        if isinstance(answer, Response) and (answer.exception or request.method == "OPTIONS"):
+            # Whatever form was asked for, a problem is JSON.
+            answer.accepted_renderer = JSONRenderer()
         if request.method not in {*_READING, "OPTIONS"}:
             return answer
         answer.headers["Access-Control-Allow-Origin"] = "*"
         answer.headers["Access-Control-Expose-Headers"] = "ETag, Last-Modified, Link, X-Request-Id"
-        if isinstance(answer, Response) and (answer.exception or request.method == "OPTIONS"):
-            # Whatever form was asked for, a problem is JSON.
-            answer.accepted_renderer = JSONRenderer()
         if request.method == "OPTIONS":
             for name, value in _PREFLIGHT.items():
                 answer.headers[name] = value

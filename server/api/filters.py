@@ -14,7 +14,7 @@ from django_filters import rest_framework as filters
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 
-_ANSWERS = {"": None, "true": True, "1": True, "false": False, "0": False}
+_ANSWERS = {"true": True, "1": True, "false": False, "0": False}
 # Of the names that are known, in an error.
 MOST_KNOWN = 50
 # Of what somebody wrote, in an error.
@@ -41,7 +41,9 @@ class _YesOrNo(forms.Field):
     """Django takes every word that it does not know for "not asked": a misspelt one would answer with all rows."""
 
     def to_python(self, value: object) -> bool | None:
-        word = str(value).strip().lower() if value is not None else ""
+        if value in EMPTY_VALUES:
+            return None
+        word = str(value).strip().lower()
         if word not in _ANSWERS:
             raise ValidationError("Write true or false, not %(word)s.", params={"word": word[:_LONGEST_SHOWN]})
         return _ANSWERS[word]

@@ -24,6 +24,8 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.utils.encoders import JSONEncoder
 
+from server.api.parsers import BodyForm
+
 Row = Mapping[str, Any]
 
 
@@ -267,6 +269,12 @@ class TableSchema(AutoSchema):
         told = "These fields alone, with commas between them; all: of the rows, where the answer has rows."
         form = {"type": "array", "items": {"type": "string", "enum": list(names)}, "minItems": 1}
         return [*found, OpenApiParameter("fields", form, explode=False, description=told)]
+
+    def _map_serializer_field(self, field: Any, direction: Any, bypass_extensions: bool = False) -> Any:  # noqa: FBT001, FBT002 (the library's own)
+        shape: Any = super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
+        if isinstance(field, serializers.CharField) and isinstance(field.parent, BodyForm) and not field.allow_blank:
+            shape.setdefault("minLength", 1)
+        return shape
 
     def get_filter_backends(self) -> list[Any]:
         """Of rows that are no list of their own, too."""

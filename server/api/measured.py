@@ -5,6 +5,8 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from server.api.parsers import BodyForm
+
 
 @extend_schema_field({"type": "array", "items": {"type": "number"}, "maxItems": 100_000})
 class NumbersField(serializers.Field[Any, Any, Any, Any]):
@@ -26,7 +28,7 @@ class NumbersField(serializers.Field[Any, Any, Any, Any]):
         return value
 
 
-class ValuesIn(serializers.Serializer[Any]):
+class ValuesIn(BodyForm):
     benchmark = serializers.CharField(max_length=60)
     version = serializers.CharField(max_length=64)
     case = serializers.CharField(max_length=60)

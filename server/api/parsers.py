@@ -1,4 +1,4 @@
-"""Bodies that agents send: plain or as gzip, never larger than the service is ready to hold."""
+"""Bodies as they are sent: plain or as gzip, never larger than the service is ready to hold, of the described types."""
 
 import zlib
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,8 @@ from io import BytesIO
 from typing import Any
 
 from django.conf import settings
-from rest_framework.exceptions import ParseError, UnsupportedMediaType
+from rest_framework import serializers
+from rest_framework.exceptions import ParseError, UnsupportedMediaType, ValidationError
 from rest_framework.parsers import BaseParser, JSONParser
 from rest_framework.request import Request
 
@@ -130,3 +131,38 @@ def _unpacked(stream: Any) -> Iterator[bytes]:
             yield chunk
     if unpacker.unused_data or stream.read(1):
         raise ParseError("something follows the gzip in the body")
+
+
+_Field = serializers.Field[Any, Any, Any, Any]
+_TYPES: tuple[tuple[type[_Field], tuple[type, ...], str], ...] = (
+    (serializers.CharField, (str,), "a string"),
+    (serializers.DateTimeField, (str,), "a string"),
+    (serializers.ChoiceField, (str,), "a string"),
+    (serializers.BooleanField, (bool,), "true or false"),
+    (serializers.IntegerField, (int, float), "a whole number"),
+    (serializers.FloatField, (int, float), "a number"),
+)
+
+
+class BodyForm(serializers.Serializer[Any]):
+    """A JSON object, each value of the type that the description names.
+
+    A field alone takes whatever could be written as its type: `"no"` for false, 5 for a text.
+    """
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            wrong = {name: told for name, field in self.fields.items() if (told := _strange(field, data.get(name)))}
+            if wrong:
+                raise ValidationError({name: [f"This is not {told}."] for name, told in wrong.items()})
+        return super().to_internal_value(data)
+
+
+def _strange(field: Any, value: Any) -> str:
+    """What `value` had to be and is not; whether it may be null or missing is for the field to say."""
+    if isinstance(field, serializers.ListField) and isinstance(value, list):
+        return next((f"a list of which each is {told}" for one in value if (told := _strange(field.child, one))), "")
+    for of, types, told in _TYPES:
+        if value is not None and isinstance(field, of):
+            return "" if isinstance(value, types) and isinstance(value, bool) == (bool in types) else told
+    return ""

@@ -107,9 +107,11 @@ _LONGEST_NAME = 40
 class PublicMixin(OpenAnswers):
     """Everything here is public; a stale token in a script's headers does not matter.
 
-    A parameter that is not known is an error: left out, a misspelt one would answer with all rows. `fields` leaves of
-    each row, or of an answer without rows, what is named; a view tells what its answer holds by `self.told(form)`.
+    A parameter that is not known is an error, and one without a value: left out, they would answer with all rows.
+    `fields` leaves of each row, or of an answer without rows, what is named.
     """
+
+    # Its docstring stands in the description of the API, where a view has none. A view answers by `self.told(form)`.
 
     authentication_classes: Sequence[type[BaseAuthentication]] = ()
     content_negotiation_class = Negotiation
@@ -193,6 +195,9 @@ class PublicMixin(OpenAnswers):
             several = name in self.takes_several or getattr(filters.get(name), "repeats", False)
             if name in known and len(given) > 1 and not several:
                 wrong[name] = ["Write it once."]
+            elif name in known - {"fields", "page_size"} and not all(map(str.strip, given)):
+                # As a script writes it whose variable is not set.
+                wrong[name] = ["Write a value, or leave it out."]
         if "fields" not in wrong and (strange := set(self.asked or ()).difference(self.known_fields)):
             one = min(strange)[:_LONGEST_NAME]
             wrong["fields"] = [f"There is no field {one} here. Known: {', '.join(self.known_fields)}."]

@@ -33,4 +33,11 @@ class OnceGenerator(SchemaGenerator):
 
 @cache
 def _made(public: bool) -> Any:  # noqa: FBT001 (a key of the cache)
-    return SchemaGenerator().get_schema(request=None, public=public)  # type: ignore[no-untyped-call]
+    document: Any = SchemaGenerator().get_schema(request=None, public=public)  # type: ignore[no-untyped-call]
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    for parameter in (one for operation in operations for one in operation.get("parameters", ())):
+        shape = parameter["schema"].get("items", parameter["schema"])
+        if parameter["in"] == "query" and shape.get("type") == "string" and shape.keys().isdisjoint({"enum", "format"}):
+            # One without a value is refused.
+            shape.setdefault("minLength", 1)
+    return document

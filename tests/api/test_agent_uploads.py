@@ -182,7 +182,7 @@ def test_of_a_cell_that_comes_twice_the_first_is_kept(session: Session) -> None:
         ("values", [1.0, True], "not a list of numbers"),
         ("values", [1, 10**400], "too large"),
         ("warmup", -1, "greater than or equal to 0"),
-        ("warmup", "x", "valid integer"),
+        ("warmup", "1", "a whole number"),
     ],
 )
 def test_what_is_wrong_with_a_measurement_is_said_and_where(

@@ -52,6 +52,21 @@ def test_parameter_given_twice_is_no_guess(client: Client) -> None:
     assert refused(client, "series/?state=held&state=ready") == {"state": ["Write it once."]}
 
 
+@pytest.mark.parametrize(
+    "path", ["findings/?regressed_on=", "series/?author=%20", "findings/?until=", "cases/?cursor="]
+)
+def test_parameter_without_a_value_is_no_question_for_everything(client: Client, path: str) -> None:
+    """A script writes that whose variable is not set."""
+    assert list(refused(client, path).values()) == [["Write a value, or leave it out."]]
+
+
+@pytest.mark.parametrize("method", ["put", "delete", "trace"])
+@pytest.mark.parametrize("form", ["json", "csv", "ndjson", "columns"])
+def test_method_that_is_none_here_is_a_problem_in_every_form(client: Client, method: str, form: str) -> None:
+    answer = getattr(client, method)(f"/api/v1/findings/?format={form}")
+    assert (answer.status_code, answer.json()["code"]) == (405, "method-not-allowed")
+
+
 def test_unknown_parameters_are_told_up_to_a_number(client: Client) -> None:
     many = "&".join(f"{'x' * 100}{number}=1" for number in range(30))
     assert sum(map(len, refused(client, f"trees/?{many}"))) <= 400

@@ -16,7 +16,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 
 from server.api.authentication import PersonAuthentication
-from server.api.parsers import AgentJSONParser
+from server.api.parsers import AgentJSONParser, BodyForm
 from server.api.permissions import ActsInTurn, MayAct
 from server.api.public import ProblemOut
 from server.core.models import PersonToken
@@ -55,16 +55,7 @@ class Acting(APIView):
         return bool(self.request is not None and self.request.method == "POST")
 
 
-class Words(serializers.CharField):
-    """A string of JSON, and nothing that could be written as one."""
-
-    def to_internal_value(self, data: Any) -> str:
-        if not isinstance(data, str):
-            self.fail("invalid")
-        return super().to_internal_value(data)
-
-
-class ActIn(serializers.Serializer[Any]):
+class ActIn(BodyForm):
     """A field that is not known is an error: left out, a misspelt one would be decided without."""
 
     def to_internal_value(self, data: Any) -> Any:
@@ -75,7 +66,7 @@ class ActIn(serializers.Serializer[Any]):
 
 
 class ReasonIn(ActIn):
-    reason = Words(max_length=_LONGEST_REASON, help_text="Why; everybody can read it.")
+    reason = serializers.CharField(max_length=_LONGEST_REASON, help_text="Why; everybody can read it.")
 
 
 def filled(form: type[ActIn], request: Request) -> dict[str, Any]:

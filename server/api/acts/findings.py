@@ -8,7 +8,7 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.acts.act import ActIn, Acting, ReasonIn, Words, describe_act, filled
+from server.api.acts.act import ActIn, Acting, ReasonIn, describe_act, filled
 from server.api.measured import BoundedList
 from server.api.permissions import person_of
 from server.core.models import PersonToken
@@ -83,9 +83,9 @@ class FindingFixView(_Triage):
 class AcceptanceIn(ReasonIn):
     """Without `benchmark` and `metric` all metrics are accepted, without `uarchs` on all microarchitectures."""
 
-    benchmark = Words(max_length=60, required=False)
-    metric = Words(max_length=60, required=False)
-    uarchs = BoundedList(child=Words(max_length=60), default=list, max_length=_MOST_UARCHS)
+    benchmark = serializers.CharField(max_length=60, required=False)
+    metric = serializers.CharField(max_length=60, required=False)
+    uarchs = BoundedList(child=serializers.CharField(max_length=60), default=list, max_length=_MOST_UARCHS)
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.acts.act import Acting, ReasonIn, Words, describe_act, filled
+from server.api.acts.act import Acting, ReasonIn, describe_act, filled
 from server.api.filters import unknown
 from server.api.measured import BoundedList
 from server.api.parsers import plain_chunks
@@ -97,7 +97,7 @@ class ApprovalOut(serializers.Serializer[Any]):
 
 
 class ApprovalIn(ReasonIn):
-    seen = Words(max_length=64, help_text="As this address told it with the mails that were read.")
+    seen = serializers.CharField(max_length=64, help_text="As this address told it with the mails that were read.")
 
 
 class SeriesActOut(serializers.Serializer[Any]):
@@ -128,7 +128,7 @@ class SeriesApprovalView(Acting, PublicMixin):
 
 class RetestIn(ReasonIn):
     machines = BoundedList(
-        child=Words(max_length=60),
+        child=serializers.CharField(max_length=60),
         default=list,
         max_length=_MOST_MACHINES,
         help_text="Where; none: on all that its tree is interested in.",

@@ -20,7 +20,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from server.api.measured import BoundedList, MeasurementsField, ValuesIn
-from server.api.parsers import ACCEPTED, AgentJSONParser, BytesParser, discard_rest, plain_chunks
+from server.api.parsers import ACCEPTED, AgentJSONParser, BodyForm, BytesParser, discard_rest, plain_chunks
 from server.api.permissions import AgentsOnly
 from server.api.public import ProblemOut
 from server.builds.expiry import serve_artifact
@@ -104,7 +104,7 @@ def clean_text(value: Any) -> Any:
     return value
 
 
-class AgentForm(serializers.Serializer[Any]):
+class AgentForm(BodyForm):
     def to_internal_value(self, data: Any) -> Any:
         return super().to_internal_value(clean_text(data) if isinstance(data, dict) else data)
 
@@ -178,7 +178,7 @@ class ContinueOut(serializers.Serializer[Any]):
         return {"continue": serializers.BooleanField()}
 
 
-class ArtifactIn(serializers.Serializer[Any]):
+class ArtifactIn(BodyForm):
     kind = serializers.ChoiceField(Artifact.Kind.choices)
     sha256 = serializers.RegexField(_HEX64)
     size = serializers.IntegerField(min_value=0, max_value=MAX_BYTES)
@@ -204,7 +204,7 @@ class BuildResultIn(AgentIn):
         return BuildResult(artifacts=files, **data)
 
 
-class CoreTypeIn(serializers.Serializer[Any]):
+class CoreTypeIn(BodyForm):
     name = serializers.CharField(max_length=60)
     # The list of a machine with thousands of CPUs in no order is long; what is kept of it is cut.
     cpus = serializers.CharField(max_length=50_000, allow_blank=True, default="")

@@ -25,6 +25,16 @@ from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.results.models import Metric
 
 
+class ReportOut(serializers.ModelSerializer[Report]):
+    message_id = serializers.CharField(source="delivery.message_id", default=None, allow_null=True)
+    delivery_state = serializers.CharField(source="delivery.state", default=None, allow_null=True)
+    sent_at = serializers.DateTimeField(source="delivery.sent_at", default=None, allow_null=True)
+
+    class Meta:
+        model = Report
+        fields = ["id", "state", "reason", "reason_code", "subject", "body", "message_id", "delivery_state", "sent_at"]
+
+
 class ReportRowOut(serializers.ModelSerializer[Report]):
     """Without its text, which the series' answer and the finding's page have."""
 

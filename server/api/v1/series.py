@@ -13,13 +13,7 @@ from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from server.api.filters import (
-    Filters,
-    NameFilter,
-    SinceFilter,
-    UntilFilter,
-    YesOrNoFilter,
-)
+from server.api.filters import Filters, NameFilter, SinceFilter, UntilFilter, YesOrNoFilter
 from server.api.formats import Rows
 from server.api.pagination import PatchPages, ShortPages
 from server.api.public import (
@@ -36,12 +30,12 @@ from server.api.public import (
 )
 from server.api.v1.benchmarks import CaseOut, MetricOut
 from server.api.v1.findings import ComparisonOut, FindingOut
+from server.api.v1.reports import ReportOut
 from server.builds.models import Build
 from server.core.models import Transition
 from server.detection.findings.table import PublishedCase, PublishedMachine, published_case
 from server.detection.models import Finding
 from server.lab.models import Session
-from server.reports.models import Report
 from server.reports.progress import ProgressState, series_history, series_progress_many
 from server.reports.stages import StageName, StageState
 from server.sources.models import MailingList, Message, Patch, Series, SeriesState, Tree
@@ -301,16 +295,6 @@ class SeriesOut(serializers.ModelSerializer[Series]):
     def get_finding(self, series: Series) -> Any:
         finding = self.context["findings"].get(series.pk)
         return self._finding_out.to_representation(finding) if finding else None
-
-
-class ReportOut(serializers.ModelSerializer[Report]):
-    message_id = serializers.CharField(source="delivery.message_id", default=None, allow_null=True)
-    delivery_state = serializers.CharField(source="delivery.state", default=None, allow_null=True)
-    sent_at = serializers.DateTimeField(source="delivery.sent_at", default=None, allow_null=True)
-
-    class Meta:
-        model = Report
-        fields = ["id", "state", "reason", "reason_code", "subject", "body", "message_id", "delivery_state", "sent_at"]
 
 
 class SeriesDetailOut(SeriesOut):
