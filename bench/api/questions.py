@@ -118,7 +118,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
 # What stands beside the usual page of a list, by the route's name.
 _BARS = {"api-finding-list": 60.0, "api-finding-detail": 60.0, "api-timeline-detail": 80.0, "api-compare": 250.0}
 # An address that asks for something gets a question of its own.
-_ASKS_FOR = frozenset({"api-compare", "api-measurement-list", "api-what-if"})
+_ASKS_FOR = frozenset({"api-compare", "api-measurement-list", "api-timeline", "api-what-if"})
 _FILES_GONE = {"artifact": (200, 404, 410)}
 
 
@@ -149,6 +149,12 @@ def _hard(site: Site) -> Iterator[Question]:
         "compare over 2040 cells",
         f"{reverse('api-compare')}?{urlencode({'base': series.base.sha, 'patched': series.head.sha})}",
         _BARS["api-compare"],
+    )
+    timeline = Timeline.objects.select_related("branch", "machine", "case", "metric").filter(branch__name="daily")
+    one = timeline.order_by("id")[0]
+    named = {"branch": one.branch.name, "machine": one.machine.name, "case": one.case.name, "metric": one.metric.name}
+    yield Question(
+        "timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"]
     )
     for name, sets in _asked(site, series.head.sha).items():
         for given in sets:
@@ -194,7 +200,12 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
             {"message_id": "m999000-2@x"},
             {"page_size": "100"},
         ),
-        "api-session-list": ({"machine": "old-7"}, {"uarch": "uarch-7"}, {"page_size": "500"}),
+        "api-session-list": (
+            {"machine": "old-7"},
+            {"uarch": "uarch-7"},
+            {"message_id": "m999000-2@x"},
+            {"page_size": "500"},
+        ),
         "api-build-list": ({"sha": patched.sha[:12]}, {"tree": "stable"}, {"page_size": "500"}),
         "api-measurement-list": (
             {"session": session.pk},

@@ -167,17 +167,24 @@ class _Named:
     deadline: datetime | None = None
 
 
-def queue(tree: str = "") -> Queue:
-    """All that waits, or what waits for the tree of this name; places are those in the whole queue."""
+def queue(tree: str = "", machine: str = "") -> Queue:
+    """All that waits, or what waits for the tree, or the machine, of this name; places are those in the whole queue."""
     trees = _trees()
-    waiting = [one for one in queue_in_order() if not tree or trees.get(one.tree) == tree]
+    waiting = [
+        one
+        for one in queue_in_order()
+        if (not tree or trees.get(one.tree) == tree) and (not machine or _is_for(one, machine))
+    ]
     return Queue(_rows(waiting[:_SHOWN], trees), total=len(waiting))
 
 
 def queue_of(machine: Machine) -> Queue:
     """What waits for one machine."""
-    waiting = [one for one in queue_in_order() if one.host == machine.name and one.kind is not WorkKind.BUILD]
-    return Queue(_rows(waiting[:_SHOWN], _trees()), total=len(waiting))
+    return queue(machine=machine.name)
+
+
+def _is_for(waiting: Waiting, machine: str) -> bool:
+    return waiting.host == machine and waiting.kind is not WorkKind.BUILD
 
 
 def _trees() -> Mapping[int, str]:

@@ -65,6 +65,7 @@ _DETAILS += ["series_patches"]
 _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
 _READING += ["machine_noise", "timeline_detail", "measurement_list", "compare", "what_if", "series_approval"]
+_READING += ["timeline", "catalogue"]
 
 
 @pytest.fixture(autouse=True)

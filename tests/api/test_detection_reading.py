@@ -125,3 +125,21 @@ def test_timelines_are_listed_without_their_points(client: Client, machine: Mach
     assert (told["id"], told["uarch"], told["branch"]) == (timeline.pk, "zen3", "master")
     assert (told["virtual"], told["evidence"]) == (False, True)
     assert read(client, f"timelines/{timeline.pk}/")["points"] == []
+
+
+def test_timeline_of_a_case_is_one_request_and_several_are_told_apart(client: Client, machine: Machine) -> None:
+    base = build_series().base
+    assert base is not None
+    branch = base.tree.branches.create(name="master")
+    cell = {"branch": branch, "machine": machine, "case": build_case(), "core_type": machine.core_types.get()}
+    rows = [
+        Timeline.objects.create(reference=reference, metric=build_metric(metric), **cell)
+        for reference, metric in ((base, "time"), (build_revision(base.tree), "time"), (base, "space"))
+    ]
+    assert read(client, "timeline/?case=fault-4k&metric=space")["id"] == rows[2].pk
+    # Of one cell against two references the newer.
+    assert read(client, "timeline/?case=fault-4k&metric=time&core_type=all")["id"] == rows[1].pk
+    refused = read(client, "timeline/?case=fault-4k", status=400)
+    assert refused["errors"] == {"metric": ["Several are left. Say which: space, time."]}
+    build_machine("other", "zen2")
+    read(client, "timeline/?machine=other", status=404)

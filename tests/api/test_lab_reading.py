@@ -165,6 +165,25 @@ def test_queue_is_the_one_of_the_pages(client: Client) -> None:
     assert client.get(reverse("api-queue"), {"tree": "no-such-tree"}).status_code == 400
 
 
+def test_queue_of_one_machine_has_the_places_of_the_whole(client: Client) -> None:
+    machine = build_machine("bench-1", "zen3")
+    session = build_session(machine=machine)
+    build_session(machine=build_machine("bench-2", "zen3"))
+    build_build(state="wanted")
+    told = read(client, "api-queue", machine="bench-1")
+    assert (told["total"], [row["id"] for row in told["rows"]]) == (1, [session.pk])
+    assert "bench-1, bench-2" in client.get(reverse("api-queue"), {"machine": "bench-9"}).content.decode()
+
+
+def test_sessions_are_found_by_any_mail_of_their_series(client: Client) -> None:
+    session = build_session()
+    build_session()
+    assert session.series is not None
+    mail = session.series.patches.get(index=2).message.message_id
+    assert [row["id"] for row in read(client, "api-session-list", message_id=mail)["results"]] == [session.pk]
+    assert read(client, "api-session-list", message_id="none@example.org")["results"] == []
+
+
 def test_machine_says_what_alone_lifts_its_quarantine(client: Client) -> None:
     build_machine("bench-1", health="quarantined", health_reason="it drifts", health_hold="lifted by ada")
     told = read(client, "api-machine-detail", "bench-1")

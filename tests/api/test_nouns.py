@@ -104,6 +104,21 @@ def test_metrics_say_unit_and_direction(client: Client) -> None:
     assert (row["benchmark"], row["name"], row["unit"]) == ("mm-basic", "speed", "MB/s")
 
 
+def test_catalogue_has_all_names_at_once(client: Client, django_assert_num_queries: Any) -> None:
+    build_uarch("zen3")
+    build_case("fault-4k", parameters={"size": "4k"})
+    build_case("copy", "net-basic")
+    build_metric("time")
+    with django_assert_num_queries(4):
+        told = client.get("/api/v1/catalogue/").json()
+    assert [one["name"] for one in told["uarchs"]] == ["zen3"]
+    first, second = told["benchmarks"]
+    assert (first["name"], second["name"]) == ("mm-basic", "net-basic")
+    assert [(one["name"], one["parameters"]) for one in first["cases"]] == [("fault-4k", {"size": "4k"})]
+    assert ([one["name"] for one in first["metrics"]], second["metrics"]) == (["time"], [])
+    assert list(client.get("/api/v1/catalogue/?fields=uarchs").json()) == ["uarchs"]
+
+
 def test_measurements_of_a_session_are_rows(client: Client) -> None:
     session = build_session(state="done")
     for boot in session.boots.all():

@@ -28,7 +28,7 @@ LISTS = (
     "metric power-cycle report series session tag timeline tree uarch wanted-revision attempt"
 )
 ROWS = (
-    "series-detail series-patches series-history series-case series-approval session-detail session-cells "
+    "timeline series-detail series-patches series-history series-case series-approval session-detail session-cells "
     "session-samples machine-detail machine-noise builder-detail finding-detail timeline-detail build-detail "
     "attempt-detail tree-detail message-detail nothing-here"
 )
@@ -62,7 +62,7 @@ AGENTS = {
 
 def _table() -> dict[str, tuple[int, ...]]:
     table = {f"api-{name}-list GET": (200,) * 10 for name in LISTS.split()}
-    table |= {f"api-{name} GET": (200,) * 10 for name in ("queue", "schema", "docs", "transitions")}
+    table |= {f"api-{name} GET": (200,) * 10 for name in ("queue", "schema", "docs", "transitions", "catalogue")}
     table |= {f"api-{name} GET": (404,) * 10 for name in ROWS.split()}
     # Without what they have to be asked for.
     table |= {"api-compare GET": (400,) * 10, "api-measurement-list GET": (400,) * 10}

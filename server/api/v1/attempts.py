@@ -178,22 +178,32 @@ class PowerCycleListView(PublicMixin, generics.ListAPIView[PowerCycle]):
         return self.list(request, *args, **kwargs)
 
 
-class TreeFilter(Filters):
+class QueueFilter(Filters):
+    """Of names alone: what waits is no table."""
+
     tree = NameFilter(named=Tree, path="pk")
+    machine = NameFilter(named=Machine, path="pk")
 
     class Meta:
         model = Tree
         fields: tuple[str, ...] = ()
 
 
+_OF_QUEUE = [
+    OpenApiParameter("tree", str, description="What waits for this tree."),
+    OpenApiParameter("machine", str, description="What waits for this machine; no build does."),
+]
+
+
 class QueueView(PublicMixin, APIView):
-    takes = ("tree",)
+    takes = ("tree", "machine")
     rows = Rows("rows", QueueRowOut)
 
-    @describe("queue", QueueOut, parameters=[OpenApiParameter("tree", str, description="What waits for this tree.")])
+    @describe("queue", QueueOut, parameters=_OF_QUEUE)
     def get(self, request: Request) -> Response:
         """What waits, in the order in which it will go, and why."""
-        asked = TreeFilter(request.query_params, Tree.objects.all())
+        asked = QueueFilter(request.query_params, Tree.objects.all())
         if not asked.is_valid():
             raise translate_validation(asked.errors)
-        return self.told(QueueOut(queue(request.query_params.get("tree", "").strip())))
+        named = {name: request.query_params.get(name, "").strip() for name in self.takes}
+        return self.told(QueueOut(queue(**named)))

@@ -7,18 +7,19 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Prefetch, Q, QuerySet
 from django.http import StreamingHttpResponse
 from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from server.api.filters import Filters, IdFilter, NameFilter, YesOrNoFilter, unknown
 from server.api.formats import FILES
 from server.api.public import PAGING, PublicMixin, describe
-from server.lab.models import Boot
+from server.lab.models import Boot, Microarchitecture
 from server.results.models import Benchmark, Case, Measurement, Metric
 from server.results.samples import measurement_batches
 
@@ -168,6 +169,49 @@ class SampleFilter(Filters):
 class MeasurementFilter(SampleFilter):
     # Measurements are read by boots alone: of all of them a page would cost what there is.
     session = IdFilter(field_name="boot__session_id", required=True)
+
+
+class CatalogueUarchOut(serializers.ModelSerializer[Microarchitecture]):
+    class Meta:
+        model = Microarchitecture
+        fields = ["name", "title", "arch"]
+
+
+class CatalogueCaseOut(CaseOut):
+    class Meta(CaseOut.Meta):
+        fields = ["name", "title", "parameters", "enabled"]
+
+
+class CatalogueBenchmarkOut(BenchmarkOut):
+    metrics = MetricOut(many=True)
+    cases = CatalogueCaseOut(many=True)
+
+    class Meta(BenchmarkOut.Meta):
+        fields = [*BenchmarkOut.Meta.fields, "metrics", "cases"]
+
+
+class CatalogueOut(serializers.Serializer[Any]):
+    """What is measured and on what kinds of CPU: as many as the site has."""
+
+    uarchs = CatalogueUarchOut(many=True)
+    benchmarks = CatalogueBenchmarkOut(many=True)
+
+
+class CatalogueView(PublicMixin, APIView):
+    serializer_class = CatalogueOut
+
+    @describe("catalogue", CatalogueOut)
+    def get(self, _request: Request) -> Response:
+        """All names that filters take of microarchitectures, benchmarks, cases and metrics, in one answer."""
+        parts = [Prefetch(name, model._default_manager.order_by("name")) for name, model in _OF_BENCHMARK.items()]
+        answer = {
+            "uarchs": Microarchitecture.objects.order_by("name"),
+            "benchmarks": Benchmark.objects.order_by("name").prefetch_related(*parts),
+        }
+        return self.told(CatalogueOut(answer))
+
+
+_OF_BENCHMARK: dict[str, type[Model]] = {"metrics": Metric, "cases": Case}
 
 
 class BenchmarkListView(PublicMixin, generics.ListAPIView[Benchmark]):

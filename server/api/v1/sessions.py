@@ -29,6 +29,7 @@ from server.detection.findings.table import cells_by_id
 from server.lab.models import Boot, Machine, Microarchitecture, Session, SessionState
 from server.results.models import Measurement
 from server.results.samples import SampledCell, sample_columns, sampled_cells
+from server.sources.series.requests import holding
 
 
 class BootOut(serializers.ModelSerializer[Boot]):
@@ -117,6 +118,7 @@ class SessionFilter(Filters):
     trial = IdFilter(field_name="trial_id", label="of one question, such as a retest")
     state = filters.ChoiceFilter(choices=SessionState.choices)
     series = IdFilter(field_name="series_id")
+    message_id = filters.CharFilter(method="by_message_id", label="of any mail of the series")
     machine = NameFilter(named=Machine, path="machine")
     uarch = NameFilter(named=Microarchitecture, path="machine__uarch")
     since = SinceFilter(field_name="created_at")
@@ -125,6 +127,9 @@ class SessionFilter(Filters):
     class Meta:
         model = Session
         fields: tuple[str, ...] = ()
+
+    def by_message_id(self, queryset: QuerySet[Session], _name: str, value: str) -> QuerySet[Session]:
+        return queryset.filter(series__in=holding(value).order_by().values("pk"))
 
 
 _VALUE = (

@@ -1,13 +1,16 @@
 """Timelines of branches and their change points."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from django.http import Http404
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.filters import (
+    MOST_KNOWN,
     Filters,
     NameFilter,
 )
@@ -15,7 +18,7 @@ from server.api.formats import Rows
 from server.api.public import PublicMixin, describe
 from server.api.v1.benchmarks import ParametersFilter
 from server.detection.models import ChangePoint, Comparison, Timeline, TimelinePoint
-from server.lab.models import Machine, Microarchitecture
+from server.lab.models import CoreType, Machine, Microarchitecture
 from server.results.models import Benchmark, Case, Metric
 from server.sources.models import Branch, Tree
 
@@ -113,6 +116,7 @@ class TimelineFilter(Filters):
     benchmark = NameFilter(named=Benchmark, path="case__benchmark")
     case = NameFilter(named=Case, path="case")
     metric = NameFilter(named=Metric, path="metric")
+    core_type = NameFilter(named=CoreType, path="core_type")
     parameter = ParametersFilter(path="case")
 
     class Meta:
@@ -144,12 +148,12 @@ class TimelineListView(PublicMixin, generics.ListAPIView[Timeline]):
         return self.list(request, *args, **kwargs)
 
 
-class TimelineView(PublicMixin, generics.GenericAPIView[Timeline]):
+class _WithPoints(PublicMixin, generics.GenericAPIView[Timeline]):
+    queryset = Timeline.objects.all()
     serializer_class = TimelineDetailOut
     rows = Rows("points", TimelinePointOut, ("virtual", "evidence"))
 
-    @describe("timeline_detail", TimelineDetailOut)
-    def get(self, _request: Request, pk: int) -> Response:
+    def _answer(self, pk: int) -> Response:
         timeline = get_object_or_404(Timeline.objects.select_related(*_NAMES).defer("watch"), pk=pk)
         steps = timeline.change_points.values_list("place", "before_place")
         stepped = timeline.points.filter(place__in={place for pair in steps for place in pair})
@@ -157,6 +161,54 @@ class TimelineView(PublicMixin, generics.GenericAPIView[Timeline]):
         timeline.last_points = _newest_points(timeline)  # type: ignore[attr-defined]
         shas = dict(stepped.order_by().values_list("place", "head__revision__sha"))
         return self.told(TimelineDetailOut(timeline, context={"shas": shas}))
+
+
+class TimelineView(_WithPoints):
+    @describe("timeline_detail", TimelineDetailOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        return self._answer(pk)
+
+
+class CaseTimelineView(_WithPoints):
+    filterset_class = TimelineFilter
+
+    @describe("timeline", TimelineDetailOut)
+    def get(self, _request: Request) -> Response:
+        """The one timeline of which all that is asked for holds; where several are left, what tells them apart is an
+        error. Of a cell that was measured against several references it is the newest.
+        """
+        left = self.filter_queryset(Timeline.objects.order_by())
+        rows = list(left.values_list("pk", *_TOLD_APART.values())[:_MOST_LEFT])
+        if not rows:
+            raise Http404
+        if apart := _apart(rows):
+            raise serializers.ValidationError(apart)
+        return self._answer(max(pk for pk, *_ in rows))
+
+
+# What names one timeline, but for the reference.
+_TOLD_APART = {
+    "tree": "branch__tree__name",
+    "branch": "branch__name",
+    "machine": "machine__name",
+    "benchmark": "case__benchmark__name",
+    "case": "case__name",
+    "metric": "metric__name",
+    "core_type": "core_type__name",
+}
+# Of timelines among which a question does not decide.
+_MOST_LEFT = 200
+
+
+def _apart(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[str]]:
+    """Each parameter by which these timelines differ, with the names to choose from."""
+    found = {name: sorted({row[place] for row in rows}) for place, name in enumerate(_TOLD_APART, start=1)}
+    more = ", ..." if len(rows) == _MOST_LEFT else ""
+    return {
+        name: [f"Several are left. Say which: {', '.join(names[:MOST_KNOWN])}{more}."]
+        for name, names in found.items()
+        if len(names) > 1
+    }
 
 
 def _newest_points(timeline: Timeline) -> list[dict[str, Any]]:
