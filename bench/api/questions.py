@@ -153,9 +153,7 @@ def _hard(site: Site) -> Iterator[Question]:
     timeline = Timeline.objects.select_related("branch", "machine", "case", "metric").filter(branch__name="daily")
     one = timeline.order_by("id")[0]
     named = {"branch": one.branch.name, "machine": one.machine.name, "case": one.case.name, "metric": one.metric.name}
-    yield Question(
-        "timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"]
-    )
+    yield Question("timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"])
     for name, sets in _asked(site, series.head.sha).items():
         for given in sets:
             most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS

@@ -4,9 +4,12 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, Self
 
 import httpx2
+
+from tidemark.events import SILENCE, told
 
 # A busy service says when to come again; who asks waits so often, and so long at most each time.
 TRIES = 5
@@ -55,7 +58,7 @@ class Tidemark:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._base = f"{server.rstrip('/')}/api/v1/"
-        self._token = token
+        self._token, self._timeout = token, timeout
         # A redirect to another host is no answer of this service.
         self._http = httpx2.Client(timeout=timeout, transport=transport, follow_redirects=False)
         self._sleep = sleep
@@ -72,6 +75,19 @@ class Tidemark:
     def get(self, path: str, query: Query | None = None) -> Any:
         """The document at `path`, such as `findings/12`. Raises ApiError."""
         return self._ask(f"{self._base}{path.strip('/')}/", query or {})
+
+    def newer(self, path: str, query: Query | None = None, *, etag: str = "") -> tuple[bytes, str] | None:
+        """The answer at `path` as it came, in whatever form was asked for, and its ETag (empty: it has none).
+
+        None where the answer is still the one of which `etag` is. Raises ApiError.
+        """
+        url, params = f"{self._base}{path.strip('/')}/", httpx2.QueryParams(dict(query)) if query else None
+        answer = self._send("GET", url, params=params, headers={"If-None-Match": etag} if etag else {})
+        if answer.status_code == HTTPStatus.NOT_MODIFIED:
+            return None
+        if not answer.is_success:
+            _document(answer)
+        return answer.content, str(answer.headers.get("etag", ""))
 
     def post(self, path: str, body: Row | bytes, *, kind: str = "application/json") -> Any:
         """Act: what the service answers, with its `Location`, if it names one. Needs a token. Raises ApiError.
@@ -120,12 +136,39 @@ class Tidemark:
         with self._streamed(f"{self._base}{path.strip('/')}/", query or {}) as answer:
             yield from answer.iter_bytes()
 
+    def events(self, query: Query | None = None, *, seconds: float = float("inf")) -> Iterator[Row]:
+        """Steps as they happen (`transitions/`), each once, for so many seconds.
+
+        Where the connection breaks it goes on with the step after the last one. A row of the kind `reset` says that too
+        many were missed. Raises ApiError.
+        """
+        url, asked = f"{self._base}transitions/", dict(query or {})
+        ends, broken = time.monotonic() + seconds, 0
+        while (left := ends - time.monotonic()) > 0:
+            try:
+                with self._streamed(url, asked, httpx2.Timeout(self._timeout, read=min(left, SILENCE))) as answer:
+                    for one in told(answer.iter_lines()):
+                        if one["event"]:
+                            asked["after"], broken = one["event"], 0
+                        if one["kind"]:
+                            yield one
+                        if time.monotonic() >= ends:
+                            return
+            except ApiError as error:
+                if time.monotonic() >= ends:
+                    return
+                broken += 1
+                if error.code != "unreachable" or broken >= TRIES:
+                    raise
+            self._sleep(min(_USUAL_WAIT, max(0.0, ends - time.monotonic())))
+
     @contextmanager
-    def _streamed(self, url: str, query: Query) -> Iterator[httpx2.Response]:
+    def _streamed(self, url: str, query: Query, timeout: httpx2.Timeout | None = None) -> Iterator[httpx2.Response]:
         params = httpx2.QueryParams(dict(query)) if query else None
+        given: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         for left in reversed(range(TRIES)):
             try:
-                with self._http.stream("GET", url, params=params) as answer:
+                with self._http.stream("GET", url, params=params, **given) as answer:
                     if answer.is_success:
                         yield answer
                         return

@@ -9,17 +9,19 @@ import argparse
 import itertools
 import json
 import os
+import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from tidemark.acts import ACTS, act, add_acts, token_of
 from tidemark.api import ApiError, Row, Tidemark
-from tidemark.nouns import NOUNS, PAIR, POINT, VALUE, WHAT_IF, Noun, cells, field, points
+from tidemark.nouns import EVENT, NOISE, NOUNS, PAIR, POINT, VALUE, WHAT_IF, Noun, cells, field, of_service, points
 from tidemark.output import FILES, FORMATS
 
 # Lists that begin with what came last: what is new stands before what is known. The queue is read whole.
@@ -56,9 +58,23 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="one row with all that is known of it, as JSON")
     show.add_argument("noun", choices=NOUNS)
     show.add_argument("id")
+    anything = commands.add_parser("get", help="any address of the API, as the service answers it")
+    anything.add_argument("path", help="without /api/v1/, such as machines/zen3-1 or series/12/history")
+    anything.add_argument("filters", nargs="*", metavar="NAME=VALUE", help="parameters of the API, format too")
+    anything.add_argument("--etag", metavar="FILE", help="print only what is not as it was when this file was written")
     timeline = commands.add_parser("timeline", help="the points of a timeline")
-    timeline.add_argument("id", type=int)
+    timeline.add_argument(
+        "which", nargs="+", metavar="ID | NAME=VALUE", help="its id, or filters of timelines that leave one"
+    )
     _written(timeline)
+    events = commands.add_parser("events", help="print what happens as it happens, until it is interrupted")
+    events.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="end after so many seconds")
+    events.add_argument("--limit", type=int, default=0, help="end after so many rows")
+    events.add_argument("filters", nargs="*", metavar="NAME=VALUE", help="subject, id (each may come again), after")
+    _written(events, ("lines", "ndjson", "csv"))
+    noise = commands.add_parser("noise", help="what a machine shows between equal kernels, cell by cell")
+    noise.add_argument("machine")
+    _listing(noise, NOISE)
     samples = commands.add_parser("samples", help="every value of a session, as it comes")
     samples.add_argument("id", type=int)
     _written(samples, ("table", "csv", "json", "ndjson", *FILES))
@@ -102,13 +118,7 @@ def entry() -> NoReturn:
 def main(arguments: Sequence[str]) -> int:
     chosen = parser().parse_args(arguments)
     if chosen.command == "completion":
-        print(
-            _COMPLETION.format(
-                commands=" ".join(
-                    [*NOUNS, "watch", "show", "timeline", "samples", "what-if", "compare", "reproduce", *ACTS]
-                )
-            )
-        )
+        print(_COMPLETION.format(commands=" ".join([*NOUNS, *_QUESTIONS, *ACTS])))
         return OK
     if not chosen.server:
         print("tidemark: name the service: --server ADDRESS, or TIDEMARK_SERVER in the environment", file=sys.stderr)
@@ -133,51 +143,128 @@ def _say_no_more() -> None:
 
 
 def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
-    match chosen.command:
-        case name if name in ACTS:
-            for line in act(service, chosen):
-                # A mail may hold signs that would move a terminal's cursor.
-                print("".join(sign if sign.isprintable() else " " for sign in line))
-        case "show":
-            json.dump(service.get(f"{NOUNS[chosen.noun].path}/{chosen.id}"), sys.stdout, ensure_ascii=False, indent=1)
-            print()
-        case "reproduce":
-            document = service.get(f"series/{chosen.series}/cases/{chosen.case}")
-            json.dump(document, sys.stdout, ensure_ascii=False, indent=1)
-            print()
-        case "timeline":
-            _write(chosen, points(service.get(f"timelines/{chosen.id}")), POINT)
-        case "samples":
-            _samples(service, chosen)
-        case "what-if":
-            query = {**_query(chosen.filters), "machine": chosen.machine, "boots": str(chosen.boots)}
-            # In a table each row says of which machine it is, and whether that is evidence.
-            rows = service.lines(WHAT_IF.path, {**query, "page_size": "500"})
-            return _listed(chosen, WHAT_IF, itertools.islice(rows, _limit(chosen)))
-        case "compare":
-            _check_outcomes(service, PAIR, chosen)
-            return _listed(chosen, PAIR, cells(service.get(PAIR.path, _pair(chosen))))
-        case "watch":
-            noun = NOUNS[chosen.noun]
-            _check_outcomes(service, noun, chosen)
-            return _listed(chosen, noun, _coming(service, noun, chosen), ends=True)
-        case name:
-            _check_outcomes(service, NOUNS[name], chosen)
-            limit = _limit(chosen)
-            rows = _counted(service.rows(NOUNS[name].path, _query(chosen.filters), limit=limit), long=limit is None)
-            return _listed(chosen, NOUNS[name], rows)
+    if chosen.command in ACTS:
+        for line in act(service, chosen):
+            # A mail may hold signs that would move a terminal's cursor.
+            print("".join(sign if sign.isprintable() else " " for sign in line))
+        return OK
+    return _QUESTIONS.get(chosen.command, _rows)(service, chosen)
+
+
+def _rows(service: Tidemark, chosen: argparse.Namespace) -> int:
+    noun, limit = NOUNS[chosen.command], _limit(chosen)
+    _check_outcomes(service, noun, chosen)
+    rows = service.rows(noun.path, _narrowed(chosen, noun, _query(chosen.filters)), limit=limit)
+    return _listed(chosen, noun, _counted(rows, long=limit is None))
+
+
+def _show(service: Tidemark, chosen: argparse.Namespace) -> int:
+    return _document(service.get(f"{NOUNS[chosen.noun].path}/{chosen.id}"))
+
+
+def _reproduce(service: Tidemark, chosen: argparse.Namespace) -> int:
+    return _document(service.get(f"series/{chosen.series}/cases/{chosen.case}"))
+
+
+def _document(told: Any) -> int:
+    json.dump(told, sys.stdout, ensure_ascii=False, indent=1)
+    print()
     return OK
 
 
-def _samples(service: Tidemark, chosen: argparse.Namespace) -> None:
+def _timeline(service: Tidemark, chosen: argparse.Namespace) -> int:
+    which: list[str] = chosen.which
+    by_id = len(which) == 1 and which[0].isdecimal()
+    told = service.get(f"timelines/{which[0]}") if by_id else service.get("timeline", _query(which))
+    _write(chosen, points(told), POINT)
+    return OK
+
+
+def _events(service: Tidemark, chosen: argparse.Namespace) -> int:
+    told = service.events(_query(chosen.filters), seconds=chosen.seconds)
+    return _listed(chosen, EVENT, itertools.islice(told, chosen.limit or None))
+
+
+def _noise(service: Tidemark, chosen: argparse.Namespace) -> int:
+    return _cells(service, chosen, NOISE, f"machines/{chosen.machine}/noise", {})
+
+
+def _what_if(service: Tidemark, chosen: argparse.Namespace) -> int:
+    return _cells(service, chosen, WHAT_IF, WHAT_IF.path, {"machine": chosen.machine, "boots": str(chosen.boots)})
+
+
+def _cells(
+    service: Tidemark, chosen: argparse.Namespace, noun: Noun, path: str, more: dict[str, str | list[str]]
+) -> int:
+    """In a table each row says of which machine it is, and whether that is evidence."""
+    query = _narrowed(chosen, noun, {**_query(chosen.filters), **more, "page_size": "500"})
+    return _listed(chosen, noun, itertools.islice(service.lines(path, query), _limit(chosen)))
+
+
+def _compare(service: Tidemark, chosen: argparse.Namespace) -> int:
+    _check_outcomes(service, PAIR, chosen)
+    return _listed(chosen, PAIR, cells(service.get(PAIR.path, _pair(chosen))))
+
+
+def _watch(service: Tidemark, chosen: argparse.Namespace) -> int:
+    noun = NOUNS[chosen.noun]
+    _check_outcomes(service, noun, chosen)
+    return _listed(chosen, noun, _coming(service, noun, chosen), ends=True)
+
+
+def _samples(service: Tidemark, chosen: argparse.Namespace) -> int:
     path, query = f"sessions/{chosen.id}/samples", _query(chosen.filters)
     if chosen.columns:
         query["fields"] = chosen.columns
     if chosen.format not in FILES:
         _write(chosen, service.lines(path, query), VALUE)
-        return
+        return OK
     for piece in service.pieces(path, {**query, "format": chosen.format}):
         sys.stdout.buffer.write(piece)
+    return OK
+
+
+def _narrowed(chosen: argparse.Namespace, noun: Noun, query: dict[str, str | list[str]]) -> dict[str, str | list[str]]:
+    """For what is printed, and what `--fail-on` reads, alone: the service computes no more. Documents are whole."""
+    if chosen.format not in {"table", "csv"} or "fields" in query:
+        return query
+    columns = chosen.columns.split(",") if chosen.columns else noun.columns
+    read = (noun.outcome,) if _words(chosen) else ()
+    return {**query, "fields": of_service([*columns, *read])}
+
+
+def _anything(service: Tidemark, chosen: argparse.Namespace) -> int:
+    """The answer of an address as it comes; with --etag only one that is not known yet."""
+    if not _PATH.fullmatch(chosen.path):
+        raise ApiError(f"{chosen.path}: write a path of the API, and what is asked as NAME=VALUE", code="usage")
+    query = _query(chosen.filters)
+    if chosen.etag is None:
+        _pass_on(service.pieces(chosen.path, query))
+        return OK
+    mark = Path(chosen.etag)
+    found = service.newer(chosen.path, query, etag=mark.read_text(encoding="ascii").strip() if mark.exists() else "")
+    if found is None:
+        print("tidemark: as it was", file=sys.stderr)
+        return OK
+    _pass_on([found[0]])
+    # Not before all is told: what was not written is asked for again.
+    mark.write_text(f"{found[1]}\n", encoding="ascii")
+    return OK
+
+
+def _pass_on(pieces: Iterable[bytes]) -> None:
+    """Bytes as they are, but that a line on a terminal ends."""
+    last = b"\n"
+    for piece in pieces:
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+        last = piece[-1:] or last
+    if last == b"}":
+        sys.stdout.buffer.write(b"\n")
+        sys.stdout.buffer.flush()
+
+
+_PATH = re.compile(r"/?[\w:.-]+(?:/[\w:.-]+)*/?", re.ASCII)
 
 
 _USUAL_LIMIT = 50
@@ -307,6 +394,20 @@ def _is_ripe(row: Row) -> bool:
     """Whether nothing more comes of it; a series that was applied has its finding, or waits for it."""
     return row.get("state", "done") in _RIPE or bool(row.get("finding"))
 
+
+# What is no plain list, by its command.
+_QUESTIONS: Mapping[str, Callable[[Tidemark, argparse.Namespace], int]] = {
+    "watch": _watch,
+    "show": _show,
+    "get": _anything,
+    "timeline": _timeline,
+    "events": _events,
+    "noise": _noise,
+    "samples": _samples,
+    "what-if": _what_if,
+    "compare": _compare,
+    "reproduce": _reproduce,
+}
 
 # The words of the first place; behind it filters follow, which the service knows best.
 _COMPLETION = """\

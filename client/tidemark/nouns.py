@@ -1,6 +1,6 @@
 """What can be listed: its address, the columns that a table shows, and the field that `--fail-on` reads."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,11 @@ NOUNS: Mapping[str, Noun] = {
     "builds": Noun("builds", ("id", "state", "revision.sha", "config", "toolchain", "reason"), "state", "state"),
     "queue": Noun("queue", ("place", "kind", "id", "title", "machine", "why")),
     "attempts": Noun("attempts", ("key", "state", "machine", "builder", "reason"), "state", "state"),
+    "power-cycles": Noun("power-cycles", ("id", "machine", "state", "reason"), "state", "state"),
     "trees": Noun("trees", ("name", "url", "failing_since", "last_error")),
     "branches": Noun("branches", ("tree", "name", "head", "head_at")),
+    "head-moves": Noun("head-moves", ("at", "tree", "branch", "kind", "before", "after")),
+    "wanted-revisions": Noun("wanted-revisions", ("tree", "revision.sha", "why", "detail", "revision.subject")),
     "reports": Noun("reports", ("id", "finding", "state", "reason"), "state", "state"),
     "deliveries": Noun("deliveries", ("id", "finding", "state", "message_id", "sent_at"), "state", "state"),
     "acceptances": Noun("acceptances", ("finding", "metric", "uarchs", "person", "expires_at", "reason")),
@@ -48,11 +51,26 @@ NOUNS: Mapping[str, Noun] = {
 
 
 def field(row: Row, name: str) -> Any:
-    """The field of a row; `a.b` is `b` of its `a`. None where it has none."""
+    """The field of a row; `a.b` is `b` of its `a`. None where it has none.
+
+    Of what lists things, `a.zen3.b` is `b` of the one that is of that microarchitecture, or has that name.
+    """
     found: Any = row
     for part in name.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
+        if isinstance(found, list):
+            found = next((one for one in found if isinstance(one, dict) and part in _names(one)), None)
+        else:
+            found = found.get(part) if isinstance(found, dict) else None
     return found
+
+
+def _names(one: Row) -> tuple[Any, Any]:
+    return one.get("uarch"), one.get("name")
+
+
+def of_service(columns: Iterable[str]) -> str:
+    """`fields` of the question that asks for these columns and no more."""
+    return ",".join(dict.fromkeys(name.partition(".")[0] for name in columns))
 
 
 POINT = ("place", "sha", "committed_at", "ratio", "ratio_low", "ratio_high", "session", "change")
@@ -89,6 +107,16 @@ VALUE = (
     "session", "evidence", "clock", "benchmark", "case", "metric", "unit", "core_type", "boot", "arm", "judged", "run",
     "warmup", "value",
 )  # fmt: skip
+
+NOISE = Noun(
+    "noise",
+    (
+        "machine", "evidence", "benchmark", "case", "metric", "core_type", "comparisons", "false_alarms", "change_95",
+        "boot_sd", "mde", "min_effect",
+    ),
+)  # fmt: skip
+
+EVENT = Noun("transitions", ("event", "kind", "subject", "id", "before", "after", "reason_code", "at"))
 
 WHAT_IF = Noun(
     "what-if",
