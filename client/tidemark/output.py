@@ -18,6 +18,7 @@ _STYLES = {
     **dict.fromkeys(("improved", "healthy"), "green"),
 }
 _SHORT_SHA = 12
+_SHAS = {"sha", "head", "culprit", "fix", "reference"}
 
 
 class _Console(Console):
@@ -44,7 +45,7 @@ def as_table(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
 
 def _cell(column: str, value: Any) -> Text:
     text = _shown(value)
-    if column.rpartition(".")[2] in {"sha", "head"}:
+    if column.rpartition(".")[2] in _SHAS:
         text = text[:_SHORT_SHA]
     return Text(text, style=_STYLES.get(text, ""))
 
@@ -71,12 +72,16 @@ def as_words(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
 
 
 def as_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
-    """Numbers with all their digits; what holds several values is JSON in its field."""
+    """As the service's own: numbers with all their digits, true and false; what holds several values is JSON."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow([_plain(field(row, column)) for column in columns])
+        writer.writerow([_of_program(field(row, column)) for column in columns])
         out.flush()
+
+
+def _of_program(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else _plain(value)
 
 
 def as_json(rows: Iterable[Row], _columns: Sequence[str], out: TextIO) -> None:

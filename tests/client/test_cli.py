@@ -175,7 +175,7 @@ def test_two_kernels_are_compared_cell_by_cell(live_server: LiveServer, capsys: 
     pair = f"build:{session.base_build_id}..build:{session.patched_build_id}"
     words = ("--fail-on", "regressed", "--format", "csv", "--columns", "machine,verdict,shares_session")
     assert run(live_server, "compare", pair, *words) == MATCHED
-    assert capsys.readouterr().out == "machine,verdict,shares_session\nvm-haswell,regressed,yes\n"
+    assert capsys.readouterr().out == "machine,verdict,shares_session\nvm-haswell,regressed,true\n"
     assert run(live_server, "compare", pair, "--fail-on", "split") == USAGE
     assert "--fail-on: split is none of" in capsys.readouterr().err
     assert run(live_server, "compare", "v6.1") == USAGE
