@@ -202,7 +202,7 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
             {"machine": "old-7"},
             {"uarch": "uarch-7"},
             {"message_id": "m999000-2@x"},
-            {"page_size": "500"},
+            {"page_size": 500},
         ),
         "api-build-list": ({"sha": patched.sha[:12]}, {"tree": "stable"}, {"page_size": "500"}),
         "api-measurement-list": (

@@ -242,14 +242,26 @@ def _anything(service: Tidemark, chosen: argparse.Namespace) -> int:
         _pass_on(service.pieces(chosen.path, query))
         return OK
     mark = Path(chosen.etag)
-    found = service.newer(chosen.path, query, etag=mark.read_text(encoding="ascii").strip() if mark.exists() else "")
+    found = service.newer(chosen.path, query, etag=_known(mark))
     if found is None:
         print("tidemark: as it was", file=sys.stderr)
         return OK
     _pass_on([found[0]])
     # Not before all is told: what was not written is asked for again.
-    mark.write_text(f"{found[1]}\n", encoding="ascii")
+    try:
+        mark.write_text(f"{found[1]}\n", encoding="ascii")
+    except OSError as error:
+        raise ApiError(f"--etag: {mark} cannot be written: {error.strerror}", code="usage") from error
     return OK
+
+
+def _known(mark: Path) -> str:
+    try:
+        return mark.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ApiError(f"--etag: {mark} cannot be read: {error}", code="usage") from error
 
 
 def _pass_on(pieces: Iterable[bytes]) -> None:
@@ -264,7 +276,7 @@ def _pass_on(pieces: Iterable[bytes]) -> None:
         sys.stdout.buffer.flush()
 
 
-_PATH = re.compile(r"/?[\w:.-]+(?:/[\w:.-]+)*/?", re.ASCII)
+_PATH = re.compile(r"/?\w[\w:.-]*(?:/\w[\w:.-]*)*/?", re.ASCII)
 
 
 _USUAL_LIMIT = 50

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -168,7 +169,7 @@ def _served() -> str:
     zen3, haswell = build_machine("zen3-1", "zen3"), build_machine("haswell-1", "haswell")
     mm = build_list("linux-mm", tree=build_tree("mm"))
 
-    def series(number: int, message_id: str, subject: str, **fields: object) -> Series:
+    def series(number: int, message_id: str, subject: str, **fields: Any) -> Series:
         cover = build_message(mm, kind=Message.Kind.COVER, message_id=message_id, subject=f"[PATCH 0/2] {subject}")
         return build_series(mm, pk=number, cover=cover, root_message_id=message_id, subject=subject, **fields)
 
@@ -216,7 +217,8 @@ def _branch(name: str) -> None:
         head = MeasuredHead.objects.create(
             branch=branch, revision=revision, reference=reference, place=place, trial=trial
         )
-        session = build_session(build_series(base=before, head=revision, pk=100 + place), machine)
+        series = build_series(base=before, head=revision, pk=100 + place)
+        session = build_session(series, machine)
         spread = {"ratio": ratio, "ratio_low": round(ratio - 0.0123, 4), "ratio_high": round(ratio + 0.0123, 4)}
         verdict = "regressed" if place == 7 else "unchanged"
         comparison = build_comparison(session, verdict, case=case, metric=metric, **spread)
@@ -225,7 +227,7 @@ def _branch(name: str) -> None:
     ChangePoint.objects.create(
         timeline=timeline, first_place=7, place=7, before_place=4, effect=0.21, score=6.0, state="settled"
     )
-    build_finding(session.series, pk=9, headline="Regressed on zen3 (1.23x time of fault-4k).", culprit=before)
+    build_finding(series, pk=9, headline="Regressed on zen3 (1.23x time of fault-4k).", culprit=before)
     Finding.objects.filter(pk=9).update(
         series=None, branch=branch, before=before.parent, after=before, created_at=DAY + timedelta(hours=1)
     )
@@ -272,6 +274,13 @@ def test_there_are_thirty_questions_of_two_lines_each() -> None:
         assert one.number == PAGING or not re.search(r"\b(for|while)\b|\{[\w-]+,", one.lines["curl"]), one.title
 
 
+def test_both_programs_are_told_of_one_service() -> None:
+    ((_, line),) = _FENCED.findall(_QUESTION.split(PAGE.read_text(encoding="utf-8"))[0])
+    done = subprocess.run(["bash", "-c", f'{line}echo "$TIDEMARK_SERVER/api/v1 $API"'], capture_output=True, check=True)
+    server, api = done.stdout.split()
+    assert server == api
+
+
 @pytest.mark.parametrize("recipe", RECIPES, ids=[str(one.number) for one in RECIPES])
 def test_lines_answer_what_the_cookbook_says(kitchen: Kitchen, recipe: Recipe) -> None:
     told = {}
@@ -287,6 +296,9 @@ def test_lines_answer_what_the_cookbook_says(kitchen: Kitchen, recipe: Recipe) -
             assert len(requests) == 1, requests
         for words in recipe.parts(program):
             assert words in squeezed(told[program]), f"{words!r} is not in:\n{told[program]}"
+    if recipe.number == AGAIN:
+        # What the first time brought stays.
+        assert json.loads((kitchen.folder / "findings.json").read_text())["results"]
     head, *rows = told["tidemark"].splitlines()
     if head.split()[0] == "id" and told["curl"].startswith('{"next"'):
         found = [one["id"] for one in json.loads(told["curl"])["results"]]

@@ -6,6 +6,8 @@ import httpx2
 import pytest
 from tidemark import ApiError, Tidemark
 from tidemark.api import TRIES
+from tidemark.events import told
+from tidemark.nouns import field
 
 Answer = Callable[[httpx2.Request], httpx2.Response]
 
@@ -141,3 +143,97 @@ def test_token_is_shown_where_something_is_done_and_a_busy_service_is_told_again
     assert own.post("series/1/retest", {"reason": "x"}) == {"acted": True, "location": "http://x/api/v1/sessions/"}
     own.get("series/1")
     assert shown == [("POST", "Bearer tmp_x"), ("POST", "Bearer tmp_x"), ("GET", "")]
+
+
+def test_answer_that_did_not_change_is_none() -> None:
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.headers.get("if-none-match") == 'W/"a"':
+            return httpx2.Response(304)
+        return httpx2.Response(200, content=b"id\n7\n", headers={"ETag": 'W/"a"'})
+
+    client = service(answer)
+    found = client.newer("findings", {"format": "csv"})
+    assert found == (b"id\n7\n", 'W/"a"')
+    assert client.newer("findings", {"format": "csv"}, etag=found[1]) is None
+    assert client.newer("findings", etag='W/"b"') == found
+    problem = {"title": "No.", "code": "invalid", "status": 400}
+    with pytest.raises(ApiError, match="No"):
+        service(lambda _: httpx2.Response(400, json=problem)).newer("findings")
+
+
+_STREAM = """retry: 3000
+
+id: 7
+
+: still here
+
+id: 8
+event: transition
+data: {"subject": "session", "id": 41, "after": "done"}
+
+id: 20
+event: reset
+data: {}
+
+"""
+
+
+def test_events_are_rows_with_their_number() -> None:
+    rows = [row for row in told(_STREAM.splitlines()) if row["kind"]]
+    assert rows == [
+        {"event": "8", "kind": "transition", "subject": "session", "id": 41, "after": "done"},
+        {"event": "20", "kind": "reset"},
+    ]
+
+
+def test_stream_that_breaks_goes_on_after_its_last_event() -> None:
+    asked: list[str] = []
+    slept: list[float] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(str(request.url.query.decode()))
+        if len(asked) == 2:
+            raise httpx2.ReadError("reset by peer")
+        return httpx2.Response(200, text=_STREAM if len(asked) == 1 else _STREAM.replace("id: 8", "id: 21"))
+
+    events = service(answer, slept).events({"subject": "session"})
+    assert [next(events)["event"] for _ in range(3)] == ["8", "20", "21"]
+    assert asked == ["subject=session", "subject=session&after=20", "subject=session&after=20"]
+    assert len(slept) == 2
+
+
+def test_stream_that_never_comes_is_given_up_and_one_that_is_refused_at_once() -> None:
+    def gone(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("no route")
+
+    slept: list[float] = []
+    with pytest.raises(ApiError, match="no route"):
+        next(service(gone, slept).events())
+    assert len(slept) == TRIES - 1
+    problem = httpx2.Response(400, json={"title": "No.", "code": "invalid", "status": 400})
+    with pytest.raises(ApiError, match="No"):
+        next(service(lambda _: problem).events({"subject": "x"}))
+
+
+def test_stream_ends_with_its_seconds() -> None:
+    assert list(service(lambda _: httpx2.Response(200, text=_STREAM)).events(seconds=0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("vector.zen3.ratio", 1.2),
+        ("vector.zen4.ratio", None),
+        ("machines.m1.state", "idle"),
+        ("finding.kind", "split"),
+        ("finding.kind.more", None),
+        ("vector.ratio", None),
+    ],
+)
+def test_column_is_found_in_what_lists_things_by_name(name: str, value: object) -> None:
+    row = {
+        "vector": [{"uarch": "haswell", "ratio": 0.8}, {"uarch": "zen3", "ratio": 1.2}, 7],
+        "machines": [{"name": "m1", "state": "idle"}],
+        "finding": {"kind": "split"},
+    }
+    assert field(row, name) == value

@@ -13,12 +13,13 @@ from django.contrib.auth.models import User
 from pyarrow import parquet
 from pytest_django.live_server_helper import LiveServer
 from tidemark import Tidemark
+from tidemark.api import Query
 from tidemark.cli import MATCHED, OK, TROUBLE, USAGE, main
 from tidemark.nouns import NOUNS
 
 from server.core.access.people import issue_person_token
 from server.core.models import PersonToken
-from server.detection.models import Finding, NoiseProfile
+from server.detection.models import Finding, NoiseProfile, Timeline
 from server.lab.models import Session, Trial
 from server.sources.models import Series
 from tests.api.test_acts import mbox
@@ -30,6 +31,7 @@ from tests.builders import (
     build_machine,
     build_measurement,
     build_metric,
+    build_revision,
     build_series,
     build_session,
 )
@@ -44,6 +46,15 @@ def findings() -> list[Finding]:
         build_finding(build_series(), kind=kind, headline=f"mm: {kind}")
         for kind in (Finding.Kind.REGRESSED, Finding.Kind.UNCHANGED, Finding.Kind.SPLIT)
     ]
+
+
+def build_profile() -> None:
+    machine = build_machine("zen3-1")
+    core_type, _ = machine.core_types.get_or_create(name="all")
+    NoiseProfile.objects.create(
+        machine=machine, case=build_case(), metric=build_metric(), core_type=core_type, comparisons=9, false_alarms=0,
+        rejections=0, change_95=0.01, boot_sd=0.0, changes=[0.0] * 9, last_at=EPOCH,
+    )  # fmt: skip
 
 
 def run(live_server: LiveServer, *words: str) -> int:
@@ -106,6 +117,82 @@ def test_columns_are_chosen_and_csv_keeps_them(
     ]
 
 
+def test_tables_ask_for_their_columns_and_documents_for_all(
+    live_server: LiveServer,
+    findings: list[Finding],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[object] = []
+    rows = Tidemark.rows
+
+    def seen(self: Tidemark, path: str, query: Query | None = None, **more: Any) -> Any:
+        asked.append((query or {}).get("fields"))
+        return rows(self, path, query, **more)
+
+    monkeypatch.setattr(Tidemark, "rows", seen)
+    assert run(live_server, "findings", "--columns", "id,vector.zen3.ratio,id", "--fail-on", "improved") == OK
+    assert run(live_server, "series", "--format", "csv", "--columns", "finding.kind") == OK
+    assert run(live_server, "series", "--format", "csv", "fields=id,subject") == OK
+    assert run(live_server, "findings", "--format", "ndjson") == OK
+    assert asked == ["id,vector,kind", "finding", "id,subject", None]
+    capsys.readouterr()
+    assert run(live_server, "findings", "--columns", "id,colour") == USAGE
+    assert "There is no field colour here. Known: id, " in capsys.readouterr().err
+
+
+def test_any_address_is_answered_as_it_is_and_what_is_known_is_not_told_again(
+    live_server: LiveServer, findings: list[Finding], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ("get", "findings", "fields=id,kind", "format=csv")
+    assert run(live_server, *words) == OK
+    told = capfd.readouterr().out
+    assert told.splitlines()[1] == f"{findings[2].pk},split"
+    mark = tmp_path / "mark"
+    assert run(live_server, *words, "--etag", str(mark)) == OK
+    assert capfd.readouterr().out == told
+    assert run(live_server, *words, "--etag", str(mark)) == OK
+    assert capfd.readouterr() == ("", "tidemark: as it was\n")
+    build_finding(build_series(), kind="improved")
+    assert run(live_server, *words, "--etag", str(mark)) == OK
+    assert "improved" in capfd.readouterr().out
+    assert run(live_server, "get", f"findings/{findings[0].pk}", "fields=kind") == OK
+    assert capfd.readouterr().out == '{"kind":"regressed"}\n'
+    assert run(live_server, "get", "findings/?kind=split") == USAGE
+    assert run(live_server, "get", "../../admin") == USAGE
+    assert run(live_server, "get", "findings", "--etag", str(tmp_path)) == USAGE
+    assert run(live_server, "get", "findings", "--etag", str(tmp_path / "no" / "mark")) == USAGE
+    assert run(live_server, "get", "no-such-thing") == TROUBLE
+
+
+def test_timeline_is_found_by_its_id_or_by_what_it_is_of(
+    live_server: LiveServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = build_revision()
+    machine, case = build_machine("zen3-1", "zen3"), build_case()
+    cell = {
+        "branch": base.tree.branches.create(name="master"),
+        "reference": base,
+        "core_type": machine.core_types.get(),
+    }
+    for metric in ("time", "space"):
+        Timeline.objects.create(machine=machine, case=case, metric=build_metric(metric), **cell)
+    one = Timeline.objects.get(metric__name="time")
+    assert run(live_server, "timeline", str(one.pk)) == OK
+    assert run(live_server, "timeline", "case=fault-4k", "metric=time") == OK
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == second
+    assert run(live_server, "timeline", "case=fault-4k") == USAGE
+    assert "metric: Several are left. Say which: space, time." in capsys.readouterr().err
+
+
+def test_noise_of_a_machine_is_told_cell_by_cell(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
+    build_profile()
+    assert run(live_server, "noise", "zen3-1", "--format", "csv", "--columns", "machine,case,change_95") == OK
+    assert capsys.readouterr().out == "machine,case,change_95\nzen3-1,fault-4k,0.01\n"
+    assert run(live_server, "noise", "nobody") == TROUBLE
+
+
 def test_columns_and_outcomes_are_fields_of_the_answers(live_server: LiveServer) -> None:
     with Tidemark(live_server.url) as service:
         described = service.get("schema")
@@ -152,12 +239,7 @@ def test_samples_come_as_a_file_that_other_programs_read(
 def test_what_boots_would_show_is_told_cell_by_cell(
     live_server: LiveServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = build_machine("zen3-1")
-    core_type, _ = machine.core_types.get_or_create(name="all")
-    NoiseProfile.objects.create(
-        machine=machine, case=build_case(), metric=build_metric(), core_type=core_type, comparisons=9, false_alarms=0,
-        rejections=0, change_95=0.01, boot_sd=0.0, changes=[0.0] * 9, last_at=EPOCH,
-    )  # fmt: skip
+    build_profile()
     words = ("--format", "csv", "--columns", "machine,boots,case,mde")
     assert run(live_server, "what-if", "zen3-1", "4", *words) == OK
     head, line = capsys.readouterr().out.splitlines()
