@@ -154,6 +154,7 @@ def _hard(site: Site) -> Iterator[Question]:
     one = timeline.order_by("id")[0]
     named = {"branch": one.branch.name, "machine": one.machine.name, "case": one.case.name, "metric": one.metric.name}
     yield Question("timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"])
+    yield Question("sessions of a mail", f"{reverse('api-session-list')}?message_id=m999000-2@x", PAGE_MS, MOST_QUERIES)
     for name, sets in _asked(site, series.head.sha).items():
         for given in sets:
             most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS
@@ -198,12 +199,7 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
             {"message_id": "m999000-2@x"},
             {"page_size": "100"},
         ),
-        "api-session-list": (
-            {"machine": "old-7"},
-            {"uarch": "uarch-7"},
-            {"message_id": "m999000-2@x"},
-            {"page_size": 500},
-        ),
+        "api-session-list": ({"machine": "old-7"}, {"uarch": "uarch-7"}, {"page_size": "500"}),
         "api-build-list": ({"sha": patched.sha[:12]}, {"tree": "stable"}, {"page_size": "500"}),
         "api-measurement-list": (
             {"session": session.pk},

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
@@ -72,7 +73,9 @@ def as_words(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
 
 
 def as_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
-    """As the service's own: numbers with all their digits, true and false; what holds several values is JSON."""
+    """As the service's own: numbers with all their digits, true and false; what holds several values is JSON; a `'`
+    before a text that would be a formula.
+    """
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
@@ -81,7 +84,19 @@ def as_csv(rows: Iterable[Row], columns: Sequence[str], out: TextIO) -> None:
 
 
 def _of_program(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else _plain(value)
+    if isinstance(value, str):
+        return _FORMULA.sub("'", value)
+    if isinstance(value, bool | dict | list):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace(";", "\\u003b")
+    return _plain(value)
+
+
+# A spreadsheet would run a mail's subject that begins so. Signs that nobody sees may stand before it, and where a
+# semicolon parts cells the text begins anew behind one.
+_UNSEEN = (
+    "[ \\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\xa0\\u1680\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u2064\\u3000\\ufeff]"
+)
+_FORMULA = re.compile(f"(?:^|(?<=[;\\t\\r\\n]))(?={_UNSEEN}*[=+@'\\-\uff1d\uff0b\uff0d\uff20])")
 
 
 def as_json(rows: Iterable[Row], _columns: Sequence[str], out: TextIO) -> None:

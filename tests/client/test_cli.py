@@ -27,6 +27,7 @@ from tests.builders import (
     EPOCH,
     build_build,
     build_case,
+    build_comparison,
     build_finding,
     build_machine,
     build_measurement,
@@ -115,6 +116,19 @@ def test_columns_are_chosen_and_csv_keeps_them(
         ["id", "headline"],
         [str(findings[2].pk), "mm: split"],
     ]
+
+
+def test_csv_is_the_one_of_the_service(live_server: LiveServer, capfd: pytest.CaptureFixture[str]) -> None:
+    for subject in ("=cmd|' /C calc'!A0", "mm: plain; -1", "\u200b+1", "- ", "a;=1"):
+        series = build_series(subject=subject)
+        build_comparison(build_session(series), "regressed")
+        build_finding(series, headline=subject, identical=True)
+    names = "headline,identical,created_at,vector"
+    assert run(live_server, "findings", "--format", "csv", "--columns", names) == OK
+    own = capfd.readouterr().out
+    assert run(live_server, "get", "findings", "format=csv", f"fields={names}") == OK
+    assert own == capfd.readouterr().out.replace("\r\n", "\n")
+    assert "'=cmd" in own
 
 
 def test_tables_ask_for_their_columns_and_documents_for_all(
