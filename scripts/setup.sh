@@ -43,11 +43,13 @@ busybox-static
 chromium chromium
 clang clang
 cpio cpio
+curl curl
 e2fsprogs mkfs.ext4
 fonts-dejavu-core
 gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
 grub-common grub-mkimage
 grub-pc-bin /usr/lib/grub/i386-pc/boot.img
+jq jq
 kexec-tools kexec
 libc6-dev-arm64-cross /usr/aarch64-linux-gnu/lib/libc.a
 lld ld.lld
