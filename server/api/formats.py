@@ -7,12 +7,15 @@ left out there, but for what each row repeats in front (`Rows.head`); where the 
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from datetime import datetime
+from functools import cache, cached_property
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar
 
+from django.db.models.manager import BaseManager
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 from drf_spectacular.utils import OpenApiParameter
@@ -94,6 +97,53 @@ def narrow(form: serializers.BaseSerializer[Any], rows: Rows | None, names: Sequ
     chosen = {name: own[name] for name in names if name in own}
     own.clear()
     own.update(chosen)
+
+
+class PlainRows(serializers.ListSerializer[Any]):
+    """Many rows: where a value stands is found once for all of them, which took most of the time of each field.
+
+    A row may be a dictionary, and a path end at nothing: then the field itself is asked.
+    """
+
+    @cached_property
+    def _readers(self) -> list[tuple[str, Callable[[Any], Any]]]:
+        form: Any = self.child
+        return [(name, _reader(field)) for name, field in form.fields.items() if not field.write_only]
+
+    def to_representation(self, data: Any) -> list[Any]:
+        readers = self._readers
+        rows = data.all() if isinstance(data, BaseManager) else data
+        return [{name: read(row) for name, read in readers} for row in rows]
+
+
+# As the fields of these classes tell a value of that type; one of another type is left to the field.
+_TOLD: dict[type, tuple[type, Callable[[Any], Any]]] = {
+    serializers.CharField: (str, str),
+    serializers.ChoiceField: (str, str),
+    serializers.IntegerField: (int, int),
+    serializers.FloatField: (float, float),
+    serializers.BooleanField: (bool, bool),
+}
+
+
+def _reader(field: Any) -> Callable[[Any], Any]:
+    def ask(row: Any) -> Any:
+        value = field.get_attribute(row)
+        return None if value is None else field.to_representation(value)
+
+    known = {**_TOLD, serializers.DateTimeField: (datetime, field.to_representation)}
+    if type(field) not in known or field.source == "*":
+        return ask
+    find, (of, told) = attrgetter(field.source), known[type(field)]
+
+    def read(row: Any) -> Any:
+        try:
+            value = find(row)
+        except AttributeError:
+            return ask(row)
+        return None if value is None else told(value) if isinstance(value, of) else ask(row)
+
+    return read
 
 
 # A spreadsheet takes a text that begins so for a formula, and a mail's subject would run on its reader's machine. Signs

@@ -21,7 +21,7 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 
 from server.api.answers import OpenAnswers
-from server.api.formats import TABLES, Negotiation, Rows, field_names, narrow
+from server.api.formats import TABLES, Negotiation, PlainRows, Rows, field_names, narrow
 from server.api.pagination import Pages
 from server.detection.models import Comparison, Finding
 from server.lab.models import Boot, Session
@@ -74,6 +74,7 @@ class SessionBriefOut(VirtualOut, serializers.ModelSerializer[Session]):
 
     class Meta:
         model = Session
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "purpose",

@@ -4,15 +4,18 @@ import csv
 import io
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from rest_framework import serializers
 
-from server.api.formats import csv_cell
+from server.api.formats import PlainRows, csv_cell
 from server.detection.models import Verdict
 from tests.builders import (
+    EPOCH,
     build_case,
     build_comparison,
     build_finding,
@@ -252,3 +255,40 @@ def test_a_part_has_a_mark_of_its_own_and_is_known_by_it(client: Client) -> None
     whole, part = (client.get(f"/api/v1/messages/{query}").headers["ETag"] for query in ("", "?fields=id"))
     assert whole != part
     assert client.get("/api/v1/messages/?fields=id", headers={"If-None-Match": part}).status_code == 304
+
+
+class _Inner(serializers.Serializer[Any]):
+    name = serializers.CharField(source="of.name", default=None, allow_null=True)
+    state = serializers.ChoiceField(Verdict.choices)
+    at = serializers.DateTimeField(allow_null=True)
+    count = serializers.IntegerField()
+    share = serializers.FloatField()
+    told = serializers.CharField(source="tell")
+    twice = serializers.SerializerMethodField()
+
+    def get_twice(self, row: Any) -> int:
+        return 2 * int(row["count"] if isinstance(row, dict) else row.count)
+
+
+class _Quick(_Inner):
+    class Meta:
+        list_serializer_class = PlainRows
+
+
+def test_plain_rows_are_told_as_their_form_tells_each() -> None:
+    one = {
+        "of": SimpleNamespace(name=7),
+        "state": Verdict.REGRESSED,
+        "at": EPOCH,
+        "count": "3",
+        "share": 1,
+        "tell": "a",
+    }
+    rows: list[Any] = [
+        SimpleNamespace(**{**one, "tell": lambda: "called"}),
+        SimpleNamespace(**{**one, "of": None, "at": None, "count": True}),
+        one,
+    ]
+    told: Any = _Quick(rows, many=True).data
+    assert told == [_Inner(row).data for row in rows]
+    assert [type(value) for value in told[0].values()] == [str, str, str, int, float, str, int]

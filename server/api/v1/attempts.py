@@ -20,7 +20,7 @@ from server.api.filters import (
     WordFilter,
     YesOrNoFilter,
 )
-from server.api.formats import Rows
+from server.api.formats import PlainRows, Rows
 from server.api.public import PublicMixin, describe
 from server.lab.models import Attempt, AttemptState, Builder, Machine, PowerCycle, PowerCycleState
 from server.lab.port import adapter_names, runs_of
@@ -50,6 +50,7 @@ class AttemptOut(serializers.ModelSerializer[Attempt]):
 
     class Meta:
         model = Attempt
+        list_serializer_class = PlainRows
         fields = [
             "key",
             "build",
@@ -83,6 +84,7 @@ class PowerCycleOut(serializers.ModelSerializer[PowerCycle]):
 
     class Meta:
         model = PowerCycle
+        list_serializer_class = PlainRows
         fields = ["id", "machine", "state", "reason", "reason_code", "state_since", "created_at", "trace"]
 
 

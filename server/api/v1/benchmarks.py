@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from server.api.filters import Filters, IdFilter, NameFilter, YesOrNoFilter, unknown
-from server.api.formats import FILES
+from server.api.formats import FILES, PlainRows
 from server.api.public import PAGING, PublicMixin, describe
 from server.lab.models import Boot, Microarchitecture
 from server.results.models import Benchmark, Case, Measurement, Metric
@@ -73,6 +73,7 @@ class ParametersFilter(filters.Filter):  # type: ignore[misc]  # django-filter h
 class BenchmarkOut(serializers.ModelSerializer[Benchmark]):
     class Meta:
         model = Benchmark
+        list_serializer_class = PlainRows
         fields = ["name", "title", "version"]
 
 
@@ -83,6 +84,7 @@ class CaseOut(serializers.ModelSerializer[Case]):
 
     class Meta:
         model = Case
+        list_serializer_class = PlainRows
         fields = ["benchmark", "version", "name", "title", "parameters", "runs", "warmup", "timeout_seconds"]
 
 
@@ -94,6 +96,7 @@ class CaseRowOut(CaseOut):
 class MetricOut(serializers.ModelSerializer[Metric]):
     class Meta:
         model = Metric
+        list_serializer_class = PlainRows
         fields = ["name", "title", "unit", "better", "resolution", "exact"]
 
 
@@ -118,6 +121,7 @@ class MeasurementOut(serializers.ModelSerializer[Measurement]):
 
     class Meta:
         model = Measurement
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "session",
@@ -174,6 +178,7 @@ class MeasurementFilter(SampleFilter):
 class CatalogueUarchOut(serializers.ModelSerializer[Microarchitecture]):
     class Meta:
         model = Microarchitecture
+        list_serializer_class = PlainRows
         fields = ["name", "title", "arch"]
 
 

@@ -16,6 +16,7 @@ from server.api.filters import (
     UntilFilter,
     WordFilter,
 )
+from server.api.formats import PlainRows
 from server.api.public import PublicMixin, RevisionOut, describe
 from server.builds.models import Artifact, Build, BuildState, KernelConfig, Toolchain
 from server.sources.models import Tree
@@ -26,6 +27,7 @@ class ConfigOut(serializers.ModelSerializer[KernelConfig]):
 
     class Meta:
         model = KernelConfig
+        list_serializer_class = PlainRows
         fields = ["name", "arch", "base", "fragments", "fragment", "layout_of"]
 
 
@@ -34,6 +36,7 @@ class ArtifactOut(serializers.ModelSerializer[Artifact]):
 
     class Meta:
         model = Artifact
+        list_serializer_class = PlainRows
         fields = ["kind", "sha256", "size", "path", "removed_at", "removal"]
 
     def get_path(self, row: Artifact) -> str | None:
@@ -47,6 +50,7 @@ class BuildBriefOut(serializers.ModelSerializer[Build]):
 
     class Meta:
         model = Build
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "revision",

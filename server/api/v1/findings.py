@@ -22,6 +22,7 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
+from server.api.formats import PlainRows
 from server.api.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
 from server.api.v1.benchmarks import ParametersFilter
 from server.core.models import Transition
@@ -120,6 +121,7 @@ class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
 
     class Meta:
         model = Finding
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "series",
@@ -160,6 +162,7 @@ class ComparisonOut(serializers.ModelSerializer[Comparison]):
 
     class Meta:
         model = Comparison
+        list_serializer_class = PlainRows
         fields = [
             "comparison_id",
             "machine",

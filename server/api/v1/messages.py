@@ -18,6 +18,7 @@ from server.api.filters import (
     UntilFilter,
     YesOrNoFilter,
 )
+from server.api.formats import PlainRows
 from server.api.public import PublicMixin, describe
 from server.sources.models import MailingList, Message
 from server.sources.series.requests import series_of
@@ -30,6 +31,7 @@ class MessageOut(serializers.ModelSerializer[Message]):
 
     class Meta:
         model = Message
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "message_id",

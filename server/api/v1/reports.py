@@ -16,6 +16,7 @@ from server.api.filters import (
     UntilFilter,
     YesOrNoFilter,
 )
+from server.api.formats import PlainRows
 from server.api.public import PublicMixin, describe
 from server.api.v1.findings import AcceptanceOut
 from server.detection.lifecycle.ledger import holding_now
@@ -32,6 +33,7 @@ class ReportOut(serializers.ModelSerializer[Report]):
 
     class Meta:
         model = Report
+        list_serializer_class = PlainRows
         fields = ["id", "state", "reason", "reason_code", "subject", "body", "message_id", "delivery_state", "sent_at"]
 
 
@@ -47,6 +49,7 @@ class ReportRowOut(serializers.ModelSerializer[Report]):
 
     class Meta:
         model = Report
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "finding",
@@ -73,6 +76,7 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
 
     class Meta:
         model = Delivery
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "report",

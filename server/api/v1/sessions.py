@@ -20,7 +20,7 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
-from server.api.formats import FILES, Rows, as_json, csv_cell, csv_lines, field_names, json_lines
+from server.api.formats import FILES, PlainRows, Rows, as_json, csv_cell, csv_lines, field_names, json_lines
 from server.api.pagination import CellPages
 from server.api.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
 from server.api.v1.benchmarks import SampleFilter
@@ -38,6 +38,7 @@ class BootOut(serializers.ModelSerializer[Boot]):
 
     class Meta:
         model = Boot
+        list_serializer_class = PlainRows
         fields = [
             "position",
             "arm",

@@ -14,7 +14,7 @@ from server.api.filters import (
     Filters,
     NameFilter,
 )
-from server.api.formats import Rows
+from server.api.formats import PlainRows, Rows
 from server.api.public import PublicMixin, describe
 from server.api.v1.benchmarks import ParametersFilter
 from server.detection.models import ChangePoint, Comparison, Timeline, TimelinePoint
@@ -39,6 +39,7 @@ class TimelineOut(serializers.ModelSerializer[Timeline]):
 
     class Meta:
         model = Timeline
+        list_serializer_class = PlainRows
         fields = [
             "id",
             "tree",
