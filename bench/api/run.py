@@ -18,6 +18,7 @@ from bench.api.questions import Question, questions
 from bench.api.site import HEADS, SERIES, make_site
 from bench.api.values import Values
 from bench.table import table
+from server.web.process import post_worker_init
 
 MILLION = 1_000_000
 _FIRST = ("/", "/findings/", "/api/v1/findings/", "/api/v1/schema/")
@@ -66,6 +67,8 @@ def main(*arguments: str) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     begun = time.monotonic()
     site = make_site(chosen.series, chosen.heads)
+    # As a process begins that answers.
+    post_worker_init(None)
     _say(f"{time.monotonic() - begun:6.0f} s: the site is there")
     values, steps = Values(site), list[Step]()
     for millions in sorted(chosen.values):

@@ -30,6 +30,7 @@ from server.core.models import ApiToken
 from server.lab.models import Attempt, AttemptState, Boot, SessionState
 from server.lab.work import plan_boots
 from server.results.models import Case, Measurement
+from server.web.process import post_worker_init
 from tests.builders import build_attempt, build_case, build_machine, build_metric, build_session
 
 _AGENT = "agent-of-the-bench"
@@ -221,6 +222,8 @@ def main(*arguments: str) -> None:
     chosen = options(arguments)
     settings.ALLOWED_HOSTS = ["testserver"]
     fill()
+    # As a process begins that answers.
+    post_worker_init(None)
     rows, failed = [], False
     for payload in PAYLOADS:
         profile = cProfile.Profile() if chosen.profile else None

@@ -30,7 +30,7 @@ from server.lab.attempts.boots import (
 )
 from server.lab.attempts.ends import keep_for_the_record, wake_judge, was_stopped
 from server.lab.attempts.life import unwanted
-from server.lab.models import LATE, Attempt, Boot, BootState, Machine, Session, SessionState
+from server.lab.models import LATE, Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
 from server.lab.work import boots_itself
 from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
 
@@ -83,7 +83,7 @@ def record_boot(
     with transaction.atomic():
         session = (
             Session.objects.select_for_update(of=("self",))
-            .select_related("machine__uarch", "base_build", "patched_build", "series", "trial")
+            .select_related("machine__uarch", "machine__facts", "base_build", "patched_build", "series", "trial")
             .defer(*_LONG)
             .annotate(is_unwanted=Conditional(When(unwanted(attempt), then=True), default=False))
             .get(pk=attempt.session_id)
@@ -97,7 +97,7 @@ def record_boot(
         if (report.facts or is_measured) and _is_news(told, report, attempt):
             note_machine(machine=session.machine, facts=report.facts, trace=session.trace, measured=is_measured)
             if report.facts and is_measured:
-                core_types = keep_core_types(machine=session.machine, facts=report.facts)
+                core_types = keep_core_types(core_types, machine=session.machine, facts=report.facts)
         rows, notes = _resolve(session, core_types, measured)
         if is_measured and not rows:
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")
@@ -154,7 +154,7 @@ def _is_the_stops_doing(attempt: Attempt, session: Session, report: BootReport) 
 
 
 def _resolve(
-    session: Session, core_types: Mapping[str, int], measured: Sequence[Values]
+    session: Session, core_types: Mapping[str, CoreType], measured: Sequence[Values]
 ) -> tuple[list[_Row], list[dict[str, Any]]]:
     """Names to rows; what is unknown or not a number becomes a note. Of a cell that comes twice the first is kept."""
     known = _known(session, measured) if measured else {}
@@ -173,7 +173,7 @@ def _resolve(
             problem = f"a boot has at most {_MOST_CELLS} cells and {_MOST_VALUES} values"
         if problem or benchmark is None or case is None or metric is None or core_type is None:
             notes.append(_refused(item, problem))
-        elif (cell := (case["pk"], metric, core_type)) not in rows:
+        elif (cell := (case["pk"], metric, core_type.pk)) not in rows:
             total += len(item.values)
             rows[cell] = _Row(*cell, benchmark.version_id, item.warmup, item.values)
     return list(rows.values()), notes

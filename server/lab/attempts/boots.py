@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
@@ -52,6 +52,8 @@ _MOST_CORE_TYPES = 16
 _LONGEST_CORE_TYPE = 60
 # What is kept of the list of its CPUs, which is for people.
 _LONGEST_CPUS = 4096
+# Boot by boot nobody needs to know it more exactly.
+_SEEN_JUST_NOW = timedelta(minutes=1)
 # Times that a boot is planned again. What fails so often for reasons of ours is given up with its attempts.
 _MOST_RETRIES = 50
 _OPEN = frozenset({BootState.PLANNED, BootState.RUNNING})
@@ -93,8 +95,8 @@ class ToldBoot:
     facts_id: int | None
     # Other boots of the session have not ended.
     others_open: bool
-    # Kinds of cores of the machine, id by name.
-    core_types: Mapping[str, int]
+    # Kinds of cores of the machine, by name.
+    core_types: Mapping[str, CoreType]
 
 
 def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
@@ -126,14 +128,14 @@ def told_boot(session: Session, position: int, report: BootReport) -> ToldBoot:
             is_elsewhere=Exists(elsewhere),
             others_open=Exists(others.filter(state__in=_OPEN)),
             told_facts=Subquery(facts),
-            cores=ArraySubquery(core_types.values(json=JSONObject(name="name", pk="pk"))),
+            cores=ArraySubquery(core_types.values(json=JSONObject(id="pk", name="name", cpus="cpus"))),
         )
         .first()
     )
     if boot is None:
         raise DomainError("not-found", f"session {session.pk} has no boot {position}")
     boot.session = session
-    cores = {core_type["name"]: core_type["pk"] for core_type in boot.cores}
+    cores = {told["name"]: CoreType(machine=session.machine, **told) for told in boot.cores}
     return ToldBoot(
         boot,
         is_trusted=bool(boot.is_trusted),
@@ -295,24 +297,28 @@ def note_machine(*, machine: Machine, facts: Mapping[str, Any], trace: str, meas
     note_probe(machine, facts, trace=trace, measured=measured)
     if facts:
         keep_facts_of_machine(machine, facts)
-    machine.last_seen_at = clock.now()
-    machine.save(update_fields=["last_seen_at"])
+    now, last = clock.now(), machine.last_seen_at
+    if last is None or machine.health != Machine.Health.GOOD or not timedelta(0) <= now - last < _SEEN_JUST_NOW:
+        machine.last_seen_at = now
+        machine.save(update_fields=["last_seen_at"])
     seen = facts.get("uarch")
     if seen and seen != machine.uarch.name:
         reason = f"registered as {machine.uarch.name}, but its CPU is {seen}"
         change_health(machine, Machine.Health.QUARANTINED, reason)
 
 
-def keep_core_types(*, machine: Machine, facts: Mapping[str, Any]) -> dict[str, int]:
-    """Keep the kinds of cores that a measured boot showed, before its values are stored under their names; returns the
-    ids of all by name.
+def keep_core_types(
+    known: Mapping[str, CoreType], *, machine: Machine, facts: Mapping[str, Any]
+) -> Mapping[str, CoreType]:
+    """Keep the kinds of cores that a measured boot showed, before its values are stored under their names; returns
+    all by name. `known` are those that are there.
 
     A machine has few, however many names its agent makes up: beyond that they take the places of those under which
     nothing was measured, or are not kept, and their values are refused.
     """
     told = facts.get("core_types") or [{"name": "all", "cpus": ""}]
     wanted = {str(one["name"])[:_LONGEST_CORE_TYPE]: str(one.get("cpus", "")) for one in told[:_MOST_CORE_TYPES]}
-    known = {row.name: row for row in machine.core_types.all()}
+    known = dict(known)
     new = [name for name in wanted if name not in known]
     if len(known) + len(new) > _MOST_CORE_TYPES:
         _unused_core_types(machine).exclude(name__in=wanted).delete()
@@ -325,7 +331,7 @@ def keep_core_types(*, machine: Machine, facts: Mapping[str, Any]) -> dict[str, 
         elif row is not None and row.cpus != shown:
             row.cpus = shown
             row.save(update_fields=["cpus"])
-    return {name: row.pk for name, row in known.items()}
+    return known
 
 
 def _unused_core_types(machine: Machine) -> QuerySet[CoreType]:

@@ -43,12 +43,15 @@ def keep_facts(boot: Boot, told: Mapping[str, Any]) -> None:
 
 def keep_facts_of_machine(machine: Machine, told: Mapping[str, Any]) -> None:
     if facts_of_machine(machine) != told:
-        MachineFacts.objects.update_or_create(machine=machine, defaults={"document": dict(told)})
+        machine.facts = MachineFacts.objects.update_or_create(machine=machine, defaults={"document": dict(told)})[0]
 
 
 def facts_of_machine(machine: Machine) -> dict[str, Any]:
-    """What its last boot's probe saw; {} where none told anything. One query."""
-    return _mapping(MachineFacts.objects.filter(machine=machine).values_list("document", flat=True).first())
+    """What its last boot's probe saw; {} where none told anything. One query, or none where it was read with it."""
+    try:
+        return _mapping(machine.facts.document)
+    except MachineFacts.DoesNotExist:
+        return {}
 
 
 def facts_of_boots(boots: QuerySet[Boot]) -> dict[int, dict[str, Any]]:
@@ -228,17 +231,27 @@ def kind_of(machine: Machine) -> MachineKind:
 def note_probe(machine: Machine, facts: Mapping[str, Any], *, trace: str, measured: bool) -> None:
     """Keep what a probe says of it; runs in the caller's transaction. Doubts stay until a person gives a word.
 
-    That nothing is doubted counts only of a probe that looked: facts of a measured boot name the CPU.
+    That nothing is doubted counts only of a probe that looked: facts of a measured boot name the CPU. Most say what is
+    known: then nothing is written, and the row not locked.
     """
+    known = [getattr(machine, name) for name in _FIELDS]
+    _believe(machine, facts, measured=measured)
+    if known == [getattr(machine, name) for name in _FIELDS]:
+        return
     before = _locked(machine)
+    reason = _believe(machine, facts, measured=measured)
+    _store(machine, before, reason, trace=trace)
+
+
+def _believe(machine: Machine, facts: Mapping[str, Any], *, measured: bool) -> str:
+    """Set what follows from this probe; returns what is new in it."""
     proved = bool(facts.get("virtual"))
     told = (_untold(facts) if measured and not proved else {}) | _doubts(facts.get("doubts"))
     new = {code: said for code, said in told.items() if machine.doubts.get(code) != said}
     machine.doubts = dict(list((machine.doubts | new).items())[-_MOST_DOUBTS:])
     machine.proved_virtual = machine.proved_virtual or proved
     machine.virtual = machine.virtual or _is_no_evidence(machine)
-    reason = f"a probe saw a hypervisor: {facts.get('hypervisor') or 'unknown'}" if proved else "; ".join(new.values())
-    _store(machine, before, reason, trace=trace)
+    return f"a probe saw a hypervisor: {facts.get('hypervisor') or 'unknown'}" if proved else "; ".join(new.values())
 
 
 def call_physical(machine: Machine, reason: str, *, actor: str) -> None:
