@@ -87,9 +87,9 @@ def fill() -> None:
             build_case(f"case-{case}", f"bench-{number}", runs=5000, warmup=1)
 
 
-def uploads(payload: Payload, values: int, noise: np.random.Generator) -> Iterator[Upload]:
-    """Of as many running sessions as it takes, one after the other on one machine."""
-    machine = build_machine("measured", virtual=False)
+def uploads(payload: Payload, values: int, noise: np.random.Generator, name: str = "measured") -> Iterator[Upload]:
+    """Of as many running sessions as it takes, one after the other on the machine of that name."""
+    machine = build_machine(name, virtual=False)
     cases = list(Case.objects.select_related("benchmark").order_by("pk")[: payload.cases])
     metrics = {name: [build_metric(name, case.benchmark.name).pk for case in cases] for name in _METRICS}
     sent = 0
@@ -159,9 +159,9 @@ def cost(payload: Payload, values: int, profile: cProfile.Profile | None) -> Cos
     return Cost(stored, made, queries, seconds, _floor(kept), own, all_in)
 
 
-def issue_agent_token() -> str:
-    machine = build_machine("measured", virtual=False)
-    return issue_token(name="bench", scope=ApiToken.Scope.MACHINE, subject=machine.name)
+def issue_agent_token(name: str = "measured") -> str:
+    machine = build_machine(name, virtual=False)
+    return issue_token(name=name, scope=ApiToken.Scope.MACHINE, subject=machine.name)
 
 
 def send(client: Client, upload: Upload) -> None:

@@ -15,6 +15,8 @@ from tidemark.events import SILENCE, told
 TRIES = 5
 LONGEST_WAIT = 60.0
 _USUAL_WAIT = 2.0
+# Of a stream: so long a service may be away that begins anew.
+_LONG_TRIES = 9
 _AGAIN = {429, 502, 503, 504}
 
 Row = dict[str, Any]
@@ -139,28 +141,38 @@ class Tidemark:
     def events(self, query: Query | None = None, *, seconds: float = float("inf")) -> Iterator[Row]:
         """Steps as they happen (`transitions/`), each once, for so many seconds.
 
-        Where the connection breaks it goes on with the step after the last one. A row of the kind `reset` says that too
-        many were missed. Raises ApiError.
+        Where the connection breaks it goes on with the step after the last one, and tries for a minute and a half. A
+        row of the kind `reset` says that too many were missed. Raises ApiError.
         """
-        url, asked = f"{self._base}transitions/", dict(query or {})
+        asked = dict(query or {})
         ends, broken = time.monotonic() + seconds, 0
         while (left := ends - time.monotonic()) > 0:
             try:
-                with self._streamed(url, asked, httpx2.Timeout(self._timeout, read=min(left, SILENCE))) as answer:
-                    for one in told(answer.iter_lines()):
-                        if one["event"]:
-                            asked["after"], broken = one["event"], 0
-                        if one["kind"]:
-                            yield one
-                        if time.monotonic() >= ends:
-                            return
+                for one in self._told(asked, left):
+                    if one["event"]:
+                        asked["after"], broken = one["event"], 0
+                    if one["kind"]:
+                        yield one
+                    if time.monotonic() >= ends:
+                        return
             except ApiError as error:
                 if time.monotonic() >= ends:
                     return
-                broken += 1
-                if error.code != "unreachable" or broken >= TRIES:
+                if error.code != "unreachable" or broken >= _LONG_TRIES:
                     raise
-            self._sleep(min(_USUAL_WAIT, max(0.0, ends - time.monotonic())))
+            broken += 1
+            self._sleep(min(broken * _USUAL_WAIT, max(0.0, ends - time.monotonic())))
+
+    def _told(self, asked: Query, left: float) -> Iterator[Row]:
+        """Of one connection, which says something at least within `left` seconds."""
+        url = f"{self._base}transitions/"
+        with self._streamed(url, asked, httpx2.Timeout(self._timeout, read=min(left, SILENCE))) as answer:
+            try:
+                if not answer.headers.get("content-type", "").startswith("text/event-stream"):
+                    raise ValueError("this is no stream of events")
+                yield from told(answer.iter_lines())
+            except ValueError as error:
+                raise ApiError(f"{url}: {error}", code="no-service") from error
 
     @contextmanager
     def _streamed(self, url: str, query: Query, timeout: httpx2.Timeout | None = None) -> Iterator[httpx2.Response]:

@@ -142,7 +142,25 @@ def _say_no_more() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _check_usage(chosen: argparse.Namespace) -> None:
+    """Raises ApiError for what would leave out a field that is read here, or asks for a form that is not."""
+    if getattr(chosen, "columns", None):
+        chosen.columns = ",".join(name.strip() for name in chosen.columns.split(","))
+    if (getattr(chosen, "limit", None) or 0) < 0:
+        raise ApiError(f"--limit {chosen.limit}: write 0 or more", code="usage")
+    asked = {word.partition("=")[0] for word in [*getattr(chosen, "filters", ()), *getattr(chosen, "which", ())]}
+    if "fields" in asked and (chosen.command in _READ or _words(chosen)):
+        raise ApiError("fields= leaves out what is read here: choose with --columns what is printed", code="usage")
+    if "format" in asked and chosen.command != "get":
+        raise ApiError("format= is written --format here", code="usage")
+
+
+# Whose answers are looked into, whatever is printed.
+_READ = {"compare", "timeline", "watch"}
+
+
 def _run(service: Tidemark, chosen: argparse.Namespace) -> int:
+    _check_usage(chosen)
     if chosen.command in ACTS:
         for line in act(service, chosen):
             # A mail may hold signs that would move a terminal's cursor.

@@ -12,7 +12,7 @@ def told(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """A row for each event: its number as `event`, its `kind`, and what its data says.
 
     `kind` is `transition`; `reset` where too much was missed; empty where the service says where it begins, or that
-    it is there.
+    it is there. Raises ValueError for what no service tells.
     """
     number, kind, data = "", "", ""
     for line in lines:
@@ -25,8 +25,15 @@ def told(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         elif name == "data":
             data += value
         elif not line:
-            yield {"event": number, "kind": kind, **(json.loads(data) if data else {})}
+            yield {"event": number, "kind": kind, **_row(data)}
             kind, data = "", ""
         elif not name:
             # A comment.
             yield {"event": number, "kind": ""}
+
+
+def _row(data: str) -> dict[str, Any]:
+    row = json.loads(data or "{}")
+    if isinstance(row, dict):
+        return row
+    raise ValueError("an event is no object")

@@ -15,6 +15,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
 
+from django.core.exceptions import ObjectDoesNotExist
 from django.db.models.manager import BaseManager
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
@@ -141,6 +142,8 @@ def _reader(field: Any) -> Callable[[Any], Any]:
             value = find(row)
         except AttributeError:
             return ask(row)
+        except ObjectDoesNotExist:
+            return None
         return None if value is None else told(value) if isinstance(value, of) else ask(row)
 
     return read

@@ -1,5 +1,6 @@
 """Bodies as they are sent: plain or as gzip, never larger than the service is ready to hold, of the described types."""
 
+import gc
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -37,6 +38,7 @@ class AgentJSONParser(JSONParser):
     ) -> dict[str, Any]:
         assert parser_context is not None
         most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        _make_room()
         body = bytearray()
         for chunk in plain_chunks(stream, parser_context["request"]):
             body += chunk
@@ -54,7 +56,20 @@ class AgentJSONParser(JSONParser):
             raise _too_deep() from None
         if not _is_flat(parsed):
             raise _too_deep()
+        _kept.append(len(body))
         return parsed
+
+
+# Bytes of bodies since rubbish was last looked for.
+_kept: list[int] = []
+_MOST_KEPT = 4 * 1024 * 1024
+
+
+def _make_room() -> None:
+    """A request and its forms refer to each other in circles, and their body stays until rubbish is looked for."""
+    if sum(_kept) >= _MOST_KEPT:
+        _kept.clear()
+        gc.collect()
 
 
 def _has_few_parts(body: bytes | bytearray) -> bool:
@@ -161,7 +176,9 @@ class BodyForm(serializers.Serializer[Any]):
 def _strange(field: Any, value: Any) -> str:
     """What `value` had to be and is not; whether it may be null or missing is for the field to say."""
     if isinstance(field, serializers.ListField) and isinstance(value, list):
-        return next((f"a list of which each is {told}" for one in value if (told := _strange(field.child, one))), "")
+        # One that is too long is refused as such, before anything in it is looked at.
+        few = value if field.max_length is None or len(value) <= field.max_length else ()
+        return next((f"a list of which each is {told}" for one in few if (told := _strange(field.child, one))), "")
     for of, types, told in _TYPES:
         if value is not None and isinstance(field, of):
             return "" if isinstance(value, types) and isinstance(value, bool) == (bool in types) else told

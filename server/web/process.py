@@ -37,4 +37,4 @@ def post_worker_init(_worker: Any) -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(10_000, 10, 10)

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from server.core import clock
-from server.detection.models import Finding, MachineQuestion, NoiseProfile, Timeline
+from server.detection.models import Finding, MachineQuestion, MeasuredHead, NoiseProfile, Timeline, TimelinePoint
 from server.lab.models import CoreType, Machine
 from tests.builders import (
     because,
@@ -18,6 +18,8 @@ from tests.builders import (
     build_revision,
     build_series,
     build_session,
+    build_trial,
+    build_trial_session,
 )
 
 pytestmark = pytest.mark.django_db
@@ -137,8 +139,16 @@ def test_timeline_of_a_case_is_one_request_and_several_are_told_apart(client: Cl
         for reference, metric in ((base, "time"), (build_revision(base.tree), "time"), (base, "space"))
     ]
     assert read(client, "timeline/?case=fault-4k&metric=space")["id"] == rows[2].pk
-    # Of one cell against two references the newer.
+    # Of one cell against two references the newer, or that which goes on.
     assert read(client, "timeline/?case=fault-4k&metric=time&core_type=all")["id"] == rows[1].pk
+    for place, timeline in ((7, rows[0]), (5, rows[1])):
+        trial = build_trial(base)
+        head = MeasuredHead.objects.create(
+            branch=branch, revision=trial.patched, reference=base, place=place, trial=trial
+        )
+        comparison = build_comparison(build_trial_session(trial, machine), metric=timeline.metric)
+        TimelinePoint.objects.create(timeline=timeline, head=head, comparison=comparison, place=place, ratio=1.0)
+    assert read(client, "timeline/?case=fault-4k&metric=time&core_type=all")["id"] == rows[0].pk
     refused = read(client, "timeline/?case=fault-4k", status=400)
     assert refused["errors"] == {"metric": ["Several are left. Say which: space, time."]}
     build_machine("other", "zen2")

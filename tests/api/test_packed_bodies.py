@@ -1,15 +1,18 @@
 """Bodies of agents that come as gzip: whole, torn, foreign, and far larger than they look."""
 
+import gc
 import gzip
 import hashlib
 import io
 import json
+import weakref
 from typing import Any
 
 import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
+from server.api.parsers import AgentJSONParser
 from server.builds import storage
 from server.builds.storage import FolderStore
 from server.core.access.tokens import issue_token
@@ -163,3 +166,24 @@ def test_body_is_taken_whole_whatever_the_answer_for_its_sender_would_not_hear_i
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     found, sent = arrive("/api/v1/agent/hello", json.dumps({"agent": "x" * 1_000_000}).encode(), "POST", **builder_word)
     assert (found, sent.is_taken()) == (413, True)
+
+
+def test_large_bodies_do_not_stay_until_rubbish_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that serves looks for it seldom, and a request refers to itself."""
+    dispatched_build()
+    seen: list[Any] = []
+    parse = AgentJSONParser.parse
+
+    def noted(self: Any, stream: Any, media_type: Any = None, context: Any = None) -> Any:
+        seen.append(weakref.ref(context["request"]))
+        return parse(self, stream, media_type, context)
+
+    monkeypatch.setattr(AgentJSONParser, "parse", noted)
+    large = gzip.compress(json.dumps({"agent": "x" * 5_000_000}).encode())
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert send(CLAIM, large).status_code == 400
+        assert [one() is None for one in seen[:2]] == [True, True]
+    finally:
+        gc.enable()

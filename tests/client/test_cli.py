@@ -200,6 +200,31 @@ def test_timeline_is_found_by_its_id_or_by_what_it_is_of(
     assert "metric: Several are left. Say which: space, time." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("findings", "fields=id", "--fail-on", "regressed"),
+        ("findings", "fields=id,kind", "--fail-on", "regressed", "--format", "ndjson"),
+        ("watch", "findings", "fields=headline", "--fail-on", "regressed"),
+        ("compare", "3f2a9bc..90ab12e", "fields=verdict"),
+        ("timeline", "case=fault-4k", "fields=sha"),
+        ("timeline", "case=fault-4k", "format=csv"),
+        ("findings", "--limit", "-1"),
+        ("events", "--limit", "-1"),
+        ("what-if", "zen3-1", "4", "--limit", "-1"),
+    ],
+)
+def test_what_would_leave_out_what_is_read_is_refused(live_server: LiveServer, words: tuple[str, ...]) -> None:
+    assert run(live_server, *words) == USAGE
+
+
+def test_blanks_between_columns_are_none_of_their_names(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(live_server, "findings", "kind=split", "--columns", "id, kind", "--format", "csv") == OK
+    assert capsys.readouterr().out == f"id,kind\n{findings[2].pk},split\n"
+
+
 def test_noise_of_a_machine_is_told_cell_by_cell(live_server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     build_profile()
     assert run(live_server, "noise", "zen3-1", "--format", "csv", "--columns", "machine,case,change_95") == OK

@@ -1,8 +1,8 @@
 """Timelines of branches and their change points."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from django.db.models import F, Max, QuerySet
 from django.http import Http404
 from django.shortcuts import get_object_or_404
 from rest_framework import generics, serializers
@@ -179,12 +179,15 @@ class CaseTimelineView(_WithPoints):
         error. Of a cell that was measured against several references it is the newest.
         """
         left = self.filter_queryset(Timeline.objects.order_by())
-        rows = list(left.values_list("pk", *_TOLD_APART.values())[:_MOST_LEFT])
-        if not rows:
+        # References of one cell are few; more rows than that are several cells.
+        some = list(left.values_list(*_TOLD_APART.values())[:_MOST_LEFT])
+        if not some:
             raise Http404
-        if apart := _apart(rows):
-            raise serializers.ValidationError(apart)
-        return self._answer(max(pk for pk, *_ in rows))
+        if len(set(some)) > 1 or len(some) == _MOST_LEFT:
+            raise serializers.ValidationError(_apart(left))
+        # The one that goes furthest along the branch: the reference may have been another one in between.
+        newest = left.annotate(last=Max("points__place")).order_by(F("last").desc(nulls_last=True), "-pk")
+        return self._answer(newest.values_list("pk", flat=True)[0])
 
 
 # What names one timeline, but for the reference.
@@ -201,15 +204,15 @@ _TOLD_APART = {
 _MOST_LEFT = 200
 
 
-def _apart(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[str]]:
+def _apart(left: QuerySet[Timeline]) -> dict[str, list[str]]:
     """Each parameter by which these timelines differ, with the names to choose from."""
-    found = {name: sorted({row[place] for row in rows}) for place, name in enumerate(_TOLD_APART, start=1)}
-    more = ", ..." if len(rows) == _MOST_LEFT else ""
-    return {
-        name: [f"Several are left. Say which: {', '.join(names[:MOST_KNOWN])}{more}."]
-        for name, names in found.items()
-        if len(names) > 1
-    }
+    told = {}
+    for name, path in _TOLD_APART.items():
+        names = list(left.order_by(path).values_list(path, flat=True).distinct()[: MOST_KNOWN + 1])
+        if len(names) > 1:
+            more = ", ..." if len(names) > MOST_KNOWN else ""
+            told[name] = [f"Several are left. Say which: {', '.join(names[:MOST_KNOWN])}{more}."]
+    return told
 
 
 def _newest_points(timeline: Timeline) -> list[dict[str, Any]]:
