@@ -54,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("noun", choices=(*_NEWEST_FIRST, "queue"))
     watch.add_argument("--interval", type=float, default=30.0, help="seconds between two questions (30)")
     watch.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="end after so many seconds")
+    watch.add_argument("--known", action="store_true", help="begin with the rows that are there already")
     _listing(watch, None, ("lines", "ndjson", "csv"))
     show = commands.add_parser("show", help="one row with all that is known of it, as JSON")
     show.add_argument("noun", choices=NOUNS)
@@ -394,6 +395,8 @@ def _coming(service: Tidemark, noun: Noun, chosen: argparse.Namespace) -> Iterat
     """
     query, ends = _query(chosen.filters), time.monotonic() + chosen.seconds
     known: dict[object, Row] = {_key(row): row for row in service.rows(noun.path, query, limit=_USUAL_LIMIT)}
+    if chosen.known:
+        yield from reversed(list(known.values()))
     while time.monotonic() < ends:
         _sleep(min(chosen.interval, max(0.0, ends - time.monotonic())))
         found: dict[object, Row] = {}

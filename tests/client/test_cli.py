@@ -324,6 +324,15 @@ def test_watch_ends_with_the_first_row_that_matters(
     assert capsys.readouterr().out == "improved\nregressed\n"
 
 
+def test_watch_may_begin_with_what_is_there(
+    live_server: LiveServer, findings: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A CI may come to ask when all is over."""
+    words = ("--fail-on", "split", "--columns", "kind", "--known")
+    assert run(live_server, "watch", "findings", *words) == MATCHED
+    assert capsys.readouterr().out == "regressed\nunchanged\nsplit\n"
+
+
 def test_watch_looks_again_at_series_whose_finding_comes_later(
     live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
