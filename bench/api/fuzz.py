@@ -1,6 +1,6 @@
 """Whatever the description of the API allows and forbids, asked of the real web server; what it may not answer, told.
 
-    python -m bench.api --fuzz [--examples 150] [--seed N]
+    python -m bench.api --fuzz [--examples 180] [--seed N]
 
 Each operation gets so many questions in each of four ways: its examples, the edges of its parameters, random ones, and
 one after the other as answers lead on. People's operations are asked with a token that may do all, agents' ones with
@@ -37,7 +37,7 @@ _AGENT = "^/api/v1/agent/"
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.api --fuzz")
-    parser.add_argument("--examples", type=int, default=150, help="of each operation in each way")
+    parser.add_argument("--examples", type=int, default=180, help="of each operation in each way")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="operations whose name holds this")
     return parser.parse_args(arguments)
