@@ -121,7 +121,7 @@ bench-api: ## what every page and answer costs on a site of five years, beside i
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api $(ARGS)
 
 fuzz-api: ## 20000 questions drawn from the description of the API, asked of the real web server (ARGS="--seed N")
-	@scripts/setup.sh
+	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api --fuzz $(ARGS)
 
 bench-replay: ## published cases through the real API by a simulated fleet (ARGS="--rates 200": error rates; "--faults 30": under fire)

@@ -44,6 +44,7 @@ class AgentJSONParser(JSONParser):
             body += chunk
             if len(body) > most:
                 raise DomainError("too-large", f"the body is larger than {most} bytes")
+        _kept.append(len(body))
         if not (_has_few_parts(body) or _has_few_parts_outside_strings(body)):
             most_parts = ", ".join(f"{number} of {mark.decode()}" for mark, number in _MOST_PARTS.items())
             raise DomainError("too-large", f"the body has too many parts: more than {most_parts}")
@@ -56,7 +57,6 @@ class AgentJSONParser(JSONParser):
             raise _too_deep() from None
         if not _is_flat(parsed):
             raise _too_deep()
-        _kept.append(len(body))
         return parsed
 
 

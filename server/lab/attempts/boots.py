@@ -327,7 +327,8 @@ def keep_core_types(
         shown = cpus if len(cpus) <= _LONGEST_CPUS else f"{cpus[: _LONGEST_CPUS - 2]} …"
         row = known.get(name)
         if row is None and len(known) < _MOST_CORE_TYPES:
-            known[name] = CoreType.objects.create(machine=machine, name=name, cpus=shown)
+            # A result that waited in a spool may bring it at the same moment.
+            known[name] = CoreType.objects.get_or_create(machine=machine, name=name, defaults={"cpus": shown})[0]
         elif row is not None and row.cpus != shown:
             row.cpus = shown
             row.save(update_fields=["cpus"])
