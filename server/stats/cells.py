@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,8 +104,7 @@ def refuse_words(cell: Cell) -> None:
                 raise ValueError(f"{name}{arm} kernel: the boot {str(values)[:_SHOWN]} is no row of numbers")
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(NamedTuple):
     """The boots of one kernel; mean and standard deviation are those of the boots' values, in the metric's unit."""
 
     boots: int
@@ -113,8 +112,7 @@ class Arm:
     sd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CellComparison:
+class CellComparison(NamedTuple):
     """Base against patched in one cell. What could not be computed is None, and `reason` says why.
 
     `p_value` belongs to the interval of `ratio`; `p_rank` stands beside it and decides nothing.
@@ -193,7 +191,8 @@ def padded(cells: Iterable[Cell], shape: Shape) -> Floats:
     runs, cells = shape.runs, list(cells)
     flat = chain.from_iterable(chain.from_iterable(chain(cell.base, cell.patched) for cell in cells))
     try:
-        values = np.array(list(flat), dtype=np.float64).reshape(len(cells), int(runs.sum()))
+        each = int(runs.sum())
+        values = np.fromiter(flat, np.float64, len(cells) * each).reshape(len(cells), each)
     except (TypeError, ValueError, OverflowError):
         for cell in cells:
             refuse_words(cell)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,7 +23,8 @@ def benjamini_hochberg(p_values: Sequence[float]) -> npt.NDArray[np.float64]:
     if p.size and not bool(np.all((p >= 0) & (p <= 1))):
         raise ValueError("p-values lie between 0 and 1")
     order = np.argsort(p)[::-1]
-    scaled = p[order] * p.size / np.arange(p.size, 0, -1)
+    # The largest is multiplied with exactly one, so that no p-value is adjusted below itself.
+    scaled = p[order] * (p.size / np.arange(p.size, 0, -1))
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(np.minimum.accumulate(scaled), 1.0)
     return adjusted
@@ -43,20 +44,20 @@ def judge_family(comparisons: Sequence[CellComparison], *, families: int = 1) ->
     adjusted = iter(np.minimum(benjamini_hochberg(tested) * families, 1.0))
     size = len(tested) * families
     return [
-        replace(c, family_size=size) if c.p_value is None else _judge(c, float(next(adjusted)), size)
+        c._replace(family_size=size) if c.p_value is None else _judge(c, float(next(adjusted)), size)
         for c in comparisons
     ]
 
 
 def _judge(comparison: CellComparison, adjusted: float, family_size: int) -> CellComparison:
-    judged = replace(comparison, p_adjusted=adjusted, family_size=family_size)
+    judged = comparison._replace(p_adjusted=adjusted, family_size=family_size)
     claims_change = comparison.verdict in (StatisticalVerdict.REGRESSED, StatisticalVerdict.IMPROVED)
     if not claims_change or adjusted <= FALSE_DISCOVERY_RATE:
         return judged
     reason = (
         f"{comparison.verdict} on its own, but among {family_size} cells chance may do this (adjusted p {adjusted:.2g})"
     )
-    return replace(judged, verdict=StatisticalVerdict.INCONCLUSIVE, reason=reason, reason_code=NoVerdict.ADJUSTED)
+    return judged._replace(verdict=StatisticalVerdict.INCONCLUSIVE, reason=reason, reason_code=NoVerdict.ADJUSTED)
 
 
 # With -4 the boundaries are nearly those of O'Brien and Fleming (Biometrics 35, 1979): early looks stop for large

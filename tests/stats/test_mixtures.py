@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from server.stats.comparison.averages import Mixture, below, lower_quantile, two_sided
+from server.stats.comparison.mixtures import Mixture, below, ends, two_sided
 
 
 def mixture(rows: int, *, seed: int = 1, parts: int = 6) -> Mixture:
@@ -20,18 +20,18 @@ def single(centre: float, scale: float, freedom: float) -> Mixture:
 @pytest.mark.parametrize("probability", [0.4, 0.025, 0.00025])
 def test_quantile_of_one_distribution_is_students(freedom: float, probability: float) -> None:
     expected = 3 + 0.5 * scipy_stats.t.ppf(probability, freedom)
-    assert lower_quantile(single(3, 0.5, freedom), probability)[0] == pytest.approx(expected, rel=1e-7)
+    assert ends(single(3, 0.5, freedom), probability)[0][0] == pytest.approx(expected, rel=1e-7)
 
 
 @pytest.mark.parametrize("probability", [0.45, 0.025, 0.005, 0.00025])
 def test_so_much_lies_below_a_quantile(probability: float) -> None:
     mixed = mixture(300)
-    assert below(mixed, lower_quantile(mixed, probability)) == pytest.approx(np.full(300, probability), rel=1e-6)
+    assert below(mixed, ends(mixed, probability)[0]) == pytest.approx(np.full(300, probability), rel=1e-6)
 
 
 def test_quantile_of_far_apart_parts_is_found() -> None:
     apart = Mixture(*(np.array([row]) for row in ([0.02, 0.98], [-1e6, 0.0], [1.0, 1e-3], [3.0, 30.0])))
-    assert below(apart, lower_quantile(apart, 0.025)) == pytest.approx([0.025], rel=1e-6)
+    assert below(apart, ends(apart, 0.025)[0]) == pytest.approx([0.025], rel=1e-6)
 
 
 def test_p_value_of_one_distribution_is_students() -> None:
@@ -49,5 +49,5 @@ def test_p_value_of_no_difference_is_one() -> None:
 
 def test_a_cell_does_not_depend_on_its_neighbours() -> None:
     mixed = mixture(50)
-    alone = [lower_quantile(mixed.take(np.array([row])), 0.025)[0] for row in range(50)]
-    assert lower_quantile(mixed, 0.025).tolist() == alone
+    alone = [ends(mixed.take(np.array([row])), 0.025)[0][0] for row in range(50)]
+    assert ends(mixed, 0.025)[0].tolist() == alone

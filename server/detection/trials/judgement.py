@@ -4,7 +4,7 @@ together as one family.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -265,14 +265,14 @@ def _still_seen(progress: CellProgress, found: stats.CellComparison) -> stats.Ce
     if decided is None or decided == last or found.verdict.value not in CHANGES:
         return found
     reason = f"{found.verdict} at {decided.base} boots a side, no longer at {last.base}: {last.comparison.reason}"
-    judged = replace(last.comparison, verdict=stats.StatisticalVerdict.INCONCLUSIVE, p_value=progress.p_value)
-    return replace(judged, reason=reason, reason_code=stats.NoVerdict.NOT_SEEN_AT_LAST)
+    judged = last.comparison._replace(verdict=stats.StatisticalVerdict.INCONCLUSIVE, p_value=progress.p_value)
+    return judged._replace(reason=reason, reason_code=stats.NoVerdict.NOT_SEEN_AT_LAST)
 
 
 _ARMS = ("base", "patched")
 # Where statistics tell a figure, by its column: each has its own name there, those of an arm begin with the arm's.
-_TOLD = {f"{arm}_{one.name}": attrgetter(f"{arm}.{one.name}") for arm in _ARMS for one in fields(stats.Arm)} | {
-    one.name: attrgetter(one.name) for one in fields(stats.CellComparison) if one.name not in _ARMS
+_TOLD = {f"{arm}_{name}": attrgetter(f"{arm}.{name}") for arm in _ARMS for name in stats.Arm._fields} | {
+    name: attrgetter(name) for name in stats.CellComparison._fields if name not in _ARMS
 }
 
 

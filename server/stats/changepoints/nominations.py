@@ -90,12 +90,15 @@ def segmentation(values: Floats, noise: float) -> Segmentation:
     """`noise` is the deviation of one point, in the unit of the values (n,), n at least 1."""
     scaled = (values - np.median(values)) / noise
     edges = _positions(scaled)
-    gram = _gram(scaled, edges)
-    norm = np.diagonal(gram)
+    costs = _gram(scaled, edges)
+    norm = np.diagonal(costs).copy()
     # The scatter of a segment is its length less the squared norm of its summed features over its length. Above the
     # diagonal nothing is meant, but no division by zero either.
-    length = np.maximum(np.subtract.outer(edges, edges), 1)
-    return Segmentation(edges, (2 * gram - norm - norm[:, None]) / length)
+    costs *= 2
+    costs -= norm
+    costs -= norm[:, None]
+    costs /= np.maximum(np.subtract.outer(edges, edges), 1)
+    return Segmentation(edges, costs)
 
 
 def _positions(scaled: Floats) -> Ints:
@@ -136,7 +139,10 @@ def _gram(scaled: Floats, edges: Ints) -> Floats:
 def _product(left: Floats, right: Floats) -> Floats:
     """In slices so small that a BLAS starts no threads for them: those would wait for each other on a busy machine."""
     rows = max(1, ONE_THREAD // right.size)
-    return np.concatenate([left[start : start + rows] @ right for start in range(0, len(left), rows)])
+    product = np.empty((len(left), right.shape[1]))
+    for start in range(0, len(left), rows):
+        np.matmul(left[start : start + rows], right, out=product[start : start + rows])
+    return product
 
 
 # Chance that neighbouring differences have the same sign: 1/3 for independent errors (Bienayme 1874; Wallis and Moore,

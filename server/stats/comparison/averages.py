@@ -2,7 +2,6 @@
 mixtures of t distributions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 from scipy import special
 
 from server.stats.cells import Floats
+from server.stats.comparison.mixtures import Mixture
 from server.stats.comparison.structures import (
     Batch,
     Structures,
@@ -82,30 +82,61 @@ def outliers(batch: Batch, sums: Sums, alone: Terms) -> list[Terms]:
     if boots < _FEWEST[0]:
         return []
     state = _without(batch, sums, plain)
-    log_weight, terms = _one_more(state, scale, _PRIORS[0])
+    log_weight = _one_more(state, scale, _PRIORS[0])
+    terms = _likeliest(state, scale, log_weight, _KEPT + 1)
     found = [terms]
     if boots >= _FEWEST[1]:
         gain = terms.log_weight.max(axis=1) - alone.log_weight[:, plain].max(axis=1)
         rows = np.flatnonzero(gain > _NEGLIGIBLE)
         first = np.argmax(log_weight[rows], axis=2)
         state, scale = state.rows(rows), replace(scale, floor=scale.floor[rows])
-        _, more = _one_more(_with(state, scale, first), scale, _PRIORS[0] * _PRIORS[1])
-        same = (np.arange(sum(batch.shape.boots)) == first[:, :, None]).reshape(more.log_weight.shape)
-        more = replace(more, log_weight=np.where(same, -np.inf, more.log_weight))
-        found.append(filled(more, rows, sums.difference[:, :1], _FOLLOWED))
+        state = _with(state, scale, first)
+        more = _one_more(state, scale, _PRIORS[0] * _PRIORS[1])
+        more[np.arange(sum(batch.shape.boots)) == first[:, :, None]] = -np.inf
+        found.append(filled(_likeliest(state, scale, more, _FOLLOWED), rows, sums.difference[:, :1], _FOLLOWED))
     return found
 
 
-def _one_more(state: _State, scale: _Scale, prior: float) -> tuple[Floats, Terms]:
-    """Each boot in turn as an outlier beside those in the state: logarithms of weights (M, S, B), and the terms."""
+def _one_more(state: _State, scale: _Scale, prior: float) -> Floats:
+    """How likely each boot is an outlier beside those in the state: logarithms of weights, (M, S, B)."""
     growth = 1 + scale.inflation * state.leverage
-    squares = np.maximum(state.squares[:, :, None] - scale.inflation * state.pull**2 / growth, scale.floor)
-    log_weight = state.log_weight[:, :, None] + log_power(squares, scale.exponent) - np.log(growth) / 2 + np.log(prior)
-    centre = state.centre[:, :, None] - scale.inflation * state.contrast / growth * state.pull
-    unit = state.unit[:, :, None] + scale.inflation * state.contrast**2 / growth
-    freedom = np.broadcast_to(scale.exponent, squares.shape)
-    fields = (log_weight, centre, squares / scale.exponent * unit, freedom)
-    return log_weight, Terms(*(field.reshape(len(squares), np.prod(squares.shape[1:])) for field in fields))
+    squares = _squares(state.squares[:, :, None], state.pull, scale.inflation / growth, scale.floor)
+    log_weight = log_power(squares, scale.exponent)
+    log_weight += state.log_weight[:, :, None]
+    log_weight += np.log(prior) - np.log(growth) / 2
+    return log_weight
+
+
+def _squares(squares: Floats, pull: Floats, share: Floats, floor: Floats) -> Floats:
+    """What is left of sums of squares without the part that a pull explains, and not less than the floor."""
+    left = np.square(pull)
+    left *= share
+    np.subtract(squares, left, out=left)
+    return np.maximum(left, floor, out=left)
+
+
+def _likeliest(state: _State, scale: _Scale, log_weight: Floats, count: int) -> Terms:
+    """The terms of the `count` likeliest outliers of each cell, of those that `_one_more` weighed."""
+    cells, structures, boots = log_weight.shape
+    together = log_weight.reshape(cells, structures * boots)
+    kept = largest(together, count)
+    cell, structure, boot = np.arange(cells)[:, None], kept // boots, kept % boots
+
+    def of_boot(field: Floats) -> Floats:
+        return np.asarray(field[0, structure, boot] if len(field) == 1 else field[cell, structure, boot])
+
+    inflation, exponent = scale.inflation[structure, boot], scale.exponent[structure, 0]
+    growth = 1 + inflation * of_boot(state.leverage)
+    pull, contrast = of_boot(state.pull), of_boot(state.contrast)
+    floor = scale.floor[cell, structure, 0]
+    squares = _squares(state.squares[cell, structure], pull, inflation / growth, floor)
+    unit = state.unit[0, structure] if len(state.unit) == 1 else state.unit[cell, structure]
+    return Terms(
+        np.take_along_axis(together, kept, 1),
+        state.centre[cell, structure] - inflation * contrast / growth * pull,
+        squares / exponent * (unit + inflation * contrast**2 / growth),
+        exponent,
+    )
 
 
 def _without(batch: Batch, sums: Sums, plain: npt.NDArray[np.int64]) -> _State:
@@ -194,6 +225,29 @@ class _Lower:
     share: Floats  # (M or 1, S, C), of the arm's precision
 
 
+@dataclass(frozen=True)
+class _Shifted:
+    """S structures with a shift of the boots below C cuts, in M cells; (M, S, C) or (S, 1)."""
+
+    gain: Floats  # logarithms of weights against the structure alone
+    squares: Floats
+    pull: Floats
+    contrast: Floats
+    more: Floats  # how much of the pull the shift explains
+    unit: Floats
+    exponent: Floats
+
+    def terms(self, centre: Floats, log_weight: Floats) -> Terms:
+        """Terms (M, S * C); `centre` and `log_weight` (M, S) are those of the structures alone."""
+        fields = (
+            log_weight[:, :, None] + self.gain,
+            centre[:, :, None] - self.more * self.contrast * self.pull,
+            self.squares / self.exponent * (self.unit + self.more * self.contrast**2),
+            np.broadcast_to(self.exponent, self.squares.shape),
+        )
+        return Terms(*(field.reshape(len(self.squares), np.prod(self.squares.shape[1:])) for field in fields))
+
+
 def levels(batch: Batch, sums: Sums, alone: Terms) -> list[Terms]:
     """Terms in which the lowest boots of base and the lowest of patched lie on a level of their own.
 
@@ -204,13 +258,12 @@ def levels(batch: Batch, sums: Sums, alone: Terms) -> list[Terms]:
         return []
     cuts, plain = _cuts(boots), plain_structures(sums)
     boots_only = plain[sums.boots_only[plain] == 1]
-    ranked = _gains(batch, sums, alone, plain[[min(_RANKING, len(plain) - 1)]], cuts).log_weight
+    ranked = _shifted(batch, sums, alone, plain[[min(_RANKING, len(plain) - 1)]], cuts).gain[:, 0]
     rows = np.flatnonzero(ranked.max(axis=1) > _NEGLIGIBLE_CUT)
     likely = cuts.take(largest(ranked[rows], _FOLLOWED_CUTS))
     few, few_sums, before = _of_cells(rows, batch, sums, alone)
-    found = _gains(few, few_sums, before, plain, likely)
-    weight = np.repeat(before.log_weight[:, plain], likely.log_prior.shape[1], axis=1)
-    found = replace(found, log_weight=weight + found.log_weight)
+    shifted = _shifted(few, few_sums, before, plain, likely)
+    found = shifted.terms(before.centre[:, plain], before.log_weight[:, plain])
     found = _joined(found, _averages(before, found.log_weight, likely, int(boots_only[0])))
     return [filled(found, rows, sums.difference[:, :1], _FOLLOWED_CUTS)]
 
@@ -245,8 +298,8 @@ def _joined(*parts: Terms) -> Terms:
     )
 
 
-def _gains(batch: Batch, sums: Sums, alone: Terms, structures: Indices, cuts: _Cuts) -> Terms:
-    """Terms with levels in some structures (M, S * C); their weights are those against the structure alone.
+def _shifted(batch: Batch, sums: Sums, alone: Terms, structures: Indices, cuts: _Cuts) -> _Shifted:
+    """Levels in some structures.
 
     A shift that some boots share is a change of rank one of the covariance (Sherman and Morrison, Ann. Math.
     Statist. 21, 1950).
@@ -260,20 +313,14 @@ def _gains(batch: Batch, sums: Sums, alone: Terms, structures: Indices, cuts: _C
         field[structures][:, None]
         for field in (_DISTANCE * known.boot_variance.mean(axis=1), known.unit_variance, known.exponent)
     )
-    variance, centre = (field[:, structures, None] for field in (alone.variance, alone.centre))
     leverage = base.precision * (1 - base.share) + patched.precision * (1 - patched.share)
-    pull, contrast, growth = base.pull + patched.pull, patched.share - base.share, 1 + more * leverage
-    old = variance / unit * exponent
-    squares = np.maximum(old - more * pull**2 / growth, exponent * batch.floor(sums.boots_only[structures])[:, :, None])
+    pull, growth = base.pull + patched.pull, 1 + more * leverage
+    old = alone.variance[:, structures, None] / unit * exponent
+    floor = exponent * batch.floor(sums.boots_only[structures])[:, :, None]
+    squares = _squares(old, pull, more / growth, floor)
     log_prior = cuts.log_prior if cuts.log_prior.ndim == 1 else cuts.log_prior[:, None, :]
     gain = log_prior - exponent / 2 * np.log(squares / old) - np.log(growth) / 2
-    fields = (
-        gain,
-        centre - more * contrast / growth * pull,
-        squares / exponent * (unit + more * contrast**2 / growth),
-        np.broadcast_to(exponent, squares.shape),
-    )
-    return Terms(*(field.reshape(len(squares), np.prod(squares.shape[1:])) for field in fields))
+    return _Shifted(gain, squares, pull, patched.share - base.share, more / growth, unit, exponent)
 
 
 def _lower(means: Floats, pull: Floats, precision: Floats, counts: Indices) -> _Lower:
@@ -293,126 +340,6 @@ def _summed(parts: Floats) -> Floats:
     sums = np.zeros((*parts.shape[:2], parts.shape[2] + 1))
     np.cumsum(parts, axis=2, out=sums[:, :, 1:])
     return sums
-
-
-# The search for a quantile: a first pass to this share of the smallest scale in a few steps, a second one to the last.
-_NEAR, _FEW_STEPS = 1e-2, 6
-_CLOSE, _STEPS = 1e-5, 80
-# After so many steps every second one halves the bracket.
-_PATIENCE = 8
-# What keeps scores and slopes finite.
-_LEAST, _MOST = 1e-300, 1e-16
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """For each of M cells a weighted mean of T distributions; all fields are (M, T), the weights of a row sum to 1."""
-
-    weight: Floats
-    centre: Floats
-    scale: Floats
-    freedom: Floats
-
-    def mean(self) -> Floats:
-        return np.asarray(np.sum(self.weight * self.centre, axis=1))
-
-    def take(self, rows: np.ndarray) -> "Mixture":
-        return Mixture(self.weight[rows], self.centre[rows], self.scale[rows], self.freedom[rows])
-
-    def mirrored(self) -> "Mixture":
-        return Mixture(self.weight, -self.centre, self.scale, self.freedom)
-
-
-def below(mixture: Mixture, at: Floats) -> Floats:
-    """The probability below a point, one point (M,) for each cell."""
-    standard = (at[:, None] - mixture.centre) / mixture.scale
-    return np.asarray(np.sum(mixture.weight * special.stdtr(mixture.freedom, standard), axis=1))
-
-
-def two_sided(mixture: Mixture) -> Floats:
-    """Twice the smaller of the probabilities below and above zero, exact in far tails too."""
-    sign = np.where(mixture.mean() < 0, -1.0, 1.0)
-    facing = Mixture(mixture.weight, mixture.centre * sign[:, None], mixture.scale, mixture.freedom)
-    tail = below(facing, np.zeros(len(sign)))
-    return np.asarray(np.minimum(1.0, 2 * np.minimum(tail, 1 - tail)))
-
-
-def lower_quantile(mixture: Mixture, probability: float) -> Floats:
-    """Where the probability below is `probability` (under one half), one point for each cell.
-
-    A quick approximation of the distributions leads near it, the exact ones take the last step.
-    """
-    fewest = mixture.freedom.min(axis=1)
-    low = np.min(mixture.centre + mixture.scale * special.stdtrit(fewest, probability)[:, None], axis=1)
-    high = np.max(mixture.centre + mixture.scale * special.ndtri(probability), axis=1)
-    average = np.sum(mixture.weight * mixture.freedom, axis=1)
-    mean = mixture.mean()
-    spread = np.sqrt(np.sum(mixture.weight * (mixture.scale**2 + (mixture.centre - mean[:, None]) ** 2), axis=1))
-    guess = np.clip(mean + special.stdtrit(average, probability) * spread, low, high)
-    near = _solved(mixture, probability, guess, (low, high), _Pass(_nearly_below, _NEAR, _FEW_STEPS))
-    return _solved(mixture, probability, near, (low, high), _Pass(_exactly_below, _CLOSE, _STEPS))
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """How one pass of the search goes: by which distribution function, to which precision, in how many steps."""
-
-    below: Callable[[Floats, Floats, Floats], Floats]
-    precision: float
-    steps: int
-
-
-def _solved(mixture: Mixture, probability: float, at: Floats, ends: tuple[Floats, Floats], how: _Pass) -> Floats:
-    """Newton's method on the normal score of the probability, which is nearly a straight line, inside a bracket."""
-    low, high = (end.copy() for end in ends)
-    at, active, part = at.copy(), np.arange(len(at)), mixture
-    constant = _log_constant(mixture.freedom) - np.log(mixture.scale)
-    for count in range(how.steps):
-        here = at[active]
-        step = _newton(part, constant, here, probability, how)
-        high[active] = np.where(step < 0, here, high[active])
-        low[active] = np.where(step < 0, low[active], here)
-        target = here + step
-        halve = (target < low[active]) | (target > high[active]) | (count > _PATIENCE and count % 2 > 0)
-        at[active] = np.where(halve, (low[active] + high[active]) / 2, target)
-        # A step of Newton squares the distance, so what is left after a small one is far smaller.
-        moving = halve | (np.abs(step) > how.precision * part.scale.min(axis=1))
-        if not moving.any():
-            break
-        if not moving.all():
-            active, part, constant = active[moving], part.take(moving), constant[moving]
-    return at
-
-
-def _newton(mixture: Mixture, constant: Floats, at: Floats, probability: float, how: _Pass) -> Floats:
-    """The step that would reach the probability if its normal score were a straight line."""
-    standard = (at[:, None] - mixture.centre) / mixture.scale
-    logarithm = np.log1p(standard**2 / mixture.freedom)
-    reached = np.sum(mixture.weight * how.below(standard, logarithm, mixture.freedom), axis=1)
-    density = np.sum(mixture.weight * np.exp(constant - (mixture.freedom + 1) / 2 * logarithm), axis=1)
-    score = special.ndtri(np.clip(reached, _LEAST, 1 - _MOST))
-    slope = density / np.maximum(np.exp(-(score**2) / 2) / np.sqrt(2 * np.pi), _LEAST)
-    return np.asarray((special.ndtri(probability) - score) / np.maximum(slope, _LEAST))
-
-
-def _exactly_below(standard: Floats, _logarithm: Floats, freedom: Floats) -> Floats:
-    return np.asarray(special.stdtr(freedom, standard))
-
-
-def _nearly_below(standard: Floats, logarithm: Floats, freedom: Floats) -> Floats:
-    """Student's distribution by that of a normal score (Hill, Communications of the ACM 13, 1970, algorithm 395)."""
-    a = freedom - 0.5
-    b = 48 * a**2
-    y = a * logarithm
-    tail = (((-0.4 * y - 3.3) * y - 24) * y - 85.5) / (0.8 * y**2 + 100 + b)
-    score = ((tail + y + 3) / b + 1) * np.sqrt(y)
-    return np.asarray(special.ndtr(np.copysign(score, standard)))
-
-
-def _log_constant(freedom: Floats) -> Floats:
-    """Logarithm of the height of Student's density at zero."""
-    half = freedom / 2
-    return np.asarray(special.gammaln(half + 0.5) - special.gammaln(half) - np.log(freedom * np.pi) / 2)
 
 
 # The likeliest structures are averaged; the others together weigh too little to matter.

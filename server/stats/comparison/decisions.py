@@ -268,8 +268,8 @@ class CellProgress:
         look = self.decided_at or (self.looks[-1] if self.looks else None)
         if look is None:
             return None
-        judged = replace(look.comparison, verdict=self.verdict, p_value=self.p_value)
-        return replace(judged, reason=self.reason, reason_code=self.reason_code)
+        judged = look.comparison._replace(verdict=self.verdict, p_value=self.p_value)
+        return judged._replace(reason=self.reason, reason_code=self.reason_code)
 
 
 def judge_cells(cells: Sequence[Cell], design: Design, *, ended: bool = False) -> list[CellProgress]:

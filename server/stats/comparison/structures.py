@@ -210,7 +210,10 @@ def _row_by_row(rows: Floats, matrix: Floats) -> Floats:
 
 def log_power(squares: Floats, freedom: Floats) -> Floats:
     """Likelihood of a sum of squares when its variance is unknown (prior 1/variance), up to a common constant."""
-    return np.asarray(special.gammaln(freedom / 2) - freedom / 2 * np.log(squares))
+    power = np.log(squares)
+    power *= -freedom / 2
+    power += special.gammaln(freedom / 2)
+    return np.asarray(power)
 
 
 def _apart(batch: Batch, spare: Floats) -> Floats:

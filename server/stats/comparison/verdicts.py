@@ -56,15 +56,15 @@ def undecided(cell: Cell, ratio_low: float, ratio_high: float) -> str:
     )
 
 
-def smallest_seen(*, min_effect: float, distance: float) -> float:
-    """The minimum detectable effect: the change that this cell would have called with a probability of 80 %.
+def smallest_seen(*, min_effect: Floats, distance: Floats) -> Floats:
+    """The minimum detectable effect: the change that each cell would have called with a probability of 80 %.
 
     A verdict needs the whole 95 % interval beyond `min_effect`. That happens with probability 0.80 when the true
     change lies (t[0.975] + t[0.80]) standard errors beyond it (Bloom, Evaluation Review 19, 1995: the same sum of two
     quantiles for a test against zero); `distance` is that product, on logs. It is never below `min_effect`, because
     smaller changes are called `unchanged` on purpose.
     """
-    return math.expm1(min(math.log1p(min_effect) + distance, LARGEST_LOG))
+    return np.asarray(np.expm1(np.minimum(np.log1p(min_effect) + distance, LARGEST_LOG)))
 
 
 def foreseen(*, boot_sd: float, boots: int, min_effect: float, alpha: float = 0.05) -> float:
@@ -75,7 +75,7 @@ def foreseen(*, boot_sd: float, boots: int, min_effect: float, alpha: float = 0.
     """
     freedom = np.array(2.0 * boots - 2.0)
     half = float(special.stdtrit(freedom, 1 - alpha / 2)) * boot_sd * math.sqrt(2 / boots)
-    return smallest_seen(min_effect=min_effect, distance=half * float(further(freedom, alpha)))
+    return float(smallest_seen(min_effect=np.array(min_effect), distance=half * further(freedom, alpha)))
 
 
 def ratios(logs: Floats) -> list[float]:
@@ -219,15 +219,16 @@ def _plain_ratio(base: Side, patched: Side) -> float | None:
 def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[CellComparison]:
     estimates = sharpened(cells, summaries, estimate(cells, summaries, alpha))
     boots = summaries.shape.boots
+    mde = smallest_seen(min_effect=np.array([cell.min_effect for cell in cells]), distance=estimates.visible)
     flags = _flags(cells, estimates, few=min(boots) < _ENOUGH_BOOTS)
     columns = [ratios(log) for log in (estimates.difference, estimates.low, estimates.high)]
-    columns += [column.tolist() for column in (estimates.p_value, estimates.low, estimates.high, estimates.visible)]
+    columns += [column.tolist() for column in (estimates.p_value, estimates.low, estimates.high, mde)]
     columns += [estimates.means.tolist(), estimates.deviations.tolist()]
     base, patched = summaries.shape.arms
     columns.append(rank_tests(summaries.values[:, base], summaries.values[:, patched]))
     results = []
     for cell, flag, row in zip(cells, flags, zip(*columns, strict=True), strict=True):
-        ratio, ratio_low, ratio_high, p_value, low, high, visible, means, deviations, p_rank = row
+        ratio, ratio_low, ratio_high, p_value, low, high, smallest, means, deviations, p_rank = row
         verdict = verdict_of(cell, low, high)
         is_open = verdict is StatisticalVerdict.INCONCLUSIVE
         results.append(
@@ -243,7 +244,7 @@ def _judged(cells: Sequence[Cell], summaries: Summaries, alpha: float) -> list[C
                 ratio_high=ratio_high,
                 p_value=p_value,
                 p_rank=p_rank,
-                mde=smallest_seen(min_effect=cell.min_effect, distance=visible),
+                mde=smallest,
             )
         )
     return results
@@ -262,9 +263,11 @@ def _flags(cells: Sequence[Cell], estimates: Estimates, *, few: bool) -> list[tu
     tiny = _tiny(cells, estimates)
     for name in _PECULIAR:
         shown[name] = shown[name] & ~tiny
-    names = tuple(shown)
-    table = np.stack(list(shown.values()), axis=1).tolist()
-    return [tuple(name for name, shows in zip(names, row, strict=True) if shows) for row in table]
+    table = np.stack(list(shown.values()), axis=1)
+    found: list[tuple[Flag, ...]] = [()] * len(cells)
+    for place in np.flatnonzero(table.any(axis=1)).tolist():
+        found[place] = tuple(name for name, shows in zip(shown, table[place].tolist(), strict=True) if shows)
+    return found
 
 
 def _tiny(cells: Sequence[Cell], estimates: Estimates) -> np.ndarray:
