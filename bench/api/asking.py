@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -64,16 +65,43 @@ class Inside:
 
 
 def ask_inside(client: Client, question: Question, large: Mapping[str, int], rounds: int = ROUNDS) -> Inside:
+    something_written()
     with statements() as asked:
         status, size = _ask(client, question)
     if status in NOT_ASKED:
         return Inside(status, 0, 0, Times(()))
     taken: list[float] = []
     while len(taken) < rounds and sum(taken) < 1000 * _LONG_SECONDS:
+        something_written()
         begun = time.perf_counter()
         _ask(client, question)
         taken.append(1000 * (time.perf_counter() - begun))
     return Inside(status, len(asked), size, Times(tuple(taken)), frozenset(scanned(asked, large)))
+
+
+def something_written() -> None:
+    """As far as kept answers can tell: they are made anew."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_current_xact_id()")
+
+
+@contextmanager
+def writing(each_second: float) -> Iterator[None]:
+    """Something is written so often meanwhile, as agents do that are at work."""
+    over = threading.Event()
+
+    def write() -> None:
+        while each_second and not over.wait(1 / each_second):
+            something_written()
+        connection.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _ask(client: Client, question: Question) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from django.conf import settings
 from django.test import Client
 
-from bench.api.asking import NOT_ASKED, Inside, Times, Web, ask_inside, web
+from bench.api.asking import NOT_ASKED, Inside, Times, Web, ask_inside, web, writing
 from bench.api.plans import large_tables
 from bench.api.questions import Question, questions
 from bench.api.site import HEADS, SERIES, make_site
@@ -54,6 +54,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--values", type=float, nargs="+", default=[0.5, 5.0], help="millions, in growing order")
     parser.add_argument("--clients", type=int, default=8, help="that ask the web server at once")
     parser.add_argument("--requests", type=int, default=5, help="of each client, of each question")
+    parser.add_argument("--writes", type=float, default=1.0, help="a second, while clients ask: answers are made anew")
     parser.add_argument("--only", default="", help="questions whose name holds this")
     parser.add_argument("--series", type=int, default=SERIES, help="of five years")
     parser.add_argument("--heads", type=int, default=HEADS, help="of the branch that is measured every day")
@@ -106,7 +107,8 @@ def _step(millions: float, asked: Sequence[Question], chosen: argparse.Namespace
 
 
 def _outside(served: Web, question: Question, inside: Inside, chosen: argparse.Namespace) -> Cost:
-    times, statuses = served.ask(question, chosen.clients, chosen.requests)
+    with writing(chosen.writes):
+        times, statuses = served.ask(question, chosen.clients, chosen.requests)
     return Cost(inside, times, frozenset(statuses))
 
 

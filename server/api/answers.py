@@ -20,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from server.api.kept import ANSWERS, Kept
 from server.core import clock
 
 # Below, packing saves no packet.
@@ -42,12 +43,50 @@ _OF_UNCHANGED = {
     "Link",
     "Vary",
 }
+_OF_KEPT = (_OF_UNCHANGED - {"Access-Control-Allow-Origin", "Access-Control-Expose-Headers"}) | {
+    "Content-Encoding",
+    "Content-Type",
+}
 # Times of HTTP are whole seconds, and a row shows a while after the time that it bears: what is newer tells none.
 _SETTLED = timedelta(minutes=1)
 
 
+class _GivenAgain(Exception):  # noqa: N818 (no error: it leaves the framework's way before the view is asked)
+    def __init__(self, kept: Kept) -> None:
+        super().__init__()
+        self.kept = kept
+
+
 class OpenAnswers(APIView):
-    """A view whose answers to GET are the same for everybody."""
+    """A view whose answers to GET are the same for everybody.
+
+    With `keeps` they tell stored rows alone and nothing of the time of asking, and many ask for the same at once: a
+    page that was just mailed to a list, a script in each of its readers' hands.
+    """
+
+    keeps = False
+    _version = ""
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        if self.keeps and request.method == "GET":
+            kept, self._version = ANSWERS.find(_question(request))
+            if kept is not None:
+                raise _GivenAgain(kept)
+
+    def handle_exception(self, exc: Exception) -> Any:
+        if isinstance(exc, _GivenAgain):
+            answer = HttpResponse(exc.kept.content)
+            for name, value in exc.kept.headers.items():
+                answer.headers[name] = value
+            return _unchanged(self.request, answer) or answer
+        self._leave()
+        return super().handle_exception(exc)
+
+    def _leave(self) -> None:
+        if self._version:
+            ANSWERS.leave(_question(self.request))
+            self._version = ""
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
         answer: Any = super().finalize_response(request, response, *args, **kwargs)
@@ -62,8 +101,9 @@ class OpenAnswers(APIView):
             for name, value in _PREFLIGHT.items():
                 answer.headers[name] = value
         elif isinstance(answer, Response):
-            answer.add_post_render_callback(lambda rendered: _send(request, rendered))
+            answer.add_post_render_callback(lambda rendered: _send(request, rendered, self._version))
         elif isinstance(answer, StreamingHttpResponse):
+            self._leave()
             return _stream(request, answer)
         return answer
 
@@ -74,9 +114,15 @@ def changed_at(answer: HttpResponse | StreamingHttpResponse, at: datetime | None
         answer.headers["Last-Modified"] = http_date(at.timestamp())
 
 
-def _send(request: Request, answer: Response) -> HttpResponse | None:
-    """304 where the reader has it already; else packed. What takes its place, or None."""
+def _question(request: Request) -> tuple[str, ...]:
+    """All that an answer depends on beside the data. Links in it name the host that was asked."""
+    return request.build_absolute_uri(), request.accepted_renderer.media_type, _encoding(request)
+
+
+def _send(request: Request, answer: Response, version: str) -> HttpResponse | None:
+    """304 where the reader has it already; else packed, and kept if it has a version. What takes its place, or None."""
     patch_vary_headers(answer, ("Accept-Encoding",))
+    same = None
     form = answer.accepted_renderer
     if form.charset and "Content-Type" not in answer.headers:
         # No lines at all are an answer too; the framework takes it for one without a body.
@@ -85,14 +131,18 @@ def _send(request: Request, answer: Response) -> HttpResponse | None:
         # Weak: the same whether it is packed or not. Where the next page is may change alone.
         told = answer.content + answer.headers.get("Link", "").encode()
         answer.headers["ETag"] = f'W/"{hashlib.sha256(told).hexdigest()[:32]}"'
-        if same := _unchanged(request, answer):
+        same = _unchanged(request, answer)
+        if same and not version:
             return same
     encoding = _encoding(request) if len(answer.content) >= _LEAST_PACKED else ""
     if encoding:
         packed = compress_string(answer.content) if encoding == "gzip" else _brotli(answer.content)
         answer.content = packed
         answer.headers["Content-Encoding"] = encoding
-    return None
+    if version:
+        headers = {name: answer.headers[name] for name in _OF_KEPT if name in answer.headers}
+        ANSWERS.keep(_question(request), Kept(version, answer.content, headers))
+    return same
 
 
 def _unchanged(request: Request, answer: HttpResponse | StreamingHttpResponse) -> HttpResponse | None:

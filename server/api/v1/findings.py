@@ -417,6 +417,7 @@ _NAMES = ("branch__tree", "before", "after", "culprit", "fix")
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
+    keeps = True
     serializer_class = FindingRowOut
     filterset_class = FindingFilter
 
@@ -435,6 +436,7 @@ class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
 
 
 class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
+    keeps = True
     serializer_class = FindingDetailOut
 
     @describe("finding_detail", FindingDetailOut)

@@ -159,6 +159,7 @@ class QuestionFilter(Filters):
 
 
 class MachineNoiseView(PublicMixin, generics.GenericAPIView[Machine]):
+    keeps = True
     serializer_class = MachineNoiseOut
     pagination_class = CellPages
     takes = PAGING

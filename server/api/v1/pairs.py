@@ -52,6 +52,7 @@ _HOW = "A commit, in full or its first digits (7 or more), or build:ID."
 
 
 class PairView(PublicMixin, APIView):
+    keeps = True
     takes = ("base", "patched", "machine")
     takes_several = ("machine",)
     rows = Rows("machines.comparisons", PairCellOut, ("virtual", "evidence", "shares_session", "statement", "sessions"))

@@ -140,6 +140,7 @@ _OF_POINT = {
 
 
 class TimelineListView(PublicMixin, generics.ListAPIView[Timeline]):
+    keeps = True
     queryset = Timeline.objects.select_related(*_NAMES).defer("watch").order_by("id")
     serializer_class = TimelineOut
     filterset_class = TimelineFilter
@@ -150,6 +151,7 @@ class TimelineListView(PublicMixin, generics.ListAPIView[Timeline]):
 
 
 class _WithPoints(PublicMixin, generics.GenericAPIView[Timeline]):
+    keeps = True
     queryset = Timeline.objects.all()
     serializer_class = TimelineDetailOut
     rows = Rows("points", TimelinePointOut, ("virtual", "evidence"))
