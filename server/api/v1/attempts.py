@@ -155,6 +155,7 @@ class _AttemptsMixin(PublicMixin, generics.GenericAPIView[Attempt]):
 
 
 class AttemptListView(_AttemptsMixin, generics.ListAPIView[Attempt]):
+    keeps = True
     filterset_class = AttemptFilter
 
     @describe("attempt_list", AttemptOut(many=True))

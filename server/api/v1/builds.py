@@ -113,6 +113,7 @@ _PARTS = ("revision__tree", "config", "toolchain")
 
 
 class BuildListView(PublicMixin, generics.ListAPIView[Build]):
+    keeps = True
     queryset = Build.objects.select_related(*_PARTS).defer("log_tail", "first_error", "config__fragment")
     serializer_class = BuildBriefOut
     filterset_class = BuildFilter

@@ -95,6 +95,7 @@ class MessageFilter(Filters):
 
 
 class MessageListView(PublicMixin, generics.ListAPIView[Message]):
+    keeps = True
     queryset = Message.objects.select_related("mailing_list").defer(*Message.LONG)
     serializer_class = MessageOut
     filterset_class = MessageFilter

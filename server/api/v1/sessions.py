@@ -141,6 +141,7 @@ Columns = Iterator[tuple[SampledCell, dict[str, list[Any]]]]
 
 
 class SessionListView(PublicMixin, generics.ListAPIView[Session]):
+    keeps = True
     serializer_class = SessionBriefOut
     filterset_class = SessionFilter
 
