@@ -4,6 +4,7 @@ from django.views.generic import TemplateView
 from server.dashboard import (
     build_page,
     finding_pages,
+    gallery_page,
     home_page,
     host_pages,
     series_pages,
@@ -37,6 +38,8 @@ urlpatterns = [
     path("messages/<int:message_id>/", status_page.message, name="message"),
     path("messages/<int:message_id>/text/", status_page.message_text, name="message-text"),
     path("messages/<int:message_id>/raw/", status_page.raw_message, name="message-raw"),
+    path("gallery/", gallery_page.gallery, name="gallery"),
+    path("gallery/<slug:only>/", gallery_page.gallery, name="gallery-crowded"),
     path("healthz", site.healthz, name="healthz"),
     path("readyz", site.readyz, name="readyz"),
     path("robots.txt", TemplateView.as_view(template_name="robots.txt", content_type="text/plain"), name="robots"),

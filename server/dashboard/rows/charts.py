@@ -66,7 +66,7 @@ _MOST_DOTS, _MOST_VALUES = 480, 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Dot:
+class BootDot:
     """One boot in one chart."""
 
     position: int
@@ -92,7 +92,7 @@ class Chart:
     unit: str
     better: str
     boots: int
-    dots: tuple[Dot, ...]
+    dots: tuple[BootDot, ...]
 
     def data(self) -> dict[str, Any]:
         """What the script draws, as plain JSON."""
@@ -272,10 +272,10 @@ def _chart(name: str, names: _Names, key: _Key, rows: Sequence[_Row], boots: int
     )
 
 
-def _dot(row: _Row, decimals: int) -> Dot:
+def _dot(row: _Row, decimals: int) -> BootDot:
     kept = tuple(row.values[row.warmup :])
     median = statistics.median(kept) if kept else None
-    return Dot(
+    return BootDot(
         position=row.position,
         arm=row.arm,
         median=median,

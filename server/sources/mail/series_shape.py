@@ -16,7 +16,7 @@ _TRIES = 16
 
 
 @dataclass(eq=False)
-class Group:
+class VersionGroup:
     """The postings of one version by their places: 0 is the cover letter.
 
     `awaits`: others that were sent with it may still come and show that it is a part of something larger.
@@ -30,7 +30,7 @@ class Groups:
     """All groups of a thread; at first each posting is its own."""
 
     def __init__(self, postings: Iterable[Posting]) -> None:
-        self.of = {p.key: Group({p.index: p}) for p in postings}
+        self.of = {p.key: VersionGroup({p.index: p}) for p in postings}
 
     def join(self, one: Posting, other: Posting) -> bool:
         """Make one group of those of `one` and `other`; no where both fill the same place."""
@@ -44,7 +44,7 @@ class Groups:
             self.of[posting.key] = large
         return True
 
-    def all(self) -> list[Group]:
+    def all(self) -> list[VersionGroup]:
         return list({id(g): g for g in self.of.values()}.values())
 
 
@@ -108,7 +108,7 @@ def _closed(groups: Groups, postings: list[Posting]) -> tuple[set[int], set[int]
     return rerolls, rerolls | whole
 
 
-def _total(group: Group) -> int:
+def _total(group: VersionGroup) -> int:
     return next(iter(group.places.values())).total
 
 
@@ -210,7 +210,7 @@ def with_parents_version(postings: list[Posting]) -> list[Posting]:
     return [known[p.key] for p in postings]
 
 
-def with_unmarked_covers(groups: list[Group], naked: Iterable[Posting]) -> list[Group]:
+def with_unmarked_covers(groups: list[VersionGroup], naked: Iterable[Posting]) -> list[VersionGroup]:
     """Give groups without a cover letter the mail that is one by its place; a group that was only this mail goes away.
 
     It is a mail that a patch answers directly, by the same sender: one marked as the cover letter of a version that has
@@ -248,15 +248,15 @@ def _fits(cover: Posting, patch: Posting) -> bool:
 _Batch = tuple[str, tuple[str, bool], tuple[int, int]]
 
 
-def with_unnumbered_patches(groups: list[Group], threads: dict[str, str]) -> list[Group]:
+def with_unnumbered_patches(groups: list[VersionGroup], threads: dict[str, str]) -> list[VersionGroup]:
     """Put patches without a number on the free places of the series that was sent with them, in the order of sending.
 
     Only where there is no doubt: the same thread, sender and version, within minutes, one such series, and exactly as
     many patches as places; where there are fewer, the others may be on their way. `threads` tells for each Message-ID
     what its thread is called.
     """
-    loose: dict[_Batch, list[Group]] = {}
-    series: dict[_Batch, list[Group]] = {}
+    loose: dict[_Batch, list[VersionGroup]] = {}
+    series: dict[_Batch, list[VersionGroup]] = {}
     for group in groups:
         first = next(iter(group.places.values()))
         batch = (threads[first.message_id], first.hand, first.number)
@@ -271,7 +271,7 @@ def with_unnumbered_patches(groups: list[Group], threads: dict[str, str]) -> lis
     return [g for g in groups if id(g) not in gone]
 
 
-def _filled(group: Group, loose: list[Group]) -> set[int]:
+def _filled(group: VersionGroup, loose: list[VersionGroup]) -> set[int]:
     there = list(group.places.values())
     free = [index for index in range(1, there[0].total + 1) if index not in group.places]
     start, end = min(p.sent_at for p in there), max(p.sent_at for p in there)
@@ -374,7 +374,7 @@ def versions_of(postings: Iterable[Posting], parents: Mapping[str, str] | None =
     threads = threads_of(ordered)
     arrived = sorted((p for p in marked if p.numbered), key=lambda p: p.arrival)
     groups = link(arrived, threads).all()
-    groups += [Group({p.index: p}) for p in marked if not p.numbered]
+    groups += [VersionGroup({p.index: p}) for p in marked if not p.numbered]
     groups.sort(key=lambda g: min(_when(p) for p in g.places.values()))
     groups = with_unnumbered_patches(groups, threads)
     groups = with_unmarked_covers(groups, [p for p in reversed(ordered) if p.naked])
@@ -398,7 +398,7 @@ def _when(posting: Posting) -> tuple[datetime, int, str, int]:
     return posting.sent_at, posting.index, posting.message_id, posting.key
 
 
-def _version(group: Group) -> Version:
+def _version(group: VersionGroup) -> Version:
     patches = tuple(group.places[i] for i in sorted(group.places) if i > 0)
     cover = group.places.get(0)
     first = patches[0] if patches else group.places[0]

@@ -25,8 +25,8 @@ from server.lab.dispatch.jenkins.answers import (
 )
 from server.lab.dispatch.jenkins.http import (
     LARGEST_ANSWER,
+    ControllerLine,
     HttpAnswer,
-    Line,
     Wire,
     checked,
     content_of,
@@ -97,7 +97,7 @@ class JenkinsClient:
     observe: Callable[[str, str], None] | None = None
 
     def __post_init__(self) -> None:
-        self._line = Line(self.wire)
+        self._line = ControllerLine(self.wire)
         self.head = Head()
         self.requests = 0
 

@@ -153,7 +153,7 @@ class HttpAnswer:
     cut: bool = False
 
 
-class Line:
+class ControllerLine:
     """One connection to the controller, kept alive between requests; for one thread."""
 
     def __init__(self, wire: Wire) -> None:

@@ -1,0 +1,197 @@
+"""The fingerprint: one column for each microarchitecture, one line for each case, so that a split is a shape."""
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from django.utils.safestring import SafeString, mark_safe
+
+from server.dashboard.pictures import axis
+from server.dashboard.pictures.axis import RatioAxis
+
+HEIGHT = 18
+_FEW_COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A microarchitecture, or a machine."""
+
+    key: str
+    title: str
+    note: str = ""
+    verdict: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """What one case did in one column: ratios of patched to base as they are stored. `said` tells it in words."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    better: str
+    verdict: str
+    said: str
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Not measured there, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """`parameters` are what the case is made of, by name: direction, page size, cache regime."""
+
+    label: str
+    about: str
+    cells: tuple[Dot | Absent, ...]
+    href: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Lines that fold into their median and range."""
+
+    title: str
+    lines: tuple[Line, ...]
+    is_open: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A dot or its absence as it is drawn. `text` stands on the side where the mark is not."""
+
+    verdict: str
+    said: str
+    href: str
+    svg: SafeString
+    text: str = ""
+    side: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnLine:
+    line: Line
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnGroup:
+    group: Group
+    lines: tuple[DrawnLine, ...]
+    summary: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """`min_effect` is a fraction; `unshown` counts lines that the page left out."""
+
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+    min_effect: float
+    unshown: int = 0
+    axis: RatioAxis = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        sizes = (size for dot in self._dots() if (size := axis.speed(dot.ratio, dot.better)) is not None)
+        object.__setattr__(self, "axis", RatioAxis.around(sizes, self.min_effect))
+
+    def _dots(self) -> Iterator[Dot]:
+        cells = (cell for group in self.groups for line in group.lines for cell in line.cells)
+        return (cell for cell in cells if isinstance(cell, Dot))
+
+    @property
+    def lines(self) -> int:
+        return sum(len(group.lines) for group in self.groups)
+
+    @property
+    def width(self) -> str:
+        """How wide a column may be: few ones have room for words beside the marks."""
+        return "roomy" if len(self.columns) <= _FEW_COLUMNS else "tight"
+
+    @property
+    def drawn(self) -> tuple[DrawnGroup, ...]:
+        return tuple(
+            DrawnGroup(
+                group,
+                tuple(DrawnLine(line, tuple(_cell(cell, self.axis) for cell in line.cells)) for line in group.lines),
+                tuple(_summary(group, place, self.axis) for place in range(len(self.columns))),
+            )
+            for group in self.groups
+        )
+
+
+def _cell(cell: Dot | Absent, scale: RatioAxis) -> Cell:
+    if isinstance(cell, Absent):
+        return Cell("absent", cell.reason, "", SafeString(""))
+    size = axis.speed(cell.ratio, cell.better)
+    if size is None:
+        return Cell("absent", cell.said, cell.href, SafeString(""))
+    interval = scale.interval(cell.low, cell.high, cell.better)
+    parts = [_band(scale)]
+    if interval is not None:
+        parts.append(_interval(interval))
+    parts.append(_mark(scale.at(size), cell.verdict, scale.leaves(size)))
+    side = "right" if size < 0 else "left"
+    return Cell(cell.verdict, cell.said, cell.href, _svg(parts), axis.told(cell.ratio, cell.better), side)
+
+
+def _svg(parts: list[str]) -> SafeString:
+    """Nothing but numbers and names of this module goes in."""
+    return mark_safe(  # noqa: S308
+        f'<svg width="100%" height="{HEIGHT}" aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
+    )
+
+
+def _band(scale: RatioAxis) -> str:
+    left, width = scale.band
+    middle = f'<line class="one" x1="50%" x2="50%" y2="{HEIGHT}"/>'
+    return f'<rect class="band" x="{left}%" width="{width}%" height="{HEIGHT}"/>{middle}'
+
+
+def _interval(interval: axis.Interval) -> str:
+    line = f'<line class="ci" x1="{interval.low}%" x2="{interval.high}%" y1="9" y2="9"/>'
+    left = '<svg x="0" y="9"><path class="ci" d="M5-4 1 0 5 4"/></svg>' if interval.arrow_low else ""
+    right = '<svg x="100%" y="9"><path class="ci" d="M-5-4-1 0-5 4"/></svg>' if interval.arrow_high else ""
+    return line + left + right
+
+
+_SHAPES = {
+    "regressed": '<path d="M-6 0 4-5.5V5.5z"/>',
+    "improved": '<path d="M6 0-4-5.5V5.5z"/>',
+    "unchanged": '<path class="tick" d="M0-5V5"/>',
+}
+_HOLLOW = '<circle class="hollow" r="4"/>'
+_BEYOND = {-1: '<path d="M1 0 7-5.5V5.5zM7-5.5h2v11h-2z"/>', 1: '<path d="M-1 0-7-5.5V5.5zM-7-5.5h-2v11h2z"/>'}
+
+
+def _mark(at: float, verdict: str, leaves: int) -> str:
+    shape = _BEYOND[leaves] if leaves else _SHAPES.get(verdict, _HOLLOW)
+    return f'<svg x="{at}%" y="9">{shape}</svg>'
+
+
+def _summary(group: Group, place: int, scale: RatioAxis) -> Cell:
+    """The median of a column's lines and their range."""
+    dots = [line.cells[place] for line in group.lines if place < len(line.cells)]
+    sizes = [s for dot in dots if isinstance(dot, Dot) and (s := axis.speed(dot.ratio, dot.better)) is not None]
+    if not sizes:
+        return Cell("absent", "not measured", "", SafeString(""))
+    low, middle, high = min(sizes), statistics.median(sizes), max(sizes)
+    reach = axis.Interval(scale.at(low), scale.at(high), scale.leaves(low) < 0, scale.leaves(high) > 0)
+    mark = f'<svg x="{scale.at(middle)}%" y="9"><path class="median" d="M0-5 5 0 0 5-5 0z"/></svg>'
+    words = [f"{axis.factor(size)} {axis.direction(size)}".strip() for size in (middle, low, high)]
+    said = f"median of {len(sizes)}: {words[0]}; from {words[1]} to {words[2]}"
+    verdict = _together({dot.verdict for dot in dots if isinstance(dot, Dot)})
+    return Cell(verdict, said, "", _svg([_band(scale), _interval(reach), mark]))
+
+
+def _together(verdicts: set[str]) -> str:
+    moved = verdicts & {"regressed", "improved"}
+    return "split" if len(moved) == 2 else next(iter(moved), "inconclusive")  # noqa: PLR2004 (both of them)

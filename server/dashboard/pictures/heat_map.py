@@ -1,0 +1,77 @@
+"""The heat map: which benchmark moved on which microarchitecture, at a glance."""
+
+from dataclasses import dataclass
+
+from server.dashboard.pictures import axis
+from server.dashboard.pictures.fingerprint import Column
+
+# Up to so many columns a cell has room for its size beside its sign.
+_ROOMY = 12
+# Logarithms of speeds: about 2, 5, 15, 40 % and more.
+_BINS = (0.02, 0.05, 0.14, 0.34)
+_STALE_WORDS = "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """`change` is the logarithm of a speed, above 0 is better; `finding` an open one; `split`: its cases disagree."""
+
+    change: float | None
+    verdict: str
+    said: str
+    href: str = ""
+    stale_days: int = 0
+    finding: int | None = None
+    split: bool = False
+
+    @property
+    def classes(self) -> str:
+        """How strong the fill is, and what stands on it."""
+        found = [self.verdict, self._strength()]
+        found += ["stale"] if self.stale_days else []
+        found += ["open"] if self.finding is not None else []
+        found += ["both"] if self.split else []
+        return " ".join(name for name in found if name)
+
+    def _strength(self) -> str:
+        if self.change is None or self.change == 0 or self.verdict == "unchanged":
+            return ""
+        side = "b" if self.change > 0 else "w"
+        return f"{side}{sum(abs(self.change) >= edge for edge in _BINS)}"
+
+    @property
+    def text(self) -> str:
+        """`1.41x slower`: as a factor, which is the same for times and rates."""
+        if self.change is None:
+            return ""
+        return f"{axis.factor(self.change)} {axis.direction(self.change)}".strip()
+
+    @property
+    def told(self) -> str:
+        """What a pointer and a screen reader get."""
+        words = [self.said]
+        words += [f"{_STALE_WORDS}: {self.stale_days} days old"] if self.stale_days else []
+        words += [f"finding {self.finding} is open"] if self.finding is not None else []
+        return "; ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatRow:
+    """`disagrees`: it got better in some columns and worse in others."""
+
+    label: str
+    about: str
+    cells: tuple[Heat | None, ...]
+    href: str = ""
+    disagrees: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    columns: tuple[Column, ...]
+    rows: tuple[HeatRow, ...]
+    caption: str
+
+    @property
+    def width(self) -> str:
+        return "roomy" if len(self.columns) <= _ROOMY else "tight"

@@ -1,0 +1,121 @@
+"""Invented numbers for the gallery: what each picture is given at its emptiest, its fullest and its worst."""
+
+import random
+from dataclasses import replace
+
+from server.dashboard.pictures import axis
+from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line
+from server.dashboard.pictures.heat_map import Heat, HeatMap, HeatRow
+
+_MIN_EFFECT = 0.02
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"quoted\" & 'single' </td></table>",
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627",
+    "\N{FIRE}\N{WOMAN}\u200d\N{PERSONAL COMPUTER}\N{FLAG IN HOLE} emoji",
+    "a_name_without_any_place_to_break_" * 8,
+    "control\x01\x0b\x7f and\nlines",
+)
+_CASES = ("1M cold", "2M cold", "2M hot", "4K cold", "64K hot")
+
+
+def _said(ratio: float, low: float, high: float, verdict: str, better: str) -> str:
+    return f"{verdict}: {axis.told(ratio, better)}, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def dot(ratio: float, width: float = 0.03, better: str = "lower", verdict: str = "", href: str = "/series/") -> Dot:
+    low, high = ratio * (1 - width), ratio * (1 + width)
+    if not verdict:
+        size = axis.speed(ratio, better) or 0.0
+        sure = abs(size) > max(width, _MIN_EFFECT)
+        verdict = ("improved" if size > 0 else "regressed") if sure else "unchanged" if width < 0.02 else "inconclusive"  # noqa: PLR2004
+    return Dot(ratio, low, high, better, verdict, _said(ratio, low, high, verdict, better), href)
+
+
+def founding(names: tuple[str, ...] = ()) -> Fingerprint:
+    """The shape of the founding case: zen3 loses between nodes, zen5 wins, and within a node little moves."""
+    chance = random.Random(1)  # noqa: S311 (a picture, no secret)
+    columns = (
+        Column("haswell", "haswell", "2 sockets", "inconclusive"),
+        Column("zen3", "zen3", "epyc-7003", "regressed", "/machines/"),
+        Column("zen5", "zen5", "epyc-9005", "improved", "/machines/"),
+    )
+    groups = []
+    for way, slow, fast in (("0\u21921", 1.71, 0.5), ("1\u21920", 1.41, 0.55), ("0\u21920", 1.004, 0.99)):
+        lines = []
+        for number, case in enumerate(_CASES):
+            drift = chance.uniform(0.93, 1.07) if slow > 1.1 else chance.uniform(0.99, 1.01)  # noqa: PLR2004
+            cells: tuple[Dot | Absent, ...] = (
+                dot(1 + chance.uniform(-0.03, 0.03), 0.06),
+                dot(slow * drift, 0.04 if slow > 1.1 else 0.008),  # noqa: PLR2004
+                dot(fast * drift, 0.05) if number != 1 else Absent("zen5-1 has no huge pages of 2M"),
+            )
+            lines.append(Line(case, f"folio_copy {way} {case}", cells, "/series/", (("direction", way),)))
+        groups.append(Group(f"folio_copy {way}", tuple(lines), is_open=way != "0\u21920"))
+    made = Fingerprint(columns, tuple(groups), _MIN_EFFECT, unshown=3)
+    return _renamed(made, names) if names else made
+
+
+def _renamed(picture: Fingerprint, names: tuple[str, ...]) -> Fingerprint:
+    columns = tuple(replace(c, title=names[n], note=names[n + 1]) for n, c in enumerate(picture.columns))
+    groups = []
+    for place, group in enumerate(picture.groups):
+        lines = [replace(line, label=names[n % len(names)], about=names[-1]) for n, line in enumerate(group.lines)]
+        groups.append(replace(group, title=names[place % len(names)], lines=tuple(lines)))
+    return replace(picture, columns=columns, groups=tuple(groups))
+
+
+def one_dot() -> Fingerprint:
+    line = Line("fault-4k", "mm-basic/fault-4k, cost", (dot(1.012, 0.02),))
+    return Fingerprint((Column("zen3", "zen3"),), (Group("", (line,)),), _MIN_EFFECT)
+
+
+def crowded_dots(machines: int, cases: int) -> Fingerprint:
+    chance = random.Random(2)  # noqa: S311
+    columns = tuple(Column(f"m{n}", f"bench-{n}", f"uarch {n % 7}") for n in range(machines))
+    groups = []
+    for number in range(cases // 20):
+        lines = []
+        for case in range(20):
+            cells: list[Dot | Absent] = []
+            for _ in range(machines):
+                absent = chance.random() < 0.05  # noqa: PLR2004
+                ratio = chance.lognormvariate(0, 0.15)
+                cells.append(Absent("no such capability") if absent else dot(ratio, chance.uniform(0.01, 0.2)))
+            lines.append(Line(f"case-{case}", f"benchmark-{number}/case-{case}", tuple(cells)))
+        groups.append(Group(f"benchmark-{number}", tuple(lines), is_open=number == 0))
+    return Fingerprint(columns, tuple(groups), _MIN_EFFECT)
+
+
+def heat(columns: int, rows: int, names: tuple[str, ...] = ()) -> HeatMap:
+    chance = random.Random(3)  # noqa: S311
+    made = []
+    for number in range(rows):
+        cells = tuple(_heat(chance, number) for _ in range(columns))
+        signs = {cell.verdict for cell in cells if cell is not None}
+        name = names[number % len(names)] if names else f"benchmark-{number}"
+        disagrees = {"improved", "regressed"} <= signs
+        made.append(HeatRow(name, names[-1] if names else f"benchmark-{number}, cost", cells, "/findings/", disagrees))
+    titles = [names[n % len(names)] if names else ("zen3", "zen5", "haswell")[n % 3] for n in range(columns)]
+    shown = tuple(Column(f"c{n}", title, "" if names else f"bench-{n}") for n, title in enumerate(titles))
+    return HeatMap(shown, tuple(made), "Newest judged head of mm/mm-unstable against its reference v6.12")
+
+
+def _heat(chance: random.Random, number: int) -> Heat | None:
+    if chance.random() < 0.08:  # noqa: PLR2004
+        return None
+    change = chance.gauss(0, 0.18)
+    verdict = "unchanged" if abs(change) < 0.03 else "improved" if change > 0 else "regressed"  # noqa: PLR2004
+    if chance.random() < 0.2:  # noqa: PLR2004
+        verdict = "inconclusive"
+    said = f"{verdict}: {axis.factor(change)} {axis.direction(change)}"
+    moved = verdict in {"improved", "regressed"}
+    return Heat(
+        change,
+        verdict,
+        said,
+        f"/timelines/{number}/",
+        stale_days=12 if chance.random() < 0.1 else 0,  # noqa: PLR2004
+        finding=number if moved and chance.random() < 0.3 else None,  # noqa: PLR2004
+        split=moved and chance.random() < 0.1,  # noqa: PLR2004
+    )
