@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.dashboard.pictures import samples
+from server.dashboard.pictures.course import Course
 from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.heat_map import HeatMap
 
@@ -19,6 +20,7 @@ _NAMES = samples.HOSTILE
 CROWDED: Mapping[str, Callable[[], object]] = {
     "fingerprint": lambda: samples.crowded_dots(12, 400),
     "heat_map": lambda: samples.heat(60, 400),
+    "course": lambda: samples.course(5000),
 }
 _SHOWN: Mapping[str, Mapping[str, Callable[[], object]]] = {
     "fingerprint": {
@@ -32,6 +34,12 @@ _SHOWN: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "one value": lambda: samples.heat(1, 1),
         "a tree": lambda: samples.heat(4, 9),
         "hostile names": lambda: samples.heat(6, 6, _NAMES),
+    },
+    "course": {
+        "no data": lambda: Course((), 0.02),
+        "one value": lambda: samples.course(1, ("zen3",)),
+        "a branch": lambda: samples.course(80),
+        "hostile names": lambda: samples.course(20, _NAMES),
     },
 }
 

@@ -11,8 +11,8 @@ from typing import Self
 # are arrows: a single 300x must not squeeze all others into the middle.
 _EDGES = (1.025, 1.05, 1.1, 1.2, 1.4, 2.0, 3.0, 4.0, 8.0)
 _INNER = {
-    1.025: (1.01, 1.02),
-    1.05: (1.02, 1.04),
+    1.025: (1.01,),
+    1.05: (1.02,),
     1.1: (1.05,),
     1.2: (1.1,),
     1.4: (1.2,),

@@ -11,6 +11,10 @@ from server.dashboard.pictures.axis import RatioAxis
 
 HEIGHT = 18
 _FEW_COLUMNS = 3
+# In percent of a wide column.
+_ROOM_FOR_WORDS = 62
+# Only of these a size is said beside the mark: the others claim none.
+CHANGES = ("regressed", "improved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +70,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A dot or its absence as it is drawn. `text` stands on the side where the mark is not."""
+    """A dot or its absence as it is drawn."""
 
     verdict: str
     said: str
     href: str
     svg: SafeString
-    text: str = ""
-    side: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +136,27 @@ def _cell(cell: Dot | Absent, scale: RatioAxis) -> Cell:
     size = axis.speed(cell.ratio, cell.better)
     if size is None:
         return Cell("absent", cell.said, cell.href, SafeString(""))
+    at = scale.at(size)
     interval = scale.interval(cell.low, cell.high, cell.better)
     parts = [_band(scale)]
     if interval is not None:
         parts.append(_interval(interval))
-    parts.append(_mark(scale.at(size), cell.verdict, scale.leaves(size)))
-    side = "right" if size < 0 else "left"
-    return Cell(cell.verdict, cell.said, cell.href, _svg(parts), axis.told(cell.ratio, cell.better), side)
+    parts.append(_mark(at, cell.verdict, scale.leaves(size)))
+    if cell.verdict in CHANGES:
+        ends = (at, at) if interval is None else (min(interval.low, at), max(interval.high, at))
+        parts.append(_words(ends, axis.told(cell.ratio, cell.better)))
+    return Cell(cell.verdict, cell.said, cell.href, _svg(parts))
+
+
+def _words(ends: tuple[float, float], words: str) -> str:
+    """On the inner side of the mark, or on the outer one, or nowhere: never over an interval."""
+    low, high = ends
+    right, left = high <= _ROOM_FOR_WORDS, 100 - low <= _ROOM_FOR_WORDS
+    if not (right or left):
+        return ""
+    toward_right = right and (not left or low + high < 100)  # noqa: PLR2004 (percents)
+    at, shift, anchor = (high, 9, "start") if toward_right else (low, -9, "end")
+    return f'<text x="{at}%" dx="{shift}" y="13" text-anchor="{anchor}">{words}</text>'
 
 
 def _svg(parts: list[str]) -> SafeString:
@@ -193,5 +209,5 @@ def _summary(group: Group, place: int, scale: RatioAxis) -> Cell:
 
 
 def _together(verdicts: set[str]) -> str:
-    moved = verdicts & {"regressed", "improved"}
-    return "split" if len(moved) == 2 else next(iter(moved), "inconclusive")  # noqa: PLR2004 (both of them)
+    moved = verdicts.intersection(CHANGES)
+    return "split" if len(moved) == len(CHANGES) else next(iter(moved), "inconclusive")

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from server.dashboard.pictures import axis
-from server.dashboard.pictures.fingerprint import Column
+from server.dashboard.pictures.fingerprint import CHANGES, Column
 
 # Up to so many columns a cell has room for its size beside its sign.
 _ROOMY = 12
 # Logarithms of speeds: about 2, 5, 15, 40 % and more.
 _BINS = (0.02, 0.05, 0.14, 0.34)
-_STALE_WORDS = "stale"
+_LONG = 60
+_WORDS = {"unchanged": "no change"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class Heat:
         return " ".join(name for name in found if name)
 
     def _strength(self) -> str:
-        if self.change is None or self.change == 0 or self.verdict == "unchanged":
+        """Of no claim none: the hatching of an inconclusive cell is not tinted either."""
+        if not self.change or self.verdict not in CHANGES:
             return ""
         side = "b" if self.change > 0 else "w"
         return f"{side}{sum(abs(self.change) >= edge for edge in _BINS)}"
@@ -42,15 +44,15 @@ class Heat:
     @property
     def text(self) -> str:
         """`1.41x slower`: as a factor, which is the same for times and rates."""
-        if self.change is None:
-            return ""
+        if self.change is None or self.verdict not in CHANGES:
+            return _WORDS.get(self.verdict, self.verdict)
         return f"{axis.factor(self.change)} {axis.direction(self.change)}".strip()
 
     @property
     def told(self) -> str:
         """What a pointer and a screen reader get."""
         words = [self.said]
-        words += [f"{_STALE_WORDS}: {self.stale_days} days old"] if self.stale_days else []
+        words += [f"stale: {self.stale_days} days old"] if self.stale_days else []
         words += [f"finding {self.finding} is open"] if self.finding is not None else []
         return "; ".join(words)
 
@@ -75,3 +77,8 @@ class HeatMap:
     @property
     def width(self) -> str:
         return "roomy" if len(self.columns) <= _ROOMY else "tight"
+
+    @property
+    def length(self) -> str:
+        """A long one scrolls in its own box, and what is out of sight there is not laid out."""
+        return "long" if len(self.rows) > _LONG else "short"
