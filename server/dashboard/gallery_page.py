@@ -4,6 +4,7 @@ For those who work on the dashboard: only a site in debug mode has it.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
@@ -14,6 +15,7 @@ from server.dashboard.pictures import samples
 from server.dashboard.pictures.course import Course
 from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.heat_map import HeatMap
+from server.dashboard.pictures.small import BootsStrip, Narrowing, NoiseCourse, QueueBars, Staircase
 
 _NAMES = samples.HOSTILE
 # Too large to stand on one page with all others: each has a page of its own, which the bench draws.
@@ -40,6 +42,35 @@ _SHOWN: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "one value": lambda: samples.course(1, ("zen3",)),
         "a branch": lambda: samples.course(80),
         "hostile names": lambda: samples.course(20, _NAMES),
+    },
+    "boots_strip": {
+        "no data": lambda: BootsStrip((), "ns"),
+        "one value": lambda: samples.boots(1),
+        "a session": lambda: samples.boots(24),
+        "hostile names": lambda: samples.boots(5, _NAMES[0]),
+    },
+    "staircase": {
+        "no data": lambda: Staircase((), (), 0.02),
+        "one value": lambda: samples.staircase(("zen3",), 1),
+        "a walk": lambda: samples.staircase(("haswell", "zen3", "zen5")),
+        "hostile names": lambda: samples.staircase(_NAMES),
+    },
+    "narrowing": {
+        "no data": lambda: Narrowing(0, ()),
+        "one value": lambda: samples.narrowing(2, "mm: A change"),
+        "a bisection": lambda: samples.narrowing(900, "mm: A change"),
+        "hostile names": lambda: samples.narrowing(20, _NAMES[4]),
+    },
+    "noise_course": {
+        "no data": lambda: NoiseCourse(()),
+        "one value": lambda: samples.noise(1),
+        "a month": lambda: samples.noise(30),
+    },
+    "queue_bars": {
+        "no data": lambda: QueueBars(datetime(2026, 11, 29, tzinfo=UTC), ()),
+        "one value": lambda: samples.queue(("series 12",)),
+        "a lab": lambda: samples.queue(tuple(f"series {n} on bench-{n}" for n in range(9))),
+        "hostile names": lambda: samples.queue(_NAMES),
     },
 }
 

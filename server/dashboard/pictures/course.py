@@ -253,8 +253,11 @@ def _line(pieces: Sequence[Slice], scale: RatioAxis, across: Any) -> str:
     upper = [f"{x:g},{up(piece.high)}" for x, piece in zip(xs, pieces, strict=True)]
     lower = [f"{x:g},{up(piece.low)}" for x, piece in zip(xs, pieces, strict=True)]
     dots = ""
+    if len(pieces) == 1:
+        (only,) = pieces
+        dots = f'<line class="middle" x1="50%" x2="50%" y1="{up(only.low)}%" y2="{up(only.high)}%"/>'
     if len(pieces) <= _MOST_DOTS:
-        dots = "".join(f'<circle cx="{across(piece.place)}%" cy="{up(piece.middle)}%" r="2"/>' for piece in pieces)
+        dots += "".join(f'<circle cx="{across(piece.place)}%" cy="{up(piece.middle)}%" r="2"/>' for piece in pieces)
     return (
         f'<svg viewBox="0 0 {_ACROSS} 100" preserveAspectRatio="none" width="100%" height="100%">'
         f'<polygon class="reach" points="{" ".join(upper + lower[::-1])}"/>'

@@ -1,9 +1,11 @@
 """The fingerprint: one column for each microarchitecture, one line for each case, so that a split is a shape."""
 
+import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from server.dashboard.pictures import axis
@@ -211,3 +213,90 @@ def _summary(group: Group, place: int, scale: RatioAxis) -> Cell:
 def _together(verdicts: set[str]) -> str:
     moved = verdicts.intersection(CHANGES)
     return "split" if len(moved) == len(CHANGES) else next(iter(moved), "inconclusive")
+
+
+# As an image of its own: for a link, or beside a mail. It brings its colours, light and dark.
+_LABEL, _COLUMN, _GAP = 230, 150, 14
+_ROW, _HEAD = 22, 62
+_MOST = 28
+_NOTE = "better is right; logarithmic; grey: below the minimum effect of"
+# What XML cannot hold, and what turns the direction of text around it.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_STYLE = """
+svg{overflow:visible}text{font:12px ui-monospace,"DejaVu Sans Mono",monospace;fill:#1b1c1a}
+.quiet,.axis text{fill:#5a5c58}
+.paper{fill:#fff}.band{fill:#5a5c58;opacity:.16}.one{stroke:#5a5c58;stroke-dasharray:2 2}.rule{stroke:#d6d6d0}
+.bold{font-weight:700}.ci{fill:none;stroke-width:1.5}.tick{stroke-width:2.5}.hollow{stroke-width:2}
+g{fill:#5a5c58;stroke:none}.ci,.tick{stroke:#5a5c58}.hollow{fill:#fff;stroke:#6b4b00}
+.regressed,.regressed text{fill:#a1260d}.regressed .ci{stroke:#a1260d}.improved,.improved text{fill:#00604d}
+.improved .ci{stroke:#00604d}.inconclusive .ci{stroke:#6b4b00}.inconclusive text{fill:#6b4b00}.split text{fill:#652a8c}
+.cell text{display:none}.median{fill:#5a5c58}
+@media(prefers-color-scheme:dark){text{fill:#e3e4e0}.quiet,.axis text,g{fill:#a5a9a5}.paper,.hollow{fill:#15181a}
+.band{fill:#a5a9a5}.one,.ci,.tick{stroke:#a5a9a5}.rule{stroke:#363b3e}.hollow{stroke:#e8c663}.median{fill:#a5a9a5}
+.regressed,.regressed text{fill:#ffa18a}.regressed .ci{stroke:#ffa18a}.improved,.improved text{fill:#74d8bb}
+.improved .ci{stroke:#74d8bb}.inconclusive .ci{stroke:#e8c663}.inconclusive text{fill:#e8c663}.split text{fill:#d6abf3}}
+"""
+_SIGNS = {"regressed": "✗ ", "improved": "✓ ", "unchanged": "= ", "inconclusive": "? ", "split": "± "}
+
+
+def svg_of(picture: Fingerprint) -> str:
+    """A whole SVG document. Folded groups are one line in it, as on the page."""
+    groups = picture.drawn
+    rows = list(_rows(groups))
+    wide = _LABEL + len(picture.columns) * (_COLUMN + _GAP) + _GAP
+    tall = _HEAD + _ROW * (len(rows) + 1) + 8
+    heads = "".join(_head(column, number, picture) for number, column in enumerate(picture.columns))
+    lines = "".join(_row(row, _HEAD + number * _ROW) for number, row in enumerate(rows))
+    more = f"; {picture.unshown} more not shown" if picture.unshown else ""
+    note = f"{_NOTE} {picture.min_effect * 100:g} %{more}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{tall}" viewBox="0 0 {wide} {tall}">'
+        f"<title>Fingerprint of {picture.lines} cases in {len(picture.columns)} columns</title>"
+        f'<style>{_STYLE}</style><rect class="paper" width="{wide}" height="{tall}"/>{heads}{lines}'
+        f'<text class="quiet" x="8" y="{tall - 8}">{note}</text></svg>'
+    )
+
+
+def clean(text: str, most: int = _MOST) -> str:
+    """Fit for an image: shortened, and without what breaks XML or turns other text around."""
+    shown = _UNSAFE.sub("", text)
+    return escape(shown if len(shown) <= most else f"{shown[: most - 1]}…")
+
+
+def _rows(groups: tuple[DrawnGroup, ...]) -> Iterator[DrawnGroup | DrawnLine]:
+    for drawn in groups:
+        if drawn.group.title:
+            yield drawn
+        if drawn.group.is_open or not drawn.group.title:
+            yield from drawn.lines
+
+
+def _left(number: int) -> int:
+    return _LABEL + number * (_COLUMN + _GAP)
+
+
+def _head(column: Column, number: int, picture: Fingerprint) -> str:
+    sign = _SIGNS.get(column.verdict, "")
+    verdict = f'<g class="{clean(column.verdict)}"><text y="30">{sign}{clean(column.verdict)}</text></g>'
+    ticks = "".join(
+        f'<text x="{tick.at}%" y="50" text-anchor="{tick.anchor}">{tick.label}</text>'
+        for tick in picture.axis.ticks
+        if not tick.inner
+    )
+    title = f'<text class="bold" y="15">{clean(column.title, _COLUMN // 8)}</text>'
+    box = f'<svg x="{_left(number)}" width="{_COLUMN}" height="{_HEAD}">'
+    return f'{box}{title}{verdict}<g class="axis">{ticks}</g></svg>'
+
+
+def _row(row: DrawnGroup | DrawnLine, top: int) -> str:
+    if isinstance(row, DrawnGroup):
+        folded = "" if row.group.is_open else f" ({len(row.lines)})"
+        label, cells = f'<text class="bold" x="8" y="14">{clean(row.group.title)}{folded}</text>', row.summary
+    else:
+        label, cells = f'<text x="20" y="14">{clean(row.line.label)}</text>', row.cells
+    drawn = "".join(
+        f'<svg class="cell" x="{_left(number)}" width="{_COLUMN}" height="18"><g class="{clean(cell.verdict)}">'
+        f"<title>{clean(cell.said, 300)}</title>{cell.svg}</g></svg>"
+        for number, cell in enumerate(cells)
+    )
+    return f'<svg y="{top}" width="100%" height="{_ROW}">{label}{drawn}</svg>'

@@ -8,6 +8,19 @@ from server.dashboard.pictures import axis
 from server.dashboard.pictures.course import Course, CourseEvent, CourseFlag, CourseLane, CoursePoint, CourseStep
 from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line
 from server.dashboard.pictures.heat_map import Heat, HeatMap, HeatRow
+from server.dashboard.pictures.small import (
+    BootsStrip,
+    Flight,
+    Narrowing,
+    NarrowingStep,
+    Night,
+    NoiseCourse,
+    QueueBar,
+    QueueBars,
+    Staircase,
+    StripBoot,
+    Tread,
+)
 
 _MIN_EFFECT = 0.02
 HOSTILE = (
@@ -135,7 +148,7 @@ def _lane(chance: random.Random, number: int, title: str, points: int, better: s
     level, middle = (1.0, 1.31, 0.92)[number % 3], points // 2
     made = []
     for place in range(points):
-        ratio = (level if place > middle else 1.0) * (1 + chance.gauss(0, 0.008))
+        ratio = (level if place >= middle else 1.0) * (1 + chance.gauss(0, 0.008))
         subject = f"mm: Change number {place} of many" if title.isalnum() else title
         at = begin + timedelta(hours=5 * place)
         sha = f"{place * 7919:040x}"[::-1]
@@ -149,3 +162,63 @@ def _lane(chance: random.Random, number: int, title: str, points: int, better: s
     flags = (CourseFlag(at.place, "/findings/", f"finding 4: {words}"),)
     events = (CourseEvent(made[points // 4].place, "bench-2 got new microcode"),)
     return CourseLane(title, title, better, tuple(made), steps, flags, events)
+
+
+def boots(count: int, said: str = "") -> BootsStrip:
+    chance = random.Random(5)  # noqa: S311
+    made = []
+    for position in range(count):
+        arm = "base" if position % 4 in {0, 3} else "patched"
+        value = None if position == 13 else chance.gauss(410 if arm == "base" else 455, 6)  # noqa: PLR2004
+        made.append(StripBoot(position, arm, value, said or f"boot {position}, {arm}: {value and round(value, 1)} ns"))
+    return BootsStrip(tuple(made), said or "ns", (8, 16))
+
+
+def staircase(names: tuple[str, ...], patches: int = 6) -> Staircase:
+    chance = random.Random(6)  # noqa: S311
+    flights = []
+    for number, name in enumerate(names):
+        ratio, treads = 1.0, []
+        for patch in range(patches):
+            moved = patch == 3 and number % 3 > 0  # noqa: PLR2004
+            ratio *= (0.6, 1.4)[number % 2] if moved else 1 + chance.gauss(0, 0.004)
+            verdict = ("improved", "regressed")[number % 2] if moved else "unchanged"
+            said = f"up to patch {patch + 1}: {axis.told(ratio, 'lower')}"
+            treads.append(Tread(None, "inconclusive", "does not build") if patch == 1 else Tread(ratio, verdict, said))
+        flights.append(Flight(name, "lower", tuple(treads)))
+    return Staircase(tuple(f"mm: Patch {n + 1}" for n in range(patches)), tuple(flights), _MIN_EFFECT)
+
+
+def narrowing(total: int, subject: str) -> Narrowing:
+    low, high, culprit, steps = 0, total, total * 5 // 8, []
+    while high - low > 1:
+        place = (low + high) // 2 + (len(steps) == 3)  # noqa: PLR2004
+        answer = "skipped" if len(steps) == 2 else "bad" if place >= culprit else "good"  # noqa: PLR2004
+        if answer == "bad":
+            high = place
+        elif answer == "good":
+            low = place
+        sha = f"{place * 7919:040x}"[::-1]
+        steps.append(NarrowingStep(place, sha, subject, answer, low, high, f"{high - low} commits left"))
+    return Narrowing(total, tuple(steps))
+
+
+def noise(nights: int) -> NoiseCourse:
+    chance = random.Random(7)  # noqa: S311
+    first = datetime(2026, 11, 1, tzinfo=UTC).date()
+    made = (
+        Night(first + timedelta(days=n), abs(chance.gauss(0.012, 0.006)), int(chance.random() > 0.9), 40)  # noqa: PLR2004
+        for n in range(nights)
+    )
+    return NoiseCourse(tuple(made), 0.015)
+
+
+def queue(names: tuple[str, ...]) -> QueueBars:
+    now = datetime(2026, 11, 29, 10, 40, tzinfo=UTC)
+    bars = []
+    for number, name in enumerate(names):
+        start = now + timedelta(minutes=70 * number - 30)
+        end = None if number % 5 == 4 else start + timedelta(minutes=65)  # noqa: PLR2004
+        kind = "runs" if start < now else "waits"
+        bars.append(QueueBar(name, start, end, kind, f"{kind} from {start:%H:%M} on", "/queue/"))
+    return QueueBars(now, tuple(bars))

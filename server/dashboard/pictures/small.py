@@ -1,5 +1,5 @@
-"""The small pictures: boots in the order they ran, the staircase of a walk, the narrowing of a bisection, what a machine
-shows between equal kernels night by night, and what waits for it.
+"""The small pictures: boots in the order they ran, the staircase of a walk, the narrowing of a bisection, what a
+machine shows between equal kernels night by night, and what waits for it.
 """
 
 import math
@@ -16,6 +16,8 @@ from server.dashboard.pictures.axis import RatioAxis
 # Less than this on either side of the middle fills no picture of values: noise must not look like mountains.
 _LEAST_HALF = 0.025
 _ROOM = 1.15
+_LEAST_NIGHTS = 14
+_DIGITS = 4
 
 
 def _figure(kind: str, height: int, said: str, parts: Iterable[SafeString]) -> SafeString:
@@ -58,6 +60,10 @@ class BootsStrip:
         return middle - half, middle + half
 
     @property
+    def edges(self) -> tuple[str, str] | None:
+        return (_brief(self.reach[0]), _brief(self.reach[1])) if self.reach else None
+
+    @property
     def svg(self) -> SafeString:
         last = max((boot.position for boot in self.boots), default=0)
         low, high = self.reach or (0.0, 1.0)
@@ -74,6 +80,12 @@ class BootsStrip:
         failed = sum(boot.value is None for boot in self.boots)
         said = f"{len(self.boots)} boots in the order they ran, {failed} of them without a value"
         return _figure("boots", 90, said, (looks, boots))
+
+
+def _brief(value: float) -> str:
+    """With about four digits, and no exponent that nobody reads."""
+    whole = math.floor(math.log10(abs(value))) + 1 if value else 1
+    return f"{value:,.{max(min(_DIGITS - whole, 6), 0)}f}"
 
 
 _LOOK = '<line class="look" x1="{0}%" x2="{0}%" y2="100%"><title>look after {1} boots</title></line>'
@@ -120,8 +132,11 @@ class Staircase:
         object.__setattr__(self, "axis", RatioAxis.around(sizes, self.min_effect))
 
     @property
-    def drawn(self) -> tuple[tuple[Flight, SafeString], ...]:
-        return tuple((flight, _flight(flight, len(self.patches), self.axis)) for flight in self.flights)
+    def drawn(self) -> tuple[tuple[Flight, SafeString, str], ...]:
+        """With what the last prefix that has a value does."""
+        return tuple(
+            (flight, _flight(flight, len(self.patches), self.axis), _end_of(flight)) for flight in self.flights
+        )
 
 
 def _heights(flight: Flight) -> list[tuple[int, float]]:
@@ -131,6 +146,11 @@ def _heights(flight: Flight) -> list[tuple[int, float]]:
         for number, tread in enumerate(flight.treads)
         if tread.ratio is not None and (size := axis.speed(tread.ratio, flight.better)) is not None
     ]
+
+
+def _end_of(flight: Flight) -> str:
+    ratios = [tread.ratio for tread in flight.treads if tread.ratio is not None]
+    return axis.told(ratios[-1], flight.better) if ratios else ""
 
 
 def _flight(flight: Flight, patches: int, scale: RatioAxis) -> SafeString:
@@ -248,7 +268,7 @@ class NoiseCourse:
 
     @property
     def svg(self) -> SafeString:
-        wide = 100 / max(len(self.nights), 1)
+        wide = 100 / max(len(self.nights), _LEAST_NIGHTS)
         bars = format_html_join("", _NIGHT, (self._bar(n, night, wide) for n, night in enumerate(self.nights)))
         promised = round(100 - (self.expected or 0) / self.top * 100, 2)
         line = '<line class="expected" x2="100%" y1="{0}%" y2="{0}%"/>'
@@ -259,13 +279,14 @@ class NoiseCourse:
         height = round(min(night.spread / self.top, 1) * 100, 2)
         kind = "alarmed" if night.false_alarms else "calm"
         left = round(number * wide + wide * 0.1, 2)
-        return kind, night.said, left, round(100 - height, 2), round(wide * 0.8, 2), height, self._alarms(night, left)
+        top, bar = round(100 - height, 2), round(wide * 0.8, 2)
+        return kind, night.said, left, top, bar, height, self._alarms(night, left, top)
 
     @staticmethod
-    def _alarms(night: Night, left: float) -> SafeString:
+    def _alarms(night: Night, left: float, top: float) -> SafeString:
         if not night.false_alarms:
             return SafeString("")
-        return format_html('<text x="{}%" y="98%">{}</text>', left, night.false_alarms)
+        return format_html('<text x="{}%" y="{}%" dy="-3">{}</text>', left, top, night.false_alarms)
 
 
 _NIGHT = '<g class="{0}"><title>{1}</title><rect x="{2}%" y="{3}%" width="{4}%" height="{5}%"/>{6}</g>'

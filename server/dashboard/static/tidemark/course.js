@@ -132,9 +132,14 @@ class Figure {
     this.all.addEventListener("click", () => this.show(...this.course.reach));
     this.plots = [];
     this.busy = false;
+  }
+
+  begin() {
+    if (this.course.order.length < 2) return false;
     this.draw();
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(this.hosts[0]);
+    return true;
   }
 
   reach() {
@@ -180,8 +185,12 @@ class Figure {
   }
 }
 
+// The time it takes stands in the browser's own record of this page.
 performance.mark("course-begin");
-const figures = [...document.querySelectorAll("figure.course")].map((figure) => new Figure(figure));
+const figures = [...document.querySelectorAll("figure.course")]
+  .map((figure) => new Figure(figure))
+  // In a single revision is nothing to zoom.
+  .filter((figure) => figure.begin());
 queueMicrotask(() => queueMicrotask(() => performance.measure("course", "course-begin")));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const figure of figures) figure.draw();
