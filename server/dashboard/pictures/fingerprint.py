@@ -4,6 +4,7 @@ import re
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
@@ -15,6 +16,8 @@ HEIGHT = 18
 _FEW_COLUMNS = 3
 # In percent of a wide column.
 _ROOM_FOR_WORDS = 62
+# Each verdict has a sign of its own: colour alone says nothing in print and to many readers.
+SIGNS: Final = {"regressed": "✗", "improved": "✓", "unchanged": "=", "inconclusive": "?", "split": "±"}
 # Only of these a size is said beside the mark: the others claim none.
 CHANGES = ("regressed", "improved")
 
@@ -236,7 +239,6 @@ g{fill:#5a5c58;stroke:none}.ci,.tick{stroke:#5a5c58}.hollow{fill:#fff;stroke:#6b
 .regressed,.regressed text{fill:#ffa18a}.regressed .ci{stroke:#ffa18a}.improved,.improved text{fill:#74d8bb}
 .improved .ci{stroke:#74d8bb}.inconclusive .ci{stroke:#e8c663}.inconclusive text{fill:#e8c663}.split text{fill:#d6abf3}}
 """
-_SIGNS = {"regressed": "✗ ", "improved": "✓ ", "unchanged": "= ", "inconclusive": "? ", "split": "± "}
 
 
 def svg_of(picture: Fingerprint) -> str:
@@ -276,8 +278,8 @@ def _left(number: int) -> int:
 
 
 def _head(column: Column, number: int, picture: Fingerprint) -> str:
-    sign = _SIGNS.get(column.verdict, "")
-    verdict = f'<g class="{clean(column.verdict)}"><text y="30">{sign}{clean(column.verdict)}</text></g>'
+    sign = SIGNS.get(column.verdict, "")
+    verdict = f'<g class="{clean(column.verdict)}"><text y="30">{sign} {clean(column.verdict)}</text></g>'
     ticks = "".join(
         f'<text x="{tick.at}%" y="50" text-anchor="{tick.anchor}">{tick.label}</text>'
         for tick in picture.axis.ticks

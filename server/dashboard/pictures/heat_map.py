@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from server.dashboard.pictures import axis
-from server.dashboard.pictures.fingerprint import CHANGES, Column
+from server.dashboard.pictures.fingerprint import CHANGES, SIGNS, Column
 
 # Up to so many columns a cell has room for its size beside its sign.
 _ROOMY = 12
@@ -40,6 +40,10 @@ class Heat:
             return ""
         side = "b" if self.change > 0 else "w"
         return f"{side}{sum(abs(self.change) >= edge for edge in _BINS)}"
+
+    @property
+    def sign(self) -> str:
+        return SIGNS.get(self.verdict, "·")
 
     @property
     def text(self) -> str:

@@ -7,19 +7,12 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from server.dashboard.pictures.fingerprint import SIGNS
 from server.dashboard.rows import figures
 from server.detection.findings.vector import as_ratio
 
 register = template.Library()
 
-# Each verdict has a sign of its own: colour alone says nothing in print and to many readers.
-SIGNS: Final = {
-    "regressed": "✗",
-    "improved": "✓",
-    "unchanged": "=",
-    "inconclusive": "?",
-    "split": "±",
-}
 _WORDS: Final = {"unchanged": "no change"}
 
 register.filter("ratio", figures.ratio)
