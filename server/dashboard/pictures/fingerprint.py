@@ -74,7 +74,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class DrawnCell:
     """A dot or its absence as it is drawn."""
 
     verdict: str
@@ -86,14 +86,14 @@ class Cell:
 @dataclass(frozen=True, slots=True)
 class DrawnLine:
     line: Line
-    cells: tuple[Cell, ...]
+    cells: tuple[DrawnCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnGroup:
     group: Group
     lines: tuple[DrawnLine, ...]
-    summary: tuple[Cell, ...]
+    summary: tuple[DrawnCell, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +135,12 @@ class Fingerprint:
         )
 
 
-def _cell(cell: Dot | Absent, scale: RatioAxis) -> Cell:
+def _cell(cell: Dot | Absent, scale: RatioAxis) -> DrawnCell:
     if isinstance(cell, Absent):
-        return Cell("absent", cell.reason, "", SafeString(""))
+        return DrawnCell("absent", cell.reason, "", SafeString(""))
     size = axis.speed(cell.ratio, cell.better)
     if size is None:
-        return Cell("absent", cell.said, cell.href, SafeString(""))
+        return DrawnCell("absent", cell.said, cell.href, SafeString(""))
     at = scale.at(size)
     interval = scale.interval(cell.low, cell.high, cell.better)
     parts = [_band(scale)]
@@ -150,7 +150,7 @@ def _cell(cell: Dot | Absent, scale: RatioAxis) -> Cell:
     if cell.verdict in CHANGES:
         ends = (at, at) if interval is None else (min(interval.low, at), max(interval.high, at))
         parts.append(_words(ends, axis.told(cell.ratio, cell.better)))
-    return Cell(cell.verdict, cell.said, cell.href, _svg(parts))
+    return DrawnCell(cell.verdict, cell.said, cell.href, _svg(parts))
 
 
 def _words(ends: tuple[float, float], words: str) -> str:
@@ -198,19 +198,19 @@ def _mark(at: float, verdict: str, leaves: int) -> str:
     return f'<svg x="{at}%" y="9">{shape}</svg>'
 
 
-def _summary(group: Group, place: int, scale: RatioAxis) -> Cell:
+def _summary(group: Group, place: int, scale: RatioAxis) -> DrawnCell:
     """The median of a column's lines and their range."""
     dots = [line.cells[place] for line in group.lines if place < len(line.cells)]
     sizes = [s for dot in dots if isinstance(dot, Dot) and (s := axis.speed(dot.ratio, dot.better)) is not None]
     if not sizes:
-        return Cell("absent", "not measured", "", SafeString(""))
+        return DrawnCell("absent", "not measured", "", SafeString(""))
     low, middle, high = min(sizes), statistics.median(sizes), max(sizes)
     reach = axis.Interval(scale.at(low), scale.at(high), scale.leaves(low) < 0, scale.leaves(high) > 0)
     mark = f'<svg x="{scale.at(middle)}%" y="9"><path class="median" d="M0-5 5 0 0 5-5 0z"/></svg>'
     words = [f"{axis.factor(size)} {axis.direction(size)}".strip() for size in (middle, low, high)]
     said = f"median of {len(sizes)}: {words[0]}; from {words[1]} to {words[2]}"
     verdict = _together({dot.verdict for dot in dots if isinstance(dot, Dot)})
-    return Cell(verdict, said, "", _svg([_band(scale), _interval(reach), mark]))
+    return DrawnCell(verdict, said, "", _svg([_band(scale), _interval(reach), mark]))
 
 
 def _together(verdicts: set[str]) -> str:
