@@ -12,6 +12,8 @@ from server.detection.models import (
     ChangePoint,
     Comparison,
     Finding,
+    FindingVerdict,
+    FleetState,
     MachineQuestion,
     MeasuredHead,
     NoiseProfile,
@@ -29,6 +31,7 @@ from tests.builders import (
     build_revision,
     build_series,
     build_session,
+    build_tree,
     build_trial,
     build_trial_session,
 )
@@ -80,27 +83,34 @@ def split_finding() -> Finding:
     return finding
 
 
-def moved_timeline() -> Timeline:
+def moved_timeline(tree: str = "stable") -> Timeline:
     """One case of a branch on one machine over sixty heads, slower from the fortieth on, with its finding."""
-    base = build_revision(subject="Linux 7.2")
+    base = build_revision(build_tree(tree), subject="Linux 7.2")
     branch = Branch.objects.create(tree=base.tree, name="mm/unstable")
     machine = build_machine("zen3-a", "zen3", virtual=False)
     timeline = Timeline.objects.create(
         branch=branch, reference=base, machine=machine, case=build_case("folio-copy-2m"), metric=build_metric(),
-        core_type=machine.core_types.get(name="all"), points_seen=_POINTS, last_place=101 + _POINTS,
+        core_type=machine.core_types.get(name="all"), points_seen=_POINTS, last_place=100 + _POINTS,
     )  # fmt: skip
     numbers = random.Random(7)  # noqa: S311 (noise for a chart)
-    heads = [_point(timeline, 101 + number, numbers) for number in range(_POINTS)]
+    newest = 100 + _POINTS
+    fleet = FleetState.objects.create(
+        branch=branch, reference=base, virtual=False, observed=_POINTS, newest_place=newest
+    )
+    heads = [_point(timeline, 101 + number, numbers, fleet) for number in range(_POINTS)]
     finding = Finding.objects.create(
         branch=branch, before=heads[_STEP - 1].revision, after=heads[_STEP].revision, kind="regressed",
         state="confirmed", virtual=False,
         headline="Regressed on zen3 (1.12x time of folio-copy-2m).", trace="f" * 16,
     ).record_creation()  # fmt: skip
+    cell = Comparison.objects.get(point__head=heads[-1])
+    FindingVerdict.objects.create(finding=finding, uarch=machine.uarch, verdict="regressed", comparison=cell)
     ChangePoint.objects.create(
         timeline=timeline, first_place=101 + _STEP, place=101 + _STEP, before_place=100 + _STEP, effect=math.log(1.12),
         score=9.0, state="settled", finding=finding,
     )  # fmt: skip
-    _noise(machine)
+    if not machine.noise_profiles.exists():
+        _noise(machine)
     return timeline
 
 
@@ -163,18 +173,21 @@ def _walk(series: Series) -> None:
         before = patch.revision
 
 
-def _point(timeline: Timeline, place: int, numbers: random.Random) -> MeasuredHead:
+def _point(timeline: Timeline, place: int, numbers: random.Random, fleet: FleetState) -> MeasuredHead:
     revision = build_revision(timeline.reference.tree, subject=f"Merge {place}")
     trial = build_trial(timeline.reference, revision, state=Trial.State.DONE)
     session = build_trial_session(trial, timeline.machine, state=Session.State.DONE)
     head = MeasuredHead.objects.create(
         branch=timeline.branch, reference=timeline.reference, revision=revision, place=place, trial=trial,
-        observed_at=clock.now(),
+        observed_at=clock.now(), fleet=fleet, observed_as=place - 100,
     )  # fmt: skip
-    ratio = (1.12 if place > 100 + _STEP else 1.0) * (1 + numbers.gauss(0, 0.005))
+    slower = place > 100 + _STEP
+    ratio = (1.12 if slower else 1.0) * (1 + numbers.gauss(0, 0.005))
+    figures = {"ratio": ratio, "ratio_low": ratio * 0.99, "ratio_high": ratio * 1.01}
+    verdict = "regressed" if slower else "unchanged"
     TimelinePoint.objects.create(
-        timeline=timeline, head=head, comparison=build_comparison(session, case=timeline.case), place=place,
-        ratio=ratio, ratio_low=ratio * 0.99, ratio_high=ratio * 1.01,
+        timeline=timeline, head=head, place=place, **figures,
+        comparison=build_comparison(session, verdict, case=timeline.case, **figures),
     )  # fmt: skip
     return head
 
@@ -187,5 +200,5 @@ def _noise(machine: Machine) -> None:
             changes=[0.001], last_at=clock.now() - timedelta(hours=5),
         )  # fmt: skip
     MachineQuestion.objects.create(
-        key="event:zen3-a", kind="event", machine=machine, detail="38 of 40 timelines moved at 151", state="open"
+        key=f"event:{machine.pk}", kind="event", machine=machine, detail="38 of 40 timelines moved at 151", state="open"
     )

@@ -1,78 +1,138 @@
-"""The home page: what was found, what is under way, and what waits."""
+"""The home page: where the chosen branch stands, what was found, what runs now, and what needs a person."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import CharField, Count, Q, QuerySet, Value
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from server.builds.models import Build
 from server.core import clock
 from server.core.states import Stateful
 from server.dashboard import series_pages, session_page
-from server.dashboard.rows import charts, host_status, verdicts
-from server.dashboard.rows.watchers import watchers
-from server.dashboard.series_pages import SeriesListed, series_rows
+from server.dashboard.rows import charts, verdicts
+from server.dashboard.rows.host_status import SessionRow, session_rows
+from server.dashboard.rows.postings import label_of
+from server.dashboard.rows.watchers import Watcher, watchers
+from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
+from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
+from server.dashboard.trees.measured import LATELY, Choice, MeasuredBranch, chosen, measured_branches
 from server.detection.findings.table import session_cells
-from server.lab.models import Boot, Session, Trial
+from server.detection.models import Finding
+from server.lab.models import Boot, Host, Machine, Session, Trial
 from server.lab.port import dispatcher
 from server.reports.models import Delivery, Report
-from server.reports.progress import series_progress_many
 from server.sources.models import Series
 
-_SHOWN = 20
+# Of findings that are open; of series that showed nothing; of what runs.
+_OPEN_SHOWN, _QUIET_SHOWN, _RUNNING_SHOWN = 20, 5, 8
+# Of a branch in some days, to say what came to it.
+_MOST_LATELY = 50
 _FAILURE_STAYS = timedelta(days=7)
+_ORDERS = ("newest", "worst")
 
 
 @dataclass(frozen=True, slots=True)
-class FlightRow:
-    """One series without a finding, and how far it came."""
+class HomeFindings:
+    """`total` counts all that are open; `quiet` are series that showed no change, or too little to say."""
 
-    series: SeriesListed
+    open: tuple[FoundLine, ...]
+    total: int
+    quiet: tuple[FoundLine, ...]
+    lately: Lately | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmLine:
+    """Something that a person must do: what is wrong, what to do about it, and where."""
+
+    what: str
+    advice: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLine:
+    """A series without a finding."""
+
+    id: int
+    subject: str
+    mark: str
+    author: str
     state: str
-    stage: str
-    detail: str
+    state_label: str
+    reason: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBuild:
+    id: int
+    sha: str
+    subject: str
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One line of the counters: how many rows of a kind are in which unfinished state."""
+    """How many rows of a kind are in which unfinished state."""
 
     kind: str
     counts: tuple[tuple[str, int], ...]
 
 
-def latest_findings() -> tuple[SeriesListed, ...]:
-    query = (
-        Series.objects.filter(finding__isnull=False)
-        .order_by("-finding__id")
-        .select_related("mailing_list")
-        .defer("trailers")
+@dataclass(frozen=True, slots=True)
+class MachineCounts:
+    total: int
+    working: int
+    idle: int
+    unwell: int
+
+
+def home_findings(shown: MeasuredBranch | None, order: str) -> HomeFindings:
+    """Open claims of series and branches, and what the last days brought to the branch that is shown. Three queries."""
+    every = findings_named().order_by("-id")
+    open_ = every.filter(state__in=OPEN, kind__in=CLAIMS)
+    quiet = every.filter(series__isnull=False, kind__in=[Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE])
+    parts = [open_.values("pk")[:_OPEN_SHOWN], quiet.values("pk")[:_QUIET_SHOWN]]
+    since = clock.now() - LATELY
+    if shown is not None:
+        parts.append(every.filter(branch=shown.id, created_at__gte=since).values("pk")[:_MOST_LATELY])
+    lines = found_lines(findings_named(Finding.objects.filter(pk__in=parts[0].union(*parts[1:]))))
+    claims = [line for line in lines if line.state in OPEN and line.kind in CLAIMS]
+    if order == "worst":
+        claims.sort(key=lambda line: line.worst)
+    late = [line for line in lines if line.created_at >= since]
+    return HomeFindings(
+        open=tuple(claims[:_OPEN_SHOWN]),
+        total=len(claims) if len(claims) < _OPEN_SHOWN else open_.order_by().count(),
+        quiet=tuple(line for line in lines if line.series_id is not None and line.kind not in CLAIMS)[:_QUIET_SHOWN],
+        lately=Lately.of(late, shown) if shown is not None else None,
     )
-    return series_rows(list(query[:_SHOWN]))
 
 
-def series_in_flight() -> tuple[FlightRow, ...]:
-    """Series without a finding that are not over: those at work before those that wait, the last moved first.
-
-    Those that failed stay for some days.
-    """
-    recently = clock.now() - _FAILURE_STAYS
-    # Hundreds of held series must not hide the one that is being built.
-    waiting = Q(state__in=[Series.State.INCOMPLETE, Series.State.HELD], finding=None)
-    query = Series.objects.order_by("-state_since", "-id").select_related("mailing_list").defer("trailers")
-    series = [*query.filter(pk__in=_at_work(recently))[: 2 * _SHOWN], *query.filter(waiting)[:_SHOWN]]
-    rows = (
-        FlightRow(row, progress.state, progress.current.name, progress.current.detail or progress.reason)
-        for row, progress in zip(series_rows(series), series_progress_many(series), strict=True)
-        if progress.state != "failed" or row.state_since >= recently
+def series_in_work() -> tuple[WorkLine, ...]:
+    """Series without a finding that are on their way, or failed in the last days; the last moved first. One query."""
+    rows = Series.objects.filter(pk__in=_at_work(clock.now() - _FAILURE_STAYS)).defer("trailers")
+    return tuple(
+        WorkLine(
+            id=row.pk,
+            subject=row.subject,
+            mark=row.mark,
+            author=row.author_name or row.author_address,
+            state=row.state,
+            state_label=label_of(row),
+            reason=row.reason,
+            since=row.state_since,
+        )
+        for row in rows.order_by("-state_since", "-id")[:_RUNNING_SHOWN]
     )
-    return tuple(rows)[:_SHOWN]
 
 
 def _at_work(recently: datetime) -> "QuerySet[Any, Any]":
@@ -95,23 +155,91 @@ def _at_work(recently: datetime) -> "QuerySet[Any, Any]":
     return parts[0].union(*parts[1:])
 
 
+_UNFINISHED: Mapping[str, tuple[type[Stateful], Sequence[str]]] = {
+    "series": (Series, (Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY)),
+    "builds": (Build, (Build.State.WANTED, Build.State.DISPATCHED, Build.State.RUNNING)),
+    "sessions": (Session, (Session.State.PLANNED, Session.State.DISPATCHED, Session.State.RUNNING)),
+    "boots": (Boot, (Boot.State.RUNNING,)),
+    "reports": (Report, (Report.State.DRAFT, Report.State.APPROVED)),
+    "mails": (Delivery, (Delivery.State.QUEUED, Delivery.State.SENDING, Delivery.State.FAILED)),
+}
+
+
 def load() -> tuple[Load, ...]:
-    """What waits and what runs, by kind of row."""
-    return (
-        _load("series", Series, [Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY]),
-        _load("builds", Build, [Build.State.WANTED, Build.State.DISPATCHED, Build.State.RUNNING]),
-        _load("sessions", Session, [Session.State.PLANNED, Session.State.DISPATCHED, Session.State.RUNNING]),
-        _load("boots", Boot, [Boot.State.RUNNING]),
-        _load("reports", Report, [Report.State.DRAFT, Report.State.APPROVED]),
-        _load("mails", Delivery, [Delivery.State.QUEUED, Delivery.State.SENDING, Delivery.State.FAILED]),
+    """What waits and what runs, by kind of row; kinds of which nothing does are left out. One query."""
+    parts = [
+        model._default_manager.filter(state__in=states)
+        .order_by()
+        .values_list(Value(kind, output_field=CharField()), "state")
+        .annotate(count=Count("id"))
+        for kind, (model, states) in _UNFINISHED.items()
+    ]
+    counts: Counter[tuple[str, str]] = Counter()
+    for kind, state, count in parts[0].union(*parts[1:], all=True):
+        counts[kind, state] = count
+    lines = (
+        Load(kind, tuple((state, counts[kind, state]) for state in states if counts[kind, state]))
+        for kind, (_, states) in _UNFINISHED.items()
     )
+    return tuple(line for line in lines if line.counts)
 
 
-def _load(kind: str, model: type[Stateful], states: Iterable[str]) -> Load:
-    wanted = list(states)
-    query = model._default_manager.filter(state__in=wanted).order_by()
-    counts = Counter(dict(query.values_list("state").annotate(Count("id"))))
-    return Load(kind, tuple((state, counts[state]) for state in wanted))
+def running_builds() -> tuple[RunningBuild, ...]:
+    rows = Build.objects.filter(state__in=[Build.State.DISPATCHED, Build.State.RUNNING]).select_related("revision")
+    near = rows.defer("log_tail", "first_error").order_by("-state_since", "-id")[:_RUNNING_SHOWN]
+    return tuple(RunningBuild(row.pk, row.revision.sha, row.revision.subject, row.state_since) for row in near)
+
+
+def running_sessions() -> tuple[SessionRow, ...]:
+    return session_rows(Q(state__in=[Session.State.DISPATCHED, Session.State.RUNNING]), limit=_RUNNING_SHOWN)
+
+
+_UNWELL = (Host.Health.QUARANTINED, Host.Health.MAINTENANCE, Host.Health.UNKNOWN)
+_MOST_ALARMS, _MOST_NAMED = 4, 5
+
+
+def machine_counts(machines: Sequence[Machine]) -> MachineCounts:
+    used = [row for row in machines if row.enabled and row.health != Host.Health.RETIRED]
+    well = [row for row in used if row.health not in _UNWELL]
+    idle = [row for row in well if row.state == Host.State.IDLE]
+    return MachineCounts(len(used), len(well) - len(idle), len(idle), len(used) - len(well))
+
+
+def alarms(now: datetime, watched: Iterable[Watcher], machines: Iterable[Machine]) -> tuple[AlarmLine, ...]:
+    """What needs a person, the most urgent first."""
+    status = reverse("status")
+    lines = [AlarmLine(f"Dispatcher: {one.what}", one.advice, status) for one in dispatcher().alarms(now)]
+    sick = (row for row in machines if row.enabled and row.health == Host.Health.QUARANTINED)
+    lines += [
+        AlarmLine(
+            f"Machine {row.name} gets no work, it is quarantined: {row.health_reason}.",
+            "Look at it, then release it.",
+            reverse("machine", args=[row.name]),
+        )
+        for row in sick
+    ]
+    return (*lines, *_watcher_alarms([one for one in watched if one.alarming]))
+
+
+def _watcher_alarms(alarming: Sequence[Watcher]) -> list[AlarmLine]:
+    """One line for each that fails, since errors differ; one for all that nobody asks."""
+    failing = [one for one in alarming if one.failing_since]
+    silent = [one for one in alarming if not one.failing_since]
+    lines = [
+        AlarmLine(f"The {one.kind} {one.name} is failing: {one.error}", "Check its address and the network.", _at(one))
+        for one in failing
+    ]
+    if silent:
+        names = ", ".join(one.name for one in silent[:_MOST_NAMED]) + (", ..." if len(silent) > _MOST_NAMED else "")
+        never = all(one.polled_at is None for one in silent)
+        what = "not polled yet" if never else "late: no poll for longer than its interval allows"
+        who = f"The {silent[0].kind} {names} is" if len(silent) == 1 else f"{len(silent)} trees and lists ({names}) are"
+        lines.append(AlarmLine(f"{who} {what}.", "Check that the workers run.", _at(silent[0])))
+    return lines
+
+
+def _at(one: Watcher) -> str:
+    return reverse("tree", args=[one.name]) if one.kind == "tree" else reverse("status")
 
 
 _LONGEST_MESSAGE_ID = 500
@@ -120,19 +248,33 @@ _LONGEST_NUMBER = 10
 
 @require_safe
 def home(request: HttpRequest) -> HttpResponse:
-    watched = watchers()
     now = clock.now()
+    choice = chosen(measured_branches(), request.GET)
+    order = request.GET.get("order", "")
+    watched, machines = watchers(), list(Machine.objects.order_by("name"))
+    found = alarms(now, watched, machines)
     context = {
         "now": now,
-        "dispatch_alarms": dispatcher().alarms(now),
-        "findings": latest_findings(),
-        "in_flight": series_in_flight(),
-        "watchers": watched,
-        "alarms": [watcher for watcher in watched if watcher.alarming],
-        "machines": host_status.machine_rows(),
+        "choice": choice,
+        "heat": _heat(choice),
+        "order": order if order in _ORDERS else _ORDERS[0],
+        "orders": _ORDERS,
+        "order_problem": order if order and order not in _ORDERS else "",
+        "findings": home_findings(choice.shown, order),
+        "sessions": running_sessions(),
+        "builds": running_builds(),
+        "in_work": series_in_work(),
         "load": load(),
+        "machines": machine_counts(machines),
+        "watched": watched,
+        "alarms": found[:_MOST_ALARMS],
+        "more_alarms": max(0, len(found) - _MOST_ALARMS),
     }
     return render(request, "dashboard/home.html", context)
+
+
+def _heat(choice: Choice) -> BranchHeat | None:
+    return branch_heat(choice.shown) if choice.shown is not None else None
 
 
 @require_safe

@@ -17,7 +17,7 @@ from server.builds.models import Build
 from server.core import clock
 from server.core.access.tries import GivenUp, given_up
 from server.core.reasons import Because
-from server.dashboard import message_page, tree_pages
+from server.dashboard import message_page
 from server.dashboard.rows import watchers
 from server.dashboard.rows.host_status import PowerCycleRow, power_cycle_row
 from server.dashboard.rows.postings import MailRow, mail_rows
@@ -291,14 +291,6 @@ def status(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     context = {"now": now, "status": site_status(), "dispatch": dispatch_status(now), "questions": open_questions()}
     return render(request, "dashboard/status.html", context)
-
-
-@require_safe
-def tree(request: HttpRequest, name: str) -> HttpResponse:
-    facts = tree_pages.tree_facts(name, request.GET.dict())
-    if facts is None:
-        raise Http404(f"There is no tree {name}.")
-    return render(request, "dashboard/tree.html", {"now": clock.now(), "tree": facts})
 
 
 @require_safe

@@ -1,19 +1,17 @@
 """Pages of a tree, of a branch over time, and of one timeline."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.conf import settings
+from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.dashboard.finding_pages import FindingRow, finding_rows
-from server.dashboard.rows.charts import Spark, spark
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.machine_facts import Fact
-from server.dashboard.rows.verdicts import with_verdicts
 from server.dashboard.rows.watchers import (
     MOVE_PARTS,
     BranchRow,
@@ -27,19 +25,39 @@ from server.dashboard.rows.watchers import (
     wanted_rows,
     watcher,
 )
-from server.detection.branches.fleet import (
-    PointView,
-    TimelineFigures,
-    branch_findings,
-    points_of,
-    timeline_views,
-    timelines_of_branch,
-)
-from server.detection.models import ChangePoint, Timeline
-from server.lab.models import Machine
+from server.dashboard.trees.courses import timeline_page
+from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
+from server.dashboard.trees.heads import HeadLine, head_lines
+from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
+from server.dashboard.trees.measured import LATELY, Choice, MeasuredBranch, chosen, measured_branches
+from server.dashboard.trees.steps import LevelChange, level_changes
+from server.detection.models import Finding
 from server.sources.models import Branch, HeadMove, Tag, Tree, WantedRevision
 
 _PER_TABLE = 25
+_MOST_FINDINGS = 50
+# Long tables of a tree, of which a page shows the one that is asked for.
+TABLES = ("moves", "wanted", "tags")
+
+
+@dataclass(frozen=True, slots=True)
+class BranchLine:
+    """A branch of a tree: where it stands, its newest judged head, and how many claims about it are open."""
+
+    row: BranchRow
+    measured: MeasuredBranch | None
+    worse: int
+    better: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeTables:
+    """What is chosen to be measured and what moved; all but the one that was asked for are None."""
+
+    shown: str
+    moves: Paged[MoveRow] | None = None
+    wanted: Paged[WantedRow] | None = None
+    tags: Paged[TagRow] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +66,78 @@ class TreeFacts:
     rebasing: bool
     policy: tuple[Fact, ...]
     lists: tuple[str, ...]
-    branches: Paged[BranchRow]
-    moves: Paged[MoveRow]
-    wanted: Paged[WantedRow]
-    tags: Paged[TagRow]
+    choice: Choice
+    heat: BranchHeat | None
+    findings: tuple[FoundLine, ...]
+    lately: Lately | None
+    branches: Paged[BranchLine]
+    tables: TreeTables
 
 
-def tree_facts(name: str, pages: Mapping[str, str]) -> TreeFacts | None:
-    """`pages` has the number of the page of each table, by its name: branches, moves, wanted, tags."""
+def tree_facts(name: str, asked: Mapping[str, str]) -> TreeFacts | None:
+    """`asked` has the branch to show, and the number of the page of a table by its name."""
     tree = Tree.objects.filter(name=name).first()
     if tree is None:
         return None
-    branches = Branch.objects.filter(tree=tree).select_related("head", "tree").order_by("deleted_at", "name")
-    moved = HeadMove.objects.filter(branch__tree=tree).select_related(*MOVE_PARTS).order_by("-id")
-    wanted = WantedRevision.objects.filter(tree=tree).select_related("revision__tree").order_by("-id")
-    tags = Tag.objects.filter(tree=tree).select_related("revision__tree").order_by("-id")
+    measured = measured_branches(branch__tree=tree.pk)
+    choice = chosen(measured, {"tree": name, "branch": asked.get("branch", "")})
+    since = clock.now() - LATELY
+    found = Finding.objects.filter(Q(state__in=OPEN, kind__in=CLAIMS) | Q(created_at__gte=since), branch__tree=tree)
+    lines = found_lines(findings_named(found)[:_MOST_FINDINGS])
+    late = [line for line in lines if line.created_at >= since]
     return TreeFacts(
         watcher=watcher("tree", tree, clock.now()),
         rebasing=tree.rebasing,
         policy=_policy(tree),
         lists=tuple(tree.lists.values_list("name", flat=True)),
-        branches=paged(branches, pages.get("branches", "1"), branch_rows, _PER_TABLE),
-        moves=paged(moved, pages.get("moves", "1"), move_rows, _PER_TABLE),
-        wanted=paged(wanted, pages.get("wanted", "1"), wanted_rows, _PER_TABLE),
-        tags=paged(tags, pages.get("tags", "1"), tag_rows, _PER_TABLE),
+        choice=choice,
+        heat=branch_heat(choice.shown) if choice.shown is not None else None,
+        findings=_open(lines),
+        lately=Lately.of(late, choice.shown) if choice.shown is not None else None,
+        branches=paged(_branches(tree), asked.get("branches", "1"), lambda rows: _lines(rows, measured), _PER_TABLE),
+        tables=_tables(tree, asked),
     )
+
+
+def _open(lines: Sequence[FoundLine]) -> tuple[FoundLine, ...]:
+    return tuple(line for line in lines if line.state in OPEN and line.kind in CLAIMS)
+
+
+def _branches(tree: Tree) -> "QuerySet[Branch]":
+    """With how many open findings each has, as `worse` and `better`."""
+    open_ = Finding.objects.filter(branch=OuterRef("pk"), state__in=OPEN).order_by().values("branch")
+
+    def counted(*kinds: str) -> Coalesce:
+        counts = open_.filter(kind__in=kinds).annotate(count=Count("pk")).values("count")
+        return Coalesce(Subquery(counts, output_field=IntegerField()), 0)
+
+    branches = Branch.objects.filter(tree=tree).select_related("head", "tree").order_by("deleted_at", "name")
+    worse = counted(Finding.Kind.REGRESSED, Finding.Kind.SPLIT)
+    return branches.annotate(worse=worse, better=counted(Finding.Kind.IMPROVED))
+
+
+def _lines(branches: Sequence[Branch], measured: Sequence[MeasuredBranch]) -> list[BranchLine]:
+    known = {one.id: one for one in measured}
+    counts = [(getattr(branch, "worse", 0), getattr(branch, "better", 0)) for branch in branches]
+    return [
+        BranchLine(row, known.get(branch.pk), worse, better)
+        for branch, row, (worse, better) in zip(branches, branch_rows(branches), counts, strict=True)
+    ]
+
+
+def _tables(tree: Tree, asked: Mapping[str, str]) -> TreeTables:
+    shown = next((name for name in TABLES if name in asked), "")
+    number = asked.get(shown, "1")
+    if shown == "moves":
+        moved = HeadMove.objects.filter(branch__tree=tree).select_related(*MOVE_PARTS).order_by("-id")
+        return TreeTables(shown, moves=paged(moved, number, move_rows, _PER_TABLE))
+    if shown == "wanted":
+        wanted = WantedRevision.objects.filter(tree=tree).select_related("revision__tree").order_by("-id")
+        return TreeTables(shown, wanted=paged(wanted, number, wanted_rows, _PER_TABLE))
+    if shown == "tags":
+        tags = Tag.objects.filter(tree=tree).select_related("revision__tree").order_by("-id")
+        return TreeTables(shown, tags=paged(tags, number, tag_rows, _PER_TABLE))
+    return TreeTables(shown)
 
 
 def _policy(tree: Tree) -> tuple[Fact, ...]:
@@ -93,90 +158,59 @@ def _policy(tree: Tree) -> tuple[Fact, ...]:
     return tuple(Fact(title, ", ".join(values)) for title, values in told if values)
 
 
-_MOST_FINDINGS = 50
-_MOST_POINTS = 500
-_LISTED = 60
-# A branch has one for each case and metric.
-_TIMELINES_PER_PAGE = 100
-
-
 @dataclass(frozen=True, slots=True)
 class BranchPage:
+    """`benchmark` narrows the heat map to its cases; `problem` says which name in the address is unknown."""
+
     tree: str
     name: str
-    machine: str
-    uarch: str
-    virtual: bool
-    machines: tuple[str, ...]
-    findings: tuple[FindingRow, ...]
-    timelines: Paged[TimelineFigures]
+    branch: Branch
+    measured: MeasuredBranch | None
+    benchmark: str
+    problem: str
+    heat: BranchHeat | None
+    lately: Lately | None
+    findings: tuple[FoundLine, ...]
+    heads: tuple[HeadLine, ...]
+    changes: tuple[LevelChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TimelinePage:
-    """`points` are the newest, newest first; the drawing holds more of them."""
-
-    tree: str
-    branch: str
-    virtual: bool
-    view: TimelineFigures
-    spark: Spark | None
-    points: tuple[PointView, ...]
-
-
-def branch_page(tree: str, name: str, machine: str, number: str, *, virtual: bool) -> BranchPage | None:
-    """The branch with a page of its timelines on one machine: the one that is named, or else the first."""
+def branch_page(tree: str, name: str, benchmark: str = "") -> BranchPage | None:
+    """Twelve queries at most."""
     branch = Branch.objects.select_related("tree").filter(tree__name=tree, name=name).first()
     if branch is None:
         return None
-    machines = list(
-        Machine.objects.select_related("uarch").filter(timelines__branch=branch).distinct().order_by("name")
-    )
-    shown = next((one for one in machines if one.name == machine), machines[0] if machines else None)
-    found = branch_findings(branch).prefetch_related(with_verdicts()).select_related("branch__tree")
-    if not virtual:
-        found = found.filter(virtual=False)
-    timelines = timelines_of_branch(branch, shown) if shown else Timeline.objects.none()
+    measured = next(iter(measured_branches(branch=branch.pk)), None)
+    heat = branch_heat(measured, benchmark) if measured is not None else None
+    unknown = bool(benchmark and heat is not None and benchmark not in heat.benchmarks)
+    lines = found_lines(findings_named(Finding.objects.filter(branch=branch))[:_MOST_FINDINGS])
+    late = [line for line in lines if line.created_at >= clock.now() - LATELY]
     return BranchPage(
         tree=tree,
         name=name,
-        machine=shown.name if shown else "",
-        uarch=shown.uarch.name if shown else "",
-        virtual=shown.virtual if shown else False,
-        machines=tuple(one.name for one in machines),
-        findings=finding_rows(list(found[:_MOST_FINDINGS])),
-        timelines=paged(
-            timelines.only("pk"),
-            number,
-            lambda rows: timeline_views(branch, [row.pk for row in rows]),
-            _TIMELINES_PER_PAGE,
-        ),
-    )
-
-
-def timeline_page(timeline_id: int) -> TimelinePage | None:
-    timeline = Timeline.objects.select_related("branch__tree", "machine").defer("watch").filter(pk=timeline_id).first()
-    if timeline is None:
-        return None
-    (view,) = timeline_views(timeline.branch, [timeline.pk])
-    points = points_of(timeline.pk, _MOST_POINTS)
-    # What was taken back is listed with that word, and drawn as a change no more.
-    steps = [one.place for one in view.change_points if one.state != ChangePoint.State.WITHDRAWN]
-    return TimelinePage(
-        tree=timeline.branch.tree.name,
-        branch=timeline.branch.name,
-        virtual=timeline.machine.virtual,
-        view=view,
-        spark=spark([point.place for point in points], [point.ratio for point in points], steps),
-        points=points[::-1][:_LISTED],
+        branch=branch,
+        measured=measured,
+        benchmark="" if unknown else benchmark,
+        problem=f"No benchmark {benchmark} was measured on this branch." if unknown else "",
+        heat=heat,
+        lately=Lately.of(late, measured) if measured is not None else None,
+        findings=lines,
+        heads=head_lines(branch),
+        changes=level_changes(measured) if measured is not None else (),
     )
 
 
 @require_safe
+def tree(request: HttpRequest, name: str) -> HttpResponse:
+    facts = tree_facts(name, request.GET.dict())
+    if facts is None:
+        raise Http404(f"There is no tree {name}.")
+    return render(request, "dashboard/tree.html", {"now": clock.now(), "tree": facts})
+
+
+@require_safe
 def branch(request: HttpRequest, name: str, branch_name: str) -> HttpResponse:
-    machine = request.GET.get("machine", "")
-    number = request.GET.get("timelines", "1")
-    page = branch_page(name, branch_name.replace("\0", ""), machine, number, virtual=settings.VIRTUAL_VERDICTS)
+    page = branch_page(name, branch_name.replace("\0", ""), request.GET.get("benchmark", ""))
     if page is None:
         raise Http404(f"The tree {name} has no branch {branch_name}.")
     return render(request, "dashboard/branch.html", {"now": clock.now(), "page": page})
@@ -187,4 +221,4 @@ def timeline(request: HttpRequest, timeline_id: int) -> HttpResponse:
     page = timeline_page(timeline_id)
     if page is None:
         raise Http404(f"There is no timeline {timeline_id}.")
-    return render(request, "dashboard/timeline.html", {"now": clock.now(), "page": page, "line": page.view})
+    return render(request, "dashboard/timeline.html", {"now": clock.now(), "page": page})

@@ -3,6 +3,7 @@ from django.views.generic import TemplateView
 
 from server.dashboard import (
     build_page,
+    feeds,
     finding_pages,
     gallery_page,
     home_page,
@@ -20,6 +21,7 @@ urlpatterns = [
     path("series/<int:series_id>/approve/", series_pages.approve, name="series-approve"),
     path("sessions/<int:session_id>/", home_page.session, name="session"),
     path("findings/", finding_pages.findings, name="finding-list"),
+    path("findings/feed/", feeds.findings, name="finding-feed"),
     path("findings/<int:finding_id>/", finding_pages.finding, name="finding"),
     path("builds/<int:build_id>/", build_page.build, name="build"),
     path("builds/<int:build_id>/again/", build_page.again, name="build-again"),
@@ -32,7 +34,8 @@ urlpatterns = [
     path("builders/<slug:name>/act/", host_pages.act_on_builder, name="builder-act"),
     path("queue/", host_pages.waiting, name="queue"),
     path("status/", status_page.status, name="status"),
-    path("trees/<slug:name>/", status_page.tree, name="tree"),
+    path("trees/<slug:name>/", tree_pages.tree, name="tree"),
+    path("trees/<slug:name>/feed/", feeds.tree, name="tree-feed"),
     path("trees/<slug:name>/branches/<path:branch_name>/", tree_pages.branch, name="branch"),
     path("timelines/<int:timeline_id>/", tree_pages.timeline, name="timeline"),
     path("messages/<int:message_id>/", status_page.message, name="message"),

@@ -1,84 +1,204 @@
-"""Branches over time: their findings, their timelines, and one timeline drawn."""
+"""Branches over time: what got slower and where, their heads and steps, and the course of one case."""
 
 import math
+import re
+from datetime import timedelta
 
 import pytest
+from pytest_django.fixtures import Settings
 
-from server.dashboard import tree_pages
-from server.dashboard.rows.charts import HEIGHT, spark
-from server.detection.models import ChangePoint, MeasuredHead, Timeline, TimelinePoint
-from server.lab.models import Machine, Trial
-from server.sources.models import Branch
-from tests.builders import build_comparison, build_machine, build_metric, build_revision, build_series, build_session
+from server.core import clock
+from server.core.reasons import Because
+from server.dashboard.trees import heat
+from server.detection.models import ChangePoint, Comparison, Finding, MachineQuestion, Timeline, TimelinePoint
+from server.lab.models import Machine, Session
+from server.sources.models import Branch, HeadMove, Revision
+from tests.builders import (
+    because,
+    build_case,
+    build_comparison,
+    build_machine,
+    build_metric,
+    build_revision,
+    build_trial_session,
+)
 from tests.dashboard.conftest import Reader
+from tests.found_scenarios import moved_timeline
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def timeline() -> Timeline:
-    series = build_series()
-    assert series.base is not None
-    machine = build_machine("z3", "zen3", virtual=False)
-    branch = series.base.tree.branches.create(name="master")
-    first = build_comparison(build_session(series, machine))
-    timeline = Timeline.objects.create(
-        branch=branch, reference=series.base, machine=machine, case=first.case, metric=first.metric,
-        core_type=first.core_type, points_seen=2,
+    return moved_timeline()
+
+
+@pytest.fixture
+def page(timeline: Timeline) -> str:
+    return f"/trees/{timeline.branch.tree.name}/branches/{timeline.branch.name}/"
+
+
+def flat(text: str) -> str:
+    """Without tags, and with single blanks."""
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+def beside(timeline: Timeline, machine: str, uarch: str, verdict: str = "improved", **fields: object) -> Timeline:
+    """Another timeline of the branch, with one point at its newest head."""
+    newest = timeline.points.select_related("head__trial").order_by("-place")[0]
+    host = build_machine(machine, uarch, virtual=False)
+    trial = newest.head.trial
+    session = trial.sessions.filter(machine=host).first() or build_trial_session(trial, host, state=Session.State.DONE)
+    given = {"case": timeline.case, "metric": timeline.metric} | fields
+    cell = build_comparison(session, verdict, **given)
+    other = Timeline.objects.create(
+        branch=timeline.branch, reference=timeline.reference, machine=host, core_type=cell.core_type, points_seen=1,
+        last_place=newest.place, **given,
     )  # fmt: skip
-    for place, comparison in ((7, first), (9, build_comparison(build_session(build_series(), machine)))):
-        revision = build_revision(subject=f"mm: Revision at {place}")
-        trial = Trial.objects.create(
-            key=f"head:{place}", purpose="head", base=series.base, patched=revision, looks=[3], state="done"
-        )
-        head = MeasuredHead.objects.create(
-            branch=branch, reference=series.base, revision=revision, place=place, trial=trial
-        )
-        TimelinePoint.objects.create(
-            timeline=timeline, head=head, comparison=comparison, place=place, ratio=1.0 + place / 100
-        )
-    ChangePoint.objects.create(
-        timeline=timeline, first_place=9, place=9, before_place=7, effect=math.log(1.25), score=6.0, state="suspect"
-    )
-    return timeline
+    TimelinePoint.objects.create(
+        timeline=other, head=newest.head, comparison=cell, place=newest.place, ratio=cell.ratio,
+        ratio_low=cell.ratio_low, ratio_high=cell.ratio_high,
+    )  # fmt: skip
+    return other
 
 
-def test_branch_lists_its_timelines_with_where_they_changed(reader: Reader, timeline: Timeline) -> None:
-    text = reader.read(f"/trees/{timeline.branch.tree.name}/branches/master/")
+def test_branch_says_what_got_slower_lately_and_where(reader: Reader, timeline: Timeline, page: str) -> None:
+    text = flat(reader.read(page))
+    name = f"{timeline.branch.tree.name}/mm/unstable"
+    assert f"In the last 7 days 1 change made {name} slower : 1 on zen3 ." in text
+    assert "zen3 11 % slower (mm-basic/folio-copy-2m time)" in text
+    assert "60 heads judged." in text
+
+
+def test_what_was_withdrawn_made_nothing_slower(reader: Reader, page: str) -> None:
+    Finding.objects.get().advance(Finding.State.INVALID, Because.NOISE("noise: no"))
+    text = flat(reader.read(page))
+    assert "nothing that was confirmed made" in text
+    assert "change made" not in text
+
+
+def test_suspected_changes_are_told_apart_from_confirmed_ones(reader: Reader, page: str) -> None:
+    Finding.objects.update(state=Finding.State.CANDIDATE)
+    text = flat(reader.read(page))
+    assert "nothing that was confirmed made" in text
+    assert "1 more is suspected and waits for fresh boots." in text
+
+
+def test_branch_that_was_not_judged_lately_says_that_nothing_can_be_said(
+    reader: Reader, timeline: Timeline, page: str
+) -> None:
+    long_ago = clock.now() - timedelta(days=30)
+    timeline.branch.measured.update(observed_at=long_ago)
+    Finding.objects.update(created_at=long_ago)
+    assert "was judged in the last 7 days: nothing can be said of them." in flat(reader.read(page))
+
+
+def test_cell_of_the_heat_map_leads_to_the_timeline_and_marks_its_open_finding(
+    reader: Reader, timeline: Timeline, page: str
+) -> None:
+    text = reader.read(page)
     assert f'href="/timelines/{timeline.pk}/"' in text
-    assert "1.090x" in text
-    assert "1.250x" in text
-    assert "suspect" in text
-    assert "Timelines on z3 (zen3)" in text
+    number = Finding.objects.get().pk
+    assert f"finding {number} is open" in text
+    Finding.objects.update(state=Finding.State.FIXED)
+    assert f"finding {number} is open" not in reader.read(page)
 
 
-def test_many_timelines_come_page_by_page(reader: Reader, timeline: Timeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree_pages, "_TIMELINES_PER_PAGE", 1)
-    other = Timeline.objects.get(pk=timeline.pk)
-    other.pk = None
-    other.metric = build_metric("zz-last")
-    other.save()
-    path = f"/trees/{timeline.branch.tree.name}/branches/master/"
-    first, last = reader.read(path), reader.read(f"{path}?machine=z3&timelines=2")
-    assert f'href="/timelines/{timeline.pk}/"' in first
-    assert f'href="/timelines/{other.pk}/"' not in first
-    assert 'href="?machine=z3&amp;timelines=2#timelines">next</a>' in first
-    assert f'href="/timelines/{other.pk}/"' in last
-    assert 'href="?machine=z3&amp;timelines=1#timelines">previous</a>' in last
+def test_row_that_disagrees_between_microarchitectures_is_marked(reader: Reader, timeline: Timeline, page: str) -> None:
+    assert "better in some columns" not in reader.read(page)
+    beside(timeline, "zen5-a", "zen5")
+    text = reader.read(page)
+    assert "better in some columns" in text
+    assert "1.25x faster" in text
+
+
+def test_inconclusive_head_claims_no_direction(reader: Reader, timeline: Timeline, page: str) -> None:
+    Comparison.objects.update(verdict="inconclusive")
+    text = reader.read(page)
+    assert "folio-copy-2m time: inconclusive" in text
+    assert "1 inconclusive, by this head alone" in flat(text)
+
+
+def test_branch_of_many_cases_shows_benchmarks_that_lead_to_their_cases(
+    reader: Reader, timeline: Timeline, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heat, "_MOST_CASES", 1)
+    other = build_case("copy-1", benchmark="other-bench")
+    beside(timeline, "zen3-a", "zen3", case=other)
+    text = reader.read(page)
+    assert "A cell shows the largest change among its cases." in text
+    assert "?benchmark=other-bench" in text
+    narrowed = reader.read(f"{page}?benchmark=other-bench")
+    assert "other-bench/copy-1 time" in narrowed
+    assert "mm-basic/folio-copy-2m time</bdi>" not in narrowed
+
+
+def test_unknown_benchmark_is_said(reader: Reader, page: str) -> None:
+    text = flat(reader.read(f"{page}?benchmark=<b>nothing"))
+    assert "No benchmark &lt;b&gt;nothing was measured on this branch. Known are: mm-basic" in text
+
+
+def test_machine_that_lags_behind_is_stale(reader: Reader, timeline: Timeline, page: str) -> None:
+    beside(timeline, "zen5-a", "zen5")
+    assert "days old" not in reader.read(page)
+    newest = timeline.points.select_related("head__revision").order_by("-place")[0]
+    Revision.objects.filter(pk=newest.head.revision_id).update(
+        committed_at=newest.head.revision.committed_at + timedelta(days=20)
+    )
+    Timeline.objects.filter(pk=timeline.pk).update(last_place=newest.place - 1)
+    assert "20 days old" in reader.read(page)
+
+
+def test_heads_tell_what_was_decided_and_what_they_showed(reader: Reader, timeline: Timeline, page: str) -> None:
+    skipped = build_revision(timeline.branch.tree, subject="mm: Not worth it")
+    HeadMove.objects.create(
+        branch=timeline.branch, kind="advanced", after=skipped, decision="not measured: 3 in 24 hours are enough"
+    )
+    text = flat(reader.read(page))
+    assert "Merge 160" in text
+    assert "not measured: 3 in 24 hours are enough" in text
+    assert "judged 1 0 0 0" in text
+
+
+def test_level_changes_name_commit_and_author(reader: Reader, timeline: Timeline, page: str) -> None:
+    text = reader.read(page)
+    step = timeline.points.select_related("head__revision").get(place=141).head.revision
+    assert step.sha[:12] in text.partition('id="changes"')[2]
+    assert "zen3 ✗ 12 % slower mm-basic/folio-copy-2m time" in flat(text)
 
 
 @pytest.mark.usefixtures("virtual_verdicts")
-def test_timelines_of_a_virtual_machine_are_marked(reader: Reader, timeline: Timeline) -> None:
+def test_timelines_of_a_virtual_machine_are_marked(reader: Reader, timeline: Timeline, page: str) -> None:
     Machine.objects.update(virtual=True)
-    mark = "not evidence"
-    assert mark in reader.read(f"/trees/{timeline.branch.tree.name}/branches/master/").lower()
-    assert mark in reader.read(f"/timelines/{timeline.pk}/").lower()
+    timeline.branch.fleets.update(virtual=True)
+    assert "not evidence" in reader.read(page).lower()
+    assert "not evidence" in reader.read(f"/timelines/{timeline.pk}/").lower()
 
 
-def test_branch_without_measurements_says_so(reader: Reader, timeline: Timeline) -> None:
+def test_findings_of_virtual_machines_are_not_told_where_the_site_does_not_judge_them(
+    reader: Reader, timeline: Timeline, page: str, settings: Settings
+) -> None:
+    Finding.objects.update(virtual=True)
+    number = Finding.objects.get().pk
+    for path in (page, f"/timelines/{timeline.pk}/", "/"):
+        assert f"/findings/{number}/" not in reader.read(path), path
+    settings.VIRTUAL_VERDICTS = True
+    assert f"/findings/{number}/" in reader.read(page)
+
+
+def test_branch_without_measurements_says_what_would_fill_it(reader: Reader, timeline: Timeline) -> None:
+    tree = timeline.branch.tree.name
     Branch.objects.create(tree=timeline.branch.tree, name="next/akpm")
-    text = reader.read(f"/trees/{timeline.branch.tree.name}/branches/next/akpm/")
-    assert "No head of this branch has been measured yet." in text
+    text = reader.read(f"/trees/{tree}/branches/next/akpm/")
+    assert "No head of this branch has been judged yet." in text
+    assert f"manage.py fetch_tree {tree}" in text
+
+
+def test_deleted_branch_keeps_its_page(reader: Reader, timeline: Timeline, page: str) -> None:
+    Branch.objects.update(deleted_at=clock.now())
+    text = reader.read(page)
+    assert "The remote deleted this branch" in text
+    assert f'href="/timelines/{timeline.pk}/"' in text
 
 
 @pytest.mark.parametrize("path", ["/trees/none/branches/master/", "/timelines/999999/"])
@@ -86,32 +206,62 @@ def test_what_is_not_there_is_not_found(reader: Reader, path: str) -> None:
     assert "404" in reader.read(path, status=404)
 
 
-def test_timeline_draws_its_points_and_lists_them_newest_first(reader: Reader, timeline: Timeline) -> None:
+def test_timeline_lists_heads_with_their_commits_newest_first(reader: Reader, timeline: Timeline) -> None:
     text = reader.read(f"/timelines/{timeline.pk}/")
-    assert "<polyline" in text
-    assert text.index("1.090x") < text.index("1.070x")
+    assert "slower than the reference" in text
+    table = text.partition('id="points"')[2]
+    assert table.index("Merge 160") < table.index("Merge 159")
+    assert "Ada Author" in table
+
+
+def test_timeline_shows_all_machines_of_its_case(reader: Reader, timeline: Timeline) -> None:
+    other = beside(timeline, "zen5-a", "zen5")
+    for one in (timeline, other):
+        text = reader.read(f"/timelines/{one.pk}/")
+        assert "zen3 (zen3-a)" in text
+        assert "zen5 (zen5-a)" in text
+        assert "not measured" in text
+
+
+def test_timeline_of_another_case_has_no_lane_here(reader: Reader, timeline: Timeline) -> None:
+    beside(timeline, "zen5-a", "zen5", metric=build_metric("zz-last"))
+    assert "zen5-a" not in reader.read(f"/timelines/{timeline.pk}/")
+
+
+def test_steps_of_a_timeline_have_their_commits_and_findings(reader: Reader, timeline: Timeline) -> None:
+    text = reader.read(f"/timelines/{timeline.pk}/")
+    steps = text.partition('id="steps"')[2].partition('id="points"')[0]
+    assert timeline.points.get(place=141).head.revision.sha in steps
+    assert timeline.points.get(place=140).head.revision.sha in steps
+    assert "12 % slower" in steps
+    assert f'href="/findings/{Finding.objects.get().pk}/"' in steps
 
 
 def test_step_that_was_taken_back_is_drawn_as_a_change_no_more(reader: Reader, timeline: Timeline) -> None:
     path = f"/timelines/{timeline.pk}/"
-    assert 'class="step"' in reader.read(path)
+    assert "from here on" in reader.read(path)
     ChangePoint.objects.update(state=ChangePoint.State.WITHDRAWN)
     text = reader.read(path)
-    assert 'class="step"' not in text
+    assert "from here on" not in text
     assert "withdrawn" in text
 
 
-def test_tree_leads_to_its_branches(reader: Reader, timeline: Timeline) -> None:
-    name = timeline.branch.tree.name
-    assert f'href="/trees/{name}/branches/master/"' in reader.read(f"/trees/{name}/")
+def test_events_of_a_machine_stand_on_its_lane(reader: Reader, timeline: Timeline) -> None:
+    MachineQuestion.objects.update(branch=timeline.branch, place=151)
+    assert "38 of 40 timelines moved at 151" in reader.read(f"/timelines/{timeline.pk}/")
 
 
-def test_quiet_timeline_is_drawn_flat() -> None:
-    drawn = spark([1, 2, 3], [1.0, 1.001, 0.999], [])
-    assert drawn is not None
-    heights = [float(point.split(",")[1]) for point in drawn.line.split()]
-    assert max(heights) - min(heights) < HEIGHT / 10
+def test_value_that_cannot_be_drawn_breaks_no_page(reader: Reader, timeline: Timeline, page: str) -> None:
+    TimelinePoint.objects.filter(place=160).update(ratio=math.inf, ratio_low=None, ratio_high=None)
+    TimelinePoint.objects.filter(place=159).update(ratio=0.0)
+    reader.read(f"/timelines/{timeline.pk}/")
+    reader.read(page)
 
 
-def test_one_point_is_no_line() -> None:
-    assert spark([1], [1.0], []) is None
+def test_tree_leads_to_its_branches(reader: Reader, timeline: Timeline, page: str) -> None:
+    assert f'href="{page}"' in reader.read(f"/trees/{timeline.branch.tree.name}/")
+
+
+def test_reason_of_a_finding_is_no_markup(reader: Reader, page: str) -> None:
+    Finding.objects.get().advance(Finding.State.INVALID, because("<script>alert(1)</script>"))
+    assert "<script>alert" not in reader.read(page)

@@ -8,7 +8,7 @@ from pytest_django.fixtures import Settings
 from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig
 from server.core import clock
 from server.core.models import Transition
-from server.detection.models import Finding
+from server.detection.models import Finding, MachineQuestion, Timeline
 from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.hosts.probes import keep_facts_of_machine
 from server.lab.models import Attempt, Boot, Builder, Machine, PowerCycle, Session
@@ -30,6 +30,7 @@ from server.sources.models import (
 )
 from tests.builders import build_message, tell_boots
 from tests.dashboard.conftest import Reader
+from tests.found_scenarios import moved_timeline
 from tests.lab_scenarios import CONTROLLER, busy_lab
 from tests.scenarios import busy_site
 
@@ -97,6 +98,7 @@ def attacked(virtual_verdicts: None, settings: Settings) -> Series:
     settings.DISPATCHER, settings.JENKINS_URL = "jenkins", CONTROLLER
     series = busy_site()
     busy_lab()
+    moved_timeline("moved")
     Series.objects.update(
         subject=attack("subject"),
         author_name=attack("author"),
@@ -120,7 +122,8 @@ def attacked(virtual_verdicts: None, settings: Settings) -> Series:
     Message.objects.update(author_name=attack("patch-author"), paths=[attack("path")])
     attack_mails()
     attack_tree(series)
-    Revision.objects.update(subject=attack("revision"))
+    Revision.objects.update(subject=attack("revision"), author=attack("commit-author"))
+    MachineQuestion.objects.update(detail=attack("question"))
     Tree.objects.update(url=attack("tree-url"), last_error=attack("tree-error"))
     MailingList.objects.update(url=f"https://x/{attack('list-url')}", last_error=attack("list-error"))
     Build.objects.update(reason=attack("build-reason"), log_tail=attack("log"), compiler_version=attack("compiler"))
@@ -148,7 +151,9 @@ def attacked(virtual_verdicts: None, settings: Settings) -> Series:
 
 
 def test_nothing_that_strangers_wrote_becomes_markup(staff: Reader, attacked: Series) -> None:
-    paths = ["/", "/series/", "/machines/", "/builders/", "/queue/", "/status/", "/trees/stable/"]
+    paths = ["/", "/series/", "/machines/", "/builders/", "/queue/", "/status/", "/trees/stable/", "/trees/moved/"]
+    paths += [f"/trees/stable/?{table}=1" for table in ("moves", "wanted", "tags")]
+    paths += ["/trees/moved/branches/mm/unstable/", f"/timelines/{Timeline.objects.get().pk}/"]
     paths += [f"/builders/{name}/" for name in Builder.objects.values_list("name", flat=True)]
     paths += [f"/builds/{pk}/" for pk in Build.objects.values_list("pk", flat=True)]
     paths += [f"/messages/{pk}/" for pk in Message.objects.values_list("pk", flat=True)[:3]]
@@ -166,7 +171,7 @@ def test_nothing_that_strangers_wrote_becomes_markup(staff: Reader, attacked: Se
         "session-reason", "boot-reason", "console", "cmdline", "note", "note-case", "note-reason", "headline", "gap",
         "tag-word", "prerequisite", "benchmark", "series-trailer", "base-how", "patch-author", "path", "trailer",
         "mail-id", "mail-head", "sender", "sender-address", "proof", "parent", "raw", "mail-reason", "branch-forced",
-        "decision", "why", "git-tag", "pattern", "merger",
+        "decision", "why", "commit-author", "question", "git-tag", "pattern", "merger",
         "state-reason", "capability", "first-error", "removal", "fragment-lines", "own-lines", "attempt", "progress",
         "agent-host", "attempt-log", "queue-why", "job", "node", "offline", "busy", "job-problem", "alarm", "trouble",
         "version", "power", "step", "actor",

@@ -25,6 +25,7 @@ from tests.builders import (
     build_session,
     build_tree,
 )
+from tests.found_scenarios import moved_timeline
 from tests.lab_scenarios import busy_lab
 from tests.scenarios import broken_build, busy_site, erms_regression, half_measured
 
@@ -44,8 +45,7 @@ def queries(client: Client) -> Callable[[str], int]:
 def test_home_needs_the_same_queries_for_one_series_and_for_many(queries: Callable[[str], int]) -> None:
     erms_regression()
     half_measured()
-    # Which machines could measure is asked where something has no session yet.
-    build_series(state=Series.State.HELD)
+    moved_timeline()
     before = queries("/")
     for number in range(3):
         build_tree(f"tree-{number}")
@@ -55,8 +55,9 @@ def test_home_needs_the_same_queries_for_one_series_and_for_many(queries: Callab
         build_session(build_series(), build_machine(f"bench-{number}", "zen5"))
     erms_regression()
     broken_build()
+    moved_timeline("mm")
     assert queries("/") == before
-    assert before <= 32
+    assert before <= 12
 
 
 def test_list_of_series_needs_the_same_queries_for_one_and_for_many(queries: Callable[[str], int]) -> None:
@@ -83,7 +84,18 @@ def test_tree_page_needs_the_same_queries_for_few_rows_and_for_many(queries: Cal
     for number in range(4):
         watch_branch(tree, f"branch-{number}")
     assert queries("/trees/one/") == before
-    assert before <= 11
+    assert before <= 12
+    for table in ("moves", "wanted", "tags"):
+        assert queries(f"/trees/one/?{table}=1") <= 12
+
+
+def test_pages_of_measured_trees_need_few_queries(queries: Callable[[str], int]) -> None:
+    timeline = moved_timeline()
+    tree, branch = timeline.branch.tree.name, timeline.branch.name
+    for path in (f"/trees/{tree}/", f"/trees/{tree}/branches/{branch}/", f"/timelines/{timeline.pk}/"):
+        assert queries(path) <= 12, path
+    assert queries(f"/trees/{tree}/feed/") <= 3
+    assert queries("/findings/feed/") <= 2
 
 
 def test_message_page_needs_the_same_queries_for_a_short_thread_and_a_long_one(queries: Callable[[str], int]) -> None:
@@ -238,7 +250,7 @@ _READ = re.compile(r'"(\w+)"\."(\w+)"(?=,| FROM| AS)')
 # Everything that lists several things. Pages of one thing show what is long of it, not of what it names.
 _LISTS = (
     *("/", "/series/", "/machines/", "/builders/", "/findings/", "/queue/", "/status/", "/trees/{tree}/"),
-    *("/builders/{builder}/", "/trees/{tree}/branches/main/"),
+    *("/builders/{builder}/", "/trees/{tree}/branches/main/", "/findings/feed/", "/trees/{tree}/feed/"),
     *("/api/v1/series/", "/api/v1/series/{series}/history/", "/api/v1/sessions/", "/api/v1/machines/"),
     *("/api/v1/machine-questions/", "/api/v1/builders/", "/api/v1/findings/", "/api/v1/timelines/"),
     *("/api/v1/builds/", "/api/v1/attempts/", "/api/v1/power-cycles/", "/api/v1/queue/", "/api/v1/trees/"),

@@ -25,6 +25,11 @@ register.filter("span", figures.span)
 
 
 @register.filter
+def sign(word: str) -> str:
+    return SIGNS.get(word, "·")
+
+
+@register.filter
 def short(sha: str) -> str:
     """The part of a commit or build id that people read."""
     return sha[:12]

@@ -8,7 +8,6 @@ from pytest_django.fixtures import Settings
 
 from server.core.reasons import Because
 from server.detection.branches import observation
-from server.detection.branches.fleet import points_of, timeline_views, timelines_of_branch
 from server.detection.branches.observation import observe_due
 from server.detection.models import (
     ChangePoint,
@@ -50,7 +49,7 @@ def test_a_later_head_waits_for_an_earlier_one(history: History) -> None:
     answer_branch(history.measured(second))
     assert not TimelinePoint.objects.exists()
     answer_branch(history.measured(first))
-    places = [point.place for point in points_of(Timeline.objects.earliest("pk").pk)]
+    places = list(Timeline.objects.earliest("pk").points.values_list("place", flat=True))
     assert places == [first.place, second.place]
 
 
@@ -110,9 +109,8 @@ def test_a_step_on_all_machines_becomes_one_finding_whatever_shows_it_later(hist
     assert finding.kind == Finding.Kind.REGRESSED
     assert "1.08x time of case-0 on haswell" in finding.headline
     assert finding.headline.endswith("to be confirmed by fresh boots.")
-    ids = timelines_of_branch(history.branch).values_list("pk", flat=True)
-    shown = [view for view in timeline_views(history.branch, ids) if view.case == "case-0"]
-    assert [view.change_points[0].place for view in shown] == [114, 114, 114]
+    shown = points.filter(timeline__case__name="case-0")
+    assert list(shown.values_list("place", flat=True)) == [114, 114, 114]
     assert not list(branch_differences(history.branch))
 
 

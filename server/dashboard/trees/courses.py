@@ -1,0 +1,264 @@
+"""The course of one case over the heads of a branch: a lane for each machine that measures it, under each other."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from django.conf import settings
+from django.urls import reverse
+
+from server.dashboard.pictures.axis import told
+from server.dashboard.pictures.course import Course, CourseEvent, CourseFlag, CourseLane, CoursePoint, CourseStep
+from server.dashboard.rows import figures
+from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead, Timeline, TimelinePoint
+
+# All lanes together draw so many points at most, and one of them so many.
+_MOST_POINTS, _MOST_OF_LANE = 12_000, 5_000
+_MOST_LANES = 24
+_LISTED = 60
+# Beside the lane that was asked for, so many stand in the table.
+_MOST_COLUMNS = 5
+_STANDING = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
+_NAMES = ("branch__tree", "reference", "machine__uarch", "case__benchmark", "metric", "core_type")
+
+
+class _Head(NamedTuple):
+    place: int
+    sha: str
+    subject: str
+    author: str
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """A change of level: from the last head of the old level to the first one of the new."""
+
+    machine: str
+    uarch: str
+    said: str
+    ratio: float
+    sha: str
+    before_sha: str
+    subject: str
+    author: str
+    state: str
+    finding_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a head showed in one lane, in words and as it is stored; both empty where it was not measured there."""
+
+    said: str
+    interval: str
+
+
+@dataclass(frozen=True, slots=True)
+class PointLine:
+    place: int
+    sha: str
+    subject: str
+    author: str
+    committed_at: datetime
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TimelinePage:
+    """`lanes` are the titles of the columns of `points`, which are the newest, newest first."""
+
+    id: int
+    tree: str
+    branch: str
+    benchmark: str
+    case: str
+    metric: str
+    unit: str
+    better: str
+    machine: str
+    uarch: str
+    core_type: str
+    virtual: bool
+    reference_sha: str
+    reference_subject: str
+    course: Course
+    steps: tuple[StepLine, ...]
+    lanes: tuple[str, ...]
+    points: tuple[PointLine, ...]
+    newest: str
+    total: int
+    unshown: int
+
+
+def timeline_page(timeline_id: int) -> TimelinePage | None:
+    """Eight queries at most."""
+    timeline = Timeline.objects.select_related(*_NAMES).defer("watch").filter(pk=timeline_id).first()
+    if timeline is None:
+        return None
+    lanes, unshown = _lanes_beside(timeline)
+    points, heads = _points_of(timeline, lanes)
+    changes = _changes(lanes)
+    events = _events(timeline, lanes)
+    own = points[timeline.pk]
+    columns = [lane for lane in lanes if points[lane.pk]][: _MOST_COLUMNS + 1]
+    return TimelinePage(
+        id=timeline.pk,
+        tree=timeline.branch.tree.name,
+        branch=timeline.branch.name,
+        benchmark=timeline.case.benchmark.name,
+        case=timeline.case.name,
+        metric=timeline.metric.name,
+        unit=timeline.metric.unit,
+        better=timeline.metric.better,
+        machine=timeline.machine.name,
+        uarch=timeline.machine.uarch.name,
+        core_type=timeline.core_type.name,
+        virtual=timeline.machine.virtual,
+        reference_sha=timeline.reference.sha,
+        reference_subject=timeline.reference.subject,
+        course=Course(
+            tuple(_lane(lane, points[lane.pk], changes[lane.pk], events[lane.machine_id]) for lane in lanes),
+            _min_effect(timeline),
+        ),
+        steps=tuple(_step_line(lane, one, heads) for lane in lanes for one in changes[lane.pk]),
+        lanes=tuple(_title(lane) for lane in columns),
+        points=_listed(points, columns, heads),
+        newest=_against(own[-1], timeline.metric.better) if own else "",
+        total=timeline.points_seen,
+        unshown=unshown,
+    )
+
+
+def _lanes_beside(timeline: Timeline) -> tuple[list[Timeline], int]:
+    """The timelines of the same case, the one that was asked for first, and how many have no room."""
+    rows = Timeline.objects.filter(
+        branch=timeline.branch_id,
+        reference=timeline.reference_id,
+        case=timeline.case_id,
+        metric=timeline.metric_id,
+        machine__virtual=timeline.machine.virtual,
+    )
+    named = rows.select_related("machine__uarch", "core_type", "metric").defer("watch")
+    others = named.exclude(pk=timeline.pk).order_by("machine__uarch__name", "machine__name", "core_type__name", "pk")
+    found = list(others[: _MOST_LANES + 1])
+    unshown = others.count() - _MOST_LANES + 1 if len(found) >= _MOST_LANES else 0
+    return [timeline, *found[: _MOST_LANES - 1]], unshown
+
+
+def _points_of(
+    timeline: Timeline, lanes: Sequence[Timeline]
+) -> tuple[defaultdict[int, list[CoursePoint]], Mapping[int, _Head]]:
+    """The newest points of all lanes, over the same heads. Two queries: names of a head are read once, not by lane."""
+    heads = MeasuredHead.objects.filter(branch=timeline.branch_id, reference=timeline.reference_id)
+    columns = ("place", "revision__sha", "revision__subject", "revision__author", "revision__committed_at")
+    each = min(max(_MOST_POINTS // len(lanes), _LISTED), _MOST_OF_LANE)
+    found = {row[0]: _Head(*row) for row in heads.order_by("-place").values_list(*columns)[:each]}
+    points = defaultdict[int, list[CoursePoint]](list)
+    if not found:
+        return points, found
+    rows = TimelinePoint.objects.filter(timeline__in=[lane.pk for lane in lanes], place__gte=min(found))
+    figures_of = rows.order_by("timeline_id", "place").values_list(
+        "timeline_id", "place", "ratio", "ratio_low", "ratio_high"
+    )
+    for lane, place, ratio, low, high in figures_of:
+        if (head := found.get(place)) is not None and math.isfinite(ratio) and ratio > 0:
+            points[lane].append(CoursePoint(*head[:5], ratio, low, high))
+    return points, found
+
+
+def _changes(lanes: Sequence[Timeline]) -> defaultdict[int, list[ChangePoint]]:
+    rows = ChangePoint.objects.filter(timeline__in=[lane.pk for lane in lanes]).select_related("finding")
+    deferred = rows.defer(*(f"finding__{name}" for name in Finding.LONG)).order_by("-place", "pk")
+    changes = defaultdict[int, list[ChangePoint]](list)
+    for row in deferred:
+        changes[row.timeline_id].append(row)
+    return changes
+
+
+def _events(timeline: Timeline, lanes: Sequence[Timeline]) -> defaultdict[int, list[CourseEvent]]:
+    rows = MachineQuestion.objects.filter(
+        branch=timeline.branch_id, place__isnull=False, machine__in={lane.machine_id for lane in lanes}
+    )
+    events = defaultdict[int, list[CourseEvent]](list)
+    for row in rows.order_by("place", "pk"):
+        events[row.machine_id].append(CourseEvent(row.place or 0, row.detail))
+    return events
+
+
+def _lane(
+    lane: Timeline, points: Sequence[CoursePoint], changes: Sequence[ChangePoint], events: Sequence[CourseEvent]
+) -> CourseLane:
+    shas = {point.place: point.sha for point in points}
+    better = lane.metric.better
+    standing = sorted((one for one in changes if one.state in _STANDING), key=lambda one: one.place)
+    steps = [
+        CourseStep(one.place, shas.get(one.place, ""), f"{told(math.exp(one.effect), better)} from here on")
+        for one in standing
+    ]
+    flags = [
+        CourseFlag(
+            one.place, reverse("finding", args=[one.finding.pk]), f"finding {one.finding.pk}: {one.finding.kind}"
+        )
+        for one in standing
+        if one.finding is not None and _is_shown(one.finding)
+    ]
+    return CourseLane(str(lane.pk), _title(lane), better, tuple(points), tuple(steps), tuple(flags), tuple(events))
+
+
+def _is_shown(finding: Finding) -> bool:
+    return settings.VIRTUAL_VERDICTS or not finding.virtual
+
+
+def _title(lane: Timeline) -> str:
+    kind = f" {lane.core_type.name}" if lane.core_type.name != "all" else ""
+    return f"{lane.machine.uarch.name}{kind} ({lane.machine.name})"
+
+
+def _step_line(lane: Timeline, change: ChangePoint, heads: Mapping[int, _Head]) -> StepLine:
+    first, last = heads.get(change.place), heads.get(change.before_place)
+    finding = change.finding
+    return StepLine(
+        machine=lane.machine.name,
+        uarch=lane.machine.uarch.name,
+        said=told(math.exp(change.effect), lane.metric.better),
+        ratio=math.exp(change.effect),
+        sha=first.sha if first else "",
+        before_sha=last.sha if last else "",
+        subject=first.subject if first else "",
+        author=first.author if first else "",
+        state=ChangePoint.State(change.state).label,
+        finding_id=finding.pk if finding is not None and _is_shown(finding) else None,
+    )
+
+
+def _listed(
+    points: Mapping[int, Sequence[CoursePoint]], columns: Sequence[Timeline], heads: Mapping[int, _Head]
+) -> tuple[PointLine, ...]:
+    by_place: dict[int, dict[int, CoursePoint]] = defaultdict(dict)
+    for lane in columns:
+        for point in points[lane.pk][-_LISTED:]:
+            by_place[point.place][lane.pk] = point
+    return tuple(
+        PointLine(*heads[place], tuple(_value(by_place[place].get(lane.pk), lane.metric.better) for lane in columns))
+        for place in sorted(by_place, reverse=True)[:_LISTED]
+    )
+
+
+def _against(point: CoursePoint, better: str) -> str:
+    size = told(point.ratio, better)
+    return f"{size} than the reference" if size.endswith("er") else "As fast as the reference"
+
+
+def _value(point: CoursePoint | None, better: str) -> Value:
+    if point is None:
+        return Value("", "")
+    return Value(told(point.ratio, better), figures.interval(point.low, point.high))
+
+
+def _min_effect(timeline: Timeline) -> float:
+    newest = timeline.points.order_by("-place").values_list("comparison__min_effect", flat=True)[:1]
+    return float(next(iter(newest), 0.0))
