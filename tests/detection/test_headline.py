@@ -1,6 +1,6 @@
 import pytest
 
-from server.detection.findings.vector import UarchVerdict, as_percent, as_ratio, headline, kind_of, shorten
+from server.detection.findings.vector import UarchVerdict, as_percent, as_ratio, as_speed, headline, kind_of, shorten
 from server.lab.models import Microarchitecture
 
 
@@ -56,3 +56,21 @@ def test_long_lists_of_names_are_cut_with_their_number() -> None:
 def test_figures_of_a_headline() -> None:
     assert [as_ratio(x) for x in (1.7128, 0.6, 2.0, 0.0123)] == ["1.71x", "0.60x", "2.00x", "0.012x"]
     assert [as_percent(x) for x in (0.01, 0.0999, 0.35)] == ["1.0 %", "10.0 %", "35 %"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "better", "said"),
+    [
+        (1.7128, "lower", "1.71x slower"),
+        (0.5, "lower", "2.00x faster"),
+        (0.5, "higher", "2.00x slower"),
+        (2.207, "higher", "2.21x faster"),
+        (1.049, "lower", "4.9 % slower"),
+        (0.951, "higher", "4.9 % slower"),
+        (0.951, "lower", "4.9 % faster"),
+        (1.5, "none", "1.50x"),
+        (0.0, "lower", "0x"),
+    ],
+)
+def test_speed_is_told_by_the_direction_of_the_metric(ratio: float, better: str, said: str) -> None:
+    assert as_speed(ratio, better) == said

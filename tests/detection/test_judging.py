@@ -58,7 +58,8 @@ def test_regression_on_some_uarchs_names_each_with_its_worst_ratio() -> None:
     assert finding.kind == Finding.Kind.REGRESSED
     assert verdicts(finding) == {"haswell": "regressed", "nehalem": "unchanged", "zen1": "unchanged"}
     assert finding.headline == (
-        "Regressed on haswell (1.71x time of fault-4k), no change on nehalem, zen1 (would have seen 1.1 %)."
+        "Regressed on haswell (1.71x slower in time of mm-basic/fault-4k), "
+        "no change on nehalem, zen1 (would have seen 1.1 %)."
     )
 
 
@@ -68,7 +69,10 @@ def test_regression_here_and_improvement_there_is_split() -> None:
     measured_session(series, physical("z5", "zen5"), {"copy": FASTER})
     finding = judged(series.pk)
     assert finding.kind == Finding.Kind.SPLIT
-    assert finding.headline == "Regressed on zen3 (1.71x time of copy), improved on zen5 (0.71x time of copy)."
+    assert finding.headline == (
+        "Regressed on zen3 (1.71x slower in time of mm-basic/copy), "
+        "improved on zen5 (1.41x faster in time of mm-basic/copy)."
+    )
 
 
 def test_regression_and_improvement_of_one_uarch_is_its_own_split() -> None:
@@ -76,14 +80,19 @@ def test_regression_and_improvement_of_one_uarch_is_its_own_split() -> None:
     measured_session(series, physical("z3", "zen3"), {"copy": SLOWER, "fault-4k": FASTER, "mmap": STEADY})
     finding = judged(series.pk)
     assert (finding.kind, verdicts(finding)) == ("split", {"zen3": "split"})
-    assert finding.headline == "Split on zen3 (1.71x time of copy, 0.71x time of fault-4k)."
+    assert finding.headline == (
+        "Split on zen3 (1.71x slower in time of mm-basic/copy, 1.41x faster in time of mm-basic/fault-4k)."
+    )
 
 
 def test_two_regressed_uarchs_are_joined_by_and() -> None:
     series = build_series()
     measured_session(series, physical("h1", "haswell"), {"fault-4k": SLOWER})
     measured_session(series, physical("z3", "zen3"), {"fault-4k": (100.0, 250.0)})
-    expected = "Regressed on haswell (1.71x time of fault-4k) and zen3 (2.50x time of fault-4k)."
+    expected = (
+        "Regressed on haswell (1.71x slower in time of mm-basic/fault-4k) and "
+        "zen3 (2.50x slower in time of mm-basic/fault-4k)."
+    )
     assert judged(series.pk).headline == expected
 
 
@@ -149,8 +158,10 @@ def test_of_machines_that_saw_changes_of_different_sizes_the_one_of_the_smallest
     finding = judged(series.pk)
     row = finding.verdicts.get()
     assert row.verdict == "regressed"
-    assert row.reason == "its machines agree on the change and not on its size: time of copy is 10x on h1, 1.11x on h2"
-    assert finding.headline == "Regressed on haswell (1.11x time of copy)."
+    assert row.reason == (
+        "its machines agree on the change and not on its size: time of copy is 10.00x slower on h1, 1.11x slower on h2"
+    )
+    assert finding.headline == "Regressed on haswell (1.11x slower in time of mm-basic/copy)."
 
 
 def test_machine_question_of_one_cell_hides_no_change_of_another() -> None:
@@ -163,7 +174,7 @@ def test_machine_question_of_one_cell_hides_no_change_of_another() -> None:
     assert row.reason == "machine question: time of copy is regressed on h1, unchanged on h2"
     assert row.comparison is not None
     assert row.comparison.case.name == "fault-4k"
-    assert finding.headline == "Regressed on haswell (1.71x time of fault-4k)."
+    assert finding.headline == "Regressed on haswell (1.71x slower in time of mm-basic/fault-4k)."
 
 
 def test_superseded_series_is_not_judged() -> None:

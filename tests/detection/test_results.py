@@ -33,7 +33,10 @@ def verdicts(finding: Finding) -> dict[str, tuple[str, str]]:
 def test_judging_a_series_with_a_trial_gives_its_finding() -> None:
     finding = judged({physical("z3", "zen3"): {"copy": SLOWER}, physical("z5", "zen5"): {"copy": FASTER}})
     assert finding.kind == Finding.Kind.SPLIT
-    assert finding.headline == "Regressed on zen3 (1.71x time of copy), improved on zen5 (0.71x time of copy)."
+    assert finding.headline == (
+        "Regressed on zen3 (1.71x slower in time of mm-basic/copy), "
+        "improved on zen5 (1.41x faster in time of mm-basic/copy)."
+    )
     assert finding.trial is not None
     assert (finding.trial.state, finding.trial.series_id) == ("done", finding.series_id)
     assert finding.trial.answered_at is not None
@@ -56,7 +59,9 @@ def test_same_code_on_one_uarch_is_unchanged_there_and_says_so() -> None:
     assert finding is not None
     assert verdicts(finding)["neoverse-n1"] == ("unchanged", "same code")
     assert (finding.kind, finding.identical, finding.gaps) == ("regressed", False, [])
-    assert finding.headline == "Regressed on zen3 (1.71x time of copy), no change on neoverse-n1 (same code)."
+    assert finding.headline == (
+        "Regressed on zen3 (1.71x slower in time of mm-basic/copy), no change on neoverse-n1 (same code)."
+    )
 
 
 def test_same_code_everywhere_needs_no_boot() -> None:

@@ -9,6 +9,7 @@ from django.db.models import Prefetch
 
 from server.dashboard.rows import figures
 from server.detection.findings.table import CaseRow, ComparisonTable, MachineColumn
+from server.detection.findings.vector import as_speed
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 
 
@@ -19,6 +20,8 @@ class Chip:
     reason: str
     ratio: float | None
     mde: float | None
+    # As in "1.71x slower".
+    speed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,12 @@ class FindingBrief:
 
 
 # Verdicts that ask for a reader's attention stand first.
-_ORDER = ("regressed", "split", "improved", "inconclusive", "unchanged")
+VERDICT_ORDER = ("regressed", "split", "improved", "inconclusive", "unchanged")
 
 
 def with_verdicts() -> "Prefetch[str]":
     """What a query of findings must fetch so that `finding_brief` asks the database nothing more."""
-    return Prefetch("verdicts", queryset=FindingVerdict.objects.select_related("uarch", "comparison"))
+    return Prefetch("verdicts", queryset=FindingVerdict.objects.select_related("uarch", "comparison__metric"))
 
 
 def finding_brief(finding: Finding) -> FindingBrief:
@@ -67,10 +70,15 @@ def chips(verdicts: Iterable[FindingVerdict]) -> tuple[Chip, ...]:
             reason=row.reason,
             ratio=row.comparison.ratio if row.comparison else None,
             mde=row.mde,
+            speed=_speed(row.comparison),
         )
         for row in verdicts
     )
-    return tuple(sorted(made, key=lambda chip: (_ORDER.index(chip.verdict), chip.uarch)))
+    return tuple(sorted(made, key=lambda chip: (VERDICT_ORDER.index(chip.verdict), chip.uarch)))
+
+
+def _speed(cell: Comparison | None) -> str:
+    return as_speed(cell.ratio, cell.metric.better) if cell is not None and cell.ratio is not None else ""
 
 
 def briefs_by_series(series_ids: Sequence[int]) -> dict[int, FindingBrief]:

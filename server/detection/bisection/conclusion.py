@@ -17,7 +17,7 @@ from server.detection.branches.release import Why, invalidate, join_same_change,
 from server.detection.findings.checks import Check, CheckOutcome, Name, checks_named, set_checks
 from server.detection.findings.explanation import explain_finding
 from server.detection.findings.result import remake
-from server.detection.findings.vector import as_ratio
+from server.detection.findings.vector import as_speed
 from server.detection.models import Bisection, BisectionState, BisectionStep, Finding
 from server.sources.models import Revision
 
@@ -26,7 +26,7 @@ _REST = 0.25
 
 
 def made_by(bisections: Sequence[Bisection]) -> str:
-    """Of bisections that checked the same culprit: made by patch 4 of 6: SUBJECT (1.71x time of fault-4k on zen3)."""
+    """Of bisections that checked the same culprit: made by patch 4 of 6: SUBJECT (1.7x slower in time on zen3)."""
     first = bisections[0]
     ratios = ", ".join(_ratio(bisection) for bisection in bisections)
     remarks = list(dict.fromkeys(_of_revert(bisection) for bisection in bisections))
@@ -50,8 +50,10 @@ def _ratio(bisection: Bisection) -> str:
     step = bisection.current_steps().filter(kind=Kind.CULPRIT).order_by("number").last()
     ratio = step.ratio if step and step.ratio is not None else math.exp(bisection.effect)
     target = bisection.target
-    part = "" if _share(bisection, ratio) >= 1 - _REST else f" of {as_ratio(math.exp(bisection.effect))}"
-    return f"{as_ratio(ratio)}{part} {target.metric.name} of {target.case.name} on {bisection.machine.uarch.name}"
+    better = target.metric.better
+    part = "" if _share(bisection, ratio) >= 1 - _REST else f" of {as_speed(math.exp(bisection.effect), better)}"
+    what = f"{target.metric.name} of {target.case.name} on {bisection.machine.uarch.name}"
+    return f"{as_speed(ratio, better)}{part} in {what}"
 
 
 def _of_revert(bisection: Bisection) -> str:
@@ -70,7 +72,9 @@ def _what_is_left(bisection: Bisection, step: BisectionStep) -> str:
     """Less than half, which is all that was asked: others may have made the rest."""
     if step.ratio is None or _share(bisection, step.ratio) <= _REST:
         return "without it the change is gone"
-    return f"without it {as_ratio(step.ratio)} of {as_ratio(math.exp(bisection.effect))} is left: others made the rest"
+    better = bisection.target.metric.better
+    left, whole = (as_speed(ratio, better) for ratio in (step.ratio, math.exp(bisection.effect)))
+    return f"without it {left} of {whole} is left: others made the rest"
 
 
 def _share(bisection: Bisection, ratio: float) -> float:

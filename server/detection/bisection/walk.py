@@ -14,7 +14,7 @@ from django.db.models import Count
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.core.reasons import Because
-from server.detection.findings.vector import as_percent, as_ratio, shorten
+from server.detection.findings.vector import as_percent, as_speed, shorten
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.models import Machine, Session, Trial
@@ -133,7 +133,7 @@ def _changed(rows: Sequence[Comparison]) -> str:
         return ""
     most = max(rows, key=lambda row: abs(math.log(row.ratio)) if row.ratio and row.ratio > 0 else 0.0)
     more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return f"{most.verdict} {name_of_cell(most)} ({as_ratio(most.ratio or 1)}){more}"
+    return f"{most.verdict} {name_of_cell(most)} ({as_speed(most.ratio or 1, most.metric.better)}){more}"
 
 
 def closing_sentences(series: Series, so_far: Mapping[Key, Link | None]) -> tuple[str, ...]:
@@ -151,17 +151,21 @@ def closing_sentences(series: Series, so_far: Mapping[Key, Link | None]) -> tupl
 
 def _closing(machine: str, cells: Sequence[tuple[Comparison, Link, Link]]) -> str:
     apart = [
-        f"{name_of_cell(row)} ({as_ratio(together.ratio)} against {as_ratio(whole.ratio)})"
+        f"{name_of_cell(row)} ({_both(row, together, whole, 'against')})"
         for row, together, whole in cells
         if not agree(together, whole, cells=len(cells), slack=row.min_effect)
     ]
     if apart:
         return f"{machine}: the patches do not add up to the whole series in {shorten(apart)}"
     if len(cells) == 1:
-        _row, together, whole = cells[0]
-        told = f"{as_ratio(together.ratio)} patch by patch, {as_ratio(whole.ratio)} at once"
-        return f"{machine}: the patches add up to the whole series ({told})"
+        told = _both(*cells[0], "patch by patch,")
+        return f"{machine}: the patches add up to the whole series ({told} at once)"
     return f"{machine}: the patches add up to the whole series in all {len(cells)} cells"
+
+
+def _both(row: Comparison, together: Link, whole: Link, between: str) -> str:
+    better = row.metric.better
+    return f"{as_speed(together.ratio, better)} {between} {as_speed(whole.ratio, better)}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from server.detection.branches.fleet import stored_watch
-from server.detection.findings.vector import as_ratio, shorten
+from server.detection.findings.vector import as_speed, shorten
 from server.detection.models import ChangePoint, Finding, MeasuredHead
 from server.results.models import Metric
 from server.sources.models import Revision
@@ -32,16 +32,19 @@ def suspected_kind(points: Sequence[ChangePoint]) -> Finding.Kind:
 
 
 def suspected_headline(points: Sequence[ChangePoint]) -> str:
-    """For example: `Suspected: 1.05x time of fault-4k on haswell; to be confirmed by fresh boots.`"""
+    """For example: `Suspected: 5.0 % slower in time of mm-basic/copy on haswell; to be confirmed by fresh boots.`"""
     largest: dict[tuple[str, str], ChangePoint] = {}
     for point in sorted(points, key=lambda one: -abs(one.effect)):
         largest.setdefault((point.timeline.machine.uarch.name, _cell(point)), point)
-    told = [f"{as_ratio(math.exp(point.effect))} {cell} on {uarch}" for (uarch, cell), point in largest.items()]
+    told = [
+        f"{as_speed(math.exp(point.effect), point.timeline.metric.better)} in {cell} on {uarch}"
+        for (uarch, cell), point in largest.items()
+    ]
     return f"Suspected: {shorten(told)}; to be confirmed by fresh boots."
 
 
 def _cell(point: ChangePoint) -> str:
-    return f"{point.timeline.metric.name} of {point.timeline.case.name}"
+    return f"{point.timeline.metric.name} of {point.timeline.case}"
 
 
 # A step near one of the same cell and direction is that one, seen again.

@@ -1,8 +1,8 @@
 """What pages, the API and mails show of a finding, and what somebody needs to run one of its cases again."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db.models import Case, QuerySet, Value, When
@@ -55,6 +55,7 @@ class CaseRow:
     better: str
     core_type: str
     cells: tuple[Comparison | None, ...]
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def moved(self) -> bool:
@@ -145,14 +146,19 @@ def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] 
     most = max(_LEAST_ROWS, MOST_CELLS // max(1, len(sessions)))
     chosen, total = _first_rows(comparisons, most)
     chosen = chosen.select_related(*_CELL_NAMES)
+    table = table_of(sessions, heard(list(chosen.order_by(*_BY_NAME)), checks))
+    return replace(table, unshown=total - len(table.rows))
+
+
+def table_of(sessions: Sequence[Session], comparisons: Iterable[Comparison]) -> ComparisonTable:
+    """The same of comparisons that are at hand, stored or not; their rows in the order given."""
     rows: dict[_RowKey, dict[int, Comparison]] = {}
-    for comparison in heard(list(chosen.order_by(*_BY_NAME)), checks):
+    for comparison in comparisons:
         key = (comparison.case_id, comparison.metric_id, comparison.core_type.name)
         rows.setdefault(key, {})[comparison.session_id] = comparison
     return ComparisonTable(
         machines=tuple(_column(session) for session in sessions),
         rows=tuple(_row(cells, sessions) for cells in rows.values()),
-        unshown=total - len(rows),
     )
 
 
@@ -195,7 +201,7 @@ def _column(session: Session) -> MachineColumn:
     )
 
 
-def _row(cells: dict[int, Comparison], sessions: list[Session]) -> CaseRow:
+def _row(cells: dict[int, Comparison], sessions: Sequence[Session]) -> CaseRow:
     first = next(iter(cells.values()))
     return CaseRow(
         benchmark=first.case.benchmark.name,
@@ -206,6 +212,7 @@ def _row(cells: dict[int, Comparison], sessions: list[Session]) -> CaseRow:
         better=first.metric.better,
         core_type=first.core_type.name,
         cells=tuple(cells.get(session.pk) for session in sessions),
+        parameters=first.case.parameters,
     )
 
 

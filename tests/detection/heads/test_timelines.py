@@ -107,7 +107,7 @@ def test_a_step_on_all_machines_becomes_one_finding_whatever_shows_it_later(hist
     finding = Finding.objects.get()
     assert {point.finding_id for point in points} == {finding.pk}
     assert finding.kind == Finding.Kind.REGRESSED
-    assert "1.08x time of case-0 on haswell" in finding.headline
+    assert "% slower in time of mm-basic/case-0 on haswell" in finding.headline
     assert finding.headline.endswith("to be confirmed by fresh boots.")
     shown = points.filter(timeline__case__name="case-0")
     assert list(shown.values_list("place", flat=True)) == [114, 114, 114]

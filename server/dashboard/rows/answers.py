@@ -1,0 +1,220 @@
+"""What a page of a finding says first: a chip for each microarchitecture, a sentence, why, the worst cases, and how to
+run the worst of them again.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
+from server.detection.findings.table import CaseRow, ComparisonTable
+from server.detection.findings.vector import SPLIT, as_percent, as_speed
+from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
+from server.detection.models.finding import CHANGES
+from server.stats.explanation.search import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class StripChip:
+    """`verdict` is how the chip looks; `sizes` and `counts` say what moved and in how many cells."""
+
+    uarch: str
+    verdict: str
+    word: str
+    sizes: str
+    counts: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    uarch: str
+    line: FiguresRow
+    speed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`clear`: nothing moved and most cells would have shown it."""
+
+    kind: str
+    sentence: str
+    clear: bool
+    chips: tuple[StripChip, ...]
+    why: str
+    worst: tuple[WorstCase, ...]
+    again: CaseRow | None
+
+
+def answer_of(finding: Finding, table: ComparisonTable) -> Answer:
+    """`finding` was read with its verdicts; no query."""
+    cells = [cell for row in table.rows for cell in row.cells if cell is not None]
+    by_uarch = _by_uarch(table)
+    clear = is_clear(finding.kind, cells)
+    return Answer(
+        kind=Verdict.UNCHANGED if clear else finding.kind,
+        sentence=clear_sentence(cells) if clear else finding.headline,
+        clear=clear,
+        chips=strip(finding.verdicts.all(), by_uarch, whole=not table.unshown),
+        why=why(finding, {machine.machine: machine.uarch for machine in table.machines}),
+        worst=_worst(by_uarch),
+        again=_to_run_again(table.rows),
+    )
+
+
+def _by_uarch(table: ComparisonTable) -> dict[str, list[Comparison]]:
+    found: dict[str, list[Comparison]] = {}
+    for row in table.rows:
+        for machine, cell in zip(table.machines, row.cells, strict=True):
+            if cell is not None:
+                found.setdefault(machine.uarch, []).append(cell)
+    return found
+
+
+def is_clear(kind: str, cells: Sequence[Comparison]) -> bool:
+    """An inconclusive finding in which nothing moved, and most would have been seen, is good news with holes."""
+    counts = Counter(cell.verdict for cell in cells)
+    if kind not in (Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE) or any(counts[change] for change in CHANGES):
+        return False
+    return 0 < counts[Verdict.UNCHANGED] >= counts[Verdict.INCONCLUSIVE]
+
+
+def clear_sentence(cells: Sequence[Comparison]) -> str:
+    seen = _visible(cell for cell in cells if cell.verdict == Verdict.UNCHANGED)
+    unsure = [cell for cell in cells if cell.verdict == Verdict.INCONCLUSIVE]
+    whole = sum(cell.verdict == Verdict.UNCHANGED for cell in cells)
+    told = f"No change on {whole} of {len(cells)} cells"
+    if seen:
+        told += f" down to {as_percent(seen[-1])}"
+        if as_percent(statistics.median_low(seen)) != as_percent(seen[-1]):
+            told += f", on half of them down to {as_percent(statistics.median_low(seen))}"
+    if not unsure:
+        return f"{told}."
+    open_below = _visible(unsure)
+    below = f" below {as_percent(open_below[-1])}" if open_below else ""
+    return f"{told}; {len(unsure)} could not be told{below}."
+
+
+def _visible(cells: Iterable[Comparison]) -> list[float]:
+    return sorted(cell.mde for cell in cells if cell.mde is not None)
+
+
+_WORDS = {
+    Verdict.REGRESSED: "slower",
+    Verdict.IMPROVED: "faster",
+    Verdict.UNCHANGED: "no change",
+    Verdict.INCONCLUSIVE: "not told",
+}
+
+
+def strip(
+    verdicts: Iterable[FindingVerdict], by_uarch: Mapping[str, Sequence[Comparison]] | None = None, *, whole: bool = True
+) -> tuple[StripChip, ...]:
+    """Without cells the chips tell what the vector alone knows; not `whole`: what was counted is not all."""
+    made = [_chip(row, (by_uarch or {}).get(row.uarch.name, []), whole=whole) for row in verdicts]
+    return tuple(sorted(made, key=lambda chip: (VERDICT_ORDER.index(chip.verdict), chip.uarch)))
+
+
+def _chip(row: FindingVerdict, cells: Sequence[Comparison], *, whole: bool) -> StripChip:
+    verdict, word = row.verdict, row.verdict
+    if row.comparison is None:
+        word = "no change" if row.verdict == Verdict.UNCHANGED else "not measured"
+    elif row.verdict == Verdict.INCONCLUSIVE and is_clear(Finding.Kind.INCONCLUSIVE, cells):
+        verdict, word = Verdict.UNCHANGED, "no change, with holes"
+    elif row.verdict == Verdict.UNCHANGED:
+        word = "no change"
+    return StripChip(row.uarch.name, verdict, word, _sizes(row, cells), _counts(cells, whole=whole), row.reason)
+
+
+def _sizes(row: FindingVerdict, cells: Sequence[Comparison]) -> str:
+    """Of a split both directions, of no change what would have been seen."""
+    if row.verdict in (*CHANGES, SPLIT):
+        extremes = [largest(cells, change) for change in CHANGES]
+        told = [cell for cell in extremes if cell is not None] or ([row.comparison] if row.comparison else [])
+        return ", ".join(as_speed(cell.ratio, cell.metric.better) for cell in told if cell.ratio is not None)
+    seen = _visible(cell for cell in cells if cell.verdict == Verdict.UNCHANGED)
+    worst = seen[-1] if seen else row.mde
+    return f"would have seen {as_percent(worst)}" if worst is not None else ""
+
+
+def _counts(cells: Sequence[Comparison], *, whole: bool) -> str:
+    counts = Counter(cell.verdict for cell in cells)
+    told = [f"{counts[verdict]} {_WORDS[verdict]}" for verdict in _WORDS if counts[verdict]]
+    if not told:
+        return ""
+    return f"{', '.join(told)} of {len(cells)} cells" if whole else f"{', '.join(told)} and more"
+
+
+def largest(cells: Iterable[Comparison], verdict: str) -> Comparison | None:
+    return max((cell for cell in cells if cell.verdict == verdict), key=_movement, default=None)
+
+
+def _movement(cell: Comparison) -> float:
+    return abs(math.log(cell.ratio)) if cell.ratio and cell.ratio > 0 else -1.0
+
+
+def _worst(by_uarch: Mapping[str, Sequence[Comparison]]) -> tuple[WorstCase, ...]:
+    """What got slower most on each microarchitecture and what got faster most; where nothing did, what moved most."""
+    chosen: list[tuple[str, Comparison]] = []
+    for uarch, cells in by_uarch.items():
+        moved = [cell for change in CHANGES if (cell := largest(cells, change)) is not None]
+        chosen += [(uarch, cell) for cell in moved or [max(cells, key=_movement)]]
+    chosen.sort(key=lambda one: VERDICT_ORDER.index(one[1].verdict))
+    rows = lines([cell for _uarch, cell in chosen])
+    return tuple(
+        WorstCase(uarch, line, as_speed(cell.ratio, cell.metric.better) if cell.ratio is not None else "")
+        for (uarch, cell), line in zip(chosen, rows, strict=True)
+    )
+
+
+def _to_run_again(rows: Sequence[CaseRow]) -> CaseRow | None:
+    """What got slower most; else what got faster most; else any."""
+    for verdict in CHANGES:
+        sizes = {n: _movement(cell) for n, row in enumerate(rows) if (cell := largest(_heard(row), verdict)) is not None}
+        if sizes:
+            return rows[max(sizes, key=lambda number: sizes[number])]
+    return rows[0] if rows else None
+
+
+def _heard(row: CaseRow) -> list[Comparison]:
+    return [cell for cell in row.cells if cell is not None]
+
+
+_SEPARATED = (Outcome.ONE, Outcome.SEVERAL)
+_MOST_ALIKE = 2
+
+
+def why(finding: Finding, uarchs: Mapping[str, str]) -> str:
+    """The explanation that chance finds most seldom, as what it is: something that fits."""
+    if finding.kind in (Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE):
+        return ""
+    told = [row for row in finding.explanations if row.get("outcome") in _SEPARATED and row.get("conditions")]
+    if told:
+        return _fits(min(told, key=_chance), uarchs)
+    if any(row.get("outcome") == Outcome.NONE for row in finding.explanations):
+        return "Why here and not there is not known: no fact of the machines separates them."
+    return ""
+
+
+def _chance(row: Mapping[str, Any]) -> float:
+    chance = row.get("chance")
+    return float(chance) if isinstance(chance, int | float) else math.inf
+
+
+def _fits(row: Mapping[str, Any], uarchs: Mapping[str, str]) -> str:
+    facts = " or ".join(row["conditions"])
+    alike = row.get("alike") or []
+    if alike:
+        more = " and others" if len(alike) > _MOST_ALIKE else ""
+        facts += f" (or {', '.join(alike[:_MOST_ALIKE])}{more}: no machine here tells them apart)"
+    changed, others = (_uarchs(row.get(side) or [], uarchs) for side in ("changed", "others"))
+    whom = f", true of {changed}" + (f" and not of {others}" if others else "") if changed else ""
+    weight = str(row.get("text", "")).rpartition("; ")[2].rstrip(".")
+    return f"Consistent with: {facts}{whom}. Not proved: {weight}."
+
+
+def _uarchs(machines: Sequence[str], uarchs: Mapping[str, str]) -> str:
+    return ", ".join(dict.fromkeys(uarchs.get(machine, machine) for machine in machines))
