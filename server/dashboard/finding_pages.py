@@ -8,17 +8,18 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.core.models import Transition
 from server.dashboard.rows.figures import Paged, paged
-from server.dashboard.rows.host_status import AuditLine
-from server.dashboard.rows.verdicts import FindingBrief, Matrix, finding_brief, verdict_matrix, with_verdicts
-from server.detection.bisection.step import BisectionProgress, bisections_of
-from server.detection.bisection.walk import Walk, walk_of
+from server.dashboard.rows.fingerprints import fingerprint_of
+from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.dashboard.verdicts.answers import answer_of, strip
+from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
+from server.dashboard.verdicts.next_steps import culprit_of, run_again
+from server.detection.findings.checks import Name
 from server.detection.findings.table import comparison_table, sessions_of
-from server.detection.findings.versions import VersionComparison, compare_versions
 from server.detection.models import Finding
 from server.sources.models import Revision
 
@@ -52,33 +53,18 @@ class RevisionLine:
     word: str
     sha: str
     subject: str
+    author: str
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptanceRow:
-    person: str
-    reason: str
-    what: str
-    expires_at: datetime | None
-    withdrawn_at: datetime | None
-    created_at: datetime
+class CheckLine:
+    """`caught` says what the check would have found, had it been there."""
 
-
-@dataclass(frozen=True, slots=True)
-class FindingPage:
-    row: FindingRow
-    trace: str
-    matrix: Matrix
-    revisions: tuple[RevisionLine, ...]
-    explanations: Sequence[Mapping[str, Any]]
-    counters: Sequence[Mapping[str, Any]]
-    checks: Sequence[Mapping[str, Any]]
-    gaps: Sequence[Mapping[str, Any]]
-    bisections: tuple[BisectionProgress, ...]
-    walk: Walk | None
-    versions: VersionComparison | None
-    acceptances: tuple[AcceptanceRow, ...]
-    life: tuple[AuditLine, ...]
+    name: str
+    machine: str
+    outcome: str
+    text: str
+    caught: str
 
 
 def finding_rows(findings: Sequence[Finding]) -> tuple[FindingRow, ...]:
@@ -96,29 +82,6 @@ def findings_page(wanted: FindingSearch, number: str, *, virtual: bool) -> Paged
     if wanted.kind:
         query = query.filter(kind=wanted.kind)
     return paged(query, number, finding_rows)
-
-
-def finding_page(finding_id: int) -> FindingPage | None:
-    query = Finding.objects.select_related(*_PARTS).prefetch_related(with_verdicts())
-    query = query.defer("series__trailers", *(f"previous__{name}" for name in Finding.LONG))
-    finding = query.filter(pk=finding_id).first()
-    if finding is None:
-        return None
-    return FindingPage(
-        row=_row(finding),
-        trace=finding.trace,
-        matrix=verdict_matrix(comparison_table(sessions_of(finding), finding.checks)),
-        revisions=_revisions(finding),
-        explanations=finding.explanations,
-        counters=finding.counters,
-        checks=finding.checks,
-        gaps=finding.gaps,
-        bisections=bisections_of(finding),
-        walk=walk_of(finding.series) if finding.series is not None else None,
-        versions=compare_versions(finding),
-        acceptances=_acceptances(finding),
-        life=_life(finding),
-    )
 
 
 def _row(finding: Finding) -> FindingRow:
@@ -139,26 +102,33 @@ def _revisions(finding: Finding) -> tuple[RevisionLine, ...]:
         ("measured with it", finding.after),
         ("mended by", finding.fix),
     )
-    return tuple(RevisionLine(word, row.sha, row.subject) for word, row in named if row is not None)
+    return tuple(RevisionLine(word, row.sha, row.subject, row.author) for word, row in named if row is not None)
 
 
-def _acceptances(finding: Finding) -> tuple[AcceptanceRow, ...]:
+_CAUGHT: Mapping[str, str] = {
+    Name.CODE: "a change between kernels that run the same code",
+    Name.MACHINE: "a machine that was sick, or changed, when it measured this",
+    Name.BASE: "a base that measures otherwise than it used to",
+    Name.LAYOUT: "an effect of where code lies, which another layout does not show",
+    Name.AGAIN: "a change that fresh boots of both ends do not show",
+    Name.RETEST: "a change that the same question, asked once more, does not show",
+    Name.BISECTION: "a change that no single revision made",
+    Name.FIX: "a fix that does not mend it",
+    Name.FIX_SEARCH: "a later commit that mends it already",
+}
+
+
+def _checks(finding: Finding) -> tuple[CheckLine, ...]:
     return tuple(
-        AcceptanceRow(
-            person=row.person,
-            reason=row.reason,
-            what=", ".join([row.metric.name if row.metric else "all metrics", *(row.uarchs or ["everywhere"])]),
-            expires_at=row.expires_at,
-            withdrawn_at=row.withdrawn_at,
-            created_at=row.created_at,
+        CheckLine(
+            name=str(check.get("name", "")),
+            machine=str(check.get("machine", "")),
+            outcome=str(check.get("outcome", "")),
+            text=str(check.get("text", "")),
+            caught=_CAUGHT.get(str(check.get("name", "")), ""),
         )
-        for row in finding.acceptances.select_related("metric")
+        for check in finding.checks
     )
-
-
-def _life(finding: Finding) -> tuple[AuditLine, ...]:
-    rows = Transition.objects.filter(subject="finding", subject_id=finding.pk).order_by("id")
-    return tuple(AuditLine(row.at, row.before, row.after, row.reason, row.actor) for row in rows)
 
 
 @require_safe
@@ -177,13 +147,67 @@ def findings(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/findings.html", context)
 
 
+def _found(finding_id: int) -> Finding:
+    query = Finding.objects.select_related(*_PARTS).prefetch_related(with_verdicts())
+    query = query.defer("series__trailers", *(f"previous__{name}" for name in Finding.LONG))
+    finding = query.filter(pk=finding_id).first()
+    if finding is None or (finding.virtual and not settings.VIRTUAL_VERDICTS):
+        raise Http404(f"There is no finding {finding_id}.")
+    return finding
+
+
+def _shared(finding: Finding) -> dict[str, Any]:
+    row = _row(finding)
+    parts = [part for part in FINDING_PARTS.values() if _has(finding, part.slug)]
+    return {"now": clock.now(), "finding": row.brief, "about": row, "parts": parts, "part": None}
+
+
+def _has(finding: Finding, slug: str) -> bool:
+    """Parts that cannot have anything to show are not offered."""
+    if slug == "walk":
+        return finding.series_id is not None
+    return slug != "versions" or finding.previous_id is not None
+
+
 @require_safe
 def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
-    page = finding_page(finding_id)
-    if page is None or (page.row.brief.virtual and not settings.VIRTUAL_VERDICTS):
-        raise Http404(f"There is no finding {finding_id}.")
-    context = {"now": clock.now(), "page": page, "finding": page.row.brief, "about": page.row}
-    return render(request, "dashboard/finding.html", context)
+    found = _found(finding_id)
+    table = comparison_table(sessions_of(found), found.checks)
+    answer = answer_of(found, table)
+    context = {
+        "answer": answer,
+        "strip": answer.chips,
+        "fingerprint": fingerprint_of(
+            table,
+            gaps=found.gaps,
+            verdicts={chip.uarch: chip.verdict for chip in answer.chips},
+            href=lambda cell: f"{reverse('finding-part', args=[found.pk, 'figures'])}#cell-{cell.pk}",
+        ),
+        "again": run_again(answer.again, *_document(found)),
+        "revisions": _revisions(found),
+        "ends": (found.before.sha, found.after.sha) if found.before and found.after else None,
+        "culprit": found.culprit,
+        "bisected": culprit_of(found),
+        "checks": _checks(found),
+        "gaps": found.gaps,
+        "acceptances": acceptances_of(found),
+    }
+    return render(request, "dashboard/finding.html", _shared(found) | context)
+
+
+def _document(finding: Finding) -> tuple[str, int]:
+    return ("api-finding-case", finding.pk) if finding.series_id is None else ("api-series-case", finding.series_id)
+
+
+@require_safe
+def finding_part(request: HttpRequest, finding_id: int, part: str) -> HttpResponse:
+    """One part of the page, under the head that all share."""
+    found = _found(finding_id)
+    chosen = FINDING_PARTS.get(part)
+    if chosen is None:
+        raise Http404(f"A finding has no part {part[:40]!r}; it has {', '.join(FINDING_PARTS)}.")
+    context = _shared(found) | {"part": chosen, "strip": strip(found.verdicts.all())}
+    return render(request, "dashboard/finding_part.html", context | chosen.read(found))
 
 
 def _known(given: str, values: list[str]) -> str:

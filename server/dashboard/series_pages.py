@@ -1,42 +1,40 @@
 """The list of series, the page of one, and the approval of one that is held."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from django import forms
 from django.conf import settings
 from django.contrib.auth.decorators import permission_required
 from django.contrib.auth.views import redirect_to_login
-from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
-from server.dashboard.rows import charts
 from server.dashboard.rows.figures import Paged, paged
-from server.dashboard.rows.host_status import SessionRow, session_rows
-from server.dashboard.rows.postings import PERMISSION, PostingFacts, archive_link, label_of, marks_of, posting_of
-from server.dashboard.rows.verdicts import (
-    FindingBrief,
-    Matrix,
-    briefs_by_series,
-    finding_brief,
-    verdict_matrix,
-    with_verdicts,
+from server.dashboard.rows.fingerprints import fingerprint_of
+from server.dashboard.rows.postings import (
+    PERMISSION,
+    Approval,
+    OlderVersions,
+    OtherVersion,
+    approval_of,
+    archive_link,
+    label_of,
+    marks_of,
+    newer_and_older,
 )
-from server.dashboard.rows.work import History, blame_sentences, history
+from server.dashboard.rows.verdicts import FindingBrief, briefs_by_series, finding_brief, with_verdicts
+from server.dashboard.verdicts.answers import answer_of, strip
+from server.dashboard.verdicts.next_steps import culprit_of, run_again, way_of
+from server.dashboard.verdicts.series_parts import PARTS
 from server.detection.findings.table import comparison_table
 from server.detection.models import Finding
-from server.lab.models import Session
-from server.reports.evidence import culprit_sentence, walk_sentences
-from server.reports.models import Delivery, Report
-from server.reports.progress import SeriesProgress, series_history, series_progress
 from server.sources.models import MailingList, Series
 from server.sources.series.requests import approve_series, holding, not_held
 
@@ -110,48 +108,10 @@ def series_rows(found: Sequence[Series]) -> tuple[SeriesListed, ...]:
     )
 
 
-_LOG_TAILS = 20
-
-
 @dataclass(frozen=True, slots=True)
-class BuildRow:
-    id: int
-    arm: str
-    sha: str
-    config: str
-    toolchain: str
-    compiler: str
-    arch: str
-    state: str
-    state_label: str
-    reason: str
-    state_since: datetime
-    build_id: str
-    seconds: float | None
-    first_error: str
-    log_tail: str
+class SeriesHead:
+    """What stands above every part of the page."""
 
-
-@dataclass(frozen=True, slots=True)
-class Mail:
-    subject: str
-    body: str
-    to: tuple[str, ...]
-    cc: tuple[str, ...]
-    in_reply_to: str
-    report_state: str
-    report_label: str
-    report_reason: str
-    message_id: str
-    delivery_state: str
-    delivery_label: str
-    delivery_reason: str
-    tries: int
-    sent_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesFacts:
     id: int
     subject: str
     mark: str
@@ -166,48 +126,27 @@ class SeriesFacts:
     state_label: str
     state_since: datetime
     reason: str
-    trace: str
-    posting: PostingFacts
-    builds: tuple[BuildRow, ...]
-    blame: tuple[str, ...]
-    sessions: tuple[SessionRow, ...]
+    marks: tuple[str, ...]
+    # What told the base, where nothing in the mails did.
+    base_doubt: str
+    newer: OtherVersion | None
+    older: OlderVersions
+    checked: bool
+    approval: Approval | None
     finding: FindingBrief | None
-    gaps: Sequence[Mapping[str, str]]
-    mail: Mail | None
-    # Which patch made it, and what each of them adds.
-    culprit: str
-    walk: tuple[str, ...]
-    matrix: Matrix
-    progress: SeriesProgress
-    history: History
+    virtual: Literal["", "some", "all"]
 
     @property
     def stored_only(self) -> bool:
         """Nothing here will be judged: this site keeps what virtual machines measure, and no more."""
         return self.finding is None and self.virtual == "all" and not settings.VIRTUAL_VERDICTS
 
-    @property
-    def reason_warned(self) -> bool:
-        """Whether the warning above the stages has the reason of the state already."""
-        return self.progress.state in {"failed", "held"} and self.reason in self.progress.reason
 
-    @property
-    def virtual(self) -> Literal["", "some", "all"]:
-        """Whether the page shows virtual results: all of them, or some beside physical ones, which alone are judged."""
-        if self.finding is not None and self.finding.virtual:
-            return "all"
-        marks = [row.virtual for row in self.sessions]
-        return "all" if marks and all(marks) else "some" if any(marks) else ""
-
-
-def series_facts(series_id: int) -> SeriesFacts | None:
-    related = ("mailing_list", "base__tree", "head__tree", "superseded_by")
-    series = Series.objects.select_related(*related).filter(pk=series_id).first()
-    if series is None:
-        return None
-    builds = _builds(series)
-    finding = Finding.objects.filter(series=series).prefetch_related(with_verdicts()).first()
-    return SeriesFacts(
+def series_head(series: Series, finding: Finding | None) -> SeriesHead:
+    """Two queries; more where a person may approve it."""
+    approval = approval_of(series)
+    newer, older = newer_and_older(series)
+    return SeriesHead(
         id=series.pk,
         subject=series.subject,
         mark=series.mark,
@@ -222,88 +161,34 @@ def series_facts(series_id: int) -> SeriesFacts | None:
         state_label=label_of(series),
         state_since=series.state_since,
         reason=series.reason,
-        trace=series.trace,
-        posting=posting_of(series),
-        builds=_build_rows(series, builds),
-        blame=blame_sentences(series, builds),
-        sessions=session_rows(Q(series=series)),
+        marks=marks_of(series),
+        base_doubt=(series.base_how or "not noted") if series.base_certain is False else "",
+        newer=newer,
+        older=older,
+        checked=series.checked_at is not None,
+        approval=approval,
         finding=finding_brief(finding) if finding else None,
-        gaps=finding.gaps if finding else (),
-        mail=_mail(finding) if finding else None,
-        culprit=culprit_sentence(finding) if finding else "",
-        walk=walk_sentences(series) if finding else (),
-        matrix=verdict_matrix(
-            comparison_table(Session.objects.filter(series=series), finding.checks if finding else ())
-        ),
-        progress=series_progress(series),
-        history=history(series_history(series), fold=True),
+        virtual=_virtual(series, finding),
     )
 
 
-def _builds(series: Series) -> list[Build]:
-    """Builds of the base and of the last patch; same content is the same kernel, whoever wanted it first."""
-    if series.base is None or series.head is None:
-        return []
-    content = {series.base.tree_sha, series.head.tree_sha}
-    builds = Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id")
-    return list(builds.defer("log_tail", "config__fragment"))
+def _virtual(series: Series, finding: Finding | None) -> Literal["", "some", "all"]:
+    """Whether the page shows virtual results: all of them, or some beside physical ones, which alone are judged."""
+    if finding is not None and finding.virtual:
+        return "all"
+    marks = list(series.sessions.order_by().values_list("machine__virtual", flat=True))
+    return "all" if marks and all(marks) else "some" if any(marks) else ""
 
 
-def _log_tails(builds: Sequence[Build]) -> dict[int, str]:
-    """Of those that failed without an error that was found: the page shows no others."""
-    silent = [row.pk for row in builds if row.state == Build.State.FAILED and not row.first_error]
-    return dict(Build.objects.filter(pk__in=silent[:_LOG_TAILS]).values_list("pk", "log_tail")) if silent else {}
+_RELATED = ("mailing_list", "base__tree", "head__tree", "superseded_by")
 
 
-def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]:
-    if series.base is None or series.head is None:
-        return ()
-    arms = {series.head.tree_sha: "patched", series.base.tree_sha: "base"}
-    identical = len(arms) == 1
-    tails = _log_tails(builds)
-    return tuple(
-        BuildRow(
-            id=row.pk,
-            arm="base = patched" if identical else arms[row.tree_sha],
-            sha=series.base.sha if row.tree_sha == series.base.tree_sha else series.head.sha,
-            config=row.config.name,
-            toolchain=row.toolchain.name,
-            compiler=row.compiler_version,
-            arch=row.arch,
-            state=row.state,
-            state_label=Build.State(row.state).label,
-            reason=row.reason,
-            state_since=row.state_since,
-            build_id=row.build_id,
-            seconds=row.seconds,
-            first_error=row.first_error if row.state == Build.State.FAILED else "",
-            log_tail=tails.get(row.pk, ""),
-        )
-        for row in builds
-    )
-
-
-def _mail(finding: Finding) -> Mail | None:
-    report = Report.objects.filter(finding=finding).select_related("delivery").first()
-    if report is None:
-        return None
-    delivery: Delivery | None = getattr(report, "delivery", None)
-    return Mail(
-        subject=report.subject,
-        body=report.body,
-        to=tuple(report.to),
-        cc=tuple(report.cc),
-        in_reply_to=report.in_reply_to,
-        report_state=report.state,
-        report_label=Report.State(report.state).label,
-        report_reason=report.reason,
-        message_id=delivery.message_id if delivery else "",
-        delivery_state=delivery.state if delivery else "",
-        delivery_label=Delivery.State(delivery.state).label if delivery else "",
-        delivery_reason=delivery.reason if delivery else "",
-        tries=delivery.tries if delivery else 0,
-        sent_at=delivery.sent_at if delivery else None,
-    )
+def _found(series_id: int) -> tuple[Series, Finding | None]:
+    series = Series.objects.select_related(*_RELATED).filter(pk=series_id).first()
+    if series is None:
+        raise Http404(f"There is no series {series_id}.")
+    finding = Finding.objects.filter(series=series).select_related("report__delivery", "culprit")
+    return series, finding.prefetch_related(with_verdicts()).defer("report__body").first()
 
 
 _CONFLICT = 409
@@ -345,23 +230,38 @@ def _approve(request: HttpRequest, series_id: int) -> HttpResponse:
     return redirect("series", series_id=series_id)
 
 
+@require_safe
+def series_part(request: HttpRequest, series_id: int, part: str) -> HttpResponse:
+    """One part of the page, under the head that all share."""
+    row, finding = _found(series_id)
+    chosen = PARTS.get(part)
+    if chosen is None:
+        raise Http404(f"A series has no part {part[:40]!r}; it has {', '.join(PARTS)}.")
+    context = _shared(row, finding) | {"part": chosen, "strip": strip(finding.verdicts.all()) if finding else ()}
+    return render(request, "dashboard/series_part.html", context | chosen.read(row, finding))
+
+
+def _shared(row: Series, finding: Finding | None) -> dict[str, Any]:
+    return {"now": clock.now(), "series": series_head(row, finding), "parts": PARTS.values(), "part": None}
+
+
 def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: int = 200) -> HttpResponse:
-    facts = series_facts(series_id)
-    if facts is None:
-        raise Http404(f"There is no series {series_id}.")
-    # Cases that moved stand first in the table, so a long page keeps their charts.
-    cases = list(dict.fromkeys((row.case.benchmark, row.case.case) for row in facts.matrix.rows))
-    drawing = charts.charts({row.id: row.boots for row in facts.sessions}, cases[: charts.MOST_CASES])
-    shown = charts.by_case(drawing.charts, cases)
-    context = {
-        "now": clock.now(),
-        "series": facts,
-        "problem": problem,
-        "cases": shown,
-        # One machine leaves room for several cases in a row.
-        "single": all(len(case.charts) == 1 for case in shown),
-        "undrawn": len(cases[charts.MOST_CASES :]),
-        "drawing": drawing,
-        "chart_data": [chart.data() for chart in drawing.charts],
-    }
+    row, finding = _found(series_id)
+    context = _shared(row, finding) | {"problem": problem, "way": way_of(row, finding)}
+    if finding is not None:
+        table = comparison_table(row.sessions.all(), finding.checks)
+        answer = answer_of(finding, table)
+        context |= {
+            "answer": answer,
+            "strip": answer.chips,
+            "fingerprint": fingerprint_of(
+                table,
+                gaps=finding.gaps,
+                verdicts={chip.uarch: chip.verdict for chip in answer.chips},
+                href=lambda cell: f"{reverse('series-part', args=[row.pk, 'figures'])}#cell-{cell.pk}",
+            ),
+            "again": run_again(answer.again, "api-series-case", row.pk),
+            "gaps": finding.gaps,
+            "culprit": culprit_of(finding),
+        }
     return render(request, "dashboard/series.html", context, status=status)

@@ -13,16 +13,20 @@ from server.dashboard import (
     status_page,
     tree_pages,
 )
+from server.dashboard.verdicts import compare_page
 
 urlpatterns = [
     path("", home_page.home, name="home"),
     path("series/", home_page.series_list, name="series-list"),
     path("series/<int:series_id>/", series_pages.series, name="series"),
     path("series/<int:series_id>/approve/", series_pages.approve, name="series-approve"),
+    path("series/<int:series_id>/<slug:part>/", series_pages.series_part, name="series-part"),
     path("sessions/<int:session_id>/", home_page.session, name="session"),
     path("findings/", finding_pages.findings, name="finding-list"),
     path("findings/feed/", feeds.findings, name="finding-feed"),
     path("findings/<int:finding_id>/", finding_pages.finding, name="finding"),
+    path("findings/<int:finding_id>/<slug:part>/", finding_pages.finding_part, name="finding-part"),
+    path("compare/", compare_page.compare, name="compare"),
     path("builds/<int:build_id>/", build_page.build, name="build"),
     path("builds/<int:build_id>/again/", build_page.again, name="build-again"),
     path("builds/<int:build_id>/files/<slug:kind>/", build_page.artifact, name="artifact"),

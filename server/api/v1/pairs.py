@@ -9,12 +9,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from server.api.filters import SHA, unknown
+from server.api.filters import unknown
 from server.api.formats import Rows
 from server.api.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.api.v1.findings import ComparisonOut
-from server.builds.models import Build
-from server.detection.trials.pair import PairOnMachine, compare_kernels, kernels_of
+from server.core.errors import DomainError
+from server.detection.trials.naming import HOW, named_kernel
+from server.detection.trials.pair import PairOnMachine, compare_kernels
 from server.lab.models import Boot, Machine
 from server.sources.models import Revision
 
@@ -48,9 +49,6 @@ class PairOut(serializers.Serializer[Any]):
     machines = PairMachineOut(many=True, help_text="Those that measured both; none: nothing can be compared.")
 
 
-_HOW = "A commit, in full or its first digits (7 or more), or build:ID."
-
-
 class PairView(PublicMixin, APIView):
     keeps = True
     takes = ("base", "patched", "machine")
@@ -61,8 +59,8 @@ class PairView(PublicMixin, APIView):
         "compare",
         PairOut,
         parameters=[
-            OpenApiParameter("base", OpenApiTypes.STR, required=True, description=_HOW),
-            OpenApiParameter("patched", OpenApiTypes.STR, required=True, description=_HOW),
+            OpenApiParameter("base", OpenApiTypes.STR, required=True, description=HOW),
+            OpenApiParameter("patched", OpenApiTypes.STR, required=True, description=HOW),
             OpenApiParameter("machine", OpenApiTypes.STR, many=True, description="These alone; may come again."),
         ],
     )
@@ -79,24 +77,10 @@ class PairView(PublicMixin, APIView):
 
 def _kernel(request: Request, name: str) -> tuple[Revision, set[int]]:
     """The revision that a parameter names, and its builds."""
-    word = request.query_params.get(name, "").strip()
-    kind, mark, number = word.partition(":")
-    if mark and kind == "build":
-        build = Build.objects.select_related("revision__tree").filter(pk=number).first() if _is_id(number) else None
-        if build is None:
-            raise serializers.ValidationError({name: [f"There is no build {number[:40]}."]})
-        return build.revision, {build.pk}
-    if not SHA.fullmatch(word):
-        raise serializers.ValidationError({name: [_HOW]})
-    rows = list(Revision.objects.select_related("tree").filter(sha__startswith=word).order_by("sha")[:3])
-    if len(rows) != 1:
-        several = f"{word} begins several commits: {', '.join(row.sha for row in rows)}."
-        raise serializers.ValidationError({name: [several if rows else f"There is no commit {word} here."]})
-    return rows[0], kernels_of(rows[0])
-
-
-def _is_id(word: str) -> bool:
-    return word.isascii() and word.isdecimal() and len(word) < 10  # noqa: PLR2004 (what a key holds)
+    try:
+        return named_kernel(request.query_params.get(name, "").strip())
+    except DomainError as error:
+        raise serializers.ValidationError({name: [error.message]}) from error
 
 
 def _machines(request: Request) -> set[str]:

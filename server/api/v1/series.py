@@ -90,11 +90,14 @@ class CaseMachineOut(serializers.Serializer[PublishedMachine]):
 class SeriesCaseOut(serializers.Serializer[Any]):
     format = serializers.SerializerMethodField(help_text=FORMAT)
     version = serializers.SerializerMethodField(help_text="Grows when something is left out or means another thing.")
-    series = serializers.IntegerField(source="series.pk")
-    subject = serializers.CharField(source="series.subject")
-    message_id = serializers.CharField(source="series.first_message_id")
-    base = RevisionOut(source="series.base", allow_null=True)
-    patched = RevisionOut(source="series.head", allow_null=True)
+    series = serializers.IntegerField(source="series.pk", default=None, allow_null=True)
+    finding = serializers.IntegerField(
+        source="finding.pk", default=None, allow_null=True, help_text="Where it was asked for by its finding."
+    )
+    subject = serializers.CharField(help_text="Of the series, or the headline of the finding.")
+    message_id = serializers.CharField(help_text="Of the series; empty for a change in a branch.")
+    base = RevisionOut(allow_null=True)
+    patched = RevisionOut(allow_null=True)
     case = CaseOut()
     metrics = MetricOut(many=True)
     machines = CaseMachineOut(many=True)
@@ -482,6 +485,20 @@ class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
         """One case with its cells on all machines: the document that `tidemark-agent reproduce` reads."""
         series = get_object_or_404(Series.objects.select_related("base__tree", "head__tree"), pk=pk)
         published = published_case(series, benchmark=benchmark, case=case)
+        if published is None:
+            raise Http404
+        return self.told(SeriesCaseOut(published))
+
+
+class FindingCaseView(PublicMixin, generics.GenericAPIView[Finding]):
+    serializer_class = SeriesCaseOut
+
+    @describe("finding_case", SeriesCaseOut)
+    def get(self, _request: Request, pk: int, benchmark: str, case: str) -> Response:
+        """The same document for a finding, of a change in a branch as well."""
+        related = ("series__base__tree", "series__head__tree", "before__tree", "after__tree")
+        finding = get_object_or_404(Finding.objects.select_related(*related).defer(*Finding.LONG), pk=pk)
+        published = published_case(finding, benchmark=benchmark, case=case)
         if published is None:
             raise Http404
         return self.told(SeriesCaseOut(published))

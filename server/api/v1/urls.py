@@ -88,6 +88,11 @@ urlpatterns = [
     path(
         "series/<int:pk>/cases/<slug:benchmark>/<slug:case>/", series.SeriesCaseView.as_view(), name="api-series-case"
     ),
+    path(
+        "findings/<int:pk>/cases/<slug:benchmark>/<slug:case>/",
+        series.FindingCaseView.as_view(),
+        name="api-finding-case",
+    ),
     path("sessions/", sessions.SessionListView.as_view(), name="api-session-list"),
     path("sessions/<int:pk>/", sessions.SessionView.as_view(), name="api-session-detail"),
     path("sessions/<int:pk>/cells/", sessions.SessionCellsView.as_view(), name="api-session-cells"),

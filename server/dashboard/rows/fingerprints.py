@@ -16,7 +16,6 @@ from server.detection.findings.vector import as_percent, as_speed
 from server.detection.models import Comparison, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.models import Session
-from server.results.models import Metric
 
 # Groups stand open until so many lines are shown, the first one always; with few lines in all no group is folded.
 _OPEN_LINES = 9
@@ -43,12 +42,13 @@ def fingerprint_of(
 ) -> Fingerprint:
     """`verdicts` by microarchitecture head the columns; `href` leads from a dot to its figures."""
     places = places_of(table)
-    lines: dict[tuple[str, str], list[tuple[CaseRow, Line]]] = defaultdict(list)
+    lines: dict[tuple[str, ...], list[tuple[CaseRow, Line]]] = defaultdict(list)
+    metrics = _metrics(table.rows)
     kinds = Counter(_kind(row) for row in table.rows)
     for row in table.rows:
         title, label = _named(row, alone=kinds[_kind(row)] == 1)
         lines[title].append((row, _line(row, label, [_cell(table, row, place, gaps, href) for place in places])))
-    groups = [Group(_title(*title), _worst_first(rows)) for title, rows in lines.items()]
+    groups = [Group(_title(title, metrics), _worst_first(rows)) for title, rows in lines.items()]
     effects = Counter(cell.min_effect for row in table.rows for cell in row.cells if cell)
     return Fingerprint(
         columns=tuple(_column(place, table, verdicts or {}) for place in places),
@@ -163,16 +163,13 @@ def absolute(cell: Comparison) -> str:
 
 
 _SIZE = re.compile(r"\d[\d.]*([KMGT]i?)?B?", re.IGNORECASE)
+# Benchmark, metric, core type and what else the cases have in common.
 _Kind = tuple[str, str, str, str]
 
 
 def _kind(row: CaseRow) -> _Kind:
     words, _sizes = _split(row)
-    return row.benchmark, _metric(row), row.core_type, words
-
-
-def _metric(row: CaseRow) -> str:
-    return row.metric if row.better == Metric.Better.NONE else f"{row.metric}, {row.unit}"
+    return row.benchmark, row.metric, row.core_type, words
 
 
 def _split(row: CaseRow) -> tuple[str, str]:
@@ -182,21 +179,32 @@ def _split(row: CaseRow) -> tuple[str, str]:
         sizes = [f"{name} {value}" for name, value in told if _SIZE.fullmatch(value)]
         return ", ".join(f"{name} {value}" for name, value in told if not _SIZE.fullmatch(value)), ", ".join(sizes)
     parts = row.case.split("-")
-    return " ".join(p for p in parts if not _SIZE.fullmatch(p)), " ".join(p for p in parts if _SIZE.fullmatch(p))
+    words = " ".join(part for part in parts if not _SIZE.fullmatch(part))
+    return words.replace(" to ", " → "), " ".join(part for part in parts if _SIZE.fullmatch(part))
 
 
-def _named(row: CaseRow, *, alone: bool) -> tuple[tuple[str, str], str]:
-    """The group's benchmark with its metric, what kind of case it is, and the line's label."""
+def _named(row: CaseRow, *, alone: bool) -> tuple[_Kind, str]:
+    """The key of the line's group, and its label. Cases of which no other is like share a group of their benchmark."""
     benchmark, metric, core_type, words = _kind(row)
-    cores = "" if core_type == "all" else f" on {core_type} cores"
     _words, sizes = _split(row)
     if alone or not sizes:
-        return (f"{benchmark} ({metric}){cores}", ""), row.case
-    return (f"{benchmark} ({metric}){cores}", words), sizes
+        return (benchmark, metric, core_type, ""), row.case
+    return (benchmark, metric, core_type, words), sizes
 
 
-def _title(benchmark: str, words: str) -> str:
-    return f"{benchmark}: {words}" if words else benchmark
+def _metrics(rows: Sequence[CaseRow]) -> dict[str, int]:
+    """How many metrics each benchmark has here: one goes without saying."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        found[row.benchmark].add(row.metric)
+    return {benchmark: len(metrics) for benchmark, metrics in found.items()}
+
+
+def _title(kind: tuple[str, ...], metrics: Mapping[str, int]) -> str:
+    benchmark, metric, core_type, words = kind
+    named = f"{benchmark}, {metric}" if metrics[benchmark] > 1 else benchmark
+    cores = "" if core_type == "all" else f" on {core_type} cores"
+    return f"{named}{cores}: {words}" if words else f"{named}{cores}"
 
 
 def _line(row: CaseRow, label: str, cells: Sequence[Dot | Absent]) -> Line:

@@ -331,10 +331,9 @@ class AppliedBase:
 
 
 @dataclass(frozen=True, slots=True)
-class PostingFacts:
-    received_at: datetime
-    checked_at: datetime | None
-    marks: tuple[str, ...]
+class KernelFacts:
+    """Which kernels the series asks for, and why these."""
+
     wanted_base: str
     change_id: str
     prerequisites: tuple[str, ...]
@@ -342,24 +341,12 @@ class PostingFacts:
     base: AppliedBase | None
     head: CommitLine | None
     measured: Measured
-    newer: OtherVersion | None
-    older: OlderVersions
-    patches: Patches
-    trailers: tuple[str, ...]
-    senders: tuple[SenderRow, ...]
-    unused: Unused
-    approval: Approval | None
 
 
-def posting_of(series: Series) -> PostingFacts:
-    """`series` was read with its list, base, head and newer version."""
-    approval = approval_of(series)
-    newer, older = newer_and_older(series)
+def kernel_facts(series: Series) -> KernelFacts:
+    """`series` was read with its base, its head and their trees."""
     base = commit(series.base)
-    return PostingFacts(
-        received_at=series.received_at,
-        checked_at=series.checked_at,
-        marks=marks_of(series),
+    return KernelFacts(
         wanted_base=series.base_commit,
         change_id=series.change_id,
         prerequisites=tuple(need for need in series.prerequisites if not is_unknown(need)),
@@ -367,14 +354,23 @@ def posting_of(series: Series) -> PostingFacts:
         base=AppliedBase(base, series.base_how, series.base_certain) if base else None,
         head=commit(series.head),
         measured=measured_of(series),
-        newer=newer,
-        older=older,
-        patches=patches_of(series),
-        trailers=shown_lines(series.trailers, MOST_TRAILERS),
-        senders=sender_rows(series),
-        unused=unused_mails(series),
-        approval=approval,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SenderFacts:
+    received_at: datetime
+    checked_at: datetime | None
+    senders: tuple[SenderRow, ...]
+    unused: Unused
+
+
+def sender_facts(series: Series) -> SenderFacts:
+    return SenderFacts(series.received_at, series.checked_at, sender_rows(series), unused_mails(series))
+
+
+def shown_trailers(series: Series) -> tuple[str, ...]:
+    return shown_lines(series.trailers, MOST_TRAILERS)
 
 
 def marks_of(series: Series) -> tuple[str, ...]:

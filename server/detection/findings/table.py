@@ -16,7 +16,7 @@ from server.lab.hosts.probes import first_facts
 from server.lab.models import Boot, Session
 from server.results.models import Case as ModelsCase
 from server.results.models import Measurement, Metric
-from server.sources.models import Series
+from server.sources.models import Revision, Series
 
 
 @dataclass(frozen=True)
@@ -236,20 +236,42 @@ class PublishedMachine:
 
 @dataclass(frozen=True)
 class PublishedCase:
-    """`version` is that of the benchmark which measured, not of today's."""
+    """`version` is that of the benchmark which measured, not of today's.
 
-    series: Series
+    Of a change in a branch there is a `finding` and no series; base and patched are the heads before and after it.
+    """
+
+    series: Series | None
+    finding: Finding | None
     case: ModelsCase
     version: str
     metrics: tuple[Metric, ...]
     machines: tuple[PublishedMachine, ...]
     cells: tuple[Comparison, ...]
 
+    @property
+    def subject(self) -> str:
+        return self.series.subject if self.series else self.finding.headline if self.finding else ""
 
-def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCase | None:
-    """The case with all its judged cells in this series; None if it was not judged there. Three queries."""
+    @property
+    def message_id(self) -> str:
+        return self.series.first_message_id if self.series else ""
+
+    @property
+    def base(self) -> Revision | None:
+        return self.series.base if self.series else self.finding.before if self.finding else None
+
+    @property
+    def patched(self) -> Revision | None:
+        return self.series.head if self.series else self.finding.after if self.finding else None
+
+
+def published_case(of: Series | Finding, *, benchmark: str, case: str) -> PublishedCase | None:
+    """The case with all its judged cells in this series, or finding; None if it was not judged there. Three queries."""
+    series, finding = (of, None) if isinstance(of, Series) else (of.series, of)
+    sessions = Session.objects.filter(series=series) if finding is None else sessions_of(finding)
     rows = list(
-        Comparison.objects.filter(session__series=series, case__benchmark__name=benchmark, case__name=case)
+        Comparison.objects.filter(session__in=sessions, case__benchmark__name=benchmark, case__name=case)
         .select_related(
             "session__machine__uarch",
             "session__base_build__config",
@@ -268,6 +290,7 @@ def published_case(series: Series, *, benchmark: str, case: str) -> PublishedCas
     metrics = {row.metric_id: row.metric for row in rows}
     return PublishedCase(
         series=series,
+        finding=finding,
         case=rows[0].case,
         version=_version(list(sessions), rows[0].case),
         metrics=tuple(sorted(metrics.values(), key=lambda metric: metric.name)),

@@ -111,7 +111,10 @@ _WORDS = {
 
 
 def strip(
-    verdicts: Iterable[FindingVerdict], by_uarch: Mapping[str, Sequence[Comparison]] | None = None, *, whole: bool = True
+    verdicts: Iterable[FindingVerdict],
+    by_uarch: Mapping[str, Sequence[Comparison]] | None = None,
+    *,
+    whole: bool = True,
 ) -> tuple[StripChip, ...]:
     """Without cells the chips tell what the vector alone knows; not `whole`: what was counted is not all."""
     made = [_chip(row, (by_uarch or {}).get(row.uarch.name, []), whole=whole) for row in verdicts]
@@ -173,7 +176,9 @@ def _worst(by_uarch: Mapping[str, Sequence[Comparison]]) -> tuple[WorstCase, ...
 def _to_run_again(rows: Sequence[CaseRow]) -> CaseRow | None:
     """What got slower most; else what got faster most; else any."""
     for verdict in CHANGES:
-        sizes = {n: _movement(cell) for n, row in enumerate(rows) if (cell := largest(_heard(row), verdict)) is not None}
+        sizes = {
+            n: _movement(cell) for n, row in enumerate(rows) if (cell := largest(_heard(row), verdict)) is not None
+        }
         if sizes:
             return rows[max(sizes, key=lambda number: sizes[number])]
     return rows[0] if rows else None

@@ -1,0 +1,181 @@
+"""Any two kernels side by side, compared now from the stored samples as the API does it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from server.core import clock
+from server.core.errors import DomainError
+from server.dashboard.rows.fingerprints import fingerprint_of
+from server.dashboard.rows.verdicts import FiguresRow, lines
+from server.dashboard.verdicts.answers import clear_sentence, is_clear, largest
+from server.detection.findings.table import MOST_CELLS, ComparisonTable, table_of
+from server.detection.findings.vector import as_speed
+from server.detection.models import Comparison, Finding
+from server.detection.models.finding import CHANGES
+from server.detection.trials.naming import HOW, named_kernel
+from server.detection.trials.pair import PairOnMachine, compare_kernels
+from server.lab.models import Machine, Session
+from server.results.models import Benchmark
+from server.sources.models import Revision
+
+_LONGEST = 100
+_MOST_NAMED = 12
+_SIDES = ("base", "patched")
+
+
+@dataclass(frozen=True, slots=True)
+class CompareWish:
+    """What the address asks for, as it was written."""
+
+    base: str
+    patched: str
+    machine: str
+    benchmark: str
+
+    @property
+    def query(self) -> str:
+        return urlencode({name: value for name in self.__slots__ if (value := getattr(self, name))})
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One kernel: its commit, or why the word names none."""
+
+    name: str
+    revision: Revision | None
+    builds: frozenset[int]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One line of the table that stands beside the fingerprint. `delta` is by the metric's direction."""
+
+    machine: str
+    uarch: str
+    line: FiguresRow
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    table: ComparisonTable
+    rows: tuple[BenchRow, ...]
+    statements: tuple[tuple[str, str], ...]
+    sentence: str
+
+
+@require_safe
+def compare(request: HttpRequest) -> HttpResponse:
+    wish = CompareWish(*(request.GET.get(name, "").strip()[:_LONGEST] for name in CompareWish.__slots__))
+    machines = list(Machine.objects.order_by("name").values_list("name", flat=True))
+    benchmarks = list(Benchmark.objects.order_by("name").values_list("name", flat=True))
+    sides = [_side(name, getattr(wish, name)) for name in _SIDES]
+    problems = [*_unknown("machine", wish.machine, machines), *_unknown("benchmark", wish.benchmark, benchmarks)]
+    problems += [side.problem for side in sides if side.problem]
+    context: dict[str, Any] = {"now": clock.now(), "wish": wish, "machines": machines, "benchmarks": benchmarks}
+    context |= {"sides": sides, "how": HOW, "compared": None, "fingerprint": None, "address": _address(wish)}
+    if not problems and all(side.revision for side in sides):
+        base, patched = sides
+        if base.builds & patched.builds:
+            problems.append("Both have the same content: they are one kernel.")
+        else:
+            compared = _compared(wish, base.builds, patched.builds)
+            context |= {"compared": compared, "fingerprint": fingerprint_of(compared.table)}
+    context |= {"problems": problems, "measured": [] if context["compared"] else _measured()}
+    return render(request, "dashboard/compare.html", context, status=400 if problems else 200)
+
+
+def _side(name: str, word: str) -> Side:
+    if not word:
+        return Side(name, None, frozenset(), "")
+    try:
+        revision, builds = named_kernel(word)
+    except DomainError as error:
+        return Side(name, None, frozenset(), f"{name}: {error.message}")
+    return Side(name, revision, frozenset(builds), "")
+
+
+def _unknown(what: str, value: str, known: Sequence[str]) -> list[str]:
+    if not value or value in known:
+        return []
+    more = ", ..." if len(known) > _MOST_NAMED else ""
+    return [f"There is no {what} {value} here. Known: {', '.join(known[:_MOST_NAMED]) or 'none'}{more}."]
+
+
+def _address(wish: CompareWish) -> str:
+    """Of the same answer in the API, which knows nothing of benchmarks."""
+    query = {name: value for name in (*_SIDES, "machine") if (value := getattr(wish, name))}
+    return f"{reverse('api-compare')}?{urlencode(query)}"
+
+
+def _measured() -> list[Revision]:
+    """Commits that sessions measured of late, for who does not know one."""
+    newest = Session.objects.filter(state=Session.State.DONE).order_by("-pk")[:_MOST_NAMED]
+    pairs = newest.values_list("base_build__revision", "patched_build__revision")
+    wanted = list(dict.fromkeys(pk for pair in pairs for pk in pair))[:_MOST_NAMED]
+    rows = Revision.objects.select_related("tree").in_bulk(wanted)
+    return [rows[pk] for pk in wanted if pk in rows]
+
+
+def _compared(wish: CompareWish, base: frozenset[int], patched: frozenset[int]) -> Compared:
+    found = compare_kernels(base, patched, machines={wish.machine} if wish.machine else ())
+    found.sort(key=lambda one: (one.session.machine.uarch.name, one.session.machine.name))
+    cells = [cell for one in found for cell in one.comparisons if _asked(cell, wish)]
+    cells.sort(key=_worst_first)
+    shown = cells[:MOST_CELLS]
+    table = table_of([one.session for one in found], shown)
+    table = replace(table, unshown=len(cells) - len(shown))
+    rows = tuple(_row(line) for line in lines(shown))
+    return Compared(table, rows, _statements(found), _sentence(cells))
+
+
+def _asked(cell: Comparison, wish: CompareWish) -> bool:
+    return not wish.benchmark or cell.case.benchmark.name == wish.benchmark
+
+
+def _worst_first(cell: Comparison) -> tuple[int, float]:
+    ratio = cell.ratio or 1.0
+    slower = ratio if cell.metric.better == "lower" else 1 / ratio
+    return (CHANGES.index(cell.verdict) if cell.verdict in CHANGES else len(CHANGES)), -slower  # type: ignore[arg-type]
+
+
+def _row(line: FiguresRow) -> BenchRow:
+    cell = line.cell
+    machine = cell.session.machine
+    delta = as_speed(cell.ratio, cell.metric.better) if cell.ratio is not None else ""
+    return BenchRow(machine.name, machine.uarch.name, line, delta)
+
+
+def _statements(found: Sequence[PairOnMachine]) -> tuple[tuple[str, str], ...]:
+    """What limits the answer, once, with the machines of which it is true."""
+    said: dict[str, list[str]] = {}
+    for one in found:
+        if one.statement:
+            said.setdefault(one.statement, []).append(one.session.machine.name)
+    return tuple((", ".join(machines), statement) for statement, machines in said.items())
+
+
+def _sentence(cells: Sequence[Comparison]) -> str:
+    if not cells:
+        return ""
+    extremes = {change: largest(cells, change) for change in CHANGES}
+    told = [
+        f"{as_speed(cell.ratio, cell.metric.better)} in {cell.metric.name} of {cell.case} on "
+        f"{cell.session.machine.uarch.name}"
+        for cell in extremes.values()
+        if cell is not None and cell.ratio is not None
+    ]
+    if told:
+        counts = ", ".join(f"{sum(c.verdict == v for c in cells)} {v}" for v in CHANGES)
+        return f"At most {' and '.join(told)}; {counts} of {len(cells)} cells."
+    if is_clear(Finding.Kind.INCONCLUSIVE, cells):
+        return clear_sentence(cells)
+    return f"None of {len(cells)} cells shows a change, and most could not be told."

@@ -1,0 +1,201 @@
+"""The parts of a series' page that are folded: each has an address of its own, and reads only what it shows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from server.builds.models import Build
+from server.dashboard.rows.host_status import session_rows
+from server.dashboard.rows.postings import kernel_facts, patches_of, sender_facts, shown_trailers
+from server.dashboard.rows.verdicts import verdict_matrix
+from server.dashboard.rows.work import blame_sentences, history
+from server.dashboard.verdicts.drawings import drawn_boots
+from server.detection.bisection.walk import walk_of
+from server.detection.findings.table import comparison_table
+from server.detection.models import Finding
+from server.lab.models import Session
+from server.reports.models import Delivery, Report
+from server.reports.progress import series_history, series_progress
+from server.sources.models import Series
+
+_LOG_TAILS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRow:
+    id: int
+    arm: str
+    sha: str
+    config: str
+    toolchain: str
+    compiler: str
+    arch: str
+    state: str
+    state_label: str
+    reason: str
+    state_since: datetime
+    build_id: str
+    seconds: float | None
+    first_error: str
+    log_tail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mail:
+    subject: str
+    body: str
+    to: tuple[str, ...]
+    cc: tuple[str, ...]
+    in_reply_to: str
+    report_state: str
+    report_label: str
+    report_reason: str
+    message_id: str
+    delivery_state: str
+    delivery_label: str
+    delivery_reason: str
+    tries: int
+    sent_at: datetime | None
+
+
+def _builds(series: Series) -> list[Build]:
+    """Builds of the base and of the last patch; same content is the same kernel, whoever wanted it first."""
+    if series.base is None or series.head is None:
+        return []
+    content = {series.base.tree_sha, series.head.tree_sha}
+    builds = Build.objects.filter(tree_sha__in=content).select_related("config", "toolchain").order_by("id")
+    return list(builds.defer("log_tail", "config__fragment"))
+
+
+def _log_tails(builds: Sequence[Build]) -> dict[int, str]:
+    """Of those that failed without an error that was found: the page shows no others."""
+    silent = [row.pk for row in builds if row.state == Build.State.FAILED and not row.first_error]
+    return dict(Build.objects.filter(pk__in=silent[:_LOG_TAILS]).values_list("pk", "log_tail")) if silent else {}
+
+
+def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]:
+    if series.base is None or series.head is None:
+        return ()
+    arms = {series.head.tree_sha: "patched", series.base.tree_sha: "base"}
+    identical = len(arms) == 1
+    tails = _log_tails(builds)
+    return tuple(
+        BuildRow(
+            id=row.pk,
+            arm="base = patched" if identical else arms[row.tree_sha],
+            sha=series.base.sha if row.tree_sha == series.base.tree_sha else series.head.sha,
+            config=row.config.name,
+            toolchain=row.toolchain.name,
+            compiler=row.compiler_version,
+            arch=row.arch,
+            state=row.state,
+            state_label=Build.State(row.state).label,
+            reason=row.reason,
+            state_since=row.state_since,
+            build_id=row.build_id,
+            seconds=row.seconds,
+            first_error=row.first_error if row.state == Build.State.FAILED else "",
+            log_tail=tails.get(row.pk, ""),
+        )
+        for row in builds
+    )
+
+
+def _mail(finding: Finding) -> Mail | None:
+    report = Report.objects.filter(finding=finding).select_related("delivery").first()
+    if report is None:
+        return None
+    delivery: Delivery | None = getattr(report, "delivery", None)
+    return Mail(
+        subject=report.subject,
+        body=report.body,
+        to=tuple(report.to),
+        cc=tuple(report.cc),
+        in_reply_to=report.in_reply_to,
+        report_state=report.state,
+        report_label=Report.State(report.state).label,
+        report_reason=report.reason,
+        message_id=delivery.message_id if delivery else "",
+        delivery_state=delivery.state if delivery else "",
+        delivery_label=Delivery.State(delivery.state).label if delivery else "",
+        delivery_reason=delivery.reason if delivery else "",
+        tries=delivery.tries if delivery else 0,
+        sent_at=delivery.sent_at if delivery else None,
+    )
+
+
+Context = dict[str, Any]
+
+
+def _figures(series: Series, finding: Finding | None) -> Context:
+    table = comparison_table(Session.objects.filter(series=series), finding.checks if finding else ())
+    return {"matrix": verdict_matrix(table), "gaps": finding.gaps if finding else ()}
+
+
+def _boots(series: Series, finding: Finding | None) -> Context:
+    return drawn_boots(Session.objects.filter(series=series), finding.checks if finding else ())
+
+
+def _patches(series: Series, finding: Finding | None) -> Context:
+    return {
+        "patches": patches_of(series),
+        "trailers": shown_trailers(series),
+        "walk": walk_of(series) if finding is not None else None,
+    }
+
+
+def _kernels(series: Series, _finding: Finding | None) -> Context:
+    builds = _builds(series)
+    return {
+        "posting": kernel_facts(series),
+        "builds": _build_rows(series, builds),
+        "blame": blame_sentences(series, builds),
+    }
+
+
+def _way(series: Series, _finding: Finding | None) -> Context:
+    return {"progress": series_progress(series)}
+
+
+def _sessions(series: Series, _finding: Finding | None) -> Context:
+    return {"sessions": session_rows(Q(series=series))}
+
+
+def _reply(_series: Series, finding: Finding | None) -> Context:
+    return {"mail": _mail(finding) if finding else None}
+
+
+def _senders(series: Series, _finding: Finding | None) -> Context:
+    return {"posting": sender_facts(series)}
+
+
+def _history(series: Series, _finding: Finding | None) -> Context:
+    return {"trace": series.trace, "history": history(series_history(series), fold=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """`slug` is its address below that of the series."""
+
+    slug: str
+    title: str
+    read: Callable[[Series, Finding | None], Context]
+
+
+PARTS: Mapping[str, Part] = {
+    part.slug: part
+    for part in (
+        Part("figures", "Figures", _figures),
+        Part("boots", "Boots", _boots),
+        Part("patches", "Patches", _patches),
+        Part("kernels", "Kernels", _kernels),
+        Part("sessions", "Sessions", _sessions),
+        Part("way", "Way", _way),
+        Part("mail", "Reply", _reply),
+        Part("senders", "Senders", _senders),
+        Part("history", "History", _history),
+    )
+}
