@@ -17,7 +17,7 @@ from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
 from server.dashboard.verdicts.answers import answer_of, strip
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
-from server.dashboard.verdicts.next_steps import culprit_of, run_again
+from server.dashboard.verdicts.next_steps import beside_culprit, run_again
 from server.detection.findings.checks import Name
 from server.detection.findings.table import comparison_table, sessions_of
 from server.detection.models import Finding
@@ -122,7 +122,9 @@ def _checks(finding: Finding) -> tuple[CheckLine, ...]:
     return tuple(
         CheckLine(
             name=str(check.get("name", "")),
-            machine=str(check.get("machine", "")),
+            machine=""
+            if str(check.get("text", "")).startswith(str(check.get("machine", "")))
+            else str(check["machine"]),
             outcome=str(check.get("outcome", "")),
             text=str(check.get("text", "")),
             caught=_CAUGHT.get(str(check.get("name", "")), ""),
@@ -187,7 +189,7 @@ def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
         "revisions": _revisions(found),
         "ends": (found.before.sha, found.after.sha) if found.before and found.after else None,
         "culprit": found.culprit,
-        "bisected": culprit_of(found),
+        "bisected": beside_culprit(found),
         "checks": _checks(found),
         "gaps": found.gaps,
         "acceptances": acceptances_of(found),

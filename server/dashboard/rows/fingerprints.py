@@ -187,7 +187,7 @@ def _named(row: CaseRow, *, alone: bool) -> tuple[_Kind, str]:
     """The key of the line's group, and its label. Cases of which no other is like share a group of their benchmark."""
     benchmark, metric, core_type, words = _kind(row)
     _words, sizes = _split(row)
-    if alone or not sizes:
+    if alone or not any(letter.isalpha() for letter in sizes):
         return (benchmark, metric, core_type, ""), row.case
     return (benchmark, metric, core_type, words), sizes
 

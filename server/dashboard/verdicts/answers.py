@@ -48,6 +48,10 @@ class Answer:
     worst: tuple[WorstCase, ...]
     again: CaseRow | None
 
+    @property
+    def moved(self) -> bool:
+        return self.kind in (*CHANGES, SPLIT)
+
 
 def answer_of(finding: Finding, table: ComparisonTable) -> Answer:
     """`finding` was read with its verdicts; no query."""
@@ -88,14 +92,22 @@ def clear_sentence(cells: Sequence[Comparison]) -> str:
     whole = sum(cell.verdict == Verdict.UNCHANGED for cell in cells)
     told = f"No change on {whole} of {len(cells)} cells"
     if seen:
-        told += f" down to {as_percent(seen[-1])}"
-        if as_percent(statistics.median_low(seen)) != as_percent(seen[-1]):
-            told += f", on half of them down to {as_percent(statistics.median_low(seen))}"
+        told += f"{':' if _median(seen) != as_percent(seen[-1]) else ''} {_down_to(seen)}"
     if not unsure:
         return f"{told}."
     open_below = _visible(unsure)
     below = f" below {as_percent(open_below[-1])}" if open_below else ""
     return f"{told}; {len(unsure)} could not be told{below}."
+
+
+def _down_to(seen: Sequence[float]) -> str:
+    """How small a change would have been seen, from what would have been in each cell, in order."""
+    worst = as_percent(seen[-1])
+    return f"down to {worst}" if _median(seen) == worst else f"down to {_median(seen)} on half of them, {worst} on all"
+
+
+def _median(seen: Sequence[float]) -> str:
+    return as_percent(statistics.median_low(seen))
 
 
 def _visible(cells: Iterable[Comparison]) -> list[float]:
@@ -139,8 +151,8 @@ def _sizes(row: FindingVerdict, cells: Sequence[Comparison]) -> str:
         told = [cell for cell in extremes if cell is not None] or ([row.comparison] if row.comparison else [])
         return ", ".join(as_speed(cell.ratio, cell.metric.better) for cell in told if cell.ratio is not None)
     seen = _visible(cell for cell in cells if cell.verdict == Verdict.UNCHANGED)
-    worst = seen[-1] if seen else row.mde
-    return f"would have seen {as_percent(worst)}" if worst is not None else ""
+    seen = seen or ([row.mde] if row.mde is not None else [])
+    return _down_to(seen) if seen else ""
 
 
 def _counts(cells: Sequence[Comparison], *, whole: bool) -> str:
@@ -148,7 +160,11 @@ def _counts(cells: Sequence[Comparison], *, whole: bool) -> str:
     told = [f"{counts[verdict]} {_WORDS[verdict]}" for verdict in _WORDS if counts[verdict]]
     if not told:
         return ""
-    return f"{', '.join(told)} of {len(cells)} cells" if whole else f"{', '.join(told)} and more"
+    if not whole:
+        return f"{', '.join(told)} and more"
+    if len(cells) == 1:
+        return "1 cell"
+    return f"all {len(cells)} cells" if len(told) == 1 else f"{', '.join(told)}, of {len(cells)} cells"
 
 
 def largest(cells: Iterable[Comparison], verdict: str) -> Comparison | None:

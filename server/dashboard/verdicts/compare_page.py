@@ -13,7 +13,7 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.rows.fingerprints import fingerprint_of
-from server.dashboard.rows.verdicts import FiguresRow, lines
+from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
 from server.dashboard.verdicts.answers import clear_sentence, is_clear, largest
 from server.detection.findings.table import MOST_CELLS, ComparisonTable, table_of
 from server.detection.findings.vector import as_speed
@@ -61,6 +61,8 @@ class BenchRow:
     machine: str
     uarch: str
     line: FiguresRow
+    base_spread: str
+    patched_spread: str
     delta: str
 
 
@@ -144,14 +146,20 @@ def _asked(cell: Comparison, wish: CompareWish) -> bool:
 def _worst_first(cell: Comparison) -> tuple[int, float]:
     ratio = cell.ratio or 1.0
     slower = ratio if cell.metric.better == "lower" else 1 / ratio
-    return (CHANGES.index(cell.verdict) if cell.verdict in CHANGES else len(CHANGES)), -slower  # type: ignore[arg-type]
+    return VERDICT_ORDER.index(cell.verdict), -slower
 
 
 def _row(line: FiguresRow) -> BenchRow:
     cell = line.cell
     machine = cell.session.machine
     delta = as_speed(cell.ratio, cell.metric.better) if cell.ratio is not None else ""
-    return BenchRow(machine.name, machine.uarch.name, line, delta)
+    spreads = _spread(cell.base_mean, cell.base_sd), _spread(cell.patched_mean, cell.patched_sd)
+    return BenchRow(machine.name, machine.uarch.name, line, *spreads, delta)
+
+
+def _spread(mean: float | None, deviation: float | None) -> str:
+    """As benchstat writes it: in percent of the mean, without digits that nobody reads."""
+    return f"{100 * deviation / abs(mean):.0f}" if mean and deviation is not None else ""
 
 
 def _statements(found: Sequence[PairOnMachine]) -> tuple[tuple[str, str], ...]:

@@ -78,3 +78,12 @@ def culprit_of(finding: Finding) -> str:
     """What the bisection said, as the checks keep it: no query."""
     said = [check.get("text", "") for check in finding.checks if check.get("name") == Name.BISECTION]
     return "; ".join(dict.fromkeys(text for text in said if text))
+
+
+def beside_culprit(finding: Finding) -> str:
+    """The same without the name of the culprit, where a page names it already."""
+    said = culprit_of(finding)
+    if finding.culprit is None:
+        return said
+    _before, named, rest = said.partition(finding.culprit.subject)
+    return rest.lstrip(":; ") if named else said

@@ -269,9 +269,9 @@ class PublishedCase:
 def published_case(of: Series | Finding, *, benchmark: str, case: str) -> PublishedCase | None:
     """The case with all its judged cells in this series, or finding; None if it was not judged there. Three queries."""
     series, finding = (of, None) if isinstance(of, Series) else (of.series, of)
-    sessions = Session.objects.filter(series=series) if finding is None else sessions_of(finding)
+    measured = Session.objects.filter(series=series) if finding is None else sessions_of(finding)
     rows = list(
-        Comparison.objects.filter(session__in=sessions, case__benchmark__name=benchmark, case__name=case)
+        Comparison.objects.filter(session__in=measured, case__benchmark__name=benchmark, case__name=case)
         .select_related(
             "session__machine__uarch",
             "session__base_build__config",
