@@ -122,9 +122,7 @@ def _checks(finding: Finding) -> tuple[CheckLine, ...]:
     return tuple(
         CheckLine(
             name=str(check.get("name", "")),
-            machine=""
-            if str(check.get("text", "")).startswith(str(check.get("machine", "")))
-            else str(check["machine"]),
+            machine=_unnamed_machine(check),
             outcome=str(check.get("outcome", "")),
             text=str(check.get("text", "")),
             caught=_CAUGHT.get(str(check.get("name", "")), ""),
@@ -147,6 +145,12 @@ def findings(request: HttpRequest) -> HttpResponse:
         "kinds": Finding.Kind.values,
     }
     return render(request, "dashboard/findings.html", context)
+
+
+def _unnamed_machine(check: Mapping[str, Any]) -> str:
+    """The machine of a check whose text does not begin with it already."""
+    machine = str(check.get("machine", ""))
+    return "" if str(check.get("text", "")).startswith(machine) else machine
 
 
 def _found(finding_id: int) -> Finding:

@@ -28,6 +28,8 @@ from server.dashboard.rows.postings import (
     label_of,
     marks_of,
     newer_and_older,
+    patches_of,
+    shown_trailers,
 )
 from server.dashboard.rows.verdicts import FindingBrief, briefs_by_series, finding_brief, with_verdicts
 from server.dashboard.verdicts.answers import answer_of, strip
@@ -247,7 +249,12 @@ def _shared(row: Series, finding: Finding | None) -> dict[str, Any]:
 
 def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: int = 200) -> HttpResponse:
     row, finding = _found(series_id)
-    context = _shared(row, finding) | {"problem": problem, "way": way_of(row, finding)}
+    way = way_of(row, finding)
+    context = _shared(row, finding) | {"problem": problem, "way": way}
+    context["reason"] = "" if row.reason and row.reason in way.text else row.reason
+    if context["series"].approval is not None:
+        # Whoever approves sees what it is of; its mark was taken before these are read.
+        context |= {"patches": patches_of(row), "trailers": shown_trailers(row)}
     if finding is not None:
         table = comparison_table(row.sessions.all(), finding.checks)
         answer = answer_of(finding, table)

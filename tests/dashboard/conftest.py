@@ -6,6 +6,8 @@ import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
+from server.dashboard.verdicts.series_parts import PARTS
+
 MISSPELT = "a name that the page does not know"
 
 
@@ -28,6 +30,11 @@ class Reader:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+
+    def read_series(self, series_id: int) -> str:
+        """All that the pages of a series say: the answer, and what is folded below it."""
+        home = f"/series/{series_id}/"
+        return "".join(self.read(path) for path in (home, *(f"{home}{part}/" for part in PARTS)))
 
     def read(self, path: str, status: int = 200) -> str:
         response = self.client.get(path)

@@ -191,7 +191,7 @@ def test_mail_that_comes_while_the_page_is_made_is_not_approved_with_it(
         Patch.objects.create(series=series, index=9, message=late_mail, subject="mm: Something else")
         return shown
 
-    monkeypatch.setattr("server.dashboard.rows.postings.patches_of", late)
+    monkeypatch.setattr("server.dashboard.series_pages.patches_of", late)
     text = Reader(admin_client).read(page_of(held))
     assert f'value="{before}"' in text
     assert posting_mark(held) != before

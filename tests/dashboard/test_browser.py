@@ -12,6 +12,8 @@ from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from server.builds.models import Build
+from server.dashboard.verdicts.finding_parts import FINDING_PARTS
+from server.dashboard.verdicts.series_parts import PARTS
 from server.lab.models import Session
 from server.sources.models import Series
 from tests.found_scenarios import moved_timeline, split_finding
@@ -47,6 +49,8 @@ def paths(series: Series) -> dict[str, str]:
         "home": "/",
         "series-list": "/series/",
         "series": f"/series/{series.pk}/",
+        **{f"series-{part}": f"/series/{series.pk}/{part}/" for part in PARTS},
+        "compare": "/compare/",
         "series-running": f"/series/{running.pk}/",
         "series-broken": f"/series/{broken.pk}/",
         "session": f"/sessions/{sessions['vm-haswell']}/",
@@ -76,6 +80,7 @@ def found_paths() -> dict[str, str]:
     found = {
         "findings": "/findings/",
         "finding": f"/findings/{finding.pk}/",
+        **{f"finding-{part}": f"/findings/{finding.pk}/{part}/" for part in FINDING_PARTS},
         "timeline": f"/timelines/{timeline.pk}/",
     }
     more = {
@@ -127,7 +132,7 @@ def test_page_without_scripts_has_its_values_in_tables(
     folder.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
         page = browser.new_context(java_script_enabled=False).new_page()
-        page.goto(f"{live_server.url}/series/{series.pk}/")
+        page.goto(f"{live_server.url}/series/{series.pk}/boots/")
         assert not page.locator(".chart").first.is_visible()
         values = page.locator("details", has_text="Values of mm-basic/fault-4k")
         assert not values.locator("table").is_visible()

@@ -90,7 +90,7 @@ def test_failed_build_shows_its_first_error_first_and_who_is_to_blame(reader: Re
     assert "mm/memory.c:4051:9: error: implicit declaration" in text
     assert "the series breaks the build" in text
     assert f'href="/series/{series.pk}/"' in text
-    page = reader.read(f"/series/{series.pk}/")
+    page = reader.read(f"/series/{series.pk}/kernels/")
     assert "First error of build" in page
     assert "the series breaks the build" in page
     assert f'href="/builds/{failed.pk}/"' in page

@@ -55,10 +55,11 @@ def test_charts_from_nowhere_are_the_first_ones(client: Client, session: Session
 def test_pages_of_a_crowded_series_show_what_moved_and_count_the_rest(client: Client, session: Session) -> None:
     crowd_comparisons(session)
     finding = finding_of(session)
-    pages = [read(client, path) for path in (f"/series/{session.series_id}/", f"/findings/{finding.pk}/")]
-    assert ["more rows in which less moved" in page for page in pages] == [True, True]
-    assert [page.count('<td class="cell regressed">') for page in pages] == [CELLS // 100] * 2
-    assert "more charts of these cases: see the sessions." in pages[0]
+    for home in (f"/series/{session.series_id}/", f"/findings/{finding.pk}/"):
+        assert len(read(client, home)) < 250_000
+        figures = read(client, f"{home}figures/")
+        assert "more rows in which less moved" in figures
+        assert "more charts of these cases: see the sessions." in read(client, f"{home}boots/")
     assert "more in which less moved" in read(client, f"/sessions/{session.pk}/")
 
 

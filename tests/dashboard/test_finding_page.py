@@ -1,5 +1,7 @@
 """The page of one finding, and the list of all."""
 
+import re
+
 import pytest
 
 from server.core import clock
@@ -59,8 +61,12 @@ def page_of(finding: Finding) -> str:
 
 def test_finding_says_what_why_and_how_it_was_checked(reader: Reader, finding: Finding) -> None:
     text = reader.read(page_of(finding))
-    for sentence in ("Regressed on zen3 (1.71x", WHY, "LLC-misses", "2.500x", "another layout shows it too"):
+    for sentence in ("Consistent with: no fsrm, true of zen3 and not of zen5", "another layout shows it too"):
         assert sentence in text
+    assert re.search(r"<h1>Regressed on zen3 \(1.71x", text)
+    told = reader.read(f"{page_of(finding)}why/")
+    for sentence in (WHY, "LLC-misses", "2.500x"):
+        assert sentence in told
 
 
 def test_unknown_finding_is_not_found(reader: Reader) -> None:
@@ -98,7 +104,7 @@ def test_bisection_shows_its_steps_its_cost_and_what_is_left(reader: Reader, fin
         key="bisection:1:1", purpose="bisect", base=revisions[0], patched=revisions[4], looks=[4], state="done"
     )
     BisectionStep.objects.create(bisection=bisection, number=1, kind="middle", index=4, trial=trial, answer="bad")
-    text = reader.read(page_of(finding))
+    text = reader.read(f"{page_of(finding)}bisection/")
     assert "Bisection on zen3" in text
     assert revisions[4].sha[:12] in text
     assert "Left: 4 revisions, about" in text

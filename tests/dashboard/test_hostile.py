@@ -8,6 +8,8 @@ from pytest_django.fixtures import Settings
 from server.builds.models import Artifact, Build, ConfigFragment, KernelConfig
 from server.core import clock
 from server.core.models import Transition
+from server.dashboard.verdicts.finding_parts import FINDING_PARTS
+from server.dashboard.verdicts.series_parts import PARTS
 from server.detection.models import Finding, MachineQuestion, Timeline
 from server.lab.dispatch.jenkins.models import JenkinsController, JenkinsJob, JenkinsNode, JenkinsRun
 from server.lab.hosts.probes import keep_facts_of_machine
@@ -157,7 +159,11 @@ def test_nothing_that_strangers_wrote_becomes_markup(staff: Reader, attacked: Se
     paths += [f"/builders/{name}/" for name in Builder.objects.values_list("name", flat=True)]
     paths += [f"/builds/{pk}/" for pk in Build.objects.values_list("pk", flat=True)]
     paths += [f"/messages/{pk}/" for pk in Message.objects.values_list("pk", flat=True)[:3]]
-    paths += [f"/series/{pk}/" for pk in Series.objects.values_list("pk", flat=True)]
+    numbers = Series.objects.values_list("pk", flat=True)
+    paths += [f"/series/{pk}/{part}" for pk in numbers for part in ("", *(f"{slug}/" for slug in PARTS))]
+    finding = f"/findings/{attacked.finding.pk}/"
+    paths += [f"{finding}{part}" for part in ("", *(f"{slug}/" for slug in FINDING_PARTS))]
+    paths.append("/compare/")
     paths += [f"/sessions/{pk}/" for pk in Session.objects.values_list("pk", flat=True)]
     paths += [f"/machines/{name}/" for name in Machine.objects.values_list("name", flat=True)]
     # Staff see all that others see, and logs.

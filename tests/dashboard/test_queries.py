@@ -9,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from server.core import clock
+from server.dashboard.verdicts.series_parts import PARTS
 from server.lab.dispatch.jenkins.models import JenkinsRun
 from server.lab.models import Builder
 from server.sources.models import Branch, Epoch, HeadMove, Message, Series, Tag, Thread, Tree, WantedRevision
@@ -109,7 +110,7 @@ def test_message_page_needs_the_same_queries_for_a_short_thread_and_a_long_one(q
 
 def test_series_page_needs_the_same_queries_for_few_patches_and_for_many(queries: Callable[[str], int]) -> None:
     few, many = (build_series(total=total, state=Series.State.HELD) for total in (1, 6))
-    assert queries(f"/series/{few.pk}/") == queries(f"/series/{many.pk}/") <= 40
+    assert queries(f"/series/{few.pk}/") == queries(f"/series/{many.pk}/") <= 20
 
 
 def watched(name: str) -> Tree:
@@ -131,9 +132,18 @@ def watch_branch(tree: Tree, name: str) -> None:
     Tag.objects.create(tree=tree, name=f"tag-{name}", revision=revision)
 
 
+# Charts and histories are put together from many tables.
+_MOST: Mapping[str, int] = {"boots/": 18, "history/": 16, "kernels/": 14}
+
+
 def test_series_page_needs_the_same_queries_for_few_boots_and_for_many(queries: Callable[[str], int]) -> None:
     few, many = erms_regression(boots_per_side=2), erms_regression(boots_per_side=5)
-    assert queries(f"/series/{few.pk}/") == queries(f"/series/{many.pk}/") <= 42
+    for part in ("", *(f"{slug}/" for slug in PARTS)):
+        assert queries(f"/series/{few.pk}/{part}") == queries(f"/series/{many.pk}/{part}") <= _MOST.get(part, 12), part
+    finding, other = few.finding, many.finding
+    for part in ("", "figures/", "boots/", "why/", "sessions/", "life/"):
+        before = queries(f"/findings/{finding.pk}/{part}")
+        assert before == queries(f"/findings/{other.pk}/{part}") <= _MOST.get(part, 12), part
 
 
 def test_session_page_needs_the_same_queries_for_few_boots_and_for_many(queries: Callable[[str], int]) -> None:
@@ -259,10 +269,14 @@ _LISTS = (
 )
 # Pages of one thing, with what they show of it at length.
 _SHOWN: Mapping[str, set[str]] = {
-    "/series/{series}/": {
-        *("builds_build.first_error", "builds_build.log_tail", "reports_report.body", "sources_message.paths"),
-        *("results_measurement.values", *_TRAILERS, *_OF_FINDING),
+    "/series/{series}/": {"sources_series.trailers", *_OF_FINDING},
+    "/series/{series}/boots/": {"results_measurement.values", "sources_series.trailers", *_OF_FINDING},
+    "/series/{series}/kernels/": {
+        *("builds_build.first_error", "builds_build.log_tail", "sources_message.paths"),
+        *("sources_series.trailers", *_OF_FINDING),
     },
+    "/series/{series}/patches/": {"sources_message.paths", *_TRAILERS, *_OF_FINDING},
+    "/series/{series}/mail/": {"reports_report.body", "sources_series.trailers", *_OF_FINDING},
     "/machines/{machine}/": {"lab_machinefacts.document"},
     # The beginning of it.
     "/messages/{message}/": {"sources_message.raw"},

@@ -35,7 +35,7 @@ def test_judging_a_series_with_a_trial_gives_its_finding() -> None:
     assert finding.kind == Finding.Kind.SPLIT
     assert finding.headline == (
         "Regressed on zen3 (1.71x slower in time of mm-basic/copy), "
-        "improved on zen5 (1.41x faster in time of mm-basic/copy)."
+        "improved on zen5 (29 % faster in time of mm-basic/copy)."
     )
     assert finding.trial is not None
     assert (finding.trial.state, finding.trial.series_id) == ("done", finding.series_id)

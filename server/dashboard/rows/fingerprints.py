@@ -21,6 +21,9 @@ from server.lab.models import Session
 _OPEN_LINES = 9
 _FEW_LINES = 16
 _OWN_EFFECT = 0.01
+# A mark weighs about a kilobyte; what moved least is left out first.
+_MOST_MARKS = 150
+_LEAST_LINES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,13 @@ def fingerprint_of(
         title, label = _named(row, alone=kinds[_kind(row)] == 1)
         lines[title].append((row, _line(row, label, [_cell(table, row, place, gaps, href) for place in places])))
     groups = [Group(_title(title, metrics), _worst_first(rows)) for title, rows in lines.items()]
+    kept = _cut(sorted(groups, key=_rank_of_group), max(_LEAST_LINES, _MOST_MARKS // max(1, len(places))))
     effects = Counter(cell.min_effect for row in table.rows for cell in row.cells if cell)
     return Fingerprint(
         columns=tuple(_column(place, table, verdicts or {}) for place in places),
-        groups=_folded(sorted(groups, key=_rank_of_group)),
+        groups=_folded(kept),
         min_effect=effects.most_common(1)[0][0] if effects else _OWN_EFFECT,
-        unshown=table.unshown,
+        unshown=table.unshown + len(table.rows) - sum(len(group.lines) for group in kept),
     )
 
 
@@ -237,6 +241,16 @@ def _rank(lines: Sequence[Line], name: str) -> _Rank:
 
 def _size(dot: Dot) -> float:
     return abs(math.log(dot.ratio)) if dot.ratio > 0 else math.inf
+
+
+def _cut(groups: Sequence[Group], most: int) -> list[Group]:
+    """The first lines of groups in their order."""
+    found, left = [], most
+    for group in groups:
+        if left > 0:
+            found.append(replace(group, lines=group.lines[:left]))
+        left -= len(group.lines)
+    return found
 
 
 def _folded(groups: Sequence[Group]) -> tuple[Group, ...]:

@@ -305,7 +305,7 @@ def as_ratio(ratio: float) -> str:
 
 
 # Below this a percentage says more than a factor.
-_FACTOR = 1.1
+_FACTOR = 1.5
 
 
 def as_speed(ratio: float, better: str) -> str:

@@ -48,7 +48,7 @@ def test_what_others_made_of_the_change_is_told_with_the_culprit(tmp_path: Path)
     assert finding.culprit.sha == world.shas[5]
     # 1.5 of 1.8 is made by it; taking it back leaves the 1.2 of the other.
     assert "(1.50x slower of 1.80x slower in time of fault-4k on zen3)" in finding.reason
-    assert "without it 1.20x slower of 1.80x slower is left: others made the rest" in finding.reason
+    assert "without it 20 % slower of 1.80x slower is left: others made the rest" in finding.reason
 
 
 def test_a_revert_that_git_can_never_make_ends_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

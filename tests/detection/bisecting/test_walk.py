@@ -53,7 +53,7 @@ def test_a_walk_says_which_patches_earn_their_place(tmp_path: Path) -> None:
     assert last.cumulative_high is not None
     assert last.cumulative_low < 0.84 < last.cumulative_high
     assert len(walk.closing) == 2
-    assert all("the patches add up to the whole series (1." in line for line in walk.closing)
+    assert all("the patches add up to the whole series (" in line for line in walk.closing)
 
 
 def test_what_a_patch_costs_does_not_hide_behind_what_it_gains() -> None:
@@ -63,7 +63,7 @@ def test_what_a_patch_costs_does_not_hide_behind_what_it_gains() -> None:
     assert session.trial is not None
     said = sentence_of(session.trial, [session], [*gains, cost])
     assert said == (
-        "regressed time of fault-4k (1.30x slower), improved time of copy-1 (2.50x faster) and 1 more on zen3"
+        "regressed time of fault-4k (30 % slower), improved time of copy-1 (2.50x faster) and 1 more on zen3"
     )
 
 
@@ -125,7 +125,7 @@ def test_the_commands_ask_show_and_refuse(tmp_path: Path, settings: Settings) ->
     said = StringIO()
     call_command("walk", str(series.pk), stdout=said)
     assert "1. mm: Change 1: adds nothing beyond 1.0 % on zen3" in said.getvalue()
-    assert "2. mm: Change 2: improved time of fault-4k (1.43x faster) on zen3" in said.getvalue()
+    assert "2. mm: Change 2: improved time of fault-4k (30 % faster) on zen3" in said.getvalue()
     said = StringIO()
     call_command("bisect", str(finding.pk), stdout=said)
     assert f"finding {finding.pk} is reported: made by patch 2 of 2: mm: Change 2" in said.getvalue()

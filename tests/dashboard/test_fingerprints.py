@@ -1,0 +1,112 @@
+"""From comparisons to a fingerprint: columns, groups, their order, and why a cell is empty."""
+
+import pytest
+
+from server.core.reasons import Because
+from server.dashboard.pictures.fingerprint import Absent, Dot, Fingerprint
+from server.dashboard.rows.fingerprints import fingerprint_of
+from server.detection.findings.table import comparison_table
+from server.lab.models import Session
+from server.sources.models import Series
+from tests.builders import build_case, build_comparison, build_machine, build_series, build_session
+
+pytestmark = pytest.mark.django_db
+
+
+def session_on(series: Series, machine: str, uarch: str, **fields: object) -> Session:
+    made = build_machine(machine, uarch, virtual=False)
+    return build_session(series, made, **{"state": Session.State.DONE, **fields})
+
+
+def drawn(series: Series, **gaps: object) -> Fingerprint:
+    return fingerprint_of(comparison_table(Session.objects.filter(series=series)), **gaps)  # type: ignore[arg-type]
+
+
+def test_cases_are_grouped_by_what_they_have_in_common_and_named_by_their_sizes() -> None:
+    session = session_on(build_series(), "z3", "zen3")
+    for name in ("copy-A-to-B-1M-hot", "copy-A-to-B-2M-hot", "copy-B-to-A-1M-hot", "copy-B-to-A-2M-hot", "fault"):
+        build_comparison(session, "unchanged", case=build_case(name))
+    groups = {group.title: [line.label for line in group.lines] for group in drawn(session.series).groups}
+    assert groups == {
+        "mm-basic: copy A → B hot": ["1M", "2M"],
+        "mm-basic: copy B → A hot": ["1M", "2M"],
+        "mm-basic": ["fault"],
+    }
+
+
+def test_parameters_of_a_case_are_heard_before_its_name() -> None:
+    session = session_on(build_series(), "z3", "zen3")
+    for name, size in (("one", "4k"), ("two", "2M")):
+        case = build_case(name)
+        case.parameters = {"cache": "cold", "size": size}
+        case.save()
+        build_comparison(session, "unchanged", case=case)
+    (group,) = drawn(session.series).groups
+    assert group.title == "mm-basic: cache cold"
+    assert sorted(line.label for line in group.lines) == ["size 2M", "size 4k"]
+    assert group.lines[0].parameters == (("cache", "cold"), ("size", "4k"))
+
+
+def test_what_disagrees_in_sign_stands_first_then_the_worst() -> None:
+    series = build_series()
+    one, other = session_on(series, "z3", "zen3"), session_on(series, "z5", "zen5")
+    for name, ratio in (("better", 0.5), ("slower", 1.2), ("slowest", 3.0), ("split", 1.1)):
+        build_comparison(one, "improved" if ratio < 1 else "regressed", case=build_case(name), ratio=ratio)
+    build_comparison(other, "improved", case=build_case("split"), ratio=0.9)
+    (group,) = drawn(series).groups
+    assert [line.label for line in group.lines] == ["split", "slowest", "slower", "better"]
+
+
+def test_many_lines_fold_but_for_the_worst_groups() -> None:
+    session = session_on(build_series(), "z3", "zen3")
+    for kind in "abcde":
+        for size in range(1, 7):
+            verdict, ratio = ("regressed", 1.5) if kind == "d" else ("unchanged", 1.0)
+            build_comparison(session, verdict, case=build_case(f"{kind}-{size}M"), ratio=ratio)
+    groups = drawn(session.series).groups
+    assert groups[0].title == "mm-basic: d"
+    assert [group.is_open for group in groups] == [True, False, False, False, False]
+
+
+def test_machines_that_agree_share_a_column_and_the_surest_of_them_speaks() -> None:
+    series = build_series()
+    for machine, ratio in (("z3-a", 1.5), ("z3-b", 1.6)):
+        build_comparison(session_on(series, machine, "zen3"), "regressed", ratio=ratio)
+    picture = drawn(series)
+    assert [(column.title, column.note) for column in picture.columns] == [("zen3", "2 machines agree")]
+    (cell,) = picture.groups[0].lines[0].cells
+    assert isinstance(cell, Dot)
+
+
+def test_machines_that_contradict_each_other_have_a_column_each() -> None:
+    series = build_series()
+    build_comparison(session_on(series, "z3-a", "zen3"), "regressed")
+    build_comparison(session_on(series, "z3-b", "zen3"), "unchanged")
+    columns = drawn(series).columns
+    assert [(column.title, column.note) for column in columns] == [
+        ("z3-a", "zen3, its machines differ"),
+        ("z3-b", "zen3, its machines differ"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "gaps", "said"),
+    [
+        ({}, [], "not asked there"),
+        ({"reason_code": Because.SAME_CODE}, [], "both kernels run the same code there"),
+        ({"state": Session.State.FAILED, "reason": "no disk"}, [], "session failed: no disk"),
+        ({"state": Session.State.RUNNING}, [], "session is running"),
+        ({}, [{"machine": "z5", "uarch": "zen5", "reason": "fault-4k: no huge pages"}], "no value: no huge pages"),
+        (
+            {},
+            [{"machine": "z5", "uarch": "zen5", "reason": "a and 3 more: no numactl"}],
+            "not asked there, or no value: see what is not covered",
+        ),
+    ],
+)
+def test_empty_cell_says_why(fields: dict[str, object], gaps: list[dict[str, str]], said: str) -> None:
+    series = build_series()
+    build_comparison(session_on(series, "z3", "zen3"), "regressed", case=build_case("fault-4k"))
+    session_on(series, "z5", "zen5", **fields)
+    (line,) = drawn(series, gaps=gaps).groups[0].lines
+    assert line.cells[1] == Absent(said)
