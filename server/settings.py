@@ -253,7 +253,10 @@ WEB_MEMORY_MB = max(512, env.int("TIDEMARK_WEB_MEMORY_MB", default=2048))
 UPLOAD_DIR = STATE_DIR / "uploads"
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(env.str("TIDEMARK_STATIC_ROOT", default=str(BASE_DIR / "staticfiles")))
-STATICFILES_DIRS: list[tuple[str, Path]] = [("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist")]
+STATICFILES_DIRS: list[tuple[str, Path]] = [
+    ("vendor/uplot", BASE_DIR / "node_modules" / "uplot" / "dist"),
+    ("vendor/htmx", BASE_DIR / "node_modules" / "htmx.org" / "dist"),
+]
 STORAGES: dict[str, dict[str, Any]] = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "artifacts": artifact_storage(env),

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import CharField, Count, Q, QuerySet, Value
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
@@ -15,15 +15,13 @@ from django.views.decorators.http import require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.states import Stateful
-from server.dashboard import series_pages, session_page
-from server.dashboard.rows import charts, verdicts
+from server.dashboard import series_pages
 from server.dashboard.rows.host_status import SessionRow, session_rows
 from server.dashboard.rows.postings import label_of
 from server.dashboard.rows.watchers import Watcher, watchers
 from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
 from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
 from server.dashboard.trees.measured import LATELY, Choice, MeasuredBranch, chosen, measured_branches
-from server.detection.findings.table import session_cells
 from server.detection.models import Finding
 from server.lab.models import Boot, Host, Machine, Session, Trial
 from server.lab.port import dispatcher
@@ -243,7 +241,6 @@ def _at(one: Watcher) -> str:
 
 
 _LONGEST_MESSAGE_ID = 500
-_LONGEST_NUMBER = 10
 
 
 @require_safe
@@ -293,29 +290,6 @@ def series_list(request: HttpRequest) -> HttpResponse:
         "lists": names,
     }
     return render(request, "dashboard/series_list.html", context)
-
-
-@require_safe
-def session(request: HttpRequest, session_id: int) -> HttpResponse:
-    facts = session_page.session_facts(session_id, logs=request.user.is_staff)
-    if facts is None:
-        raise Http404(f"There is no session {session_id}.")
-    cells, unshown = session_cells(facts.id)
-    drawing = charts.charts({facts.id: len(facts.boots)}, first=_number(request.GET.get("charts", "")))
-    context = {
-        "now": clock.now(),
-        "session": facts,
-        "lines": verdicts.lines(cells),
-        "unshown": unshown,
-        "cases": charts.by_case(drawing.charts),
-        "drawing": drawing,
-        "chart_data": [chart.data() for chart in drawing.charts],
-    }
-    return render(request, "dashboard/session.html", context)
-
-
-def _number(given: str) -> int:
-    return int(given) if given.isascii() and given.isdecimal() and len(given) < _LONGEST_NUMBER else 0
 
 
 def _known(given: str, values: "list[str] | tuple[str, ...]") -> str:

@@ -1,4 +1,4 @@
-"""Pages of machines and builders, what people with the right do there, and the queue."""
+"""Pages of one machine, of builders, and what people with the right do there."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from django.views.decorators.http import require_POST, require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
-from server.dashboard.rows import host_status as rows_host_status
+from server.dashboard.lab.machine_lines import MachineLine, machine_lines
+from server.dashboard.lab.queue_page import QueueLine, queue_lines
 from server.dashboard.rows.host_status import (
     BUILDER_PERMISSION,
     MACHINE_PERMISSION,
@@ -43,8 +44,8 @@ from server.lab import care
 from server.lab.hosts.probes import HardwareChange, Standing, facts_of_machine, latest_changes, standing
 from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Machine, builds_at_work
 from server.lab.port import Node, dispatcher
-from server.reports.progress import Queue, queue, queue_of
-from server.sources.models import Tree
+from server.lab.scheduling.forecast import read_forecast
+from server.reports.progress import Queue, queue
 
 _LATEST_SESSIONS = 25
 # Older changes of a machine stay in the history of states.
@@ -83,7 +84,9 @@ class MachinePage:
     power_cycles: tuple[PowerCycleRow, ...]
     active: tuple[AttemptRow, ...]
     unclaimed: tuple[AttemptRow, ...]
+    line: MachineLine
     waiting: Queue
+    coming: tuple[QueueLine, ...]
     sessions: tuple[SessionRow, ...]
     noise: MachineNoise
 
@@ -93,7 +96,8 @@ def machine_page(name: str, *, logs: bool) -> MachinePage | None:
     machine = named.filter(name=name).first()
     if machine is None:
         return None
-    waiting = queue_of(machine)
+    forecast = read_forecast()
+    waiting = queue(machine=machine.name, waiting_now=forecast.waiting)
     active = Q(session__machine=machine) | Q(power_cycle__machine=machine)
     return MachinePage(
         row=machine_row(machine, busy_machines().get(machine.pk), waiting.total),
@@ -113,7 +117,9 @@ def machine_page(name: str, *, logs: bool) -> MachinePage | None:
         power_cycles=power_cycles_of(machine),
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
         unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
+        line=machine_lines(machine).lines[0],
         waiting=waiting,
+        coming=queue_lines(waiting, forecast),
         sessions=session_rows(Q(machine=machine), limit=_LATEST_SESSIONS),
         noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),
     )
@@ -261,12 +267,6 @@ def _warm(builder: Builder) -> tuple[WarmRow, ...]:
 
 
 @require_safe
-def machines(request: HttpRequest) -> HttpResponse:
-    context = {"now": clock.now(), "machines": rows_host_status.machine_rows()}
-    return render(request, "dashboard/machines.html", context)
-
-
-@require_safe
 def machine(request: HttpRequest, name: str) -> HttpResponse:
     return show_machine(request, name)
 
@@ -296,15 +296,6 @@ def show_builder(request: HttpRequest, name: str, *, problem: str = "", status: 
         raise Http404(f"There is no builder {name}.")
     context = {"now": clock.now(), "page": page, "builder": page.row, "problem": problem}
     return render(request, "dashboard/builder.html", context, status=status)
-
-
-@require_safe
-def waiting(request: HttpRequest) -> HttpResponse:
-    trees = list(Tree.objects.order_by("name").values_list("name", flat=True))
-    given = request.GET.get("tree", "")
-    wanted = given if given in trees else ""
-    context = {"now": clock.now(), "queue": queue(wanted), "trees": trees, "wanted": wanted}
-    return render(request, "dashboard/queue.html", context)
 
 
 class ActionForm(forms.Form):

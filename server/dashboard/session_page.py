@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 
-from django.db.models import Q
+from django.db.models import Count, Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
 
+from server.core import clock
+from server.dashboard.lab.work_now import session_line
+from server.dashboard.rows import charts, verdicts
 from server.dashboard.rows.machine_facts import (
     Fact,
     SettingRow,
@@ -16,6 +22,8 @@ from server.dashboard.rows.machine_facts import (
     readable_settings,
 )
 from server.dashboard.rows.work import AttemptRow, History, attempt_rows, history
+from server.detection.findings.table import session_cells
+from server.detection.models import Comparison, Verdict
 from server.lab.hosts.probes import facts_of_boots
 from server.lab.models import Boot, Conditions, Facts, Session
 from server.lab.trials.question import purpose_of
@@ -235,3 +243,41 @@ def _cut(text: str) -> str:
 
 def _first(cases: Sequence[str]) -> str:
     return cases[0] if len(cases) == 1 else f"{cases[0]} and {len(cases) - 1} more"
+
+
+_LONGEST_NUMBER = 10
+# Those that claim a change come first.
+_VERDICTS = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.UNCHANGED)
+
+
+@require_safe
+def session(request: HttpRequest, session_id: int) -> HttpResponse:
+    facts = session_facts(session_id, logs=request.user.is_staff)
+    if facts is None:
+        raise Http404(f"There is no session {session_id}.")
+    cells, unshown = session_cells(facts.id)
+    drawing = charts.charts({facts.id: len(facts.boots)}, first=_number(request.GET.get("charts", "")))
+    context = {
+        "now": clock.now(),
+        "session": facts,
+        "line": session_line(facts.id),
+        "told": _told(facts.id),
+        "log": next((one.log for one in reversed(facts.attempts) if one.log), ""),
+        "lines": verdicts.lines(cells),
+        "unshown": unshown,
+        "cases": charts.by_case(drawing.charts),
+        "drawing": drawing,
+        "chart_data": [chart.data() for chart in drawing.charts],
+    }
+    return render(request, "dashboard/session.html", context)
+
+
+def _told(session_id: int) -> tuple[tuple[str, int], ...]:
+    """How many of its cells have each verdict."""
+    counted = Comparison.objects.filter(session=session_id).order_by().values_list("verdict").annotate(Count("pk"))
+    found = dict(counted)
+    return tuple((str(verdict), found[verdict]) for verdict in _VERDICTS if verdict in found)
+
+
+def _number(given: str) -> int:
+    return int(given) if given.isascii() and given.isdecimal() and len(given) < _LONGEST_NUMBER else 0

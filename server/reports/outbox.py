@@ -115,7 +115,7 @@ def _claim(delivery_id: int) -> Delivery | None:
             # Its ends are booted again first: what does not show again must not be told.
             _wait(delivery, "the revision that made it is being looked for")
             return None
-        if _sent_lately() >= settings.MAIL_HOURLY_CAP:
+        if sent_lately() >= settings.MAIL_HOURLY_CAP:
             _wait(delivery, f"the cap of {settings.MAIL_HOURLY_CAP} mails an hour is reached")
             return None
         return delivery if delivery.advance(DeliveryState.SENDING, tries=delivery.tries + 1) else None
@@ -145,7 +145,7 @@ def _stale(report: Report) -> str:
     return CHANGED if changed and (series is None or series.mailing_list.moderated) else ""
 
 
-def _sent_lately() -> int:
+def sent_lately() -> int:
     hour_ago = clock.now() - timedelta(hours=1)
     return Delivery.objects.filter(Q(state=DeliveryState.SENT, sent_at__gt=hour_ago) | Q(state="sending")).count()
 

@@ -10,7 +10,7 @@ from django.db.models import Q
 from server.builds.models import Build
 from server.core.models import Transition
 from server.detection.models import Finding
-from server.lab.models import Attempt, Boot, Machine, PowerCycle, Session
+from server.lab.models import Attempt, Boot, PowerCycle, Session
 from server.lab.port import WorkKind
 from server.lab.scheduling.placement import Waiting, queue_in_order
 from server.lab.trials.question import purpose_of
@@ -167,20 +167,18 @@ class _Named:
     deadline: datetime | None = None
 
 
-def queue(tree: str = "", machine: str = "") -> Queue:
-    """All that waits, or what waits for the tree, or the machine, of this name; places are those in the whole queue."""
+def queue(tree: str = "", machine: str = "", waiting_now: Sequence[Waiting] | None = None) -> Queue:
+    """All that waits, or what waits for the tree, or the machine, of this name; places are those in the whole queue.
+
+    `waiting_now` is that whole queue where it was read already.
+    """
     trees = _trees()
     waiting = [
         one
-        for one in queue_in_order()
+        for one in (queue_in_order() if waiting_now is None else waiting_now)
         if (not tree or trees.get(one.tree) == tree) and (not machine or _is_for(one, machine))
     ]
     return Queue(_rows(waiting[:_SHOWN], trees), total=len(waiting))
-
-
-def queue_of(machine: Machine) -> Queue:
-    """What waits for one machine."""
-    return queue(machine=machine.name)
 
 
 def _is_for(waiting: Waiting, machine: str) -> bool:

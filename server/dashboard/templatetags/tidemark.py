@@ -13,6 +13,8 @@ from server.detection.findings.vector import as_ratio
 
 register = template.Library()
 
+# Of something that is expected: nobody counts these seconds.
+_SOON = 20
 _WORDS: Final = {"unchanged": "no change"}
 
 register.filter("ratio", figures.ratio)
@@ -95,3 +97,22 @@ def verdict(word: str) -> SafeString:
         SIGNS.get(word, "·"),
         _WORDS.get(word, word),
     )
+
+
+@register.simple_tag
+def coming(at: datetime | None, now: datetime, missing: str = figures.NONE) -> SafeString | str:
+    """A time that is expected: the day only where it is another one, and how long until then."""
+    if at is None:
+        return missing
+    at = at.astimezone(UTC)
+    day = "" if at.date() == now.astimezone(UTC).date() else f"{at:%Y-%m-%d} "
+    left = (at - now).total_seconds()
+    until = f"in {figures.span(left)}" if left >= _SOON else "any moment"
+    return format_html(
+        '<time datetime="{}">{}{}</time>, {}', at.strftime("%Y-%m-%dT%H:%M:%SZ"), day, f"{at:%H:%M}", until
+    )
+
+
+@register.simple_tag
+def clock_time(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%H:%M:%S} UTC"

@@ -161,16 +161,28 @@ _WORDS = {
 def machine_trouble(snapshot: Snapshot, session: WaitingSession) -> str:
     """Why the session's machine cannot take it now."""
     machine = snapshot.machines[session.machine]
-    goes_there = session.forced and machine.health in _CHECKED
-    goes_there |= session.tries and machine.held
-    return _unfit(machine, goes_there=goes_there) or _unmet(machine, session) or _taken(machine)
+    unfit = _unfit(machine, goes_there=_goes_there(machine, session))
+    return unfit or _unmet(machine, session) or _taken(machine)
+
+
+def lasting_trouble(snapshot: Snapshot, session: WaitingSession) -> str:
+    """The part of it that time alone does not end: something has to be mended, or a person to decide."""
+    machine = snapshot.machines[session.machine]
+    there = _unfit(machine, goes_there=_goes_there(machine, session)) or _lacking(machine, session)
+    return there or (_taken(machine) if machine.state == State.OFFLINE and not machine.cycling else "")
+
+
+def _goes_there(machine: KnownMachine, session: WaitingSession) -> bool:
+    return (session.forced and machine.health in _CHECKED) or (session.tries and machine.held)
+
+
+def _lacking(machine: KnownMachine, session: WaitingSession) -> str:
+    lacking = session.needs - machine.capabilities
+    return f"{machine.name} has no {', '.join(sorted(lacking))}" if lacking else ""
 
 
 def _unmet(machine: KnownMachine, session: WaitingSession) -> str:
-    lacking = session.needs - machine.capabilities
-    if lacking:
-        return f"{machine.name} has no {', '.join(sorted(lacking))}"
-    return "" if session.built else "a kernel of it is being built again"
+    return _lacking(machine, session) or ("" if session.built else "a kernel of it is being built again")
 
 
 def _taken(machine: KnownMachine) -> str:

@@ -139,7 +139,7 @@ def on_machines(now: datetime) -> Spent:
     own = Q(session__purpose=Session.Purpose.HEALTH) | Q(session__trial__purpose=Trial.Purpose.NOISE)
     asked = _claimed(now).filter(machine__isnull=False).exclude(own)
     grouped = asked.annotate(tree=tree_of("session__"), asker=asker_of("session__")).values_list("tree", "asker")
-    rows = list(grouped.annotate(count=Count("pk"), spent=_seconds_held(now)))
+    rows = list(grouped.annotate(count=Count("pk"), spent=seconds_held(now)))
     trees: dict[int, float] = {}
     askers: dict[int, float] = {}
     for tree, asker, _count, spent in rows:
@@ -155,7 +155,7 @@ def on_builders(now: datetime) -> Spent:
         _claimed(now)
         .filter(build__isnull=False)
         .values_list("build__revision__tree")
-        .annotate(count=Count("pk"), spent=_seconds_held(now))
+        .annotate(count=Count("pk"), spent=seconds_held(now))
     )
     found = [(tree, count, max(0.0, spent.total_seconds())) for tree, count, spent in rows]
     trees = {tree: seconds for tree, _count, seconds in found}
@@ -177,7 +177,7 @@ def _claimed(now: datetime) -> "QuerySet[Attempt]":
     return Attempt.objects.filter(within).exclude(agent="").order_by()
 
 
-def _seconds_held(now: datetime) -> Sum:
+def seconds_held(now: datetime) -> Sum:
     """How long the attempts of a group held their hosts; those that still do, until now."""
     end = Case(When(state__in=Attempt.ACTIVE, then=Value(now)), default=F("state_since"))
     return Sum(ExpressionWrapper(end - Coalesce("arrived_at", "created_at"), output_field=DurationField()))
@@ -346,6 +346,23 @@ def _machines() -> dict[int, KnownMachine]:
             Machine.objects.order_by().values_list(*fields)
         )
     }
+
+
+def known_machine(machine: Machine, *, cycling: bool) -> KnownMachine:
+    """One that was read as a row, and that no attempt holds."""
+    return KnownMachine(
+        id=machine.pk,
+        name=machine.name,
+        enabled=machine.enabled,
+        health=machine.health,
+        health_reason=machine.health_reason,
+        held=machine.is_held,
+        state=machine.state,
+        state_reason=machine.state_reason,
+        cycling=cycling,
+        alone=machine.clock == Machine.Clock.WALL,
+        capabilities=frozenset(machine.capabilities),
+    )
 
 
 def _builders() -> dict[int, KnownBuilder]:

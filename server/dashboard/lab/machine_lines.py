@@ -1,0 +1,224 @@
+"""All machines, one line each: what it does and until when, or why it does nothing and what to do about that."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Count, Max, Q, Sum
+
+from server.core import clock
+from server.dashboard.lab.work_now import SessionNow, sessions_now
+from server.detection.models import NoiseProfile
+from server.detection.noise.profiles import wilson
+from server.lab.models import Host, Machine, PowerCycle, Session
+from server.lab.port import dispatcher
+from server.lab.scheduling.decision import machine_trouble
+from server.lab.scheduling.reader import known_machine, waiting_sessions
+from server.lab.scheduling.snapshot import Snapshot
+
+# In this order: what a person has to look at comes first.
+SICK, BUSY, IDLE, GONE = "sick", "busy", "idle", "gone"
+_ORDER: Final = (SICK, BUSY, IDLE, GONE)
+_SICKEST: Final = ("quarantined", "offline", "to be checked", "in somebody's hands", "switched off")
+_DOING: Final = {
+    Host.State.RESERVED: "given work",
+    Host.State.WORKING: "working",
+    Host.State.RETURNING: "returning",
+    Host.State.POWER_CYCLING: "being switched off and on",
+}
+_WORDS: Final = {Host.Health.QUARANTINED: "quarantined", Host.Health.MAINTENANCE: "in somebody's hands"}
+_BY_HAND: Final = {
+    "switched off": "A person switches it on again in the admin.",
+    "in somebody's hands": "Whoever has it releases it on its page.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """What it showed between equal kernels: false alarms among comparisons, at most `high` of them by chance."""
+
+    comparisons: int
+    false_alarms: int
+    high: float
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLine:
+    """`word` is its state, `why` the reason for it, `advice` what a person can do; `since` is of that state."""
+
+    name: str
+    uarch: str
+    uarch_title: str
+    virtual: bool
+    clock: str
+    kind: str
+    word: str
+    why: str
+    advice: str
+    since: datetime
+    last_seen_at: datetime | None
+    now: SessionNow | None
+    waiting: int
+    quiet: Quiet | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineLines:
+    """Sick ones first, those that are retired last."""
+
+    lines: tuple[MachineLine, ...]
+
+    @property
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        found = Counter(line.kind for line in self.lines)
+        return tuple((kind, found[kind]) for kind in _ORDER if found[kind])
+
+    @property
+    def here(self) -> tuple[MachineLine, ...]:
+        return tuple(line for line in self.lines if line.kind != GONE)
+
+    @property
+    def gone(self) -> tuple[MachineLine, ...]:
+        return tuple(line for line in self.lines if line.kind == GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lab:
+    """What is asked once for all machines."""
+
+    now: Mapping[int, SessionNow]
+    waiting: Mapping[int, int]
+    checks: frozenset[int]
+    cycling: frozenset[int]
+    reasons: Mapping[int, str]
+    quiet: Mapping[int, Quiet]
+
+
+def machine_lines(only: Machine | None = None) -> MachineLines:
+    """A dozen queries, however many machines."""
+    machines = [only] if only else list(Machine.objects.select_related("uarch"))
+    where = Q(machine=only) if only else Q()
+    now = {one.machine: one for one in sessions_now(where)}
+    waiting, checks = _waiting(where)
+    opened = PowerCycle.objects.filter(where, state__in=PowerCycle.OPEN).order_by()
+    cycling = frozenset(opened.values_list("machine_id", flat=True))
+    idle = [one for one in machines if waiting.get(one.pk) and _kind(one, now) == IDLE]
+    lab = _Lab(now, waiting, checks, cycling, _reasons(idle, cycling), _quiet(where))
+    lines = [_line(machine, lab) for machine in machines]
+    return MachineLines(tuple(sorted(lines, key=_urgency)))
+
+
+def _urgency(line: MachineLine) -> tuple[int, int, str, str]:
+    worst = _SICKEST.index(line.word) if line.word in _SICKEST else len(_SICKEST)
+    return _ORDER.index(line.kind), worst, line.uarch, line.name
+
+
+def _waiting(where: Q) -> tuple[dict[int, int], frozenset[int]]:
+    """How many sessions wait for each machine, and the machines that a health session is to check."""
+    health = Q(purpose=Session.Purpose.HEALTH)
+    planned_or_checks = Q(state=Session.State.PLANNED) | health
+    rows = Session.objects.filter(where, planned_or_checks, state__in=Session.OPEN).order_by()
+    counted = rows.values_list("machine").annotate(
+        planned=Count("pk", filter=Q(state=Session.State.PLANNED)), checks=Count("pk", filter=health)
+    )
+    found = list(counted)
+    return {pk: planned for pk, planned, _ in found}, frozenset(pk for pk, _, checks in found if checks)
+
+
+def _reasons(idle: Sequence[Machine], cycling: frozenset[int]) -> dict[int, str]:
+    """Why nothing of what waits for these is under way there."""
+    if not idle:
+        return {}
+    if dispatcher().slots == 0:
+        return {machine.pk: f"the {dispatcher().name} dispatcher hands nothing out" for machine in idle}
+    now = clock.now()
+    known = {one.pk: known_machine(one, cycling=one.pk in cycling) for one in idle}
+    sessions = [one for one in waiting_sessions({}, now, ()) if one.machine in known]
+    snapshot = Snapshot(now=now, machines=known)
+    found: dict[int, str] = {}
+    for session in sorted(sessions, key=lambda one: (-one.priority, one.since)):
+        again = f"tried {session.fruitless} times in vain" if session.due > now else ""
+        reason = again or machine_trouble(snapshot, session)
+        if not reason or session.machine not in found:
+            found[session.machine] = reason
+    return {pk: reason or "the next round hands it out" for pk, reason in found.items()}
+
+
+def _quiet(where: Q) -> dict[int, Quiet]:
+    counted = NoiseProfile.objects.filter(where).order_by().values_list("machine")
+    rows = counted.annotate(Sum("comparisons"), Sum("false_alarms"), Max("last_at"))
+    return {
+        machine: Quiet(number, alarms, wilson(alarms, number)[1], at) for machine, number, alarms, at in rows if number
+    }
+
+
+def _kind(machine: Machine, now: Mapping[int, SessionNow]) -> str:
+    if machine.health == Host.Health.RETIRED:
+        return GONE
+    if machine.health != Host.Health.GOOD or not machine.enabled or machine.state == Host.State.OFFLINE:
+        return SICK
+    return IDLE if machine.state == Host.State.IDLE and machine.pk not in now else BUSY
+
+
+def _line(machine: Machine, lab: _Lab) -> MachineLine:
+    kind, doing = _kind(machine, lab.now), lab.now.get(machine.pk)
+    word, why, since = _words(machine, kind, doing)
+    waiting = lab.waiting.get(machine.pk, 0)
+    if kind == IDLE:
+        why = f"{waiting} wait: {lab.reasons.get(machine.pk, '')}" if waiting else "nothing waits for it"
+    return MachineLine(
+        name=machine.name,
+        uarch=machine.uarch.name,
+        uarch_title=machine.uarch.title,
+        virtual=machine.virtual,
+        clock=machine.clock,
+        kind=kind,
+        word=word,
+        why=why,
+        advice=_advice(machine, word, lab) if kind == SICK else "",
+        since=since,
+        last_seen_at=machine.last_seen_at,
+        now=doing,
+        waiting=waiting,
+        quiet=lab.quiet.get(machine.pk),
+    )
+
+
+def _words(machine: Machine, kind: str, doing: SessionNow | None) -> tuple[str, str, datetime]:
+    """Its state, the reason for it, and since when."""
+    if kind == SICK:
+        return _sickness(machine)
+    if kind == GONE:
+        return "retired", machine.health_reason, machine.health_since
+    if doing:
+        return "measuring" if doing.begun else "given work", "", doing.since
+    word = "idle" if kind == IDLE else _DOING.get(Host.State(machine.state), "working")
+    return word, machine.state_reason, machine.state_since
+
+
+def _sickness(machine: Machine) -> tuple[str, str, datetime]:
+    offline = machine.state == Host.State.OFFLINE
+    unreached = ": ".join(part for part in ("offline", machine.state_reason) if part)
+    if not machine.enabled:
+        return "switched off", "a person took it out of use", machine.state_since
+    if offline and machine.health not in _WORDS:
+        return "offline", machine.state_reason, machine.state_since
+    why = "; ".join(part for part in (machine.health_reason, unreached if offline else "") if part)
+    return _WORDS.get(Host.Health(machine.health), "to be checked"), why, machine.health_since
+
+
+def _advice(machine: Machine, word: str, lab: _Lab) -> str:
+    """What brings it back, by itself or by a person."""
+    if word in _BY_HAND:
+        return _BY_HAND[word]
+    hold = f"{machine.health_hold[:1].upper()}{machine.health_hold[1:]}; or a person releases it on its page."
+    found = (
+        (machine.pk in lab.cycling, "It is to be switched off and on; look at it if that does not help."),
+        (machine.is_held, hold),
+        (machine.state == Host.State.OFFLINE, "Nothing reaches it: look at its power, its network and its agent."),
+        (machine.pk in lab.checks, "A health session comes first; if it passes, work goes on by itself."),
+    )
+    return next((text for holds, text in found if holds), "Look at it, then have it checked or release it on its page.")
