@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from django import forms
 from django.contrib.auth.decorators import permission_required
@@ -12,6 +12,7 @@ from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from server.builds.models import Build
@@ -31,7 +32,6 @@ from server.dashboard.rows.host_status import (
     SessionRow,
     actions_of,
     audit_of,
-    busy_machines,
     host_status,
     machine_row,
     power_cycles_of,
@@ -42,7 +42,7 @@ from server.dashboard.rows.work import AttemptRow, attempt_rows, unclaimed_rows
 from server.detection.noise.profiles import AlarmRate, NoiseRow, QuestionRow, alarm_rate, noise_of_machine, questions_of
 from server.lab import care
 from server.lab.hosts.probes import HardwareChange, Standing, facts_of_machine, latest_changes, standing
-from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Machine, builds_at_work
+from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Facts, Machine, builds_at_work
 from server.lab.port import Node, dispatcher
 from server.lab.scheduling.forecast import read_forecast
 from server.reports.progress import Queue, queue
@@ -66,63 +66,99 @@ class MachineNoise:
 
 
 @dataclass(frozen=True, slots=True)
-class MachinePage:
+class MachineNow:
+    """What of the page changes from minute to minute."""
+
     row: MachineRow
+    line: MachineLine
+    node: Node | None
+    safe: bool | None
+    waiting: Queue
+    coming: tuple[QueueLine, ...]
+
+    @property
+    def next(self) -> QueueLine | None:
+        """What goes first of what waits."""
+        return self.coming[0] if self.coming else None
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePage(MachineNow):
     standing: Standing
     config: str
     toolchain: str
     boots_per_side: int
     health_build: int | None
-    safe: bool | None
+    fingerprint: str
     core_types: tuple[tuple[str, str], ...]
     options: tuple[Fact, ...]
     facts: tuple[Fact, ...]
     changes: tuple[HardwareChange, ...]
     actions: Actions
     audit: Audit
-    node: Node | None
     power_cycles: tuple[PowerCycleRow, ...]
     active: tuple[AttemptRow, ...]
     unclaimed: tuple[AttemptRow, ...]
-    line: MachineLine
-    waiting: Queue
-    coming: tuple[QueueLine, ...]
     sessions: tuple[SessionRow, ...]
     noise: MachineNoise
 
 
 def machine_page(name: str, *, logs: bool) -> MachinePage | None:
-    named = Machine.objects.select_related("uarch", "config", "toolchain").defer("config__fragment")
-    machine = named.filter(name=name).first()
+    machine = _named(name)
     if machine is None:
         return None
-    forecast = read_forecast()
-    waiting = queue(machine=machine.name, waiting_now=forecast.waiting)
     active = Q(session__machine=machine) | Q(power_cycle__machine=machine)
+    facts = facts_of_machine(machine)
     return MachinePage(
-        row=machine_row(machine, busy_machines().get(machine.pk), waiting.total),
+        **_now_of(machine),
         standing=standing(machine),
         config=machine.config.name,
         toolchain=machine.toolchain.name,
         boots_per_side=machine.boots_per_side,
         health_build=machine.health_build_id,
-        safe=machine.safe,
+        fingerprint=_fingerprint(machine),
         core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")[:_CORE_TYPES]),
         options=readable_facts(machine.driver_options),
-        facts=readable_facts(facts_of_machine(machine)),
+        facts=readable_facts(facts),
         changes=latest_changes(machine, limit=_CHANGES),
         actions=actions_of(machine),
         audit=audit_of(machine),
-        node=dispatcher().node(machine.node_name),
         power_cycles=power_cycles_of(machine),
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
         unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
-        line=machine_lines(machine).lines[0],
-        waiting=waiting,
-        coming=queue_lines(waiting, forecast),
         sessions=session_rows(Q(machine=machine), limit=_LATEST_SESSIONS),
         noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),
     )
+
+
+def machine_now(name: str) -> MachineNow | None:
+    machine = _named(name)
+    return MachineNow(**_now_of(machine)) if machine else None
+
+
+def _named(name: str) -> Machine | None:
+    named = Machine.objects.select_related("uarch", "config", "toolchain").defer("config__fragment")
+    return named.filter(name=name).first()
+
+
+def _now_of(machine: Machine) -> dict[str, Any]:
+    forecast = read_forecast()
+    waiting = queue(machine=machine.name, waiting_now=forecast.waiting)
+    line = machine_lines(machine).lines[0]
+    return {
+        "row": machine_row(machine, line.now.id if line.now else None, waiting.total),
+        "line": line,
+        "node": dispatcher().node(machine.node_name),
+        "safe": machine.safe,
+        "waiting": waiting,
+        "coming": queue_lines(waiting, forecast),
+    }
+
+
+def _fingerprint(machine: Machine) -> str:
+    """Of the last boot that told its facts."""
+    latest = Facts.objects.filter(boots__session__machine=machine).order_by("-boots__id")
+    return latest.values_list("fingerprint", flat=True).first() or ""
 
 
 _LATEST_BUILDS = 25
@@ -277,6 +313,17 @@ def show_machine(request: HttpRequest, name: str, *, problem: str = "", status: 
         raise Http404(f"There is no machine {name}.")
     context = {"now": clock.now(), "page": page, "machine": page.row, "problem": problem}
     return render(request, "dashboard/machine.html", context, status=status)
+
+
+@require_safe
+@never_cache
+def machine_live(request: HttpRequest, name: str) -> HttpResponse:
+    """The part of a machine's page that renews itself."""
+    page = machine_now(name)
+    if page is None:
+        raise Http404(f"There is no machine {name}.")
+    context = {"now": clock.now(), "page": page, "machine": page.row, "line": page.line, "next": page.next}
+    return render(request, "dashboard/_machine_now.html", context)
 
 
 @require_safe

@@ -41,6 +41,7 @@ urlpatterns = [
     path("sessions/<int:session_id>/log/", live.session_log, name="session-log"),
     path("builds/<int:build_id>/progress/", live.build_progress, name="build-progress"),
     path("machines/<slug:name>/", host_pages.machine, name="machine"),
+    path("machines/<slug:name>/now/", host_pages.machine_live, name="machine-now"),
     path("machines/<slug:name>/act/", host_pages.act_on_machine, name="machine-act"),
     path("builders/", host_pages.builders, name="builders"),
     path("builders/<slug:name>/", host_pages.builder, name="builder"),

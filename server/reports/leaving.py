@@ -52,6 +52,14 @@ class Outgoing:
     letter: Letter | None
 
     @property
+    def state_label(self) -> str:
+        return str(ReportState(self.report.state).label)
+
+    @property
+    def delivery_label(self) -> str:
+        return str(DeliveryState(self.delivery.state).label) if self.delivery else ""
+
+    @property
     def switched_off(self) -> bool:
         """Whether the stop switch alone keeps it."""
         return self.held == _SWITCHED_OFF

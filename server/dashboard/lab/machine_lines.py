@@ -29,6 +29,7 @@ _DOING: Final = {
     Host.State.POWER_CYCLING: "being switched off and on",
 }
 _WORDS: Final = {Host.Health.QUARANTINED: "quarantined", Host.Health.MAINTENANCE: "in somebody's hands"}
+_CALM: Final = ("in somebody's hands", "switched off", "to be checked")
 _BY_HAND: Final = {
     "switched off": "A person switches it on again in the admin.",
     "in somebody's hands": "Whoever has it releases it on its page.",
@@ -63,6 +64,11 @@ class MachineLine:
     now: SessionNow | None
     waiting: int
     quiet: Quiet | None
+
+    @property
+    def tone(self) -> str:
+        """What a person took out is no alarm."""
+        return "held" if self.kind == SICK and self.word in _CALM else self.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,7 @@ def _reasons(idle: Sequence[Machine], cycling: frozenset[int]) -> dict[int, str]
         reason = again or machine_trouble(snapshot, session)
         if not reason or session.machine not in found:
             found[session.machine] = reason
-    return {pk: reason or "the next round hands it out" for pk, reason in found.items()}
+    return found
 
 
 def _quiet(where: Q) -> dict[int, Quiet]:
@@ -168,7 +174,7 @@ def _line(machine: Machine, lab: _Lab) -> MachineLine:
     word, why, since = _words(machine, kind, doing)
     waiting = lab.waiting.get(machine.pk, 0)
     if kind == IDLE:
-        why = f"{waiting} wait: {lab.reasons.get(machine.pk, '')}" if waiting else "nothing waits for it"
+        why = _idle(waiting, lab.reasons.get(machine.pk, "")) if waiting else "nothing waits for it"
     return MachineLine(
         name=machine.name,
         uarch=machine.uarch.name,
@@ -185,6 +191,11 @@ def _line(machine: Machine, lab: _Lab) -> MachineLine:
         waiting=waiting,
         quiet=lab.quiet.get(machine.pk),
     )
+
+
+def _idle(waiting: int, reason: str) -> str:
+    many = f"{waiting} sessions wait" if waiting > 1 else "1 session waits"
+    return f"{many}: {reason or 'the first goes with the next round'}"
 
 
 def _words(machine: Machine, kind: str, doing: SessionNow | None) -> tuple[str, str, datetime]:

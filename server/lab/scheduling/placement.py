@@ -145,4 +145,6 @@ def _again(fruitless: int, due: datetime) -> str:
 
 
 def _after(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what.removesuffix('s')} goes before it"
     return f"{number} {what} go before it" if number else _NEXT
