@@ -19,7 +19,9 @@ from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.lab.machine_lines import MachineLine, machine_lines
+from server.dashboard.lab.noise_nights import noise_course
 from server.dashboard.lab.queue_page import QueueLine, queue_lines
+from server.dashboard.pictures.small import NoiseCourse
 from server.dashboard.rows.host_status import (
     BUILDER_PERMISSION,
     MACHINE_PERMISSION,
@@ -62,6 +64,7 @@ class MachineNoise:
     alarms: AlarmRate
     cells: tuple[NoiseRow, ...]
     unshown: int
+    course: NoiseCourse
     questions: tuple[QuestionRow, ...]
 
 
@@ -127,7 +130,7 @@ def machine_page(name: str, *, logs: bool) -> MachinePage | None:
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
         unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
         sessions=session_rows(Q(machine=machine), limit=_LATEST_SESSIONS),
-        noise=MachineNoise(alarm_rate(machine), *noise_of_machine(machine, _MOST_NOISE), questions_of(machine)),
+        noise=_noise(machine),
     )
 
 
@@ -153,6 +156,11 @@ def _now_of(machine: Machine) -> dict[str, Any]:
         "waiting": waiting,
         "coming": queue_lines(waiting, forecast),
     }
+
+
+def _noise(machine: Machine) -> MachineNoise:
+    cells, unshown = noise_of_machine(machine, _MOST_NOISE)
+    return MachineNoise(alarm_rate(machine), cells, unshown, noise_course(machine), questions_of(machine))
 
 
 def _fingerprint(machine: Machine) -> str:

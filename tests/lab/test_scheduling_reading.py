@@ -128,7 +128,7 @@ def test_reasons_of_sessions_name_the_machine_and_who_holds_it() -> None:
     machine = build_machine()
     sessions = [build_session(build_series(), machine) for _ in range(3)]
     assert [one.reason for one in queue_in_order()] == [
-        "goes with the next round", "1 sessions go before it", "2 sessions go before it",
+        "goes with the next round", "1 session goes before it", "2 sessions go before it",
     ]  # fmt: skip
     running = an_attempt(sessions[0], 1, state="running")
     Session.objects.filter(pk=sessions[0].pk).update(state="running")

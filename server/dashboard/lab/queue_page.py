@@ -7,9 +7,11 @@ from typing import Final
 
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce
+from django.urls import reverse
 
 from server.core import clock
 from server.dashboard.lab.work_now import SessionNow, sessions_now
+from server.dashboard.pictures.small import QueueBar, QueueBars
 from server.lab.models import Attempt, Machine, Session
 from server.lab.scheduling.forecast import Expected, Forecast, read_forecast
 from server.reports.progress import Queue, QueueRow, queue
@@ -18,6 +20,7 @@ from server.sources.models import Series, Tree
 # Longer lists are told by their beginning.
 _SHOWN_SERIES = 30
 _SHOWN_BUILDS = 50
+_SHOWN_BARS = 24
 _LONGEST_NUMBER = 9
 
 
@@ -65,6 +68,7 @@ class QueueFacts:
     builds: tuple[BuildNow, ...]
     answers: tuple[Answer, ...]
     unanswered: int
+    picture: QueueBars
     measured: bool
 
 
@@ -112,20 +116,58 @@ def queue_facts(wanted: Wanted) -> QueueFacts:
     of_series = [one for one in forecast.waiting if wanted.series is None or one.series == wanted.series]
     waiting = queue(wanted.tree, wanted.machine, waiting_now=of_series)
     sessions = sessions_now(_asked(wanted), pace=forecast.pace)
-    answers = () if wanted.machine else _answers(forecast, wanted)
+    builds = () if wanted.machine or wanted.series else _builds(forecast, wanted.tree)
+    answers = [] if wanted.machine else _answers(forecast, wanted)
+    lines = queue_lines(waiting, forecast)
     return QueueFacts(
-        lines=queue_lines(waiting, forecast),
+        lines=lines,
         waiting=waiting,
         sessions=sessions,
-        builds=() if wanted.machine or wanted.series else _builds(forecast, wanted.tree),
-        answers=answers[:_SHOWN_SERIES],
+        builds=builds,
+        answers=tuple(answers[:_SHOWN_SERIES]),
         unanswered=max(0, len(answers) - _SHOWN_SERIES),
+        picture=_bars(forecast.now, sessions, builds, lines),
         measured=forecast.pace.measured,
     )
 
 
 def queue_lines(waiting: Queue, forecast: Forecast) -> tuple[QueueLine, ...]:
     return tuple(QueueLine(row, forecast.of(row.kind, row.id)) for row in waiting.rows)
+
+
+def _bars(
+    now: datetime, sessions: Sequence[SessionNow], builds: Sequence[BuildNow], lines: Sequence[QueueLine]
+) -> QueueBars:
+    running = [
+        QueueBar(
+            label=f"{one.machine_name}: session {one.id}",
+            start=one.since,
+            end=one.end,
+            kind="runs",
+            said=f"{one.what}: {one.ended} of {one.boots} boots",
+            href=reverse("session", args=[one.id]),
+        )
+        for one in sessions
+    ]
+    running += [
+        QueueBar(
+            f"{one.builder}: build {one.id}", one.since, one.end, "runs", one.subject, reverse("build", args=[one.id])
+        )
+        for one in builds
+    ]
+    waiting = [
+        QueueBar(
+            label=f"{line.row.machine or 'a builder'}: {line.row.kind} {line.row.id}",
+            start=line.expected.start or now,
+            end=line.expected.end,
+            kind="waits",
+            said=f"{line.row.title}: {line.row.why}",
+            href=reverse(line.row.kind, args=[line.row.id]),
+        )
+        for line in lines
+        if line.row.kind in ("session", "build")
+    ]
+    return QueueBars(now, tuple([*running, *waiting][:_SHOWN_BARS]))
 
 
 def _asked(wanted: Wanted) -> Q:
