@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
-from server.dashboard.lab.machine_lines import MachineLine, machine_lines
+from server.dashboard.lab.machine_lines import MachineLine, machine_line
 from server.dashboard.lab.noise_nights import noise_course
 from server.dashboard.lab.queue_page import QueueLine, queue_lines
 from server.dashboard.pictures.small import NoiseCourse
@@ -147,7 +147,7 @@ def _named(name: str) -> Machine | None:
 def _now_of(machine: Machine) -> dict[str, Any]:
     forecast = read_forecast()
     waiting = queue(machine=machine.name, waiting_now=forecast.waiting)
-    line = machine_lines(machine).lines[0]
+    line = machine_line(machine, forecast)
     return {
         "row": machine_row(machine, line.now.id if line.now else None, waiting.total),
         "line": line,

@@ -108,12 +108,11 @@ def test_machine_lists_its_power_cycles_with_their_end(reader: Reader) -> None:
     assert 'id="power"' not in reader.read(f"/machines/{build_machine('bench-3', 'zen1').name}/")
 
 
-def test_list_of_machines_has_state_and_health_side_by_side(reader: Reader) -> None:
+def test_list_of_machines_says_why_one_gets_no_work_and_what_to_do(reader: Reader) -> None:
     sick_machine()
     row = words(reader.read("/machines/").split("bench-2</a>")[1].split("</tr>")[0])
-    assert row.index("offline") < row.index("quarantined")
-    assert "not connected" in row
-    assert "did not come back" in row
+    assert row.index("quarantined") < row.index("did not come back") < row.index("offline: not connected")
+    assert "It is to be switched off and on; look at it if that does not help." in row
 
 
 def test_warm_tree_is_told_by_its_last_build_alone(reader: Reader) -> None:

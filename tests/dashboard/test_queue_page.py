@@ -43,7 +43,7 @@ def test_each_kind_of_work_has_its_name_its_place_and_its_reason(reader: Reader)
     build_power_cycle(machine, reason="it hangs")
     text = words(reader.read("/queue/"))
     for fact in (
-        "3 waiting",
+        '<span class="figure">3</span> waiting',
         f"session {session.pk}</a>",
         "mm: Measure me",
         "bench-1: quarantined: 3 boots lost",
@@ -67,10 +67,12 @@ def test_queue_can_be_narrowed_to_a_tree(reader: Reader) -> None:
         mailing_list = build_list(f"list-{name}", tree=build_tree(name))
         build_session(build_series(mailing_list, subject=f"{name}: Wait"), build_machine(f"bench-{name}", "zen3"))
     text = words(reader.read("/queue/?tree=mm"))
-    assert "1 waiting" in text
+    assert '<span class="figure">1</span> waiting' in text
     assert "mm: Wait" in text
     assert "net: Wait" not in text
-    assert "2 waiting" in words(reader.read("/queue/?tree=no-such-tree"))
+    wrong = words(reader.read("/queue/?tree=no-such-tree"))
+    assert '<span class="figure">2</span> waiting' in wrong
+    assert "There is no tree “no-such-tree”; known: mm, net." in wrong
     assert "Nothing of this tree waits." in reader.read(f"/queue/?tree={build_tree('other').name}")
 
 
@@ -87,5 +89,5 @@ def test_long_queue_is_told_by_its_beginning(reader: Reader) -> None:
         for _ in range(204)
     )
     text = words(reader.read("/queue/"))
-    assert "205 waiting" in text
+    assert '<span class="figure">205</span> waiting' in text
     assert "The first 200 are shown; 5 more wait behind them." in text

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.dashboard.lab.machine_lines import machine_lines
 from server.dashboard.lab.queue_page import queue_facts, wanted_queue
-from server.dashboard.lab.work_now import BuildLine, build_line, load_now, series_line, session_line
+from server.dashboard.lab.work_now import BuildLine, build_line, builds_now, series_line, session_line
 from server.lab.models import Attempt, Session
 from server.sources.models import Series
 
@@ -23,14 +23,14 @@ _LOG = 32 * 1024
 
 @require_safe
 def machines(request: HttpRequest) -> HttpResponse:
-    context = {"now": clock.now(), "machines": machine_lines(), "load": load_now()}
+    context = {"now": clock.now(), "machines": machine_lines(), "builds": builds_now()}
     return render(request, "dashboard/machines.html", context)
 
 
 @require_safe
 @never_cache
 def machines_now(request: HttpRequest) -> HttpResponse:
-    context = {"now": clock.now(), "machines": machine_lines(), "load": load_now()}
+    context = {"now": clock.now(), "machines": machine_lines(), "builds": builds_now()}
     return render(request, "dashboard/_machines_now.html", context)
 
 

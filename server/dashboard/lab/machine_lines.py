@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from django.db.models import Count, Max, Q, Sum
+from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Sum
 
 from server.core import clock
 from server.dashboard.lab.work_now import SessionNow, sessions_now
@@ -15,6 +15,7 @@ from server.detection.noise.profiles import wilson
 from server.lab.models import Host, Machine, PowerCycle, Session
 from server.lab.port import dispatcher
 from server.lab.scheduling.decision import machine_trouble
+from server.lab.scheduling.forecast import Forecast, Pace
 from server.lab.scheduling.reader import known_machine, waiting_sessions
 from server.lab.scheduling.snapshot import Snapshot
 
@@ -83,6 +84,14 @@ class MachineLines:
         return tuple((kind, found[kind]) for kind in _ORDER if found[kind])
 
     @property
+    def measuring(self) -> int:
+        return sum(line.now is not None for line in self.lines)
+
+    @property
+    def to_measure(self) -> int:
+        return sum(line.waiting for line in self.lines)
+
+    @property
     def here(self) -> tuple[MachineLine, ...]:
         return tuple(line for line in self.lines if line.kind != GONE)
 
@@ -103,18 +112,30 @@ class _Lab:
     quiet: Mapping[int, Quiet]
 
 
-def machine_lines(only: Machine | None = None) -> MachineLines:
+def machine_line(machine: Machine, forecast: Forecast) -> MachineLine:
+    """Of one machine, with what was read of the queue already; five queries."""
+    waiting = [one.reason for one in forecast.waiting if one.host == machine.name]
+    return _lines(Machine.objects.filter(pk=machine.pk), Q(machine=machine), forecast.pace, {machine.pk: waiting})[0]
+
+
+def machine_lines() -> MachineLines:
     """A dozen queries, however many machines."""
-    machines = [only] if only else list(Machine.objects.select_related("uarch"))
-    where = Q(machine=only) if only else Q()
-    now = {one.machine: one for one in sessions_now(where)}
+    return MachineLines(tuple(sorted(_lines(Machine.objects.all(), Q(), None, None), key=_urgency)))
+
+
+def _lines(
+    asked: "QuerySet[Machine]", where: Q, pace: Pace | None, told: Mapping[int, Sequence[str]] | None
+) -> list[MachineLine]:
+    """`told` are the reasons of what waits, the first first, where they are known."""
+    opened = PowerCycle.objects.filter(machine=OuterRef("pk"), state__in=PowerCycle.OPEN)
+    machines = list(asked.select_related("uarch").annotate(cycling=Exists(opened)))
+    now = {one.machine: one for one in sessions_now(where, pace)}
     waiting, checks = _waiting(where)
-    opened = PowerCycle.objects.filter(where, state__in=PowerCycle.OPEN).order_by()
-    cycling = frozenset(opened.values_list("machine_id", flat=True))
+    cycling = frozenset(machine.pk for machine in machines if machine.cycling)
     idle = [one for one in machines if waiting.get(one.pk) and _kind(one, now) == IDLE]
-    lab = _Lab(now, waiting, checks, cycling, _reasons(idle, cycling), _quiet(where))
-    lines = [_line(machine, lab) for machine in machines]
-    return MachineLines(tuple(sorted(lines, key=_urgency)))
+    reasons = _reasons(idle, cycling) if told is None else {pk: why[0] for pk, why in told.items() if why}
+    lab = _Lab(now, waiting, checks, cycling, reasons, _quiet(where))
+    return [_line(machine, lab) for machine in machines]
 
 
 def _urgency(line: MachineLine) -> tuple[int, int, str, str]:

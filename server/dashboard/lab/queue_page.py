@@ -140,28 +140,28 @@ def _bars(
 ) -> QueueBars:
     running = [
         QueueBar(
-            label=f"{one.machine_name}: session {one.id}",
+            label=f"{one.machine_name}: {one.what}",
             start=one.since,
             end=one.end,
             kind="runs",
-            said=f"{one.what}: {one.ended} of {one.boots} boots",
+            said=f"session {one.id}, {one.what}: {one.ended} of {one.boots} boots",
             href=reverse("session", args=[one.id]),
         )
         for one in sessions
     ]
     running += [
         QueueBar(
-            f"{one.builder}: build {one.id}", one.since, one.end, "runs", one.subject, reverse("build", args=[one.id])
+            f"{one.builder}: {one.subject}", one.since, one.end, "runs", one.subject, reverse("build", args=[one.id])
         )
         for one in builds
     ]
     waiting = [
         QueueBar(
-            label=f"{line.row.machine or 'a builder'}: {line.row.kind} {line.row.id}",
+            label=f"{line.row.machine or 'a builder'}: {line.row.title}",
             start=line.expected.start or now,
             end=line.expected.end,
             kind="waits",
-            said=f"{line.row.title}: {line.row.why}",
+            said=f"{line.row.kind} {line.row.id}, {line.row.title}: {line.row.why}",
             href=reverse(line.row.kind, args=[line.row.id]),
         )
         for line in lines

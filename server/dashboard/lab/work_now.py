@@ -15,9 +15,10 @@ from server.lab.scheduling.forecast import (
     Forecast,
     OpenSession,
     Pace,
-    open_sessions,
+    opened_of,
     read_forecast,
     read_pace,
+    with_boots,
 )
 from server.lab.trials.question import purpose_of
 from server.reports.progress import SeriesProgress, series_progress
@@ -56,11 +57,10 @@ class SessionNow:
 
 
 def sessions_now(where: Q | None = None, pace: Pace | None = None) -> tuple[SessionNow, ...]:
-    """Those that run or are given to their machine, by machine; three queries, and two for a `pace` not given."""
+    """Those that run or are given to their machine, by machine; two queries, and two for a `pace` not given."""
     pace, now = pace or read_pace(), clock.now()
-    at_work = Q(state__in=_AT_WORK)
     rows = (
-        Session.objects.filter(where or Q(), at_work)
+        with_boots(Session.objects.filter(where or Q(), state__in=_AT_WORK))
         .select_related("series", "trial", "machine")
         .defer("series__trailers")
         .annotate(
@@ -69,18 +69,14 @@ def sessions_now(where: Q | None = None, pace: Pace | None = None) -> tuple[Sess
         )
         .order_by("machine__name", "id")
     )
-    opened = {one.id: one for one in open_sessions((where or Q()) & at_work)}
     attempts = Attempt.objects.filter(state__in=Attempt.ACTIVE, session__state__in=_AT_WORK)
     told = dict(attempts.order_by("id").values_list("session", "progress"))
-    return tuple(
-        _session_now(row, opened[row.pk], told.get(row.pk) or "", opened[row.pk].expected(pace, now), pace)
-        for row in rows
-        if row.pk in opened
-    )
+    return tuple(_session_now(row, opened_of(row), told.get(row.pk) or "", pace, now) for row in rows)
 
 
-def _session_now(row: Any, opened: OpenSession, told: str, running: Expected, pace: Pace) -> SessionNow:
+def _session_now(row: Any, opened: OpenSession, told: str, pace: Pace, now: datetime) -> SessionNow:
     """`row` counts its boots that measured and that failed."""
+    running = opened.expected(pace, now)
     return SessionNow(
         id=row.pk,
         machine=row.machine_id,
@@ -267,21 +263,16 @@ def build_line(build_id: int) -> BuildLine | None:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadNow:
-    """How many kernels are being built and wait, and how many sessions: why machines are idle, or are not."""
+class BuildsNow:
+    """How many kernels are being built and wait: why machines have nothing to boot, or will have."""
 
     building: int
-    to_build: int
-    measuring: int
-    to_measure: int
+    waiting: int
 
 
-def load_now() -> LoadNow:
-    """Two queries."""
-    opened = Q(state__in=_BUILDS)
-    builds = dict(Build.objects.filter(opened).order_by().values_list("state").annotate(Count("pk")))
-    sessions = dict(
-        Session.objects.filter(state__in=Session.OPEN).order_by().values_list("state").annotate(Count("pk"))
-    )
-    waiting = builds.pop(Build.State.WANTED, 0), sessions.pop(Session.State.PLANNED, 0)
-    return LoadNow(sum(builds.values()), waiting[0], sum(sessions.values()), waiting[1])
+def builds_now() -> BuildsNow:
+    """One query."""
+    counted = Build.objects.filter(state__in=_BUILDS).order_by().values_list("state").annotate(Count("pk"))
+    found = dict(counted)
+    waiting = found.pop(Build.State.WANTED, 0)
+    return BuildsNow(sum(found.values()), waiting)

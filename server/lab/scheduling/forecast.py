@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, F, Min, Q
+from django.db.models import Count, F, Min, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from server.builds.models import BuildState
@@ -27,7 +28,6 @@ _LEAST_BOOTS = 2
 # Until this site has its own figures: half an hour for a session of eight boots.
 _USUAL_BOOT_SECONDS = 225.0
 _POWER_CYCLE = timedelta(minutes=5)
-_UNENDED = Q(boots__state__in=[BootState.PLANNED, BootState.RUNNING])
 
 
 @dataclass(frozen=True)
@@ -97,33 +97,42 @@ class OpenSession:
         return Expected(start=now, end=end, latest=end + more)
 
 
-_OPEN_FIELDS = ("pk", "machine_id", "state", "looks", "boots_in_all", "boots_left", "booting_since")
-_KERNELS = ("base_build_id", "base_build__state", "patched_build_id", "patched_build__state")
-
-
-def open_sessions(where: Q | None = None) -> tuple[OpenSession, ...]:
-    """One query."""
-    rows = Session.objects.filter(where or Q(), state__in=Session.OPEN).order_by()
-    rows = rows.annotate(
+def with_boots(sessions: "QuerySet[Session]") -> "QuerySet[Any, Any]":
+    """With what `opened_of` needs to know of their boots."""
+    begun = Coalesce("boots__started_at", "boots__state_since")
+    return sessions.annotate(
         boots_in_all=Count("boots"),
-        boots_left=Count("boots", filter=_UNENDED),
-        booting_since=Min(
-            Coalesce("boots__started_at", "boots__state_since"), filter=Q(boots__state=BootState.RUNNING)
-        ),
+        boots_left=Count("boots", filter=Q(boots__state__in=[BootState.PLANNED, BootState.RUNNING])),
+        booting_since=Min(begun, filter=Q(boots__state=BootState.RUNNING)),
     )
-    return tuple(
-        OpenSession(
-            id=pk,
-            machine=machine,
-            waits=state == SessionState.PLANNED,
-            boots=boots,
-            left=left,
-            most=max(boots, 2 * looks[-1]) if looks else boots,
-            booting_since=since,
-            unbuilt=tuple(dict.fromkeys(pk for pk, made in (kernels[:2], kernels[2:]) if made != BuildState.BUILT)),
-        )
-        for pk, machine, state, looks, boots, left, since, *kernels in rows.values_list(*_OPEN_FIELDS, *_KERNELS)
+
+
+def opened_of(row: Any, unbuilt: tuple[int, ...] = ()) -> OpenSession:
+    return OpenSession(
+        id=row.pk,
+        machine=row.machine_id,
+        waits=row.state == SessionState.PLANNED,
+        boots=row.boots_in_all,
+        left=row.boots_left,
+        most=max(row.boots_in_all, 2 * row.looks[-1]) if row.looks else row.boots_in_all,
+        booting_since=row.booting_since,
+        unbuilt=unbuilt,
     )
+
+
+_KERNELS = ("base_build", "patched_build")
+_OPEN_FIELDS = ("machine_id", "state", "looks", *_KERNELS, *(f"{kernel}__state" for kernel in _KERNELS))
+
+
+def open_sessions() -> tuple[OpenSession, ...]:
+    """All of them; one query."""
+    rows = Session.objects.filter(state__in=Session.OPEN).order_by().select_related(*_KERNELS).only(*_OPEN_FIELDS)
+    return tuple(opened_of(row, _unbuilt(row)) for row in with_boots(rows))
+
+
+def _unbuilt(row: Session) -> tuple[int, ...]:
+    kernels = (row.base_build, row.patched_build)
+    return tuple(dict.fromkeys(build.pk for build in kernels if build.state != BuildState.BUILT))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,180 @@
+"""Mails: what would leave the site now, what holds the others, and each as it would be sent."""
+
+import re
+from typing import Any
+
+import pytest
+from django.core import mail
+from pytest_django.fixtures import Settings
+
+from server.core import clock
+from server.detection.models import Finding
+from server.reports.models import Delivery, OptOut, Report
+from server.reports.outbox import queue_delivery, send_delivery
+from server.sources.models import Series
+from tests.builders import build_finding, build_series
+from tests.dashboard.conftest import Reader
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def mail_is_on(settings: Settings) -> None:
+    settings.MAIL_ENABLED = True
+
+
+def words(text: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())
+
+
+def report(subject: str = "Re: mm: Batch it", **fields: Any) -> Report:
+    finding = build_finding(build_series(), state=Finding.State.CONFIRMED)
+    given = {
+        "state": Report.State.DRAFT,
+        "body": "Regressed on zen3.\n",
+        "to": ["ada@example.org"],
+        "cc": ["linux-mm@example.org"],
+        "in_reply_to": "cover@example.org",
+        "references": ["cover@example.org"],
+    }
+    return Report.objects.create(finding=finding, subject=subject, **(given | fields)).record_creation()
+
+
+def released(subject: str = "Re: mm: Batch it") -> Delivery:
+    return queue_delivery(report=report(subject, state=Report.State.APPROVED, released=True))
+
+
+def section(text: str, name: str) -> str:
+    return words(text.split(f'id="{name}"')[1].split("</section>", maxsplit=1)[0])
+
+
+def test_empty_outbox_says_that_nothing_leaves(reader: Reader) -> None:
+    text = words(reader.read("/mails/"))
+    assert "Nothing would leave the site now." in text
+    assert "No draft waits." in text
+
+
+def test_released_mail_leaves_and_a_draft_waits_for_a_person(reader: Reader) -> None:
+    released("Re: mm: I leave")
+    report("Re: mm: I wait")
+    text = reader.read("/mails/")
+    assert "1 mail would leave the site now." in words(text)
+    assert "1 waits for a person to release or reject it." in words(text)
+    assert "Re: mm: I leave" in section(text, "leaving")
+    assert "Leaves with the next round of the outbox." in section(text, "leaving")
+    assert "Re: mm: I wait" in section(text, "drafts")
+    assert "about finding" in section(text, "drafts")
+
+
+def test_stop_switch_is_said_with_what_it_holds(reader: Reader, settings: Settings) -> None:
+    released("Re: mm: I would leave")
+    settings.MAIL_ENABLED = False
+    text = reader.read("/mails/")
+    assert "mail is off" in words(text)
+    assert "Nothing leaves the site now. Without the stop switch 1 mail would." in words(text)
+    assert "Would leave now if mail were switched on" in section(text, "leaving")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("superseded", "a newer version has replaced the series"),
+        ("withdrawn", "its finding is"),
+        ("moderated", "its list is moderated since"),
+        ("put-off", "put off until"),
+        ("cap", "the cap of 0 mails an hour is reached"),
+        ("virtual", "virtual results never leave the site"),
+        ("bisecting", "the revision that made it is being looked for"),
+    ],
+)
+def test_page_and_outbox_agree_on_what_is_held(reader: Reader, settings: Settings, change: str, why: str) -> None:
+    delivery = released()
+    finding = delivery.report.finding
+    if change == "superseded":
+        Series.objects.filter(pk=finding.series_id).update(state=Series.State.SUPERSEDED)
+    elif change == "withdrawn":
+        Finding.objects.filter(pk=finding.pk).update(state=Finding.State.INVALID)
+    elif change == "bisecting":
+        Finding.objects.filter(pk=finding.pk).update(state=Finding.State.BISECTING)
+    elif change == "virtual":
+        Finding.objects.filter(pk=finding.pk).update(virtual=True)
+    elif change == "moderated":
+        Report.objects.update(released=False)
+        type(finding.series.mailing_list).objects.update(moderated=True)
+    elif change == "put-off":
+        Delivery.objects.update(not_before=clock.now().replace(year=2999))
+    else:
+        settings.MAIL_HOURLY_CAP = 0
+    text = reader.read("/mails/")
+    assert "Nothing would leave the site now." in words(text)
+    assert why in section(text, "held")
+    assert f"Does not leave now: {why}" in words(reader.read(f"/mails/{delivery.report_id}/"))
+    assert not send_delivery(delivery_id=delivery.pk)
+    assert mail.outbox == []
+
+
+def test_mail_is_shown_as_it_is_sent(reader: Reader) -> None:
+    delivery = released()
+    OptOut.objects.create(address="linux-mm@example.org")
+    text = reader.read(f"/mails/{delivery.report_id}/")
+    assert "1 asked for no mail and is left out" in words(text)
+    assert send_delivery(delivery_id=delivery.pk)
+    sent = mail.outbox[0].message().as_bytes().decode()
+    shown = text.split("<code>", 2)[-1].split("</code></pre>")[0]
+    plain = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&#x27;", "'")
+    assert plain.strip() == sent.strip()
+
+
+def test_draft_has_no_number_yet_and_wide_lines_are_pointed_at(reader: Reader) -> None:
+    row = report(body="x" * 90 + "\n")
+    text = words(reader.read(f"/mails/{row.pk}/"))
+    assert "Message-ID and Date are given when it is released." in text
+    assert "Its widest line has 90 columns, more than 78." in text
+    assert "Message-ID: &lt;" not in text
+
+
+def test_body_that_is_wrapped_up_on_its_way_is_shown_as_it_is_read(reader: Reader) -> None:
+    row = report(body="Gemessen von Jürgen 测量\n" + "y" * 1200 + "\n")
+    text = reader.read(f"/mails/{row.pk}/")
+    assert "Gemessen von Jürgen 测量" in text
+    assert "here it is read" in text
+
+
+def test_refused_report_and_unknown_numbers_say_so(reader: Reader) -> None:
+    row = report("", state=Report.State.REFUSED, reason="no machine told its kernel", body="", to=[])
+    assert "no machine told its kernel" in reader.read(f"/mails/{row.pk}/")
+    assert "no machine told its kernel" in section(reader.read("/mails/"), "over")
+    reader.read("/mails/999999/", status=404)
+
+
+def test_list_is_narrowed_to_a_state_and_an_unknown_one_is_said(reader: Reader) -> None:
+    released("Re: mm: I leave")
+    report("Re: mm: I wait")
+    drafts = words(reader.read("/mails/?state=draft"))
+    assert "Re: mm: I wait" in drafts
+    assert "Re: mm: I leave" not in drafts
+    assert "No mail is in this state." in words(reader.read("/mails/?state=sent"))
+    text = words(reader.read("/mails/?state=no%00such"))
+    assert "There is no state" in text
+    assert "known: draft, approved, sent, rejected, refused." in text
+    assert "Re: mm: I leave" in text
+
+
+def test_hostile_words_are_words(reader: Reader) -> None:
+    row = report("Re: <script>alert(1)</script>", body="<b>bold</b> & \u202eturned\n")
+    for path in ("/mails/", f"/mails/{row.pk}/"):
+        text = reader.read(path)
+        assert "<script>alert" not in text
+        assert "<b>bold" not in text
+        assert "\u202e" not in text
+
+
+def test_list_needs_the_same_queries_for_one_mail_and_for_many(
+    reader: Reader, django_assert_max_num_queries: Any
+) -> None:
+    for _ in range(3):
+        released()
+        report()
+        report(state=Report.State.REJECTED)
+    with django_assert_max_num_queries(12):
+        reader.read("/mails/")
