@@ -223,6 +223,7 @@ def test_filters_that_name_nothing_are_said(reader: Reader, query: str, sentence
     assert sentence in reader.read(f"/queue/?{query}")
 
 
+@pytest.mark.usefixtures("virtual_verdicts")
 def test_parts_say_when_nothing_will_change_any_more(client: Client) -> None:
     series = erms_regression()
     session = series.sessions.first()
@@ -274,7 +275,7 @@ def test_series_on_its_way_tells_boots_and_the_expected_answer(reader: Reader) -
     session = running(machine, measured=2, boots=4, looks=[2, 4])
     line = words(reader.read(f"/series/{session.series_id}/progress/"))
     assert "2 of 4 boots measured" in line
-    assert re.search(r"judged about [0-9: -]+ , in (19|20) min , by [0-9: -]+ , in (59 min|1 h) if all looks", line)
+    assert re.search(r"judged about [0-9: -]+ , in (19|20) min, by [0-9: -]+ , in (59 min|1 h) if all looks", line)
 
 
 def test_machine_page_says_what_it_does_and_what_comes_next(reader: Reader) -> None:

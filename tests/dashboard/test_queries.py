@@ -166,7 +166,7 @@ def test_machine_pages_need_the_same_queries_for_one_and_for_many(queries: Calla
     build_power_cycle(machine, state="done")
     assert (queries("/machines/"), queries("/machines/vm-zen3/")) == before
     assert before[0] <= 13
-    assert before[1] <= 44
+    assert before[1] <= 43
 
 
 def test_builder_pages_need_the_same_queries_for_few_builds_and_for_many(queries: Callable[[str], int]) -> None:
