@@ -209,4 +209,4 @@ class QueueView(PublicMixin, APIView):
         if not asked.is_valid():
             raise translate_validation(asked.errors)
         named = {name: request.query_params.get(name, "").strip() for name in self.takes}
-        return self.told(QueueOut(queue(**named)))
+        return self.told(QueueOut(queue(named["tree"], named["machine"])))
