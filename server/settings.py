@@ -161,6 +161,8 @@ AUTHSERV_IDS = frozenset(name.lower() for name in env.list("TIDEMARK_AUTHSERV_ID
 DNS_SERVERS = env.list("TIDEMARK_DNS_SERVERS", default=[])
 # A demo or test site judges virtual machines among themselves; elsewhere they are stored and not judged.
 VIRTUAL_VERDICTS = env.bool("TIDEMARK_VIRTUAL_VERDICTS", default=False)
+# Whatever is here was made up by a program: every page says so.
+SIMULATED = env.bool("TIDEMARK_SIMULATED", default=False)
 # Where agents find this service; differs from SITE_URL behind a proxy.
 AGENT_URL = _address("TIDEMARK_AGENT_URL", SITE_URL)
 DISPATCHER = env.str("TIDEMARK_DISPATCHER", default="local")

@@ -11,9 +11,9 @@ from django.conf import settings
 from django.db.models import Count
 
 from bench.fleet_history import options
-from bench.history.branch import Played, play
-from bench.history.truth import Change, Truth, make_truth
 from bench.table import table
+from demo.lab.history.branch import Played, play
+from demo.lab.history.truth import Change, Truth, make_truth
 from server.detection.models import ChangePoint, Finding, FindingState, MachineQuestion
 from server.lab.models import Session, Trial
 from server.lab.trials.question import spent

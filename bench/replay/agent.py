@@ -17,9 +17,10 @@ from tidemark_agent.system.disk import try_lock
 from tidemark_agent.wire.client import Client
 from tidemark_agent.wire.host import token_reader
 
-from bench.replay.agents import Agent, BuilderAgent, MachineAgent, RefusedError
-from bench.replay.cases import CASES, Kernel, kernel_of, read_studies
-from bench.replay.machines import BY_UARCH, Truth
+from bench.replay.cases import CASES, read_studies
+from demo.lab.replay.agents import Agent, BuilderAgent, MachineAgent, RefusedError
+from demo.lab.replay.machines import BY_UARCH, Truth
+from demo.lab.replay.studies import Kernel, kernel_of
 
 # Longer than any fault lasts.
 _PATIENCE_SECONDS = 300.0

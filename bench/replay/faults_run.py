@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 from django.db import DatabaseError, InterfaceError, connection
 from django.db.models import Count, Max, QuerySet
 
-from bench.replay.cases import Study
 from bench.replay.faults import FAULTS, Sweeps, Victim
 from bench.replay.report import Line
-from bench.replay.series import enlist, post_series
+from demo.lab.replay.series import enlist, post_series
+from demo.lab.replay.studies import Study
 from scripts.stack.places import Places
 from server.builds.models import Build, BuildState
 from server.core.models import Transition

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from bench.kit import KitError
-from bench.replay.cases import CASES, UNPUBLISHED, Row, Study, read_studies
-from bench.replay.player import NAME as WALKED
-from bench.replay.player import Player, failures, false_alarms, measure_noise, playing, recomputed, splits, walked
+from bench.replay.cases import CASES, read_studies
 from bench.replay.report import Line, Rate, expected_table, line, rates_table
+from bench.replay.tries import NAME as WALKED
+from bench.replay.tries import failures, false_alarms, recomputed, splits, walked
+from demo.lab.replay.player import Player, measure_noise, playing
+from demo.lab.replay.studies import UNPUBLISHED, Row, Study
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.sources.models import Series
 

@@ -78,6 +78,7 @@ def stack_up(
     extra_programs: Sequence[Program] = (),
     settings: Environ | None = None,
     services: bool = True,
+    only: Sequence[str] = (),
     durable: bool = True,
     local: Path | None = None,
     environ: Environ | None = None,
@@ -86,7 +87,7 @@ def stack_up(
 
     `settings` are TIDEMARK_* values of this stack; the operator's environment goes before them. `environ` replaces
     that environment: a process that has read a settings file itself would hand its own database on. With `services`
-    off only PostgreSQL and Redis run; with `durable` off they may lose everything in a crash of the machine.
+    off only PostgreSQL and Redis run, with `only` just those of the service's programs; with `durable` off they may lose everything in a crash of the machine.
     """
     given = os.environ if environ is None else environ
     # An empty variable is how a shell says "not set".
@@ -99,7 +100,7 @@ def stack_up(
             return running
         _end(places)
         try:
-            plan = _plan(places, environ, settings or {}, extra_programs, services=services, durable=durable)
+            plan = _plan(places, environ, settings or {}, extra_programs, services=services, only=only, durable=durable)
             return _start(plan)
         except BaseException:
             _end(places)
@@ -142,6 +143,7 @@ def _plan(
     extra_programs: Sequence[Program],
     *,
     services: bool,
+    only: Sequence[str],
     durable: bool,
 ) -> _Plan:
     own_database, own_redis = (any(name in environ for name in names) for names in (_DATABASE, _REDIS))
@@ -168,10 +170,14 @@ def _plan(
         postgres=database,
         private_redis=not own_redis,
         servers=tuple(server_programs(postgres=database is not None, redis_command=command, durable=durable)),
-        services=(*(service_programs(places, port) if services else ()), *extra_programs),
+        services=(*_chosen(service_programs(places, port) if services else [], only), *extra_programs),
         port=port,
         url=values["TIDEMARK_SITE_URL"] if services else "",
     )
+
+
+def _chosen(programs: Sequence[Program], only: Sequence[str]) -> list[Program]:
+    return [program for program in programs if not only or program.name in only]
 
 
 def _start(plan: _Plan) -> Stack:

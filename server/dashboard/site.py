@@ -18,7 +18,7 @@ from server.core.database import ImpatientConnection
 
 
 def site(_request: HttpRequest) -> dict[str, object]:
-    return {"site_url": settings.SITE_URL, "version": settings.VERSION}
+    return {"site_url": settings.SITE_URL, "version": settings.VERSION, "simulated": settings.SIMULATED}
 
 
 _SECONDS = 3

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from pytest_django.fixtures import Settings
 
-from bench.history.branch import play
 from bench.history.run import score
-from bench.history.truth import Kernel, Levels, Truth, make_truth
+from demo.lab.history.branch import play
+from demo.lab.history.truth import Kernel, Levels, Truth, make_truth
 
 SEED = 1
 

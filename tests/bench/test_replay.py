@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from bench.kit import KitError
-from bench.replay.cases import Kernel, kernel_of, read_studies
+from bench.replay.cases import read_studies
 from bench.replay.faults import Sweeps
-from bench.replay.machines import Moment, values_of
-from bench.replay.player import playing
 from bench.replay.report import wilson
+from demo.lab.replay.machines import Moment, values_of
+from demo.lab.replay.player import playing
+from demo.lab.replay.studies import Kernel, kernel_of
 from server.detection.models import Comparison, Finding, FindingVerdict
 
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha1, sha256
 from typing import Any, Protocol
 
-from bench.replay.cases import Kernel
-from bench.replay.machines import BY_UARCH, Moment, Truth, boot_values, facts_of
+from demo.lab.replay.machines import BY_UARCH, Moment, Truth, boot_values, facts_of
+from demo.lab.replay.studies import Kernel
 
 VERSION = "0.1.0"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from bench.history.truth import CASES_EACH, WARMUP, Array, Kernel, Levels, Truth
+from demo.lab.history.truth import CASES_EACH, WARMUP, Array, Kernel, Levels, Truth
 from server.builds.models import Artifact, Build
 from server.builds.records import ArtifactFile, BuildResult, record_build
 from server.builds.storage import put_artifact

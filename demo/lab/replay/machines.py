@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from bench.replay.cases import Kernel, Row, Study
+from demo.lab.replay.studies import Kernel, Row, Study
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from celery import current_app
 from django.conf import settings
 from django.test import Client
 
-from bench.replay.agents import RefusedError
+from demo.lab.replay.agents import RefusedError
 from server.core import tasks
 from server.lab import port as ports
 from server.lab.port import Dispatcher, HostSighting, Observed, Sighting, Sightings, Work
@@ -96,8 +96,11 @@ _SETTINGS = {"DISPATCHER": "local", "LOCAL_SLOTS": 1, "NOISE_HOURS": 0, "STATE_D
 
 
 @contextmanager
-def service() -> Iterator[tuple[Worker, OurDispatcher]]:
-    """The process works as web and worker at once, with files of its own; everything is put back afterwards."""
+def service(state: Path | None = None) -> Iterator[tuple[Worker, OurDispatcher]]:
+    """The process works as web and worker at once; everything is put back afterwards.
+
+    Its files are in `state`, or, without it, in a folder of its own that goes with it.
+    """
     worker, port = Worker(), OurDispatcher()
     kept = {name: getattr(settings, name, None) for name in _SETTINGS}
     table: Any = vars(ports)
@@ -105,7 +108,7 @@ def service() -> Iterator[tuple[Worker, OurDispatcher]]:
     with tempfile.TemporaryDirectory(prefix="tidemark-replay-") as folder:
         tasks.send = worker.send
         table["_made"] = lambda _name, _thread: port
-        for name, value in {**_SETTINGS, "STATE_DIR": Path(folder)}.items():
+        for name, value in {**_SETTINGS, "STATE_DIR": state or Path(folder)}.items():
             setattr(settings, name, value)
         try:
             yield worker, port

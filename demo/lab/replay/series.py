@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.replay.cases import PATCH, STUDY, Kernel, Row, Study, kernel_of
-from bench.replay.machines import BY_UARCH, Model
+from demo.lab.replay.machines import BY_UARCH, Model
+from demo.lab.replay.studies import PATCH, STUDY, Kernel, Row, Study, kernel_of
 from server.builds.models import KernelConfig, Toolchain
 from server.core import clock
 from server.core.access.tokens import issue_token
@@ -40,7 +40,7 @@ def _case(row: Row) -> None:
     benchmark = Benchmark.objects.get_or_create(
         name=row.benchmark, defaults={"title": row.benchmark, "version": _VERSION}
     )[0]
-    numbers = {"title": row.case, "runs": RUNS, "warmup": WARMUP}
+    numbers = {"title": row.case, "runs": RUNS, "warmup": WARMUP, "parameters": dict(row.parameters)}
     Case.objects.get_or_create(benchmark=benchmark, name=row.case, defaults=numbers)
     # Counters come with the conditions of each boot.
     if not row.is_counter:

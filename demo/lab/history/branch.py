@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from bench.history.hosts import Hosts
-from bench.history.truth import CASES_EACH, RUNS, UARCHS, WARMUP, Levels, Truth, wanted_places
+from demo.lab.history.hosts import Hosts
+from demo.lab.history.truth import CASES_EACH, RUNS, UARCHS, WARMUP, Levels, Truth, wanted_places
 from server.builds.models import KernelConfig, Toolchain
 from server.celery import app
 from server.core import clock, tasks
@@ -23,26 +23,25 @@ from server.sources.models import Branch, MeasureRule, Revision, Tree, WantedRev
 from workers import builds, detection
 
 BRANCH = "master"
-_START = 1_790_000_000
-_BETWEEN_COMMITS = 6 * 3600
+HEAD_EVERY = timedelta(hours=6)
 
 
-def make_site(truth: Truth, levels: Levels) -> tuple[Branch, list[Revision], list[Machine]]:
+def make_site(truth: Truth, levels: Levels, started_at: datetime) -> tuple[Branch, list[Revision], list[Machine]]:
     """A branch whose head is its first commit, with rows for all of them, and machines that are well."""
     # What the rules that a site begins with ask for is not measured here.
     MeasureRule.objects.all().delete()
-    tree = Tree.objects.create(name="fleet", url="file:///nowhere.git", branch_patterns=[BRANCH])
-    revisions = record_revisions(tree=tree, shas=_commits(tree, truth), foreign=False)
+    tree = Tree.objects.create(name="fleet", url="file:///nowhere.git", branch_patterns=[BRANCH], uarchs=[*UARCHS])
+    revisions = record_revisions(tree=tree, shas=_commits(tree, truth, started_at), foreign=False)
     branch = Branch.objects.create(tree=tree, name=BRANCH, head=revisions[0], head_at=revisions[0].committed_at)
     _benchmarks(truth.benchmarks, levels)
     return branch, revisions, _machines(truth, levels)
 
 
-def _commits(tree: Tree, truth: Truth) -> list[str]:
+def _commits(tree: Tree, truth: Truth, started_at: datetime) -> list[str]:
     """First-parent history, oldest first; each commit changes one file, so that each can be taken back."""
     lines = []
     for place in range(truth.revisions):
-        text, at = f"level {place}\n", _START + place * _BETWEEN_COMMITS
+        text, at = f"level {place}\n", int((started_at + place * HEAD_EVERY).timestamp())
         message = f"mm: Revision {place}\n"
         lines += [f"commit {tree_ref(tree, BRANCH)}", f"mark :{place + 1}"]
         lines += [f"committer Ada Author <ada@example.org> {at} +0000", f"data {len(message)}", message]
@@ -70,7 +69,8 @@ def _benchmarks(count: int, levels: Levels) -> None:
 
 def _machines(truth: Truth, levels: Levels) -> list[Machine]:
     config = KernelConfig.objects.create(name="lab", arch="x86_64", fragment="")
-    toolchain = Toolchain.objects.create(name="gcc", compiler="gcc")
+    toolchain = Toolchain.objects.get_or_create(name="gcc", defaults={"compiler": "gcc"})[0]
+    cases = [f"bench-{number}/case-{case}" for number in range(truth.benchmarks) for case in range(CASES_EACH)]
     kinds = {name: Microarchitecture.objects.create(name=name, arch="x86_64", title=name) for name in UARCHS}
     machines = [
         Machine.objects.create(
@@ -79,6 +79,7 @@ def _machines(truth: Truth, levels: Levels) -> list[Machine]:
             config=config,
             toolchain=toolchain,
             boot_driver="kexec",
+            cases=cases,
         )
         for number in range(truth.machines)
     ]
@@ -140,9 +141,9 @@ class Player:
 
 
 @contextmanager
-def set_time() -> Iterator[Callable[[timedelta], None]]:
+def set_time(ahead: timedelta) -> Iterator[Callable[[timedelta], None]]:
     """Yields what moves the service's clock on; between two moves it goes on as the real one does."""
-    real, ahead = timezone.now, timedelta()
+    real = timezone.now
 
     def now() -> datetime:
         return real() + ahead
@@ -158,7 +159,6 @@ def set_time() -> Iterator[Callable[[timedelta], None]]:
         timezone.now = real
 
 
-HEAD_EVERY = timedelta(hours=6)
 _SAID_EVERY = 20
 
 
@@ -175,11 +175,14 @@ class Played:
     failed: int
 
 
-def play(truth: Truth, seed: int, say: Callable[[str], None]) -> Played:
-    """On the empty database that Django is set up on; replaces where messages are sent to."""
+def play(truth: Truth, seed: int, say: Callable[[str], None], *, past: timedelta = timedelta()) -> Played:
+    """On the empty database that Django is set up on; replaces where messages are sent to.
+
+    The first head comes so long ago as `past` says, each place HEAD_EVERY later.
+    """
     levels = Levels(truth, seed)
-    with set_time() as move:
-        branch, revisions, machines = make_site(truth, levels)
+    with set_time(-past) as move:
+        branch, revisions, machines = make_site(truth, levels, clock.now())
         hosts = Hosts(truth, levels, machines)
         player = Player(hosts)
         begun, seconds = time.monotonic(), list[float]()
