@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz fuzz-api format lock clean clean-cache
 
 help: ## show this list
@@ -15,7 +15,7 @@ help: ## show this list
 setup: ## install and build what is missing (as root: Debian packages too)
 	@scripts/setup.sh
 
-demo: ## one patch series from mail to verdict, on the running service (ARGS=--once ends there)
+demo: ## one patch series from mail to verdict, on the running service (ARGS=--once ends there, ARGS=--lab: a simulated site to browse)
 	@scripts/setup.sh
 	@$(PYTHON) -m demo $(ARGS)
 
@@ -119,6 +119,10 @@ bench-ingest: ## queries, CPU and bytes of results that agents upload, beside th
 bench-api: ## what every page and answer costs on a site of five years, beside its bars (ARGS="--values 0.5 5 50": millions)
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api $(ARGS)
+
+bench-dashboard: ## what every page costs on that site, and the large pictures in Chromium (ARGS="--only finding --no-pictures")
+	@scripts/setup.sh --test
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.dashboard $(ARGS)
 
 fuzz-api: ## 20000 questions drawn from the description of the API, asked of the real web server (ARGS="--seed N")
 	@scripts/setup.sh --test

@@ -4,7 +4,7 @@ import http.client
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +16,7 @@ from django.test import Client
 
 from bench.api.plans import scanned, statements
 from bench.api.questions import Question
+from bench.api.times import Times
 from bench.dispatch.slow_clients import WEB, server
 from bench.processes import family, memory_mb
 
@@ -25,32 +26,6 @@ _LONG_SECONDS = 3.0
 _PATIENCE = 60.0
 # Asked by nobody in particular: what can only be posted, by people who are logged in.
 NOT_ASKED = frozenset({403, 405})
-
-
-@dataclass(frozen=True)
-class Times:
-    """Milliseconds, of several askings."""
-
-    all: tuple[float, ...]
-
-    @property
-    def p50(self) -> float:
-        return percentile(self.all, 0.50)
-
-    @property
-    def p95(self) -> float:
-        return percentile(self.all, 0.95)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Between the two values next to it; of none, nan."""
-    if not values:
-        return float("nan")
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 @dataclass(frozen=True)
@@ -147,8 +122,9 @@ class Web:
 
 
 @contextmanager
-def web() -> Iterator[Web]:
+def web(**more: str) -> Iterator[Web]:
+    """With `more` in its environment."""
     scheme, host, _, query, _ = urlsplit(os.environ["TIDEMARK_DATABASE_URL"])
     own = urlunsplit((scheme, host, f"/{connection.settings_dict['NAME']}", query, ""))
-    with server(WEB, {**os.environ, "TIDEMARK_DATABASE_URL": own}) as (port, pid):
+    with server(WEB, {**os.environ, **more, "TIDEMARK_DATABASE_URL": own}) as (port, pid):
         yield Web(port, pid)

@@ -16,6 +16,7 @@ from bench.api.asking import NOT_ASKED, Inside, Times, Web, ask_inside, web, wri
 from bench.api.plans import large_tables
 from bench.api.questions import Question, questions
 from bench.api.site import HEADS, SERIES, make_site
+from bench.api.times import Times
 from bench.api.values import Values
 from bench.table import table
 from server.web.process import post_worker_init

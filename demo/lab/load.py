@@ -16,9 +16,9 @@ from server.sources.models import Branch
 
 Say = Callable[[str], None]
 # Of the branch: enough that its fleet knows itself, one change for all, one for a single microarchitecture and a split.
-_SEED, _REVISIONS, _MACHINES, _CHANGES, _BENCHMARKS = 1, 72, 3, 3, 4
-_NOISE_HOURS = 48.0
-_NIGHTS = 6
+_SEED, _REVISIONS, _MACHINES, _CHANGES, _BENCHMARKS = 1, 60, 3, 3, 3
+_NOISE_HOURS = 72.0
+_NIGHTS = 5
 PERSON = "lab"
 
 
@@ -28,9 +28,7 @@ def load_history(say: Say) -> None:
     truth = make_truth(
         _SEED, revisions=_REVISIONS, machines=_MACHINES, changes=_CHANGES, maintenance=1, benchmarks=_BENCHMARKS
     )
-    say(
-        f"{_REVISIONS} revisions of a branch, measured every {HEAD_EVERY.seconds // 3600} hours on {_MACHINES} machines"
-    )
+    say(f"{_REVISIONS} revisions of a branch, a head every {HEAD_EVERY.seconds // 3600} hours, on {_MACHINES} machines")
     play(truth, _SEED, lambda line: say(f"  {line.strip()}"), past=HEAD_EVERY * _REVISIONS)
 
 
@@ -76,7 +74,7 @@ def pages() -> Iterator[tuple[str, str]]:
     if founding is not None:
         yield f"/series/{founding.series_id}/", "one series, opposite verdicts on zen3 and zen5"
         yield f"/findings/{founding.pk}/", "what is claimed of it, and why"
-    for branch in Branch.objects.filter(measuredhead__isnull=False).select_related("tree").distinct():
+    for branch in Branch.objects.filter(measured__isnull=False).select_related("tree").distinct():
         yield f"/trees/{branch.tree.name}/", f"a branch over time: {branch_findings()} findings stand"
 
 

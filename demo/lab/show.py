@@ -10,8 +10,8 @@ from typing import TextIO
 
 from demo.processes import Claim, DemoError, undisturbed
 from demo.progress import clock_text
-from demo.world import ROOT, join_service
-from scripts.stack import Stack, stack_down, stack_remove, stack_status, stack_up
+from demo.world import ROOT, forget_world, join_service
+from scripts.stack import Stack, stack_down, stack_status, stack_up
 
 # The stack knows it, not whoever starts it: nobody can serve this database without the mark on its pages.
 SETTINGS = {"TIDEMARK_SIMULATED": "1", "TIDEMARK_DISPATCHER": "null"}
@@ -89,9 +89,9 @@ class Lab:
         return code
 
     def _forget(self) -> None:
-        stack_remove(ROOT, local=self._local)
-        # Not the directory: this demo's claim is in it.
-        self._local.mkdir(parents=True, exist_ok=True)
+        stack_down(ROOT, local=self._local)
+        self._whole.unlink(missing_ok=True)
+        forget_world(self._local, os.environ)
 
     def _open(self) -> int:
         self._teller.say("PostgreSQL, Redis and the web server start")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from bench.api.asking import Inside, Times, percentile
+from bench.api.asking import Inside
 from bench.api.plans import read_whole, scanned, statements
 from bench.api.questions import Question, examples, routes, unknown
 from bench.api.run import Cost, Step, growth, missed
 from bench.api.site import Site
+from bench.api.times import Times, percentile
 from server.results.models import Measurement
 from tests.builders import build_builder, build_finding, build_series, build_session
 

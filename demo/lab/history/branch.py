@@ -159,7 +159,7 @@ def set_time(ahead: timedelta) -> Iterator[Callable[[timedelta], None]]:
         timezone.now = real
 
 
-_SAID_EVERY = 20
+_SAID_EVERY = 10
 
 
 @dataclass(frozen=True)
