@@ -200,7 +200,7 @@ def studies() -> tuple[Study, ...]:
 
 
 # Between the boots of a cell that would have shown a small effect.
-_STEADY = 0.01
+_STEADY = 0.008
 
 
 def _commented(study: Study) -> Study:
