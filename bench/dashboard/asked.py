@@ -79,7 +79,7 @@ def _draw() -> list[Drawn]:
     # The gallery is there in debug mode alone.
     with web(TIDEMARK_DEBUG="1") as served:
         address = f"http://127.0.0.1:{served.port}"
-        return [Drawn(one, Times(tuple(draw(address, one.path, _DRAWINGS)))) for one in DRAWINGS]
+        return [Drawn(one, Times(tuple(draw(f"{address}{one.path}", one.mark, _DRAWINGS)))) for one in DRAWINGS]
 
 
 def _say(line: str) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 _CHROMIUM = "/usr/bin/chromium"
-_WINDOW = {"width": 1400, "height": 900}
+_WINDOW: ViewportSize = {"width": 1400, "height": 900}
 _PATIENCE_MS = 60_000
+_MOMENT_MS = 300
 _FIGURE = "main figure"
-# Whoever draws by a script marks from where to where.
-_BY_SCRIPT = "() => performance.getEntriesByType('measure').reduce((sum, one) => sum + one.duration, 0)"
+_BY_SCRIPT = "(mark) => performance.getEntriesByName(mark, 'measure').at(-1)?.duration ?? null"
 # Written anew from its own source: parsed, styled, laid out; over when the frame that shows it is done. What the wait
 # for a frame takes is in it.
 _BY_SERVER = """async (selector) => {
@@ -31,10 +31,13 @@ _BY_SERVER = """async (selector) => {
 }"""
 
 
-def draw(address: str, path: str, rounds: int) -> list[float]:
-    """Milliseconds of each round, each on a page that was just opened; nothing where there is no such picture."""
+def draw(url: str, mark: str, rounds: int) -> list[float]:
+    """Milliseconds of each round, each on a page that was just opened; nothing where there is no such picture.
+
+    What a script draws is told by its measure `mark`.
+    """
     with _page() as page:
-        return [found for found in (_once(page, f"{address}{path}") for _ in range(rounds)) if found is not None]
+        return [found for found in (_once(page, url, mark) for _ in range(rounds)) if found is not None]
 
 
 @contextmanager
@@ -49,11 +52,11 @@ def _page() -> Iterator[Page]:
             browser.close()
 
 
-def _once(page: Page, url: str) -> float | None:
+def _once(page: Page, url: str, mark: str) -> float | None:
     answer = page.goto(url, wait_until="load")
     if answer is None or not answer.ok or page.locator(_FIGURE).count() == 0:
         return None
     # A script that draws has done so a moment after the page is there.
-    page.wait_for_timeout(300)
-    by_script = float(page.evaluate(_BY_SCRIPT))
-    return by_script or float(page.evaluate(_BY_SERVER, _FIGURE))
+    page.wait_for_timeout(_MOMENT_MS)
+    found = page.evaluate(_BY_SCRIPT, mark) if mark else page.evaluate(_BY_SERVER, _FIGURE)
+    return None if found is None else float(found)
