@@ -12,7 +12,7 @@ from demo.lab.history.branch import HEAD_EVERY, play
 from demo.lab.history.truth import make_truth
 from demo.lab.replay.player import measure_noise, playing
 from server.detection.models import Finding, FindingVerdict
-from server.sources.models import Branch
+from server.sources.models import Branch, MailingList, Tree
 
 Say = Callable[[str], None]
 # Of the branch: enough that its fleet knows itself, one change for all, one for a single microarchitecture and a split.
@@ -42,6 +42,12 @@ def load_series(say: Say) -> None:
             say(f"posted: {study.title}")
             finding = player.play(study.name)
             say(f"  {finding.headline if finding else 'no change was found'}")
+
+
+def rest() -> None:
+    """Nobody polls what is nowhere, and nobody is to wonder why."""
+    Tree.objects.update(enabled=False)
+    MailingList.objects.update(enabled=False)
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,7 @@ class Lab:
         self._teller.say(f"{stack.url} fills while you look:")
         load.load_history(self._teller.say)
         load.load_series(self._teller.say)
+        load.rest()
         self._whole.touch()
 
     def _tell(self, stack: Stack) -> int:

@@ -87,7 +87,9 @@ def test_only_the_web_server_of_the_service_runs() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/", "/series/", "/findings/", "/machines/", "/queue/", "/status/", "/nowhere/"])
+@pytest.mark.parametrize(
+    "path", ["/", "/series/", "/findings/", "/machines/", "/queue/", "/status/", "/nowhere/", "/admin/login/"]
+)
 def test_every_page_of_a_simulated_site_says_so(client: Client, settings: Settings, path: str) -> None:
     assert MARK not in client.get(path).content.decode()
     settings.SIMULATED = True
