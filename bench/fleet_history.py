@@ -46,9 +46,10 @@ def options(arguments: Sequence[str], description: str | None = None) -> Options
 #     python -m bench.fleet_history [--seed 1] [--revisions 300] [--machines 6] [--changes 12] [--maintenance 4]
 #
 # Heads, suspects, confirmation, bisection and machine questions are the service's own; builders, machines and their
-# noise are simulated (demo/lab/history/truth.py). Prints each true change with what was told of it, and the machine time
-# that was spent; fails where fewer than 10 of 12 changes are found at the right first-parent revision (or the right
-# gap between revisions that can be measured), a maintenance step is told as code, or more than one finding is false.
+# noise are simulated (demo/lab/history/truth.py). Prints each true change with what was told of it, and the machine
+# time that was spent; fails where fewer than 10 of 12 changes are found at the right first-parent revision (or the
+# right gap between revisions that can be measured), a maintenance step is told as code, or more than one finding is
+# false.
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from django.conf import settings
 from django.test import Client
 
-from bench.api.asking import NOT_ASKED, Inside, Times, Web, ask_inside, web, writing
+from bench.api.asking import NOT_ASKED, Inside, Web, ask_inside, web, writing
 from bench.api.plans import large_tables
 from bench.api.questions import Question, questions
 from bench.api.site import HEADS, SERIES, make_site

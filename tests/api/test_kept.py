@@ -136,7 +136,7 @@ def test_where_nothing_came_of_it_the_next_one_tries() -> None:
 def told_by(some: KeptAnswers) -> bytes | None:
     try:
         found, _ = some.find(("a",))
-        return found and found.content
+        return found.content if found is not None else None
     finally:
         connection.close()
 

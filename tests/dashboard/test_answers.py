@@ -6,6 +6,7 @@ from server.dashboard.verdicts.answers import clear_sentence, is_clear, why
 from server.detection.models import Finding
 from server.lab.models import Session
 from server.reports.models import Report
+from server.sources.models import Series
 from tests.builders import (
     build_case,
     build_comparison,
@@ -30,9 +31,14 @@ def quiet_session(unchanged: int, unsure: int) -> Session:
     return session
 
 
+def of(session: Session) -> Series:
+    assert session.series is not None
+    return session.series
+
+
 def test_series_without_effect_reads_as_all_clear_with_what_would_have_been_seen(reader: Reader) -> None:
     session = quiet_session(3, 1)
-    finding = build_finding(session.series, Finding.Kind.INCONCLUSIVE, headline="Inconclusive on zen5 (time).")
+    finding = build_finding(of(session), Finding.Kind.INCONCLUSIVE, headline="Inconclusive on zen5 (time).")
     said = "No change on 3 of 4 cells: down to 2.0 % on half of them, 3.0 % on all; 1 could not be told below 4.0 %."
     assert clear_sentence(list(session.comparisons.all())) == said
     for page in (f"/series/{session.series_id}/", f"/findings/{finding.pk}/"):
@@ -80,7 +86,7 @@ def test_first_screen_has_the_command_to_run_the_worst_case_again(reader: Reader
 def test_finding_of_a_branch_has_figures_commits_and_a_command_as_that_of_a_series(reader: Reader) -> None:
     session = build_session(build_series(), build_machine("z3", "zen3", virtual=False), state=Session.State.DONE)
     cell = build_comparison(session, "regressed", case=build_case("fault-4k"))
-    finding = build_finding(session.series)
+    finding = build_finding(of(session))
     base = session.base_build.revision
     branch = base.tree.branches.create(name="mm/unstable")
     made = build_revision(base.tree, subject="mm: The culprit")

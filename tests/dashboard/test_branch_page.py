@@ -56,7 +56,7 @@ def beside(timeline: Timeline, machine: str, uarch: str, verdict: str = "improve
         last_place=newest.place, **given,
     )  # fmt: skip
     TimelinePoint.objects.create(
-        timeline=other, head=newest.head, comparison=cell, place=newest.place, ratio=cell.ratio,
+        timeline=other, head=newest.head, comparison=cell, place=newest.place, ratio=cell.ratio or 1.0,
         ratio_low=cell.ratio_low, ratio_high=cell.ratio_high,
     )  # fmt: skip
     return other

@@ -1,5 +1,7 @@
 """From comparisons to a fingerprint: columns, groups, their order, and why a cell is empty."""
 
+from typing import Any
+
 import pytest
 
 from server.core.reasons import Because
@@ -13,13 +15,13 @@ from tests.builders import build_case, build_comparison, build_machine, build_se
 pytestmark = pytest.mark.django_db
 
 
-def session_on(series: Series, machine: str, uarch: str, **fields: object) -> Session:
+def session_on(series: Series, machine: str, uarch: str, **fields: Any) -> Session:
     made = build_machine(machine, uarch, virtual=False)
     return build_session(series, made, **{"state": Session.State.DONE, **fields})
 
 
-def drawn(series: Series, **gaps: object) -> Fingerprint:
-    return fingerprint_of(comparison_table(Session.objects.filter(series=series)), **gaps)  # type: ignore[arg-type]
+def drawn(series: Series | None, **gaps: Any) -> Fingerprint:
+    return fingerprint_of(comparison_table(Session.objects.filter(series=series)), **gaps)
 
 
 def test_cases_are_grouped_by_what_they_have_in_common_and_named_by_their_sizes() -> None:

@@ -157,9 +157,9 @@ def _lane(chance: random.Random, number: int, title: str, points: int, better: s
         )
     if level == 1 or points < 10:  # noqa: PLR2004
         return CourseLane(title, title, better, tuple(made))
-    at, words = made[middle], axis.told(level, better)
-    steps = (CourseStep(at.place, at.sha, f"{words} from {at.sha[:12]} on", "/findings/"),)
-    flags = (CourseFlag(at.place, "/findings/", f"finding 4: {words}"),)
+    point, words = made[middle], axis.told(level, better)
+    steps = (CourseStep(point.place, point.sha, f"{words} from {point.sha[:12]} on", "/findings/"),)
+    flags = (CourseFlag(point.place, "/findings/", f"finding 4: {words}"),)
     events = (CourseEvent(made[points // 4].place, "bench-2 got new microcode"),)
     return CourseLane(title, title, better, tuple(made), steps, flags, events)
 
@@ -190,7 +190,8 @@ def staircase(names: tuple[str, ...], patches: int = 6) -> Staircase:
 
 
 def narrowing(total: int, subject: str) -> Narrowing:
-    low, high, culprit, steps = 0, total, total * 5 // 8, []
+    low, high, culprit = 0, total, total * 5 // 8
+    steps: list[NarrowingStep] = []
     while high - low > 1:
         place = (low + high) // 2 + (len(steps) == 3)  # noqa: PLR2004
         answer = "skipped" if len(steps) == 2 else "bad" if place >= culprit else "good"  # noqa: PLR2004
