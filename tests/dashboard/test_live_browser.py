@@ -1,8 +1,12 @@
 """Parts of pages that renew themselves, in a real browser with the site's own content security policy."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.db.models import QuerySet
 from playwright.sync_api import Page, expect
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
@@ -20,11 +24,20 @@ def running() -> Session:
     return session
 
 
+def meanwhile(rows: "QuerySet[Any]", **fields: object) -> None:
+    """In a thread of its own: the browser's thread runs an event loop, in which Django asks no database."""
+
+    def change() -> None:
+        rows.update(**fields)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(change).result()
+
+
 def end_boot(session: Session, position: int) -> None:
-    now = clock.now()
-    Boot.objects.filter(session=session, position=position).update(
-        state=Boot.State.FAILED, started_at=now - timedelta(minutes=1), ended_at=now
-    )
+    boot = Boot.objects.filter(session=session, position=position)
+    meanwhile(boot, state=Boot.State.FAILED, started_at=clock.now() - timedelta(minutes=1), ended_at=clock.now())
 
 
 def watch(page: Page, part: str) -> tuple[list[str], list[str]]:
@@ -52,7 +65,7 @@ def test_progress_of_a_session_is_renewed_until_it_is_over(
         end_boot(session, 0)
         page.clock.run_for(6000)
         expect(page.locator("main")).to_contain_text("1 of 4 boots ended, 1 of them without a measurement")
-        Session.objects.filter(pk=session.pk).update(state=Session.State.DONE, reason="all boots have a result")
+        meanwhile(Session.objects.filter(pk=session.pk), state=Session.State.DONE, reason="all boots have a result")
         page.clock.run_for(6000)
         expect(page.locator("main")).to_contain_text("It is over: all boots have a result.")
         before = len(asked)
@@ -74,7 +87,8 @@ def test_machines_are_renewed_and_stay_readable_without_scripts(
         page.clock.install()
         page.goto(f"{live_server.url}/machines/")
         expect(page.locator("tr.busy")).to_contain_text("0 of 4 boots")
-        Machine.objects.filter(pk=session.machine_id).update(health="quarantined", health_reason="3 boots lost")
+        sick = {"health": "quarantined", "health_reason": "3 boots lost"}
+        meanwhile(Machine.objects.filter(pk=session.machine_id), **sick)
         page.clock.run_for(11_000)
         expect(page.locator("tr.sick")).to_contain_text("3 boots lost")
         assert problems == []
