@@ -219,9 +219,11 @@ def _together(verdicts: set[str]) -> str:
 
 
 # As an image of its own: for a link, or beside a mail. It brings its colours, light and dark.
-_LABEL, _COLUMN, _GAP = 230, 150, 14
+_LABEL, _GAP = 230, 14
+_COLUMN = {"roomy": 220, "tight": 130}
 _ROW, _HEAD = 22, 62
 _MOST = 28
+_NOT_MEASURED = '<text class="none" x="50%" y="13" text-anchor="middle">not measured</text>'
 _NOTE = "better is right; logarithmic; grey: below the minimum effect of"
 # What XML cannot hold, and what turns the direction of text around it.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -233,8 +235,9 @@ svg{overflow:visible}text{font:12px ui-monospace,"DejaVu Sans Mono",monospace;fi
 g{fill:#5a5c58;stroke:none}.ci,.tick{stroke:#5a5c58}.hollow{fill:#fff;stroke:#6b4b00}
 .regressed,.regressed text{fill:#a1260d}.regressed .ci{stroke:#a1260d}.improved,.improved text{fill:#00604d}
 .improved .ci{stroke:#00604d}.inconclusive .ci{stroke:#6b4b00}.inconclusive text{fill:#6b4b00}.split text{fill:#652a8c}
-.cell text{display:none}.median{fill:#5a5c58}
-@media(prefers-color-scheme:dark){text{fill:#e3e4e0}.quiet,.axis text,g{fill:#a5a9a5}.paper,.hollow{fill:#15181a}
+.tight text{display:none}.roomy text{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px}
+.tight .none{display:inline;font-size:11px}.median{fill:#5a5c58}
+@media(prefers-color-scheme:dark){text{fill:#e3e4e0}.quiet,.axis text,g{fill:#a5a9a5}.paper,.hollow{fill:#15181a}.roomy text{stroke:#15181a}
 .band{fill:#a5a9a5}.one,.ci,.tick{stroke:#a5a9a5}.rule{stroke:#363b3e}.hollow{stroke:#e8c663}.median{fill:#a5a9a5}
 .regressed,.regressed text{fill:#ffa18a}.regressed .ci{stroke:#ffa18a}.improved,.improved text{fill:#74d8bb}
 .improved .ci{stroke:#74d8bb}.inconclusive .ci{stroke:#e8c663}.inconclusive text{fill:#e8c663}.split text{fill:#d6abf3}}
@@ -245,10 +248,10 @@ def svg_of(picture: Fingerprint) -> str:
     """A whole SVG document. Folded groups are one line in it, as on the page."""
     groups = picture.drawn
     rows = list(_rows(groups))
-    wide = _LABEL + len(picture.columns) * (_COLUMN + _GAP) + _GAP
+    wide = _LABEL + len(picture.columns) * (_COLUMN[picture.width] + _GAP) + _GAP
     tall = _HEAD + _ROW * (len(rows) + 1) + 8
     heads = "".join(_head(column, number, picture) for number, column in enumerate(picture.columns))
-    lines = "".join(_row(row, _HEAD + number * _ROW) for number, row in enumerate(rows))
+    lines = "".join(_row(row, _HEAD + number * _ROW, picture.width) for number, row in enumerate(rows))
     more = f"; {picture.unshown} more not shown" if picture.unshown else ""
     note = f"{_NOTE} {picture.min_effect * 100:g} %{more}"
     return (
@@ -273,8 +276,8 @@ def _rows(groups: tuple[DrawnGroup, ...]) -> Iterator[DrawnGroup | DrawnLine]:
             yield from drawn.lines
 
 
-def _left(number: int) -> int:
-    return _LABEL + number * (_COLUMN + _GAP)
+def _left(number: int, width: str) -> int:
+    return _LABEL + number * (_COLUMN[width] + _GAP)
 
 
 def _head(column: Column, number: int, picture: Fingerprint) -> str:
@@ -285,20 +288,21 @@ def _head(column: Column, number: int, picture: Fingerprint) -> str:
         for tick in picture.axis.ticks
         if not tick.inner
     )
-    title = f'<text class="bold" y="15">{clean(column.title, _COLUMN // 8)}</text>'
-    box = f'<svg x="{_left(number)}" width="{_COLUMN}" height="{_HEAD}">'
+    title = f'<text class="bold" y="15">{clean(column.title, _COLUMN[picture.width] // 8)}</text>'
+    box = f'<svg x="{_left(number, picture.width)}" width="{_COLUMN[picture.width]}" height="{_HEAD}">'
     return f'{box}{title}{verdict}<g class="axis">{ticks}</g></svg>'
 
 
-def _row(row: DrawnGroup | DrawnLine, top: int) -> str:
+def _row(row: DrawnGroup | DrawnLine, top: int, width: str) -> str:
     if isinstance(row, DrawnGroup):
         folded = "" if row.group.is_open else f" ({len(row.lines)})"
         label, cells = f'<text class="bold" x="8" y="14">{clean(row.group.title)}{folded}</text>', row.summary
     else:
         label, cells = f'<text x="20" y="14">{clean(row.line.label)}</text>', row.cells
     drawn = "".join(
-        f'<svg class="cell" x="{_left(number)}" width="{_COLUMN}" height="18"><g class="{clean(cell.verdict)}">'
-        f"<title>{clean(cell.said, 300)}</title>{cell.svg}</g></svg>"
+        f'<svg class="{width}" x="{_left(number, width)}" width="{_COLUMN[width]}" height="18">'
+        f'<g class="{clean(cell.verdict)}">'
+        f"<title>{clean(cell.said, 300)}</title>{cell.svg or _NOT_MEASURED}</g></svg>"
         for number, cell in enumerate(cells)
     )
     return f'<svg y="{top}" width="100%" height="{_ROW}">{label}{drawn}</svg>'
