@@ -237,7 +237,8 @@ g{fill:#5a5c58;stroke:none}.ci,.tick{stroke:#5a5c58}.hollow{fill:#fff;stroke:#6b
 .improved .ci{stroke:#00604d}.inconclusive .ci{stroke:#6b4b00}.inconclusive text{fill:#6b4b00}.split text{fill:#652a8c}
 .tight text{display:none}.roomy text{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px}
 .tight .none{display:inline;font-size:11px}.median{fill:#5a5c58}
-@media(prefers-color-scheme:dark){text{fill:#e3e4e0}.quiet,.axis text,g{fill:#a5a9a5}.paper,.hollow{fill:#15181a}.roomy text{stroke:#15181a}
+@media(prefers-color-scheme:dark){text{fill:#e3e4e0}.quiet,.axis text,g{fill:#a5a9a5}.paper,.hollow{fill:#15181a}
+.roomy text{stroke:#15181a}
 .band{fill:#a5a9a5}.one,.ci,.tick{stroke:#a5a9a5}.rule{stroke:#363b3e}.hollow{stroke:#e8c663}.median{fill:#a5a9a5}
 .regressed,.regressed text{fill:#ffa18a}.regressed .ci{stroke:#ffa18a}.improved,.improved text{fill:#74d8bb}
 .improved .ci{stroke:#74d8bb}.inconclusive .ci{stroke:#e8c663}.inconclusive text{fill:#e8c663}.split text{fill:#d6abf3}}
