@@ -276,7 +276,8 @@ TRUSTED_PROXIES = tuple(
     ip_network(network.strip()) for network in env.list("TIDEMARK_TRUSTED_PROXIES", default=["127.0.0.1", "::1"])
 )
 # Django's own are /accounts/profile/ and /accounts/login/, which this site has not.
-LOGIN_URL = "admin:login"
+LOGIN_URL = "login"
+CSRF_FAILURE_VIEW = "server.dashboard.frame.access.csrf_failure"
 LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "home"
 AUTHENTICATION_BACKENDS = ["server.core.access.login.GuardedBackend"]
 AUTH_PASSWORD_VALIDATORS = [

@@ -3,6 +3,7 @@ import django.db.models.deletion
 import server.core.clock
 import server.core.reasons
 import server.core.states
+from django.conf import settings
 from django.db import migrations, models
 
 
@@ -10,6 +11,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
         ("core", "0001_initial"),
         ("lab", "0001_initial"),
         ("results", "0001_initial"),
@@ -196,6 +198,17 @@ class Migration(migrations.Migration):
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="findings_fixed_by_it",
                         to="sources.revision",
+                    ),
+                ),
+                (
+                    "assignee",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="Who looks after it.",
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="findings",
+                        to=settings.AUTH_USER_MODEL,
                     ),
                 ),
                 (

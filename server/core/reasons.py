@@ -133,6 +133,7 @@ class Because(models.TextChoices):
     ACCEPTED = "accepted", "a person accepted it"
     ACCEPTANCE_OVER = "acceptance-over", "its acceptance was withdrawn or has expired"
     FIXED = "fixed", "a commit mended it"
+    ASSIGNED = "assigned", "a person looks after it from now on, or nobody does"
     REOPENED = "reopened", "a person says that it is not mended"
     SEARCHED = "searched", "its revision is being looked for"
     SEARCHED_AGAIN = "searched-again", "its revision is looked for once more"

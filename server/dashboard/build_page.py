@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import TypeVar
 
 from django import forms
-from django.contrib.auth.decorators import permission_required
 from django.contrib.auth.views import redirect_to_login
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
@@ -21,6 +20,7 @@ from server.builds.storage import ArtifactStream
 from server.builds.wanted import recipe_of, same_code_as
 from server.core import clock
 from server.core.errors import DomainError
+from server.dashboard.frame.access import needs
 from server.dashboard.rows.host_status import SessionRow, people_with, session_rows
 from server.dashboard.rows.work import AttemptRow, Blamed, History, attempt_rows, blamed_in, history
 from server.lab.care import ask_again
@@ -224,11 +224,11 @@ def build(request: HttpRequest, build_id: int) -> HttpResponse:
 def again(request: HttpRequest, build_id: int) -> HttpResponse:
     """A person with the right asks for a failed build again; the reason becomes part of its history."""
     if not request.user.is_authenticated:
-        return redirect_to_login(reverse("build", args=[build_id]), reverse("admin:login"))
+        return redirect_to_login(reverse("build", args=[build_id]), reverse("login"))
     return _again(request, build_id)
 
 
-@permission_required(PERMISSION, raise_exception=True)
+@needs(PERMISSION)
 def _again(request: HttpRequest, build_id: int) -> HttpResponse:
     row = get_object_or_404(Build, pk=build_id)
     form = AgainForm(request.POST)

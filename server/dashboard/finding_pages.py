@@ -1,4 +1,4 @@
-"""The list of findings, and the page of one with what it rests on."""
+"""The page of one finding, with what it rests on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
 from server.dashboard.verdicts.answers import answer_of, strip
@@ -24,16 +23,6 @@ from server.detection.models import Finding
 from server.sources.models import Revision
 
 _PARTS = ("series", "branch__tree", "before", "after", "culprit", "fix", "previous")
-
-
-@dataclass(frozen=True, slots=True)
-class FindingSearch:
-    state: str = ""
-    kind: str = ""
-
-    @property
-    def narrows(self) -> bool:
-        return bool(self.state or self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +58,6 @@ class CheckLine:
 
 def finding_rows(findings: Sequence[Finding]) -> tuple[FindingRow, ...]:
     return tuple(_row(finding) for finding in findings)
-
-
-def findings_page(wanted: FindingSearch, number: str, *, virtual: bool) -> Paged[FindingRow]:
-    """One page of all findings, newest first; those of virtual machines only where the site shows them."""
-    query = Finding.objects.select_related("series", "branch__tree").prefetch_related(with_verdicts())
-    query = query.defer(*Finding.LONG, "series__trailers").order_by("-id")
-    if not virtual:
-        query = query.filter(virtual=False)
-    if wanted.state:
-        query = query.filter(state=wanted.state)
-    if wanted.kind:
-        query = query.filter(kind=wanted.kind)
-    return paged(query, number, finding_rows)
 
 
 def _row(finding: Finding) -> FindingRow:
@@ -129,22 +105,6 @@ def _checks(finding: Finding) -> tuple[CheckLine, ...]:
         )
         for check in finding.checks
     )
-
-
-@require_safe
-def findings(request: HttpRequest) -> HttpResponse:
-    wanted = FindingSearch(
-        state=_known(request.GET.get("state", ""), Finding.State.values),
-        kind=_known(request.GET.get("kind", ""), Finding.Kind.values),
-    )
-    context = {
-        "now": clock.now(),
-        "page": findings_page(wanted, request.GET.get("page", "1"), virtual=settings.VIRTUAL_VERDICTS),
-        "wanted": wanted,
-        "states": Finding.State.choices,
-        "kinds": Finding.Kind.values,
-    }
-    return render(request, "dashboard/findings.html", context)
 
 
 def _unnamed_machine(check: Mapping[str, Any]) -> str:
@@ -214,8 +174,3 @@ def finding_part(request: HttpRequest, finding_id: int, part: str) -> HttpRespon
         raise Http404(f"A finding has no part {part[:40]!r}; it has {', '.join(FINDING_PARTS)}.")
     context = _shared(found) | {"part": chosen, "strip": strip(found.verdicts.all())}
     return render(request, "dashboard/finding_part.html", context | chosen.read(found))
-
-
-def _known(given: str, values: list[str]) -> str:
-    """A filter that names nothing known filters nothing."""
-    return given if given in values else ""

@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from django import forms
-from django.contrib.auth.decorators import permission_required
 from django.contrib.auth.views import redirect_to_login
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
@@ -18,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
+from server.dashboard.frame.access import needs
 from server.dashboard.lab.machine_lines import MachineLine, machine_line
 from server.dashboard.lab.noise_nights import noise_course
 from server.dashboard.lab.queue_page import QueueLine, queue_lines
@@ -374,24 +374,24 @@ _VOUCH: Final[Mapping[Action, Callable[..., None]]] = {Action.PHYSICAL: care.cal
 def act_on_machine(request: HttpRequest, name: str) -> HttpResponse:
     """A person with the right takes a machine out, lets it back in, has it checked or switched off and on."""
     if not request.user.is_authenticated:
-        return redirect_to_login(reverse("machine", args=[name]), reverse("admin:login"))
+        return redirect_to_login(reverse("machine", args=[name]), reverse("login"))
     return _act_on_machine(request, name)
 
 
 @require_POST
 def act_on_builder(request: HttpRequest, name: str) -> HttpResponse:
     if not request.user.is_authenticated:
-        return redirect_to_login(reverse("builder", args=[name]), reverse("admin:login"))
+        return redirect_to_login(reverse("builder", args=[name]), reverse("login"))
     return _act_on_builder(request, name)
 
 
-@permission_required(MACHINE_PERMISSION, raise_exception=True)
+@needs(MACHINE_PERMISSION)
 def _act_on_machine(request: HttpRequest, name: str) -> HttpResponse:
     host = get_object_or_404(Machine, name=name)
     return _act(request, host, show_machine) or redirect("machine", name=name)
 
 
-@permission_required(BUILDER_PERMISSION, raise_exception=True)
+@needs(BUILDER_PERMISSION)
 def _act_on_builder(request: HttpRequest, name: str) -> HttpResponse:
     host = get_object_or_404(Builder, name=name)
     return _act(request, host, show_builder) or redirect("builder", name=name)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from django import forms
 from django.conf import settings
-from django.contrib.auth.decorators import permission_required
 from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -16,6 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.dashboard.frame.access import needs
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.postings import (
@@ -211,11 +211,11 @@ def series(request: HttpRequest, series_id: int) -> HttpResponse:
 def approve(request: HttpRequest, series_id: int) -> HttpResponse:
     """A person with the right lets a held series run; the reason becomes part of its history."""
     if not request.user.is_authenticated:
-        return redirect_to_login(reverse("series", args=[series_id]), reverse("admin:login"))
+        return redirect_to_login(reverse("series", args=[series_id]), reverse("login"))
     return _approve(request, series_id)
 
 
-@permission_required(PERMISSION, raise_exception=True)
+@needs(PERMISSION)
 def _approve(request: HttpRequest, series_id: int) -> HttpResponse:
     row = get_object_or_404(Series, pk=series_id)
     form = ApprovalForm(request.POST)

@@ -15,7 +15,9 @@ from server.dashboard import (
     status_page,
     tree_pages,
 )
+from server.dashboard.frame import access, search_page, tree_list
 from server.dashboard.lab import live
+from server.dashboard.triage import acts, finding_list, trade_offs
 from server.dashboard.verdicts import compare_page
 
 urlpatterns = [
@@ -26,8 +28,11 @@ urlpatterns = [
     path("sessions/<int:session_id>/", session_page.session, name="session"),
     path("series/<int:series_id>/progress/", live.series_progress, name="series-progress"),
     path("series/<int:series_id>/<slug:part>/", series_pages.series_part, name="series-part"),
-    path("findings/", finding_pages.findings, name="finding-list"),
+    path("findings/", finding_list.findings, name="finding-list"),
     path("findings/feed/", feeds.findings, name="finding-feed"),
+    path("findings/act/", acts.act, name="finding-act"),
+    path("tradeoffs/", trade_offs.trade_offs, name="trade-offs"),
+    path("tradeoffs/<int:line_id>/withdraw/", trade_offs.withdraw, name="trade-off-withdraw"),
     path("findings/<int:finding_id>/", finding_pages.finding, name="finding"),
     path("findings/<int:finding_id>/<slug:part>/", finding_pages.finding_part, name="finding-part"),
     path("compare/", compare_page.compare, name="compare"),
@@ -50,6 +55,10 @@ urlpatterns = [
     path("mails/", mail_pages.mails, name="mails"),
     path("mails/<int:report_id>/", mail_pages.mail, name="mail"),
     path("status/", status_page.status, name="status"),
+    path("search/", search_page.search, name="search"),
+    path("login/", access.sign_in, name="login"),
+    path("logout/", access.sign_out, name="logout"),
+    path("trees/", tree_list.trees, name="trees"),
     path("trees/<slug:name>/", tree_pages.tree, name="tree"),
     path("trees/<slug:name>/feed/", feeds.tree, name="tree-feed"),
     path("trees/<slug:name>/branches/<path:branch_name>/", tree_pages.branch, name="branch"),

@@ -48,7 +48,7 @@ def state_of(series: Series) -> str:
 def test_stranger_sees_who_may_approve_and_where_to_log_in(reader: Reader, held: Series, approver: User) -> None:
     text = " ".join(reader.read(page_of(held)).split())
     assert "1 person has it at this site." in text
-    assert f'href="/admin/login/?next=/series/{held.pk}/"' in text
+    assert f'href="/login/?next=/series/{held.pk}/"' in text
     assert 'name="reason"' not in text
     assert "ada" not in text.split('id="approval"')[1].split("</section>")[0].replace("Ada Author", "")
 
@@ -92,7 +92,7 @@ def test_of_many_patches_that_anybody_may_have_written_some_are_read_and_named(
 def test_stranger_who_posts_is_sent_to_the_login(client: Client, held: Series) -> None:
     response = client.post(f"{page_of(held)}approve/", form(held, "let me"))
     assert response.status_code == 302
-    assert response["Location"].startswith("/admin/login/?next=/series/")
+    assert response["Location"].startswith("/login/?next=/series/")
     assert state_of(held) == Series.State.HELD
 
 

@@ -47,14 +47,14 @@ def last_change(host: Machine | Builder) -> Transition:
 def test_stranger_sees_how_many_may_and_where_to_log_in(reader: Reader, machine: Machine, person: User) -> None:
     text = " ".join(reader.read(PAGE).split())
     assert "0 people have it at this site." in text
-    assert 'href="/admin/login/?next=/machines/bench-1/"' in text
+    assert 'href="/login/?next=/machines/bench-1/"' in text
     assert 'name="action"' not in text
 
 
 def test_stranger_who_posts_is_sent_to_the_login(client: Client, machine: Machine) -> None:
     response = client.post(f"{PAGE}act/", {"action": "quarantine", "reason": "mine"})
     assert response.status_code == 302
-    assert response["Location"] == "/admin/login/?next=/machines/bench-1/"
+    assert response["Location"] == "/login/?next=/machines/bench-1/"
     assert health_of(machine) == "good"
 
 

@@ -114,7 +114,7 @@ def test_page_offers_it_to_those_with_the_right_alone(client: Client, failed: Bu
     path = f"/builds/{failed.pk}/"
     stranger = Client()
     assert "log in" in stranger.get(path).content.decode()
-    assert stranger.post(f"{path}again/", {"reason": WHY})["Location"] == f"/admin/login/?next={path}"
+    assert stranger.post(f"{path}again/", {"reason": WHY})["Location"] == f"/login/?next={path}"
     other = Client()
     other.force_login(User.objects.create_user("eve"))
     assert other.post(f"{path}again/", {"reason": WHY}).status_code == 403

@@ -1,10 +1,8 @@
 """Findings: verdicts, comparisons, bisections and walks."""
 
-from functools import reduce
-from operator import or_
 from typing import Any
 
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django_filters import rest_framework as filters
 from drf_spectacular.utils import extend_schema_field
@@ -21,6 +19,7 @@ from server.api.filters import (
     ShaFilter,
     SinceFilter,
     UntilFilter,
+    WordFilter,
 )
 from server.api.formats import PlainRows
 from server.api.public import PublicMixin, VirtualOut, describe, with_seen_virtual_findings
@@ -28,14 +27,13 @@ from server.api.v1.benchmarks import ParametersFilter
 from server.core.models import Transition
 from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
+from server.detection.findings.filters import ClaimFilter, assignees, of_author, of_commit, of_mail, of_path, of_tree
 from server.detection.findings.table import comparison_table, finding_vector, finding_vectors, sessions_of
-from server.detection.findings.vector import SPLIT
-from server.detection.models import Acceptance, Comparison, Finding, FindingVerdict, Verdict
+from server.detection.models import Acceptance, Comparison, Finding
 from server.detection.models.finding import FIGURES
 from server.lab.models import Machine, Microarchitecture
 from server.results.models import Benchmark, Case, Metric
-from server.sources.models import Branch, Revision, Tree
-from server.sources.series.requests import holding, touching
+from server.sources.models import Branch, Tree
 
 
 class BisectionStepOut(serializers.Serializer[Any]):
@@ -118,6 +116,9 @@ class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
     fix = serializers.CharField(
         source="fix.sha", default=None, allow_null=True, help_text="The revision that mended it."
     )
+    assignee = serializers.CharField(
+        source="assignee.username", default=None, allow_null=True, help_text="Login name of who looks after it."
+    )
 
     class Meta:
         model = Finding
@@ -131,6 +132,7 @@ class FindingOut(VirtualOut, serializers.ModelSerializer[Finding]):
             "after",
             "culprit",
             "fix",
+            "assignee",
             "kind",
             "state",
             "state_since",
@@ -327,15 +329,14 @@ class FindingDetailOut(FindingOut):
         return ComparisonOut(self.context["cells"], many=True).data
 
 
-_CLAIMS = {"regressed_on": Verdict.REGRESSED, "improved_on": Verdict.IMPROVED}
-_ENDS = ("culprit", "before", "after", "fix")
-
-
 class FindingFilter(Filters):
     """What is asked of a cell has to hold of one cell, in which the finding claims a change."""
 
     kind = filters.ChoiceFilter(choices=Finding.Kind.choices)
     state = filters.ChoiceFilter(choices=Finding.State.choices)
+    assignee = WordFilter(
+        field_name="assignee__username", what="assignee", known=assignees, label="login name of who looks after it"
+    )
     series = IdFilter(field_name="series_id")
     uarch = NameFilter(named=Microarchitecture, path="verdicts__uarch")
     regressed_on = NamesFilter(named=Microarchitecture)
@@ -348,7 +349,7 @@ class FindingFilter(Filters):
     effect = FractionFilter(field_name="ratio", label="how far from 1 the ratio is, at least; 0.05 is 5 %")
     tree = NameFilter(named=Tree, path="tree", method="by_tree", label="of its branch, or of its series' base")
     branch = NameFilter(named=Branch, path="branch")
-    author = filters.CharFilter(field_name="series__author_address", lookup_expr="iexact", label="of the series")
+    author = filters.CharFilter(method="by_author", label="of the series")
     path = filters.CharFilter(method="by_path", label="with which that of a file begins that the series changes")
     message_id = filters.CharFilter(method="by_message_id", label="of any mail of the series")
     commit = ShaFilter(method="by_commit", label="its culprit, before, after or fix, from 7 digits on")
@@ -356,64 +357,37 @@ class FindingFilter(Filters):
     until = UntilFilter(field_name="created_at")
 
     _OF_A_CELL = ("machine", "benchmark", "case", "metric", "parameter")
+    _OF_A_CLAIM = (*_OF_A_CELL, "regressed_on", "improved_on", "effect")
 
     class Meta:
         model = Finding
         fields: tuple[str, ...] = ()
 
     def by_tree(self, queryset: QuerySet[Finding], _name: str, value: list[int]) -> QuerySet[Finding]:
-        return queryset.filter(Q(branch__tree__in=value) | Q(series__base__tree__in=value))
+        return of_tree(queryset, value)
+
+    def by_author(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
+        return of_author(queryset, value)
 
     def by_path(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
-        return queryset.filter(series__in=touching(value).order_by().values("series"))
+        return of_path(queryset, value)
 
     def by_message_id(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
-        return queryset.filter(series__in=holding(value).order_by().values("pk"))
+        return of_mail(queryset, value)
 
     def by_commit(self, queryset: QuerySet[Finding], _name: str, value: str) -> QuerySet[Finding]:
-        found = list(Revision.objects.filter(sha__startswith=value).order_by().values_list("pk", flat=True))
-        ends = [Q(**{f"{end}__in": found}) for end in _ENDS]
-        return queryset.filter(reduce(or_, ends)) if found else queryset.none()
+        return of_commit(queryset, value)
 
     def filter_queryset(self, queryset: QuerySet[Finding]) -> QuerySet[Finding]:
         given = self.form.cleaned_data
         for name, value in given.items():
-            if name not in {*self._OF_A_CELL, *_CLAIMS, "effect"}:
+            if name not in self._OF_A_CLAIM:
                 queryset = self.filters[name].filter(queryset, value)
-        wanted = [(claim, uarch) for name, claim in _CLAIMS.items() for uarch in given[name]]
-        for claim, uarch in wanted:
-            queryset = queryset.filter(self._claimed(claim, uarch=uarch))
-        if not wanted and any(given[name] is not None for name in (*self._OF_A_CELL, "effect")):
-            queryset = queryset.filter(reduce(or_, (self._claimed(claim) for claim in _CLAIMS.values())))
-        return queryset
-
-    def _claimed(self, claim: Verdict, **where: Any) -> Exists:
-        """That some microarchitecture's verdict says so, by a cell as it is asked for."""
-        given = self.form.cleaned_data
-        told = FindingVerdict.objects.filter(finding=OuterRef("pk"), verdict__in=(claim, SPLIT), **where)
-        of_cells = [self.filters[name].condition(given[name]) for name in self._OF_A_CELL if given[name] is not None]
-        if not of_cells and given["effect"] is None:
-            return Exists(told)
-        cells = Comparison.objects.filter(*of_cells, _moved(given["effect"], "ratio"), verdict=claim)
-        cells = cells.filter(session__trial=OuterRef("finding__trial"), session__machine__uarch=OuterRef("uarch"))
-        if of_cells:
-            return Exists(told.filter(Exists(cells.order_by())))
-        # The cell that moved most there tells it as well, and is at hand: by its id, of some verdicts. Joined, all that
-        # ever moved so far would be looked for first. Of a split it may have moved the other way.
-        ratio = Comparison.objects.filter(pk=OuterRef("comparison")).order_by().values("ratio")
-        most = Q(_moved(given["effect"], "most"), verdict=claim)
-        told = told.annotate(most=Subquery(ratio))
-        return Exists(told.filter(most | Q(Exists(cells.order_by()), verdict=SPLIT)))
+        of_cell = [self.filters[name].condition(given[name]) for name in self._OF_A_CELL if given[name] is not None]
+        return ClaimFilter(given["regressed_on"], given["improved_on"], of_cell, given["effect"]).of(queryset)
 
 
-def _moved(effect: float | None, ratio: str) -> Q:
-    """By so large a fraction at least."""
-    if effect is None:
-        return Q()
-    return Q(**{f"{ratio}__gte": 1 + effect}) | Q(**{f"{ratio}__lte": 1 - effect})
-
-
-_NAMES = ("branch__tree", "before", "after", "culprit", "fix")
+_NAMES = ("branch__tree", "before", "after", "culprit", "fix", "assignee")
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):

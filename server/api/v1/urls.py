@@ -3,6 +3,7 @@
 from csp.decorators import csp_update
 from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
+from rest_framework.authentication import SessionAuthentication
 
 from server.api.acts import findings as finding_acts
 from server.api.acts import lab as lab_acts
@@ -43,7 +44,11 @@ agent_patterns = [
 # Swagger UI sets styles from its script. Its view has a template for GET alone: what DRF answers to OPTIONS has none.
 docs = csp_update({"style-src": ["'unsafe-inline'"]})(
     SpectacularSwaggerSplitView.as_view(
-        url_name="api-schema", authentication_classes=(), http_method_names=["get", "head"]
+        url_name="api-schema",
+        template_name="api/docs.html",
+        # The frame of the page says who is signed in.
+        authentication_classes=(SessionAuthentication,),
+        http_method_names=["get", "head"],
     )
 )
 

@@ -4,6 +4,7 @@ with a life cycle, and the bisections that look for its revision.
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
@@ -200,6 +201,14 @@ class Finding(Stateful):
     )
     fix = models.ForeignKey(
         Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="findings_fixed_by_it"
+    )
+    assignee = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="findings",
+        help_text="Who looks after it.",
     )
 
     class Meta:

@@ -1,0 +1,163 @@
+"""The list of findings: filters, counts, saved views, and for who may decide the rows to act on."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import urlencode
+from django.views.decorators.http import require_safe
+
+from server.core import clock
+from server.dashboard.rows.figures import paged
+from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.dashboard.triage import question as asking
+from server.dashboard.triage.question import FindingQuestion, known_names, question_of
+from server.detection.branches.release import Why
+from server.detection.findings.filters import OPEN
+from server.detection.findings.vector import SPLIT
+from server.detection.lifecycle.triage import TRIAGE, triagers, with_seen
+from server.detection.models import Finding, FindingVerdict, Verdict
+
+_PARTS = ("series", "branch__tree", "assignee")
+_MOST_VIEWS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TriageRow:
+    """`seen` is the step of its life up to which it is shown: an act tells it back."""
+
+    brief: FindingBrief
+    about: str
+    author: str
+    series_id: int | None
+    tree: str
+    branch: str
+    state_since: datetime
+    assignee: str
+    seen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A link of the page: a saved view, or a state with how many are in it."""
+
+    label: str
+    address: str
+    count: int | None
+    is_current: bool
+    title: str = ""
+
+
+@require_safe
+def findings(request: HttpRequest) -> HttpResponse:
+    people = dict(triagers().values_list("username", "pk"))
+    me = request.user.get_username() if request.user.is_authenticated else ""
+    question = question_of(request.GET, known_names(people), me)
+    query = question.narrowed(_all())
+    counts = dict(query.order_by().values_list("state").annotate(Count("pk", distinct=True)))
+    query = question.in_state(query)
+    page = paged(query.none() if question.problems else query, request.GET.get("page", "1"), triage_rows)
+    context = {
+        "now": clock.now(),
+        "page": page,
+        "asked": question.asked,
+        "narrows": question.narrows,
+        "problems": question.problems,
+        "choices": _choices(question),
+        "states": _states(question, {} if question.problems else counts),
+        "views": _views(question),
+        "has_more": any(question.asked.get(name) for name in _FOLDED),
+        "may_triage": request.user.has_perm(TRIAGE),
+        "reasons_why": [why.value for why in Why],
+        "people": list(people),
+        "me": me,
+        "here": request.get_full_path(),
+    }
+    return render(request, "dashboard/findings.html", context)
+
+
+# Asked for less often: they stand under "more".
+_FOLDED = ("uarch", "improved_on", "author", "path", "commit", "since", "until")
+
+
+def _all() -> QuerySet[Finding]:
+    """Newest first; those of virtual machines only where the site shows them."""
+    query = with_seen(Finding.objects.select_related(*_PARTS)).prefetch_related(with_verdicts())
+    query = query.defer(*Finding.LONG, "series__trailers").order_by("-id")
+    return query if settings.VIRTUAL_VERDICTS else query.filter(virtual=False)
+
+
+def triage_rows(findings: Sequence[Finding]) -> list[TriageRow]:
+    """Of findings that were read `with_seen`."""
+    return [_row(finding) for finding in findings]
+
+
+def _row(finding: Finding) -> TriageRow:
+    series, branch = finding.series, finding.branch
+    return TriageRow(
+        brief=finding_brief(finding),
+        about=series.subject if series else str(branch),
+        author=(series.author_name or series.author_address) if series else "",
+        series_id=finding.series_id,
+        tree=branch.tree.name if branch else "",
+        branch=branch.name if branch else "",
+        state_since=finding.state_since,
+        assignee=finding.assignee.get_username() if finding.assignee else "",
+        seen=getattr(finding, "seen", 0),
+    )
+
+
+def _choices(question: FindingQuestion) -> dict[str, Any]:
+    """What the selects of the form offer."""
+    return {
+        "kinds": asking.KINDS.items(),
+        "states": asking.STATES.items(),
+        "uarchs": list(question.names.uarchs),
+        "trees": list(question.names.trees),
+        "benchmarks": list(question.names.benchmarks),
+    }
+
+
+def _address(asked: Mapping[str, str]) -> str:
+    return f"?{urlencode(asked)}" if asked else "?"
+
+
+def _states(question: FindingQuestion, counts: Mapping[str, int]) -> list[Choice]:
+    """Of what else is asked for: how many are in each state."""
+    others = {name: value for name, value in question.asked.items() if name != "state"}
+    found = [Choice("all", _address(others), sum(counts.values()), not question.state)]
+    for state, label in asking.STATES.items():
+        number = sum(counts.get(one, 0) for one in OPEN) if state == asking.OPEN_WORD else counts.get(state, 0)
+        if number or state in (asking.OPEN_WORD, question.state):
+            address = _address({**others, "state": state})
+            found.append(Choice(state, address, number, question.state == state, label))
+    return found
+
+
+def _views(question: FindingQuestion) -> list[Choice]:
+    """Questions that are asked every day, as links."""
+    regressed = {"state": asking.OPEN_WORD, "kind": Finding.Kind.REGRESSED.value}
+    wanted: list[tuple[str, dict[str, str], int | None]] = [
+        ("open", {"state": asking.OPEN_WORD}, None),
+        ("open regressions", regressed, None),
+    ]
+    if question.me:
+        wanted.append(("mine", {"state": asking.OPEN_WORD, "assignee": asking.ME}, None))
+    wanted.append(("unassigned regressions", {**regressed, "assignee": asking.NOBODY}, None))
+    for uarch, number in _regressed_on()[:_MOST_VIEWS]:
+        wanted.append((f"regressed on {uarch}", {"state": asking.OPEN_WORD, "regressed_on": uarch}, number))
+    return [Choice(label, _address(asked), number, asked == question.asked) for label, asked, number in wanted]
+
+
+def _regressed_on() -> list[tuple[str, int]]:
+    """Microarchitectures on which open findings regressed, with how many; most first."""
+    told = FindingVerdict.objects.filter(verdict__in=(Verdict.REGRESSED, SPLIT), finding__state__in=OPEN)
+    if not settings.VIRTUAL_VERDICTS:
+        told = told.filter(finding__virtual=False)
+    rows = told.order_by().values_list("uarch__name").annotate(number=Count("pk"))
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
