@@ -65,7 +65,7 @@ def findings(request: HttpRequest) -> HttpResponse:
     context = {
         "now": clock.now(),
         "page": page,
-        "asked": question.asked,
+        "asked": {name: question.asked.get(name, "") for name in ("state", *asking.FILTERS)},
         "narrows": question.narrows,
         "problems": question.problems,
         "choices": _choices(question),
@@ -75,6 +75,7 @@ def findings(request: HttpRequest) -> HttpResponse:
         "may_triage": request.user.has_perm(TRIAGE),
         "reasons_why": [why.value for why in Why],
         "people": list(people),
+        "given": dict.fromkeys(("reason", "why", "until", "assignee"), ""),
         "me": me,
         "here": request.get_full_path(),
     }

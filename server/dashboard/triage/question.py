@@ -66,18 +66,14 @@ class KnownNames:
 
 def known_names(people: Mapping[str, int]) -> KnownNames:
     """One query."""
-    tables: tuple[tuple[str, type[Model]], ...] = (
-        ("uarch", Microarchitecture),
-        ("tree", Tree),
-        ("benchmark", Benchmark),
-    )
+    tables: dict[str, type[Model]] = {"uarch": Microarchitecture, "tree": Tree, "benchmark": Benchmark}
     parts: list[QuerySet[Any, Any]] = [
         model._default_manager.order_by()
         .annotate(table=Value(table, output_field=CharField()))
         .values_list("table", "name", "pk")
-        for table, model in tables
+        for table, model in tables.items()
     ]
-    found: dict[str, dict[str, int]] = {table: {} for table, _ in tables}
+    found: dict[str, dict[str, int]] = {table: {} for table in tables}
     for table, name, pk in sorted(parts[0].union(*parts[1:], all=True)):
         found[table][name] = pk
     return KnownNames(found["uarch"], found["tree"], found["benchmark"], people)
