@@ -54,7 +54,7 @@ def trade_offs(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@needs(TRIAGE, back=lambda _request, _line_id: reverse("trade-offs"))
+@needs(TRIAGE, back=lambda _request, **_: reverse("trade-offs"))
 def withdraw(request: HttpRequest, line_id: int) -> HttpResponse:
     line = get_object_or_404(Acceptance, pk=line_id)
     reason = clean(request.POST.get("reason", ""))
