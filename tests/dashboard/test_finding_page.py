@@ -131,12 +131,6 @@ def test_finding_of_a_branch_names_the_boundary_and_the_culprit(reader: Reader, 
     assert "<dt>measured without it</dt>" in text
 
 
-def test_list_is_narrowed_by_kind_and_state(reader: Reader, finding: Finding) -> None:
-    assert finding.headline in reader.read("/findings/?kind=split&state=confirmed")
-    assert finding.headline not in reader.read("/findings/?kind=improved")
-    assert finding.headline in reader.read("/findings/?kind=nonsense")
-
-
 def test_series_leads_to_what_its_finding_rests_on(reader: Reader, finding: Finding) -> None:
     assert f'href="{page_of(finding)}"' in reader.read(f"/series/{finding.series_id}/")
 

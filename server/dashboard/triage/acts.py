@@ -43,7 +43,7 @@ _WITH_REASON = frozenset({"accept", "invalid", "retest"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownFinding:
     """A finding as the form names it: its id, and the step up to which it was shown."""
 
     finding: int
@@ -71,7 +71,7 @@ class ActForm(forms.Form):
     until = forms.CharField(max_length=40, strip=True, required=False)
     assignee = forms.CharField(max_length=150, strip=True, required=False)
 
-    def clean_finding(self) -> list[Shown]:
+    def clean_finding(self) -> list[ShownFinding]:
         given = self.data.getlist("finding") if hasattr(self.data, "getlist") else []
         shown = [one for one in map(_shown, given) if one is not None]
         if not given:
@@ -106,10 +106,10 @@ class ActForm(forms.Form):
         return given
 
 
-def _shown(given: str) -> Shown | None:
+def _shown(given: str) -> ShownFinding | None:
     finding, _, seen = given.partition(":")
     fit = all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS for part in (finding, seen))
-    return Shown(int(finding), int(seen)) if fit else None
+    return ShownFinding(int(finding), int(seen)) if fit else None
 
 
 def _back(request: HttpRequest) -> str:
@@ -147,7 +147,7 @@ def _told(given: Mapping[str, Any]) -> str:
     return f"{ACTS[given['act']]}{until}"
 
 
-def _do(request: HttpRequest, shown: Shown, given: Mapping[str, Any]) -> None:
+def _do(request: HttpRequest, shown: ShownFinding, given: Mapping[str, Any]) -> None:
     actor, wanted = request.user.get_username(), given["act"]
     if wanted == "retest":
         finding = Finding.objects.filter(pk=shown.finding).first()
@@ -174,7 +174,7 @@ def _assign(request: HttpRequest, finding: Finding, given: Mapping[str, Any]) ->
     assign(finding, people[given["act"]](), actor=me.get_username())
 
 
-def _refusals(refused: Sequence[tuple[Shown, DomainError]]) -> list[Refusal]:
+def _refusals(refused: Sequence[tuple[ShownFinding, DomainError]]) -> list[Refusal]:
     """As each finding is now: who has read what changed may decide anew."""
     rows = with_seen(Finding.objects.only("pk", "headline")).in_bulk([shown.finding for shown, _ in refused])
     found = []

@@ -43,7 +43,7 @@ class TriageRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ListLink:
     """A link of the page: a saved view, or a state with how many are in it."""
 
     label: str
@@ -128,19 +128,19 @@ def _address(asked: Mapping[str, str]) -> str:
     return f"?{urlencode(asked)}" if asked else "?"
 
 
-def _states(question: FindingQuestion, counts: Mapping[str, int]) -> list[Choice]:
+def _states(question: FindingQuestion, counts: Mapping[str, int]) -> list[ListLink]:
     """Of what else is asked for: how many are in each state."""
     others = {name: value for name, value in question.asked.items() if name != "state"}
-    found = [Choice("all", _address(others), sum(counts.values()), not question.state)]
+    found = [ListLink("all", _address(others), sum(counts.values()), not question.state)]
     for state, label in asking.STATES.items():
         number = sum(counts.get(one, 0) for one in OPEN) if state == asking.OPEN_WORD else counts.get(state, 0)
         if number or state in (asking.OPEN_WORD, question.state):
             address = _address({**others, "state": state})
-            found.append(Choice(state, address, number, question.state == state, label))
+            found.append(ListLink(state, address, number, question.state == state, label))
     return found
 
 
-def _views(question: FindingQuestion) -> list[Choice]:
+def _views(question: FindingQuestion) -> list[ListLink]:
     """Questions that are asked every day, as links."""
     regressed = {"state": asking.OPEN_WORD, "kind": Finding.Kind.REGRESSED.value}
     wanted: list[tuple[str, dict[str, str], int | None]] = [
@@ -152,7 +152,7 @@ def _views(question: FindingQuestion) -> list[Choice]:
     wanted.append(("unassigned regressions", {**regressed, "assignee": asking.NOBODY}, None))
     for uarch, number in _regressed_on()[:_MOST_VIEWS]:
         wanted.append((f"regressed on {uarch}", {"state": asking.OPEN_WORD, "regressed_on": uarch}, number))
-    return [Choice(label, _address(asked), number, asked == question.asked) for label, asked, number in wanted]
+    return [ListLink(label, _address(asked), number, asked == question.asked) for label, asked, number in wanted]
 
 
 def _regressed_on() -> list[tuple[str, int]]:
