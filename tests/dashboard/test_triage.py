@@ -129,7 +129,7 @@ def test_list_is_narrowed_by(reader: Reader, split: Finding, better: Finding, qu
 def test_list_is_narrowed_by_tree_and_commit(reader: Reader, split: Finding, better: Finding) -> None:
     tree = build_tree("akpm")
     base, culprit = build_revision(tree), build_revision(tree)
-    Series.objects.filter(pk=split.series_id).update(base=base)
+    Series.objects.filter(finding=split).update(base=base)
     Finding.objects.filter(pk=better.pk).update(culprit=culprit)
     assert listed(reader, "tree=akpm") == {split.pk}
     assert listed(reader, f"commit={culprit.sha[:10]}") == {better.pk}
@@ -281,7 +281,7 @@ def test_finding_is_withdrawn_with_what_it_was_and_why(triager: Client, split: F
 def test_series_of_a_finding_is_measured_again(client: Client, split: Finding) -> None:
     client.force_login(person("ada", "change_finding", "add_trial"))
     base, head = build_revision(), build_revision()
-    Series.objects.filter(pk=split.series_id).update(base=base, head=head, state=Series.State.APPLIED)
+    Series.objects.filter(finding=split).update(base=base, head=head, state=Series.State.APPLIED)
     first = Finding.objects.get(pk=split.pk).trial
     assert first is not None
     Trial.objects.filter(pk=first.pk).update(purpose=Trial.Purpose.SERIES, state="done", series=split.series_id)
