@@ -14,8 +14,8 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
-from server.dashboard.verdicts.answers import answer_of, strip
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
+from server.dashboard.verdicts.first_words import answer_of, strip
 from server.dashboard.verdicts.next_steps import beside_culprit, run_again
 from server.detection.findings.checks import Name
 from server.detection.findings.table import comparison_table, sessions_of

@@ -32,7 +32,7 @@ from server.dashboard.rows.postings import (
     shown_trailers,
 )
 from server.dashboard.rows.verdicts import FindingBrief, briefs_by_series, finding_brief, with_verdicts
-from server.dashboard.verdicts.answers import answer_of, strip
+from server.dashboard.verdicts.first_words import answer_of, strip
 from server.dashboard.verdicts.next_steps import culprit_of, run_again, way_of
 from server.dashboard.verdicts.series_parts import PARTS
 from server.detection.findings.table import comparison_table

@@ -114,7 +114,7 @@ def test_document_names_the_version_that_measured_not_today_s(client: Client) ->
 
 def test_page_of_the_series_links_to_the_document(client: Client) -> None:
     series = judged()
-    page = client.get(reverse("series", args=(series.pk,))).content.decode()
+    page = client.get(reverse("series-part", args=(series.pk, "figures"))).content.decode()
     assert f'href="{reverse("api-series-case", args=(series.pk, *CELL))}"' in page
 
 

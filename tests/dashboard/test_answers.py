@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.dashboard.verdicts.answers import clear_sentence, is_clear, why
+from server.dashboard.verdicts.first_words import clear_sentence, is_clear, why
 from server.detection.models import Finding
 from server.lab.models import Session
 from server.reports.models import Report

@@ -1,10 +1,12 @@
-"""Any two kernels side by side, from what is stored of them."""
+"""Any two kernels side by side, from what is stored of them; and a case of a finding, to be run again."""
 
 from typing import Any
 
+from django.http import Http404
+from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework import serializers
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -13,7 +15,10 @@ from server.api.filters import unknown
 from server.api.formats import Rows
 from server.api.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.api.v1.findings import ComparisonOut
+from server.api.v1.series import SeriesCaseOut
 from server.core.errors import DomainError
+from server.detection.findings.table import published_case
+from server.detection.models import Finding
 from server.detection.trials.naming import HOW, named_kernel
 from server.detection.trials.pair import PairOnMachine, compare_kernels
 from server.lab.models import Boot, Machine
@@ -96,3 +101,17 @@ def _seen_virtual(found: list[PairOnMachine]) -> set[int]:
     """Sessions of which the probe of a boot saw a hypervisor."""
     used = {session for one in found for session in one.sessions}
     return set(Boot.objects.filter(session__in=used, facts__virtual=True).values_list("session_id", flat=True))
+
+
+class FindingCaseView(PublicMixin, generics.GenericAPIView[Finding]):
+    serializer_class = SeriesCaseOut
+
+    @describe("finding_case", SeriesCaseOut)
+    def get(self, _request: Request, pk: int, benchmark: str, case: str) -> Response:
+        """The same document for a finding, of a change in a branch as well."""
+        related = ("series__base__tree", "series__head__tree", "before__tree", "after__tree")
+        finding = get_object_or_404(Finding.objects.select_related(*related).defer(*Finding.LONG), pk=pk)
+        published = published_case(finding, benchmark=benchmark, case=case)
+        if published is None:
+            raise Http404
+        return self.told(SeriesCaseOut(published))

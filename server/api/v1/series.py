@@ -490,20 +490,6 @@ class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
         return self.told(SeriesCaseOut(published))
 
 
-class FindingCaseView(PublicMixin, generics.GenericAPIView[Finding]):
-    serializer_class = SeriesCaseOut
-
-    @describe("finding_case", SeriesCaseOut)
-    def get(self, _request: Request, pk: int, benchmark: str, case: str) -> Response:
-        """The same document for a finding, of a change in a branch as well."""
-        related = ("series__base__tree", "series__head__tree", "before__tree", "after__tree")
-        finding = get_object_or_404(Finding.objects.select_related(*related).defer(*Finding.LONG), pk=pk)
-        published = published_case(finding, benchmark=benchmark, case=case)
-        if published is None:
-            raise Http404
-        return self.told(SeriesCaseOut(published))
-
-
 class SeriesHistoryView(PublicMixin, generics.GenericAPIView[Series]):
     serializer_class = HistoryOut
     rows = Rows("steps", StepOut, ("series",))

@@ -95,7 +95,7 @@ urlpatterns = [
     ),
     path(
         "findings/<int:pk>/cases/<slug:benchmark>/<slug:case>/",
-        series.FindingCaseView.as_view(),
+        pairs.FindingCaseView.as_view(),
         name="api-finding-case",
     ),
     path("sessions/", sessions.SessionListView.as_view(), name="api-session-list"),

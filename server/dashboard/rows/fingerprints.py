@@ -24,6 +24,7 @@ _OWN_EFFECT = 0.01
 # A mark weighs about a kilobyte; what moved least is left out first.
 _MOST_MARKS = 150
 _LEAST_LINES = 10
+_GAPS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def _cell(
     cell = spoken(row, place)
     if cell is None:
         machines = [table.machines[number] for number in place.machines]
-        return Absent("; ".join(dict.fromkeys(why_absent(machine, row.case, gaps) for machine in machines)))
+        return Absent("; ".join(dict.fromkeys(why_absent(machine, gaps) for machine in machines)))
     if cell.ratio is None:
         return Absent(cell.reason or "could not be told")
     return Dot(
@@ -128,7 +129,7 @@ def _cell(
     )
 
 
-def why_absent(machine: MachineColumn, case: str, gaps: Sequence[Mapping[str, str]]) -> str:
+def why_absent(machine: MachineColumn, gaps: Sequence[Mapping[str, str]]) -> str:
     """Why a machine has no figure of a case."""
     if machine.same_code:
         return "both kernels run the same code there"
@@ -137,12 +138,9 @@ def why_absent(machine: MachineColumn, case: str, gaps: Sequence[Mapping[str, st
     if machine.state != Session.State.DONE:
         return f"session is {machine.state}"
     told = [gap.get("reason", "") for gap in gaps if gap.get("machine") == machine.machine]
-    for reason in told:
-        name, colon, why = reason.partition(": ")
-        if colon and name == case:
-            return f"no value: {why}"
-    # Cases without a value are summed up by their reason, so only some are named.
-    return "not asked there, or no value: see what is not covered" if told else "not asked there"
+    # A gap names one case of all that have its reason, so which of them this is cannot be told.
+    shown = "; ".join(told[:_GAPS_SHOWN])
+    return f"not asked there, or no value ({shown})" if told else "not asked there"
 
 
 def said(cell: Comparison) -> str:

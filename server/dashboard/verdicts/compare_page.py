@@ -14,7 +14,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
-from server.dashboard.verdicts.answers import clear_sentence, is_clear, largest
+from server.dashboard.verdicts.first_words import clear_sentence, is_clear, largest
 from server.detection.findings.table import MOST_CELLS, ComparisonTable, table_of
 from server.detection.findings.vector import as_speed
 from server.detection.models import Comparison, Finding

@@ -177,7 +177,7 @@ def _history(series: Series, _finding: Finding | None) -> Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SeriesPart:
     """`slug` is its address below that of the series."""
 
     slug: str
@@ -185,17 +185,17 @@ class Part:
     read: Callable[[Series, Finding | None], Context]
 
 
-PARTS: Mapping[str, Part] = {
+PARTS: Mapping[str, SeriesPart] = {
     part.slug: part
     for part in (
-        Part("figures", "Figures", _figures),
-        Part("boots", "Boots", _boots),
-        Part("patches", "Patches", _patches),
-        Part("kernels", "Kernels", _kernels),
-        Part("sessions", "Sessions", _sessions),
-        Part("way", "Way", _way),
-        Part("mail", "Reply", _reply),
-        Part("senders", "Senders", _senders),
-        Part("history", "History", _history),
+        SeriesPart("figures", "Figures", _figures),
+        SeriesPart("boots", "Boots", _boots),
+        SeriesPart("patches", "Patches", _patches),
+        SeriesPart("kernels", "Kernels", _kernels),
+        SeriesPart("sessions", "Sessions", _sessions),
+        SeriesPart("way", "Way", _way),
+        SeriesPart("mail", "Reply", _reply),
+        SeriesPart("senders", "Senders", _senders),
+        SeriesPart("history", "History", _history),
     )
 }

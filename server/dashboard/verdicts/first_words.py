@@ -37,7 +37,7 @@ class WorstCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class FirstWords:
     """`clear`: nothing moved and most cells would have shown it."""
 
     kind: str
@@ -53,12 +53,12 @@ class Answer:
         return self.kind in (*CHANGES, SPLIT)
 
 
-def answer_of(finding: Finding, table: ComparisonTable) -> Answer:
+def answer_of(finding: Finding, table: ComparisonTable) -> FirstWords:
     """`finding` was read with its verdicts; no query."""
     cells = [cell for row in table.rows for cell in row.cells if cell is not None]
     by_uarch = _by_uarch(table)
     clear = is_clear(finding.kind, cells)
-    return Answer(
+    return FirstWords(
         kind=Verdict.UNCHANGED if clear else finding.kind,
         sentence=clear_sentence(cells) if clear else finding.headline,
         clear=clear,
