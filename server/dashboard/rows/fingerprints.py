@@ -28,7 +28,7 @@ _GAPS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """One column: the machines of a microarchitecture (by their number in the table), or one of them."""
 
     title: str
@@ -63,7 +63,7 @@ def fingerprint_of(
     )
 
 
-def places_of(table: ComparisonTable) -> list[Place]:
+def places_of(table: ComparisonTable) -> list[ColumnPlace]:
     """Machines of one microarchitecture share a column until two of them contradict each other somewhere."""
     places = []
     numbered = enumerate(table.machines)
@@ -71,10 +71,12 @@ def places_of(table: ComparisonTable) -> list[Place]:
         machines = list(found)
         numbers = tuple(number for number, _machine in machines)
         if len(machines) > 1 and any(_contradict(row, numbers) for row in table.rows):
-            places += [Place(one.machine, f"{uarch}, its machines differ", (n,), _session(one)) for n, one in machines]
+            places += [
+                ColumnPlace(one.machine, f"{uarch}, its machines differ", (n,), _session(one)) for n, one in machines
+            ]
         else:
             note = machines[0][1].machine if len(machines) == 1 else f"{len(machines)} machines agree"
-            places.append(Place(uarch, note, numbers, _session(machines[0][1]) if len(machines) == 1 else ""))
+            places.append(ColumnPlace(uarch, note, numbers, _session(machines[0][1]) if len(machines) == 1 else ""))
     return places
 
 
@@ -87,7 +89,7 @@ def _session(machine: MachineColumn) -> str:
     return reverse("session", args=[machine.session_id])
 
 
-def spoken(row: CaseRow, place: Place) -> Comparison | None:
+def spoken(row: CaseRow, place: ColumnPlace) -> Comparison | None:
     """Of machines that agree, the one that knows it best speaks; one that cannot tell is heard where none can."""
     cells = [cell for number in place.machines if (cell := row.cells[number]) is not None]
     telling = [cell for cell in cells if cell.verdict != Verdict.INCONCLUSIVE]
@@ -99,7 +101,7 @@ def _width(cell: Comparison) -> float:
     return math.log(high / low) if low and high and low > 0 else math.inf
 
 
-def _column(place: Place, table: ComparisonTable, verdicts: Mapping[str, str]) -> Column:
+def _column(place: ColumnPlace, table: ComparisonTable, verdicts: Mapping[str, str]) -> Column:
     first = table.machines[place.machines[0]]
     note = f"{place.note}, virtual" if first.virtual else place.note
     return Column(place.title, place.title, note, verdicts.get(first.uarch, ""), place.href)
@@ -108,7 +110,7 @@ def _column(place: Place, table: ComparisonTable, verdicts: Mapping[str, str]) -
 def _cell(
     table: ComparisonTable,
     row: CaseRow,
-    place: Place,
+    place: ColumnPlace,
     gaps: Sequence[Mapping[str, str]],
     href: Callable[[Comparison], str],
 ) -> Dot | Absent:

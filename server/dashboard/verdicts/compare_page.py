@@ -45,7 +45,7 @@ class CompareWish:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One kernel: its commit, or why the word names none."""
 
     name: str
@@ -95,14 +95,14 @@ def compare(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/compare.html", context, status=400 if problems else 200)
 
 
-def _side(name: str, word: str) -> Side:
+def _side(name: str, word: str) -> ComparedSide:
     if not word:
-        return Side(name, None, frozenset(), "")
+        return ComparedSide(name, None, frozenset(), "")
     try:
         revision, builds = named_kernel(word)
     except DomainError as error:
-        return Side(name, None, frozenset(), f"{name}: {error.message}")
-    return Side(name, revision, frozenset(builds), "")
+        return ComparedSide(name, None, frozenset(), f"{name}: {error.message}")
+    return ComparedSide(name, revision, frozenset(builds), "")
 
 
 def _unknown(what: str, value: str, known: Sequence[str]) -> list[str]:
