@@ -17,7 +17,8 @@ pytestmark = pytest.mark.django_db
 
 def session_on(series: Series, machine: str, uarch: str, **fields: Any) -> Session:
     made = build_machine(machine, uarch, virtual=False)
-    return build_session(series, made, **{"state": Session.State.DONE, **fields})
+    fields.setdefault("state", Session.State.DONE)
+    return build_session(series, made, **fields)
 
 
 def drawn(series: Series | None, **gaps: Any) -> Fingerprint:
@@ -105,7 +106,7 @@ def test_machines_that_contradict_each_other_have_a_column_each() -> None:
         ),
     ],
 )
-def test_empty_cell_says_why(fields: dict[str, object], gaps: list[dict[str, str]], said: str) -> None:
+def test_empty_cell_says_why(fields: dict[str, Any], gaps: list[dict[str, str]], said: str) -> None:
     series = build_series()
     build_comparison(session_on(series, "z3", "zen3"), "regressed", case=build_case("fault-4k"))
     session_on(series, "z5", "zen5", **fields)
