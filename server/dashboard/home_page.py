@@ -21,7 +21,7 @@ from server.dashboard.rows.postings import label_of
 from server.dashboard.rows.watchers import Watcher, watchers
 from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
 from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
-from server.dashboard.trees.measured import LATELY, Choice, MeasuredBranch, chosen, measured_branches
+from server.dashboard.trees.measured import LATELY, ChosenBranch, MeasuredBranch, chosen, measured_branches
 from server.detection.models import Finding
 from server.lab.models import Boot, Host, Machine, Session, Trial
 from server.lab.port import dispatcher
@@ -270,7 +270,7 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/home.html", context)
 
 
-def _heat(choice: Choice) -> BranchHeat | None:
+def _heat(choice: ChosenBranch) -> BranchHeat | None:
     return branch_heat(choice.shown) if choice.shown is not None else None
 
 

@@ -27,9 +27,9 @@ from server.dashboard.rows.watchers import (
 )
 from server.dashboard.trees.courses import timeline_page
 from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
-from server.dashboard.trees.heads import HeadLine, head_lines
 from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
-from server.dashboard.trees.measured import LATELY, Choice, MeasuredBranch, chosen, measured_branches
+from server.dashboard.trees.measured import LATELY, ChosenBranch, MeasuredBranch, chosen, measured_branches
+from server.dashboard.trees.newest_heads import HeadLine, head_lines
 from server.dashboard.trees.steps import LevelChange, level_changes
 from server.detection.models import Finding
 from server.sources.models import Branch, HeadMove, Tag, Tree, WantedRevision
@@ -66,7 +66,7 @@ class TreeFacts:
     rebasing: bool
     policy: tuple[Fact, ...]
     lists: tuple[str, ...]
-    choice: Choice
+    choice: ChosenBranch
     heat: BranchHeat | None
     findings: tuple[FoundLine, ...]
     lately: Lately | None

@@ -100,6 +100,7 @@ def test_cell_of_the_heat_map_leads_to_the_timeline_and_marks_its_open_finding(
     assert f'href="/timelines/{timeline.pk}/"' in text
     number = Finding.objects.get().pk
     assert f"finding {number} is open" in text
+    assert f'<a class="flag" href="/findings/{number}/"' in " ".join(text.split())
     Finding.objects.update(state=Finding.State.FIXED)
     assert f"finding {number} is open" not in reader.read(page)
 

@@ -1,5 +1,7 @@
 """Text of strangers is shown as text, wherever it stands."""
 
+import re
+
 import pytest
 from django.db.models import CharField, Value
 from django.db.models.functions import Cast, Concat
@@ -170,7 +172,9 @@ def test_nothing_that_strangers_wrote_becomes_markup(staff: Reader, attacked: Se
     texts = [staff.read(path) for path in paths]
     assert [path for path, text in zip(paths, texts, strict=True) if "<script>alert" in text] == []
     everything = "".join(texts)
-    assert '"onload=x' not in everything
+    # A quote in the data of a drawing ends no attribute: it stands in a script that nobody runs.
+    drawn = re.compile(r'<script[^>]* type="application/json">.*?</script>', re.DOTALL)
+    assert '"onload=x' not in drawn.sub("", everything)
     for name in (
         "subject", "author", "address", "change-id", "patch", "revision", "tree-url", "tree-error", "list-url",
         "build-reason", "log", "compiler", "health", "fact", "fact-value", "flag", "option", "option-value",

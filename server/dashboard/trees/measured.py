@@ -94,7 +94,7 @@ def _branch(head: MeasuredHead, lately: int) -> MeasuredBranch:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChosenBranch:
     """The branch that a page shows; `problem` says which name in the address is unknown."""
 
     shown: MeasuredBranch | None
@@ -102,13 +102,13 @@ class Choice:
     problem: str = ""
 
 
-def chosen(branches: Sequence[MeasuredBranch], asked: Mapping[str, str]) -> Choice:
+def chosen(branches: Sequence[MeasuredBranch], asked: Mapping[str, str]) -> ChosenBranch:
     """By `tree` and `branch` of an address; `tree` may name both, with a slash between."""
     tree, _, name = asked.get("tree", "").partition("/")
     name = asked.get("branch", "") or name
     fit = [one for one in branches if tree in ("", one.tree) and name in ("", one.name)]
     if fit or not branches:
-        return Choice(fit[0] if fit else None, tuple(branches))
+        return ChosenBranch(fit[0] if fit else None, tuple(branches))
     wanted = "/".join(part for part in (tree, name) if part)
     problem = f"No branch {wanted} has judged heads here; shown is {branches[0].key}."
-    return Choice(branches[0], tuple(branches), problem)
+    return ChosenBranch(branches[0], tuple(branches), problem)
