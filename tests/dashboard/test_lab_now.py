@@ -273,6 +273,7 @@ def test_series_on_its_way_tells_boots_and_the_expected_answer(reader: Reader) -
     machine = build_machine("bench-1", "zen3", state=Machine.State.WORKING)
     measured_at(machine, minutes_a_boot=10)
     session = running(machine, measured=2, boots=4, looks=[2, 4])
+    assert f'hx-get="/series/{session.series_id}/progress/"' in reader.read(f"/series/{session.series_id}/")
     line = words(reader.read(f"/series/{session.series_id}/progress/"))
     assert "2 of 4 boots measured" in line
     assert re.search(r"judged about [0-9: -]+ , in (19|20) min, by [0-9: -]+ , in (59 min|1 h) if all looks", line)

@@ -1,6 +1,5 @@
 """How machines and builders are, what a person may do to them, and machines and sessions as rows of tables."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -239,16 +238,6 @@ class SessionRow:
     failed: int
 
 
-def machine_rows() -> tuple[MachineRow, ...]:
-    """All machines with the session each is busy with and how many wait for it; three queries."""
-    machines = Machine.objects.select_related("uarch").all()
-    busy = busy_machines()
-    waiting = dict(
-        Session.objects.filter(state=Session.State.PLANNED).order_by().values_list("machine_id").annotate(Count("id"))
-    )
-    return tuple(machine_row(machine, busy.get(machine.pk), waiting.get(machine.pk, 0)) for machine in machines)
-
-
 def session_rows(where: Q, *, limit: int | None = None) -> tuple[SessionRow, ...]:
     """Sessions with the numbers of their boots, in one query, newest first."""
     state = "boots__state"
@@ -283,12 +272,6 @@ def session_rows(where: Q, *, limit: int | None = None) -> tuple[SessionRow, ...
         )
         for row in query[:limit]
     )
-
-
-def busy_machines() -> Mapping[int, int]:
-    """The session that each busy machine holds."""
-    active = [Session.State.DISPATCHED, Session.State.RUNNING]
-    return dict(Session.objects.filter(state__in=active).order_by("-id").values_list("machine_id", "id"))
 
 
 def machine_row(machine: Machine, running: int | None, waiting: int) -> MachineRow:
