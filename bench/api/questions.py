@@ -11,11 +11,12 @@ from bench.api.site import Site
 from server.builds.models import Artifact
 from server.detection.models import Timeline
 from server.lab.models import Session
+from server.reports.models import Report
 from server.sources.models import Message, Revision
 
 _API, _AGENTS = "api/v1/", "api/v1/agent/"
-# What answers nothing by intent, and what does not end.
-_LEFT_OUT = frozenset({"api-nothing-here", "api-transitions"})
+# What answers nothing by intent, what does not end, and what only a site in debug mode has.
+_LEFT_OUT = frozenset({"api-nothing-here", "api-transitions", "gallery", "gallery-crowded"})
 MOST_QUERIES = 8
 PAGE_MS = 500.0
 
@@ -75,6 +76,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
     session = Session.objects.filter(trial__series=site.wide).order_by("id")[0]
     series, finding = {"pk": site.wide.pk}, {"pk": site.wide.finding.pk}
     machine, builder, build = session.machine.name, "old-builder", session.patched_build_id
+    report = Report.objects.order_by("-id").values_list("pk", flat=True).first() or 0
     message = Message.objects.filter(kind="patch").order_by("-id")[0].pk
     return {
         "api-series-detail": series,
@@ -96,17 +98,27 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "api-tree-detail": {"name": "stable"},
         "api-message-detail": {"pk": message},
         "series": {"series_id": site.wide.pk},
+        "series-part": {"series_id": site.wide.pk, "part": "figures"},
+        "series-progress": {"series_id": site.wide.pk},
         "series-approve": {"series_id": site.wide.pk},
         "session": {"session_id": session.pk},
+        "session-progress": {"session_id": session.pk},
+        "session-log": {"session_id": session.pk},
         "finding": {"finding_id": site.wide.finding.pk},
+        "finding-part": {"finding_id": site.wide.finding.pk, "part": "figures"},
+        "trade-off-withdraw": {"line_id": 1},
+        "mail": {"report_id": report},
         "build": {"build_id": build},
+        "build-progress": {"build_id": build},
         "build-again": {"build_id": build},
         "artifact": {"build_id": build, "kind": Artifact.Kind.IMAGE},
         "machine": {"name": machine},
+        "machine-now": {"name": machine},
         "machine-act": {"name": machine},
         "builder": {"name": builder},
         "builder-act": {"name": builder},
         "tree": {"name": "stable"},
+        "tree-feed": {"name": "stable"},
         "branch": {"name": "mainline", "branch_name": "daily"},
         "timeline": {"timeline_id": timeline},
         "message": {"message_id": message},
@@ -119,7 +131,18 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
 _BARS = {"api-finding-list": 60.0, "api-finding-detail": 60.0, "api-timeline-detail": 80.0, "api-compare": 250.0}
 # An address that asks for something gets a question of its own.
 _ASKS_FOR = frozenset({"api-compare", "api-measurement-list", "api-timeline", "api-what-if"})
-_FILES_GONE = {"artifact": (200, 404, 410)}
+_OVER = (200, 286)
+_OTHERWISE: Mapping[str, tuple[int, ...]] = {
+    "artifact": (200, 404, 410),
+    # A part of a page whose work is over is not asked for again.
+    "series-progress": _OVER,
+    "session-progress": _OVER,
+    "build-progress": _OVER,
+    # For people of the lab.
+    "session-log": (404,),
+    # A single answer is gone to at once.
+    "search": (200, 302),
+}
 
 
 def questions(site: Site) -> list[Question]:
@@ -133,7 +156,7 @@ def questions(site: Site) -> list[Question]:
             reverse(route.name, kwargs=dict(known.get(route.name, {}))),
             _BARS.get(route.name, PAGE_MS),
             MOST_QUERIES if route.is_list else None,
-            _FILES_GONE.get(route.name, (200,)),
+            _OTHERWISE.get(route.name, (200,)),
         )
         for route in routes()
         if route.name not in _ASKS_FOR and not set(route.takes) - set(known.get(route.name, {}))
@@ -155,13 +178,16 @@ def _hard(site: Site) -> Iterator[Question]:
     named = {"branch": one.branch.name, "machine": one.machine.name, "case": one.case.name, "metric": one.metric.name}
     yield Question("timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"])
     yield Question("sessions of a mail", f"{reverse('api-session-list')}?message_id=m999000-2@x", PAGE_MS, MOST_QUERIES)
+    there = {route.name for route in routes()}
     for name, sets in _asked(site, series.head.sha).items():
-        for given in sets:
+        for given in sets if name in there else ():
             most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS
             queries = MOST_QUERIES if name.startswith("api-") else None
             # A list that is asked for something has the bar of the list.
             words = " ".join(f"{key}={str(value)[:20]}" for key, value in given.items())
-            yield Question(f"{name} {words}", f"{reverse(name)}?{urlencode(given)}", most, queries)
+            yield Question(
+                f"{name} {words}", f"{reverse(name)}?{urlencode(given)}", most, queries, _OTHERWISE.get(name, (200,))
+            )
 
 
 def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
@@ -218,7 +244,16 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
         "api-delivery-list": ({"waiting": "true"}, {"page_size": "500"}),
         "api-report-list": ({"page_size": "500"},),
         "api-case-list": ({"parameter": "size:4k"}, {"page_size": "500"}),
-        "finding-list": ({"state": "reported"}, {"page": "2"}),
+        "finding-list": (
+            {"state": "reported"},
+            {"page": "2"},
+            {"regressed_on": "uarch-1"},
+            {"regressed_on": "uarch-1", "improved_on": "uarch-2"},
+            {"path": "mm/file-7.c"},
+            {"author": "author-17@x"},
+        ),
+        "compare": ({"base": site.wide.base.sha, "patched": sha},) if site.wide.base is not None else (),
+        "search": ({"q": sha[:12]}, {"q": "m999000-2@x"}, {"q": "old-7"}, {"q": "author-17@x"}, {"q": "folio"}),
         "series-list": ({"page": "2"},),
         "api-what-if": ({"machine": session.machine.name, "boots": 4},),
     }

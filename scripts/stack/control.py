@@ -87,7 +87,8 @@ def stack_up(
 
     `settings` are TIDEMARK_* values of this stack; the operator's environment goes before them. `environ` replaces
     that environment: a process that has read a settings file itself would hand its own database on. With `services`
-    off only PostgreSQL and Redis run, with `only` just those of the service's programs; with `durable` off they may lose everything in a crash of the machine.
+    off only PostgreSQL and Redis run, with `only` just those of the service's programs; with `durable` off the servers
+    may lose everything in a crash of the machine.
     """
     given = os.environ if environ is None else environ
     # An empty variable is how a shell says "not set".
