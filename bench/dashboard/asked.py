@@ -31,6 +31,7 @@ def main(*arguments: str) -> None:
     settings.ALLOWED_HOSTS = ["*"]
     costs, drawn = list[PageCost](), list[Drawn]()
     if not chosen.no_pages:
+        _say(f"a site of {chosen.series} series is made")
         site = make_site(chosen.series, chosen.heads)
         Values(site).grow(round(chosen.values * MILLION), _say)
         costs = _ask(site, chosen)
