@@ -179,7 +179,8 @@ def _hard(site: Site) -> Iterator[Question]:
     yield Question("timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"])
     yield Question("sessions of a mail", f"{reverse('api-session-list')}?message_id=m999000-2@x", PAGE_MS, MOST_QUERIES)
     there = {route.name for route in routes()}
-    for name, sets in _asked(site, series.head.sha).items():
+    asked = {**_asked(site, series.head.sha), **_asked_of_pages(site, series.head.sha)}
+    for name, sets in asked.items():
         for given in sets if name in there else ():
             most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS
             queries = MOST_QUERIES if name.startswith("api-") else None
@@ -244,6 +245,14 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
         "api-delivery-list": ({"waiting": "true"}, {"page_size": "500"}),
         "api-report-list": ({"page_size": "500"},),
         "api-case-list": ({"parameter": "size:4k"}, {"page_size": "500"}),
+        "api-what-if": ({"machine": session.machine.name, "boots": 4},),
+    }
+
+
+def _asked_of_pages(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
+    """What pages are asked for."""
+    base = site.wide.base.sha if site.wide.base is not None else ""
+    return {
         "finding-list": (
             {"state": "reported"},
             {"page": "2"},
@@ -252,10 +261,9 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
             {"path": "mm/file-7.c"},
             {"author": "author-17@x"},
         ),
-        "compare": ({"base": site.wide.base.sha, "patched": sha},) if site.wide.base is not None else (),
+        "compare": ({"base": base, "patched": sha},),
         "search": ({"q": sha[:12]}, {"q": "m999000-2@x"}, {"q": "old-7"}, {"q": "author-17@x"}, {"q": "folio"}),
         "series-list": ({"page": "2"},),
-        "api-what-if": ({"machine": session.machine.name, "boots": 4},),
     }
 
 
