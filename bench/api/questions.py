@@ -91,6 +91,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "api-machine-noise": {"name": machine},
         "api-builder-detail": {"name": builder},
         "api-finding-detail": finding,
+        "api-finding-case": {**finding, "benchmark": "mm-basic", "case": "fault-4k"},
         "api-timeline-detail": {"pk": timeline},
         "api-build-detail": {"pk": build},
         "api-build-again": {"pk": build},
