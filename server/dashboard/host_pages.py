@@ -18,8 +18,7 @@ from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.frame.access import needs
-from server.dashboard.lab.machine_lines import MachineLine, machine_line
-from server.dashboard.lab.noise_nights import noise_course
+from server.dashboard.lab.machine_lines import MachineLine, machine_line, noise_course
 from server.dashboard.lab.queue_page import QueueLine, queue_lines
 from server.dashboard.pictures.small import NoiseCourse
 from server.dashboard.rows.host_status import (

@@ -1,21 +1,25 @@
 """All machines, one line each: what it does and until when, or why it does nothing and what to do about that."""
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Sum
 
 from server.core import clock
+from server.core.reasons import Because
 from server.dashboard.lab.work_now import SessionNow, sessions_now
-from server.detection.models import NoiseProfile
+from server.dashboard.pictures.small import Night, NoiseCourse
+from server.detection.models import NoiseProfile, Verdict
 from server.detection.noise.profiles import wilson
+from server.detection.trials.effects import equal_comparisons
 from server.lab.models import Host, Machine, PowerCycle, Session
 from server.lab.port import dispatcher
 from server.lab.scheduling.decision import machine_trouble
-from server.lab.scheduling.forecast import Forecast, Pace
+from server.lab.scheduling.forecast import BootPace, Forecast
 from server.lab.scheduling.reader import known_machine, waiting_sessions
 from server.lab.scheduling.snapshot import Snapshot
 
@@ -124,7 +128,7 @@ def machine_lines() -> MachineLines:
 
 
 def _lines(
-    asked: "QuerySet[Machine]", where: Q, pace: Pace | None, told: Mapping[int, Sequence[str]] | None
+    asked: "QuerySet[Machine]", where: Q, pace: BootPace | None, told: Mapping[int, Sequence[str]] | None
 ) -> list[MachineLine]:
     """`told` are the reasons of what waits, the first first, where they are known."""
     opened = PowerCycle.objects.filter(machine=OuterRef("pk"), state__in=PowerCycle.OPEN)
@@ -254,3 +258,30 @@ def _advice(machine: Machine, word: str, lab: _Lab) -> str:
         (machine.pk in lab.checks, "A health session comes first; if it passes, work goes on by itself."),
     )
     return next((text for holds, text in found if holds), "Look at it, then have it checked or release it on its page.")
+
+
+# A machine's noise as a picture: what it showed between equal kernels, night by night.
+_LATELY = timedelta(days=60)
+_MOST_NIGHTS = 30
+# Of a machine with 400 cases a month of nights.
+_MOST_ROWS = 15_000
+_SHARE = 0.95
+_CHANGES = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
+
+
+def noise_course(machine: Machine) -> NoiseCourse:
+    """One query. A false alarm is what the noise profile counts as one."""
+    rows = equal_comparisons([machine.pk], since=clock.now() - _LATELY).order_by("-computed_at")
+    nights: dict[date, list[tuple[float, bool]]] = defaultdict(list)
+    for at, ratio, verdict, code in rows.values_list("computed_at", "ratio", "verdict", "reason_code")[:_MOST_ROWS]:
+        if ratio is not None and ratio > 0:
+            alarmed = verdict in _CHANGES or code == Because.SAME_IMAGE
+            nights[at.date()].append((abs(math.log(ratio)), alarmed))
+    last = sorted(nights)[-_MOST_NIGHTS:]
+    return NoiseCourse(tuple(_night(day, nights[day]) for day in last))
+
+
+def _night(day: date, cells: list[tuple[float, bool]]) -> Night:
+    sizes = sorted(size for size, _ in cells)
+    spread = math.expm1(sizes[min(math.ceil(_SHARE * len(sizes)), len(sizes)) - 1])
+    return Night(day, spread, sum(alarmed for _, alarmed in cells), len(cells))

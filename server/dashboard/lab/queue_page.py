@@ -45,7 +45,7 @@ class BuildNow:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhenJudged:
     """When a series is expected to be judged: its boots are through by `end`, by `latest` if all looks are taken.
 
     `why` says what has to happen first where nobody can tell.
@@ -66,14 +66,14 @@ class QueueFacts:
     waiting: Queue
     sessions: tuple[SessionNow, ...]
     builds: tuple[BuildNow, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[WhenJudged, ...]
     unanswered: int
     picture: QueueBars
     measured: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedQueue:
     """What of the queue is asked for; `unknown` says which filters name nothing, in sentences."""
 
     tree: str = ""
@@ -91,7 +91,7 @@ class Wanted:
 _KNOWN: Final = 12
 
 
-def wanted_queue(given: Mapping[str, str]) -> Wanted:
+def wanted_queue(given: Mapping[str, str]) -> WantedQueue:
     """Two queries."""
     trees = tuple(Tree.objects.order_by("name").values_list("name", flat=True))
     machines = tuple(Machine.objects.order_by("name").values_list("name", flat=True))
@@ -108,10 +108,10 @@ def wanted_queue(given: Mapping[str, str]) -> Wanted:
     series = int(number) if number.isascii() and number.isdecimal() and len(number) <= _LONGEST_NUMBER else None
     if number and series is None:
         unknown.append(f"“{number[:60]}” is no number of a series.")
-    return Wanted(found.get("tree", ""), found.get("machine", ""), series, tuple(unknown), trees, machines)
+    return WantedQueue(found.get("tree", ""), found.get("machine", ""), series, tuple(unknown), trees, machines)
 
 
-def queue_facts(wanted: Wanted) -> QueueFacts:
+def queue_facts(wanted: WantedQueue) -> QueueFacts:
     forecast = read_forecast()
     of_series = [one for one in forecast.waiting if wanted.series is None or one.series == wanted.series]
     waiting = queue(wanted.tree, wanted.machine, waiting_now=of_series)
@@ -170,7 +170,7 @@ def _bars(
     return QueueBars(now, tuple([*running, *waiting][:_SHOWN_BARS]))
 
 
-def _asked(wanted: Wanted) -> Q:
+def _asked(wanted: WantedQueue) -> Q:
     where = Q(machine__name=wanted.machine) if wanted.machine else Q()
     if wanted.series is not None:
         where &= Q(series=wanted.series) | Q(trial__series=wanted.series)
@@ -190,7 +190,7 @@ def _builds(forecast: Forecast, tree: str) -> tuple[BuildNow, ...]:
     )
 
 
-def _answers(forecast: Forecast, wanted: Wanted) -> list[Answer]:
+def _answers(forecast: Forecast, wanted: WantedQueue) -> list[WhenJudged]:
     """Those that are expected first come first, those of which nobody can tell last. One query, and one for names."""
     opened = Session.objects.filter(pk__in=list(forecast.sessions), series__isnull=False).order_by()
     opened = opened.filter(series=wanted.series) if wanted.series else opened
@@ -204,12 +204,12 @@ def _answers(forecast: Forecast, wanted: Wanted) -> list[Answer]:
     return sorted(rows, key=lambda row: (row.end or never, row.series_id))
 
 
-def _answer(series: Series, expected: Sequence[Expected]) -> Answer:
+def _answer(series: Series, expected: Sequence[Expected]) -> WhenJudged:
     why = next((one.why for one in expected if one.end is None), "")
     ends = [one.end for one in expected if one.end]
     whole = len(ends) == len(expected)
     latest = [one.latest or one.end for one in expected if one.end]
-    return Answer(
+    return WhenJudged(
         series_id=series.pk,
         subject=series.subject,
         mark=series.mark,

@@ -11,10 +11,10 @@ from server.builds.models import Build
 from server.core import clock
 from server.lab.models import Attempt, Boot, Session
 from server.lab.scheduling.forecast import (
+    BootPace,
     Expected,
     Forecast,
     OpenSession,
-    Pace,
     opened_of,
     read_forecast,
     read_pace,
@@ -56,7 +56,7 @@ class SessionNow:
         return self.latest is not None and self.end is not None and self.latest > self.end
 
 
-def sessions_now(where: Q | None = None, pace: Pace | None = None) -> tuple[SessionNow, ...]:
+def sessions_now(where: Q | None = None, pace: BootPace | None = None) -> tuple[SessionNow, ...]:
     """Those that run or are given to their machine, by machine; two queries, and two for a `pace` not given."""
     pace, now = pace or read_pace(), clock.now()
     rows = (
@@ -74,7 +74,7 @@ def sessions_now(where: Q | None = None, pace: Pace | None = None) -> tuple[Sess
     return tuple(_session_now(row, opened_of(row), told.get(row.pk) or "", pace, now) for row in rows)
 
 
-def _session_now(row: Any, opened: OpenSession, told: str, pace: Pace, now: datetime) -> SessionNow:
+def _session_now(row: Any, opened: OpenSession, told: str, pace: BootPace, now: datetime) -> SessionNow:
     """`row` counts its boots that measured and that failed."""
     running = opened.expected(pace, now)
     return SessionNow(

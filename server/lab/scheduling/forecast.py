@@ -31,7 +31,7 @@ _POWER_CYCLE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
-class Pace:
+class BootPace:
     """Seconds that one boot takes, with all that is between boots: on each machine, and on the site's others."""
 
     machines: Mapping[int, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Pace:
         return "by the boots of other machines" if self.measured else "a guess: no session has ended lately"
 
 
-def read_pace() -> Pace:
+def read_pace() -> BootPace:
     """From the sessions that ended lately; two queries."""
     now = clock.now()
     lately = {"state": AttemptState.DONE, "state_since__gt": now - _LATELY, "session__isnull": False}
@@ -62,9 +62,9 @@ def read_pace() -> Pace:
         if boots.get(machine, 0) >= _LEAST_BOOTS
     }
     if not each:
-        return Pace()
+        return BootPace()
     total = sum(spent[machine].total_seconds() for machine in each)
-    return Pace(each, max(1.0, total / sum(boots[machine] for machine in each)), measured=True)
+    return BootPace(each, max(1.0, total / sum(boots[machine] for machine in each)), measured=True)
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,14 @@ class OpenSession:
     booting_since: datetime | None
     unbuilt: tuple[int, ...] = ()
 
-    def seconds_left(self, pace: Pace, now: datetime) -> float:
+    def seconds_left(self, pace: BootPace, now: datetime) -> float:
         each = pace.of(self.machine)
         if self.booting_since is None:
             return self.left * each
         # A boot that takes longer than usual may end at any moment.
         return max(0.0, each - (now - self.booting_since).total_seconds()) + (self.left - 1) * each
 
-    def expected(self, pace: Pace, now: datetime) -> "Expected":
+    def expected(self, pace: BootPace, now: datetime) -> "Expected":
         """Of one that is under way."""
         end = now + timedelta(seconds=self.seconds_left(pace, now))
         more = timedelta(seconds=pace.of(self.machine) * (self.most - self.boots))
@@ -153,7 +153,7 @@ class Forecast:
     """By id. `pace` is what it was made with."""
 
     now: datetime
-    pace: Pace
+    pace: BootPace
     sessions: Mapping[int, Expected]
     builds: Mapping[int, Expected]
     waiting: tuple[Waiting, ...]
@@ -199,7 +199,7 @@ def _kept(
     return "" if all(kernels) else "a kernel of it comes first, and nobody can say when that is built"
 
 
-def _laid(session: OpenSession, pace: Pace, earliest: datetime, lanes: "_Lanes") -> Expected:
+def _laid(session: OpenSession, pace: BootPace, earliest: datetime, lanes: "_Lanes") -> Expected:
     each = pace.of(session.machine)
     seconds = timedelta(seconds=each * session.left)
     start = lanes.take(earliest, seconds)
