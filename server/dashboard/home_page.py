@@ -228,11 +228,12 @@ def _watcher_alarms(alarming: Sequence[Watcher]) -> list[AlarmLine]:
         for one in failing
     ]
     if silent:
-        names = ", ".join(one.name for one in silent[:_MOST_NAMED]) + (", ..." if len(silent) > _MOST_NAMED else "")
+        known = list(dict.fromkeys(one.name for one in silent))
+        names = ", ".join(known[:_MOST_NAMED]) + (", ..." if len(known) > _MOST_NAMED else "")
         never = all(one.polled_at is None for one in silent)
         what = "not polled yet" if never else "late: no poll for longer than its interval allows"
         who = f"The {silent[0].kind} {names} is" if len(silent) == 1 else f"{len(silent)} trees and lists ({names}) are"
-        lines.append(AlarmLine(f"{who} {what}.", "Check that the workers run.", _at(silent[0])))
+        lines.append(AlarmLine(f"{who} {what}.", "Check that the workers run.", reverse("status")))
     return lines
 
 

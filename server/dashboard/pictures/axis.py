@@ -112,8 +112,11 @@ class RatioAxis:
 
     @property
     def band(self) -> tuple[float, float]:
+        return self.band_of(self.min_effect)
+
+    def band_of(self, min_effect: float) -> tuple[float, float]:
         """Left edge and width of what is no change worth a word, in percent."""
-        half = math.log1p(self.min_effect)
+        half = math.log1p(min_effect)
         left = self.at(-half)
         return left, round(100 - 2 * left, 2)
 

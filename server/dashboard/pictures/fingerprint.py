@@ -44,6 +44,8 @@ class Dot:
     verdict: str
     said: str
     href: str = ""
+    # Of a noisy cell larger than that of the picture; None: the same.
+    min_effect: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,10 @@ class Fingerprint:
         return (cell for cell in cells if isinstance(cell, Dot))
 
     @property
+    def effects_differ(self) -> bool:
+        return any(dot.min_effect not in (None, self.min_effect) for dot in self._dots())
+
+    @property
     def lines(self) -> int:
         return sum(len(group.lines) for group in self.groups)
 
@@ -143,7 +149,7 @@ def _cell(cell: Dot | Absent, scale: RatioAxis) -> DrawnCell:
         return DrawnCell("absent", cell.said, cell.href, SafeString(""))
     at = scale.at(size)
     interval = scale.interval(cell.low, cell.high, cell.better)
-    parts = [_band(scale)]
+    parts = [_band(scale, cell.min_effect)]
     if interval is not None:
         parts.append(_interval(interval))
     parts.append(_mark(at, cell.verdict, scale.leaves(size)))
@@ -171,8 +177,8 @@ def _svg(parts: list[str]) -> SafeString:
     )
 
 
-def _band(scale: RatioAxis) -> str:
-    left, width = scale.band
+def _band(scale: RatioAxis, min_effect: float | None = None) -> str:
+    left, width = scale.band_of(scale.min_effect if min_effect is None else min_effect)
     middle = f'<line class="one" x1="50%" x2="50%" y2="{HEIGHT}"/>'
     return f'<rect class="band" x="{left}%" width="{width}%" height="{HEIGHT}"/>{middle}'
 

@@ -24,6 +24,7 @@ class Heat:
     stale_days: int = 0
     finding: int | None = None
     split: bool = False
+    words: str = ""
 
     @property
     def classes(self) -> str:
@@ -47,10 +48,10 @@ class Heat:
 
     @property
     def text(self) -> str:
-        """`1.41x slower`: as a factor, which is the same for times and rates."""
+        """The size in words, or as a factor."""
         if self.change is None or self.verdict not in CHANGES:
             return _WORDS.get(self.verdict, self.verdict)
-        return f"{axis.factor(self.change)} {axis.direction(self.change)}".strip()
+        return self.words or f"{axis.factor(self.change)} {axis.direction(self.change)}".strip()
 
     @property
     def told(self) -> str:

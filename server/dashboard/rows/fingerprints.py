@@ -128,6 +128,7 @@ def _cell(
         verdict=cell.verdict,
         said=f"{place.title}: {said(cell)}",
         href=href(cell),
+        min_effect=cell.min_effect,
     )
 
 

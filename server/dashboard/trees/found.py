@@ -36,7 +36,7 @@ class Found:
 class FoundLine:
     """A finding of a series or of a branch.
 
-    `title` is what made it: the series, the culprit, or the newest commit of the range where it lies.
+    `title` is what made it: the series or the culprit; or the range where it lies, of which no commit is to blame yet.
     """
 
     id: int
@@ -86,8 +86,8 @@ def findings_named(rows: "QuerySet[Finding] | None" = None) -> "QuerySet[Finding
 
 
 def _line(finding: Finding) -> FoundLine:
-    series, branch, made = finding.series, finding.branch, finding.culprit or finding.after
-    title = series.subject if series is not None else made.subject if made is not None else finding.headline
+    series, branch, made = finding.series, finding.branch, finding.culprit
+    title = series.subject if series is not None else made.subject if made is not None else _between(finding)
     author = (series.author_name or series.author_address) if series is not None else made.author if made else ""
     return FoundLine(
         id=finding.pk,
@@ -110,6 +110,12 @@ def _line(finding: Finding) -> FoundLine:
         after=finding.after.sha if finding.after is not None else "",
         chips=tuple(sorted((_found(row) for row in finding.verdicts.all()), key=_attention)),
     )
+
+
+def _between(finding: Finding) -> str:
+    if finding.before is None or finding.after is None:
+        return finding.headline
+    return f"A commit after {finding.before.sha[:12]}, {finding.after.sha[:12]} at the latest"
 
 
 def _found(row: FindingVerdict) -> Found:

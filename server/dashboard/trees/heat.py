@@ -189,6 +189,7 @@ def _heat(shown: MeasuredBranch, points: Sequence[_Point], flags: Mapping[int, i
         stale_days=age if age >= _STALE_DAYS else 0,
         finding=max(findings, default=None),
         split=len(directions) > 1,
+        words=told(speaker.ratio, speaker.better),
     )
 
 

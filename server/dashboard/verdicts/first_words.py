@@ -103,7 +103,11 @@ def clear_sentence(cells: Sequence[Comparison]) -> str:
 def _down_to(seen: Sequence[float]) -> str:
     """How small a change would have been seen, from what would have been in each cell, in order."""
     worst = as_percent(seen[-1])
-    return f"down to {worst}" if _median(seen) == worst else f"down to {_median(seen)} on half of them, {worst} on all"
+    return (
+        f"down to {worst}"
+        if _median(seen) == worst
+        else f"down to {_median(seen)} on half of them, {worst} in the noisiest"
+    )
 
 
 def _median(seen: Sequence[float]) -> str:
