@@ -81,6 +81,16 @@ def test_machines_that_agree_share_a_column_and_the_surest_of_them_speaks() -> N
     assert isinstance(cell, Dot)
 
 
+@pytest.mark.parametrize(
+    ("state", "note"), [(Session.State.FAILED, "z3-a; z3-b failed"), (Session.State.DONE, "z3-a alone")]
+)
+def test_machine_that_told_nothing_agrees_with_nobody(state: str, note: str) -> None:
+    series = build_series()
+    build_comparison(session_on(series, "z3-a", "zen3"), "regressed", ratio=1.5)
+    session_on(series, "z3-b", "zen3", state=state)
+    assert [column.note for column in drawn(series).columns] == [note]
+
+
 def test_machines_that_contradict_each_other_have_a_column_each() -> None:
     series = build_series()
     build_comparison(session_on(series, "z3-a", "zen3"), "regressed")

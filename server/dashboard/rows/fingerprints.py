@@ -75,9 +75,28 @@ def places_of(table: ComparisonTable) -> list[ColumnPlace]:
                 ColumnPlace(one.machine, f"{uarch}, its machines differ", (n,), _session(one)) for n, one in machines
             ]
         else:
-            note = machines[0][1].machine if len(machines) == 1 else f"{len(machines)} machines agree"
-            places.append(ColumnPlace(uarch, note, numbers, _session(machines[0][1]) if len(machines) == 1 else ""))
+            alone = _session(machines[0][1]) if len(machines) == 1 else ""
+            places.append(ColumnPlace(uarch, _shared_note(table, numbers), numbers, alone))
     return places
+
+
+def _shared_note(table: ComparisonTable, numbers: Sequence[int]) -> str:
+    """Of machines in one column, which of them the figures are from; one that told nothing agrees with nobody."""
+    if len(numbers) == 1:
+        return table.machines[numbers[0]].machine
+    telling = [number for number in numbers if any(_tells(row.cells[number]) for row in table.rows)]
+    if len(telling) > 1:
+        return f"{len(telling)} machines agree"
+    if not telling:
+        return f"{len(numbers)} machines, none could tell"
+    name = table.machines[telling[0]].machine
+    silent = [table.machines[number] for number in numbers if number not in telling]
+    failed = [machine.machine for machine in silent if machine.state == Session.State.FAILED]
+    return f"{name}; {', '.join(failed)} failed" if failed else f"{name} alone"
+
+
+def _tells(cell: Comparison | None) -> bool:
+    return cell is not None and cell.verdict != Verdict.INCONCLUSIVE
 
 
 def _contradict(row: CaseRow, numbers: Sequence[int]) -> bool:

@@ -186,4 +186,4 @@ def _sentence(cells: Sequence[Comparison]) -> str:
         return f"At most {' and '.join(told)}; {counts} of {len(cells)} cells."
     if is_clear(Finding.Kind.INCONCLUSIVE, cells):
         return clear_sentence(cells)
-    return f"None of {len(cells)} cells shows a change, and most could not be told."
+    return f"None of {len(cells)} cells shows a change, but too many could not be told, or would show only large ones."

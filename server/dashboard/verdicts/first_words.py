@@ -57,7 +57,8 @@ def answer_of(finding: Finding, table: ComparisonTable) -> FirstWords:
     """`finding` was read with its verdicts; no query."""
     cells = [cell for row in table.rows for cell in row.cells if cell is not None]
     by_uarch = _by_uarch(table)
-    clear = is_clear(finding.kind, cells)
+    # The cells shown are the worst of very many: nothing that they say in sum is true of all.
+    clear = not table.unshown and not _unmeasured(finding) and is_clear(finding.kind, cells)
     return FirstWords(
         kind=Verdict.UNCHANGED if clear else finding.kind,
         sentence=clear_sentence(cells) if clear else finding.headline,
@@ -69,6 +70,11 @@ def answer_of(finding: Finding, table: ComparisonTable) -> FirstWords:
     )
 
 
+def _unmeasured(finding: Finding) -> bool:
+    """Whether a microarchitecture has no figure though the kernels differ there."""
+    return any(row.comparison is None and row.verdict != Verdict.UNCHANGED for row in finding.verdicts.all())
+
+
 def _by_uarch(table: ComparisonTable) -> dict[str, list[Comparison]]:
     found: dict[str, list[Comparison]] = {}
     for row in table.rows:
@@ -78,44 +84,50 @@ def _by_uarch(table: ComparisonTable) -> dict[str, list[Comparison]]:
     return found
 
 
+# What sees no smaller change than this would have missed most, and so many of the cells must be better than that.
+_SURE_ENOUGH = 0.1
+_MAJORITY = 2 / 3
+
+
 def is_clear(kind: str, cells: Sequence[Comparison]) -> bool:
     """An inconclusive finding in which nothing moved, and most would have been seen, is good news with holes."""
     counts = Counter(cell.verdict for cell in cells)
     if kind not in (Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE) or any(counts[change] for change in CHANGES):
         return False
-    return 0 < counts[Verdict.UNCHANGED] >= counts[Verdict.INCONCLUSIVE]
+    sure = sum(
+        cell.verdict == Verdict.UNCHANGED and cell.mde is not None and cell.mde <= _SURE_ENOUGH for cell in cells
+    )
+    return sure > 0 and sure >= _MAJORITY * len(cells)
 
 
 def clear_sentence(cells: Sequence[Comparison]) -> str:
-    seen = _visible(cell for cell in cells if cell.verdict == Verdict.UNCHANGED)
-    unsure = [cell for cell in cells if cell.verdict == Verdict.INCONCLUSIVE]
-    whole = sum(cell.verdict == Verdict.UNCHANGED for cell in cells)
-    told = f"No change on {whole} of {len(cells)} cells"
-    if seen:
-        told += f"{':' if _median(seen) != as_percent(seen[-1]) else ''} {_down_to(seen)}"
-    if not unsure:
-        return f"{told}."
-    open_below = _visible(unsure)
-    below = f" below {as_percent(open_below[-1])}" if open_below else ""
-    return f"{told}; {len(unsure)} could not be told{below}."
+    calm = [cell.mde for cell in cells if cell.verdict == Verdict.UNCHANGED]
+    unsure = [cell.mde for cell in cells if cell.verdict == Verdict.INCONCLUSIVE]
+    told = f"No change on {len(calm)} of {len(cells)} cells"
+    if reach := _down_to(calm):
+        told += f": {reach}" if "," in reach else f" {reach}"
+    return f"{told}{_not_told(unsure)}."
 
 
-def _down_to(seen: Sequence[float]) -> str:
-    """How small a change would have been seen, from what would have been in each cell, in order."""
-    worst = as_percent(seen[-1])
-    return (
-        f"down to {worst}"
-        if _median(seen) == worst
-        else f"down to {_median(seen)} on half of them, {worst} in the noisiest"
-    )
+def _not_told(unsure: Sequence[float | None]) -> str:
+    known = [mde for mde in unsure if mde is not None]
+    if not unsure or not known:
+        return f"; {len(unsure)} could not be told" if unsure else ""
+    silent = len(unsure) - len(known)
+    more = f", {silent} of them at all" if silent else ""
+    return f"; {len(unsure)} could not be told below {as_percent(max(known))}{more}"
 
 
-def _median(seen: Sequence[float]) -> str:
-    return as_percent(statistics.median_low(seen))
-
-
-def _visible(cells: Iterable[Comparison]) -> list[float]:
-    return sorted(cell.mde for cell in cells if cell.mde is not None)
+def _down_to(visible: Sequence[float | None]) -> str:
+    """How small a change would have been seen, from what would have been in each cell; None: nobody knows."""
+    seen = sorted(mde for mde in visible if mde is not None)
+    if not seen:
+        return ""
+    silent = len(visible) - len(seen)
+    half, worst = as_percent(statistics.median_low(seen)), as_percent(seen[-1])
+    if silent:
+        return f"down to {worst} on {len(seen)} of them, not known of {silent}"
+    return f"down to {worst}" if half == worst else f"down to {half} on half of them, {worst} in the noisiest"
 
 
 _WORDS = {
@@ -141,22 +153,23 @@ def _chip(row: FindingVerdict, cells: Sequence[Comparison], *, whole: bool) -> S
     verdict, word = row.verdict, row.verdict
     if row.comparison is None:
         word = "no change" if row.verdict == Verdict.UNCHANGED else "not measured"
-    elif row.verdict == Verdict.INCONCLUSIVE and is_clear(Finding.Kind.INCONCLUSIVE, cells):
+    elif row.verdict == Verdict.INCONCLUSIVE and whole and is_clear(Finding.Kind.INCONCLUSIVE, cells):
         verdict, word = Verdict.UNCHANGED, "no change, with holes"
     elif row.verdict == Verdict.UNCHANGED:
         word = "no change"
-    return StripChip(row.uarch.name, verdict, word, _sizes(row, cells), _counts(cells, whole=whole), row.reason)
+    return StripChip(
+        row.uarch.name, verdict, word, _sizes(row, cells, whole=whole), _counts(cells, whole=whole), row.reason
+    )
 
 
-def _sizes(row: FindingVerdict, cells: Sequence[Comparison]) -> str:
+def _sizes(row: FindingVerdict, cells: Sequence[Comparison], *, whole: bool) -> str:
     """Of a split both directions, of no change what would have been seen."""
     if row.verdict in (*CHANGES, SPLIT):
         extremes = [largest(cells, change) for change in CHANGES]
         told = [cell for cell in extremes if cell is not None] or ([row.comparison] if row.comparison else [])
         return ", ".join(as_speed(cell.ratio, cell.metric.better) for cell in told if cell.ratio is not None)
-    seen = _visible(cell for cell in cells if cell.verdict == Verdict.UNCHANGED)
-    seen = seen or ([row.mde] if row.mde is not None else [])
-    return _down_to(seen) if seen else ""
+    calm = [cell.mde for cell in cells if cell.verdict == Verdict.UNCHANGED] if whole else []
+    return _down_to(calm or [row.mde])
 
 
 def _counts(cells: Sequence[Comparison], *, whole: bool) -> str:
