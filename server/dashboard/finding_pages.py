@@ -1,6 +1,6 @@
 """The page of one finding, with what it rests on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -9,16 +9,18 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.dashboard.rows.fingerprints import fingerprint_of
+from server.dashboard.pictures.fingerprint import Fingerprint
+from server.dashboard.rows.fingerprints import fingerprint_of, image
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
-from server.dashboard.verdicts.first_words import answer_of, strip
+from server.dashboard.verdicts.first_words import FirstWords, answer_of, strip
 from server.dashboard.verdicts.next_steps import beside_culprit, run_again
 from server.detection.findings.checks import Name
-from server.detection.findings.table import comparison_table, sessions_of
+from server.detection.findings.table import ComparisonTable, comparison_table, sessions_of
 from server.detection.models import Finding
 from server.sources.models import Revision
 
@@ -54,10 +56,6 @@ class CheckLine:
     outcome: str
     text: str
     caught: str
-
-
-def finding_rows(findings: Sequence[Finding]) -> tuple[FindingRow, ...]:
-    return tuple(_row(finding) for finding in findings)
 
 
 def _row(finding: Finding) -> FindingRow:
@@ -143,12 +141,7 @@ def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
     context = {
         "answer": answer,
         "strip": answer.chips,
-        "fingerprint": fingerprint_of(
-            table,
-            gaps=found.gaps,
-            verdicts={chip.uarch: chip.verdict for chip in answer.chips},
-            href=lambda cell: f"{reverse('finding-part', args=[found.pk, 'figures'])}#cell-{cell.pk}",
-        ),
+        "fingerprint": _fingerprint(found, table, answer),
         "again": run_again(answer.again, *_document(found)),
         "revisions": _revisions(found),
         "ends": (found.before.sha, found.after.sha) if found.before and found.after else None,
@@ -159,6 +152,23 @@ def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
         "acceptances": acceptances_of(found),
     }
     return render(request, "dashboard/finding.html", _shared(found) | context)
+
+
+def _fingerprint(found: Finding, table: ComparisonTable, answer: FirstWords) -> Fingerprint:
+    return fingerprint_of(
+        table,
+        gaps=found.gaps,
+        verdicts={chip.uarch: chip.verdict for chip in answer.chips},
+        href=lambda cell: f"{reverse('finding-part', args=[found.pk, 'figures'])}#cell-{cell.pk}",
+    )
+
+
+@require_safe
+@never_cache
+def finding_image(_request: HttpRequest, finding_id: int) -> HttpResponse:
+    found = _found(finding_id)
+    table = comparison_table(sessions_of(found), found.checks)
+    return image(_fingerprint(found, table, answer_of(found, table)))
 
 
 def _document(finding: Finding) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from server.dashboard.pictures import samples
 from server.dashboard.pictures.course import Course
 from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.heat_map import HeatMap
-from server.dashboard.pictures.small import BootsStrip, Narrowing, NoiseCourse, QueueBars, Staircase
+from server.dashboard.pictures.small import Narrowing, NoiseCourse, QueueBars, Staircase
 
 _NAMES = samples.HOSTILE
 # Too large to stand on one page with all others: each has a page of its own, which the bench draws.
@@ -42,12 +42,6 @@ _SHOWN: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "one value": lambda: samples.course(1, ("zen3",)),
         "a branch": lambda: samples.course(80),
         "hostile names": lambda: samples.course(20, _NAMES),
-    },
-    "boots_strip": {
-        "no data": lambda: BootsStrip((), "ns"),
-        "one value": lambda: samples.boots(1),
-        "a session": lambda: samples.boots(24),
-        "hostile names": lambda: samples.boots(5, _NAMES[0]),
     },
     "staircase": {
         "no data": lambda: Staircase((), (), 0.02),

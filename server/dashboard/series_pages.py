@@ -11,13 +11,15 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.frame.access import needs
+from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.rows.figures import Paged, paged
-from server.dashboard.rows.fingerprints import fingerprint_of
+from server.dashboard.rows.fingerprints import fingerprint_of, image
 from server.dashboard.rows.postings import (
     PERMISSION,
     Approval,
@@ -32,10 +34,10 @@ from server.dashboard.rows.postings import (
     shown_trailers,
 )
 from server.dashboard.rows.verdicts import FindingBrief, briefs_by_series, finding_brief, with_verdicts
-from server.dashboard.verdicts.first_words import answer_of, strip
+from server.dashboard.verdicts.first_words import FirstWords, answer_of, strip
 from server.dashboard.verdicts.next_steps import culprit_of, run_again, way_of
 from server.dashboard.verdicts.series_parts import PARTS
-from server.detection.findings.table import comparison_table
+from server.detection.findings.table import ComparisonTable, comparison_table
 from server.detection.models import Finding
 from server.sources.models import MailingList, Series
 from server.sources.series.requests import approve_series, holding, not_held
@@ -261,14 +263,28 @@ def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: 
         context |= {
             "answer": answer,
             "strip": answer.chips,
-            "fingerprint": fingerprint_of(
-                table,
-                gaps=finding.gaps,
-                verdicts={chip.uarch: chip.verdict for chip in answer.chips},
-                href=lambda cell: f"{reverse('series-part', args=[row.pk, 'figures'])}#cell-{cell.pk}",
-            ),
+            "fingerprint": _fingerprint(finding, table, answer),
             "again": run_again(answer.again, "api-series-case", row.pk),
             "gaps": finding.gaps,
             "culprit": culprit_of(finding),
         }
     return render(request, "dashboard/series.html", context, status=status)
+
+
+def _fingerprint(finding: Finding, table: ComparisonTable, answer: FirstWords) -> Fingerprint:
+    return fingerprint_of(
+        table,
+        gaps=finding.gaps,
+        verdicts={chip.uarch: chip.verdict for chip in answer.chips},
+        href=lambda cell: f"{reverse('series-part', args=[finding.series_id, 'figures'])}#cell-{cell.pk}",
+    )
+
+
+@require_safe
+@never_cache
+def series_image(_request: HttpRequest, series_id: int) -> HttpResponse:
+    row, finding = _found(series_id)
+    if finding is None:
+        raise Http404(f"Series {series_id} is not judged yet.")
+    table = comparison_table(row.sessions.all(), finding.checks)
+    return image(_fingerprint(finding, table, answer_of(finding, table)))

@@ -108,6 +108,7 @@ def test_bisection_shows_its_steps_its_cost_and_what_is_left(reader: Reader, fin
     assert "Bisection on zen3" in text
     assert revisions[4].sha[:12] in text
     assert "Left: 4 revisions, about" in text
+    assert 'aria-label="bad: 4 of 8 commits left"' in text
 
 
 def test_life_names_who_accepted_it_and_until_when(reader: Reader, finding: Finding) -> None:

@@ -1,6 +1,7 @@
 """From comparisons to a fingerprint: columns, groups, their order, and why a cell is empty."""
 
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -10,7 +11,8 @@ from server.dashboard.rows.fingerprints import fingerprint_of
 from server.detection.findings.table import comparison_table
 from server.lab.models import Session
 from server.sources.models import Series
-from tests.builders import build_case, build_comparison, build_machine, build_series, build_session
+from tests.builders import build_case, build_comparison, build_finding, build_machine, build_series, build_session
+from tests.dashboard.conftest import Reader
 
 pytestmark = pytest.mark.django_db
 
@@ -122,3 +124,19 @@ def test_empty_cell_says_why(fields: dict[str, Any], gaps: list[dict[str, str]],
     session_on(series, "z5", "zen5", **fields)
     (line,) = drawn(series, gaps=gaps).groups[0].lines
     assert line.cells[1] == Absent(said)
+
+
+@pytest.mark.parametrize("page", ["series", "findings"])
+def test_fingerprint_is_an_image_with_a_policy_of_its_own(reader: Reader, page: str) -> None:
+    series = build_series()
+    build_comparison(session_on(series, "z3", "zen3"), "regressed")
+    reader.read(f"/series/{series.pk}/fingerprint.svg", status=404)
+    finding = build_finding(series)
+    address = f"/{page}/{series.pk if page == 'series' else finding.pk}/fingerprint.svg"
+    assert f'href="{address}"' in reader.read(address.removesuffix("fingerprint.svg"))
+    answer = reader.client.get(address)
+    assert answer.headers["Content-Type"] == "image/svg+xml"
+    assert answer.headers["Content-Security-Policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+    assert "no-store" in answer.headers["Cache-Control"]
+    assert "zen3" in ET.tostring(ET.fromstring(answer.content), encoding="unicode")  # noqa: S314 (our own)
+    reader.read(f"/{page}/99999999/fingerprint.svg", status=404)

@@ -16,6 +16,11 @@ def test_series_names_the_patch_that_made_it_and_what_each_adds(reader: Reader) 
     finding = split_finding()
     assert "adds nothing beyond 1.0 % on zen3 and zen5" in reader.read(f"/series/{finding.series_id}/patches/")
     home = f"/findings/{finding.pk}/"
+    for page in (f"/series/{finding.series_id}/patches/", f"{home}walk/"):
+        text = reader.read(page)
+        assert 'class="stairs"' in text
+        assert "up to patch 3: " in text
+    assert 'class="narrowed"' in reader.read(f"{home}bisection/")
     assert "made by patch 2 of 3: mm: Step 2" in reader.read(f"{home}bisection/")
     assert "Against the version before" in reader.read(f"{home}versions/")
 

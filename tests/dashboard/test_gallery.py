@@ -20,7 +20,7 @@ def test_site_without_debug_mode_has_no_gallery(reader: Reader, path: str) -> No
 def test_gallery_shows_every_picture_and_keeps_names_text(reader: Reader, settings: Settings) -> None:
     settings.DEBUG = True
     page = reader.read("/gallery/")
-    for kind in ("fingerprint", "heat_map", "course", "boots_strip", "staircase", "narrowing", "noise_course"):
+    for kind in ("fingerprint", "heat_map", "course", "staircase", "narrowing", "noise_course"):
         assert f'aria-label="{kind}: no data"' in page
         assert f'aria-label="{kind}: one value"' in page
     assert samples.HOSTILE[0] not in page

@@ -25,7 +25,6 @@ from server.dashboard.pictures.course import (
 from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line, svg_of
 from server.dashboard.pictures.heat_map import Heat, HeatMap, HeatRow
 from server.dashboard.pictures.small import (
-    BootsStrip,
     Flight,
     Narrowing,
     NarrowingStep,
@@ -34,7 +33,6 @@ from server.dashboard.pictures.small import (
     QueueBar,
     QueueBars,
     Staircase,
-    StripBoot,
     Tread,
 )
 
@@ -322,18 +320,6 @@ def test_course_names_its_first_and_last_revision() -> None:
 # --- the small ones ---
 
 
-def test_boots_stand_in_the_order_they_ran_with_their_looks() -> None:
-    boots = (StripBoot(0, "base", 100.0, "b"), StripBoot(1, "patched", 110.0, "p"), StripBoot(2, "patched", None, "x"))
-    svg = BootsStrip(boots, "ns", (2,)).svg
-    assert svg.index('class="base"') < svg.index('class="patched"') < svg.index('class="failed patched"')
-    assert svg.count('class="look"') == 1
-
-
-def test_quiet_boots_do_not_fill_their_picture() -> None:
-    reach = BootsStrip((StripBoot(0, "base", 100.0, ""), StripBoot(1, "base", 100.1, "")), "ns").reach
-    assert reach == pytest.approx((97.55, 102.55), abs=0.01)
-
-
 def test_staircase_ends_with_what_the_whole_series_does() -> None:
     treads = (
         Tread(1.0, "unchanged", "nothing"),
@@ -344,6 +330,8 @@ def test_staircase_ends_with_what_the_whole_series_does() -> None:
     ((_, svg, end),) = made.drawn
     assert end == "1.7x slower"
     assert svg.count("tread own") == 2
+    ((_, _, short),) = Staircase(("one", "two"), (Flight("zen3", "lower", treads[:2]),), 0.02).drawn
+    assert short == "0.0 % up to 1"
 
 
 def test_bisection_narrows_from_step_to_step() -> None:

@@ -9,7 +9,6 @@ from server.dashboard.pictures.course import Course, CourseEvent, CourseFlag, Co
 from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line
 from server.dashboard.pictures.heat_map import Heat, HeatMap, HeatRow
 from server.dashboard.pictures.small import (
-    BootsStrip,
     Flight,
     Narrowing,
     NarrowingStep,
@@ -18,7 +17,6 @@ from server.dashboard.pictures.small import (
     QueueBar,
     QueueBars,
     Staircase,
-    StripBoot,
     Tread,
 )
 
@@ -162,16 +160,6 @@ def _lane(chance: random.Random, number: int, title: str, points: int, better: s
     flags = (CourseFlag(point.place, "/findings/", f"finding 4: {words}"),)
     events = (CourseEvent(made[points // 4].place, "bench-2 got new microcode"),)
     return CourseLane(title, title, better, tuple(made), steps, flags, events)
-
-
-def boots(count: int, said: str = "") -> BootsStrip:
-    chance = random.Random(5)  # noqa: S311
-    made = []
-    for position in range(count):
-        arm = "base" if position % 4 in {0, 3} else "patched"
-        value = None if position == 13 else chance.gauss(410 if arm == "base" else 455, 6)  # noqa: PLR2004
-        made.append(StripBoot(position, arm, value, said or f"boot {position}, {arm}: {value and round(value, 1)} ns"))
-    return BootsStrip(tuple(made), said or "ns", (8, 16))
 
 
 def staircase(names: tuple[str, ...], patches: int = 6) -> Staircase:

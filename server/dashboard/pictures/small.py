@@ -1,4 +1,4 @@
-"""The small pictures: boots in the order they ran, the staircase of a walk, the narrowing of a bisection, what a
+"""The small pictures: the staircase of a walk, the narrowing of a bisection, what a
 machine shows between equal kernels night by night, and what waits for it.
 """
 
@@ -15,9 +15,7 @@ from server.dashboard.pictures.axis import RatioAxis
 
 # Less than this on either side of the middle fills no picture of values: noise must not look like mountains.
 _LEAST_HALF = 0.025
-_ROOM = 1.15
 _LEAST_NIGHTS = 14
-_DIGITS = 4
 
 
 def _figure(kind: str, height: int, said: str, parts: Iterable[SafeString]) -> SafeString:
@@ -29,75 +27,6 @@ def _figure(kind: str, height: int, said: str, parts: Iterable[SafeString]) -> S
 def _share(value: float, first: float, last: float) -> float:
     """In percent between two ends; the middle where they are one."""
     return round((value - first) / (last - first) * 100, 2) if last > first else 50.0
-
-
-@dataclass(frozen=True, slots=True)
-class StripBoot:
-    """`value` is the median that is judged, None of a boot that failed."""
-
-    position: int
-    arm: str
-    value: float | None
-    said: str
-
-
-@dataclass(frozen=True, slots=True)
-class BootsStrip:
-    """Base and patched boots in the order they ran. `looks` are numbers of boots, after which they were judged."""
-
-    boots: tuple[StripBoot, ...]
-    unit: str
-    looks: tuple[int, ...] = ()
-
-    @property
-    def reach(self) -> tuple[float, float] | None:
-        """The values at the lower and the upper edge."""
-        values = [boot.value for boot in self.boots if boot.value is not None and math.isfinite(boot.value)]
-        if not values:
-            return None
-        middle = (min(values) + max(values)) / 2
-        half = max((max(values) - min(values)) / 2 * _ROOM, abs(middle) * _LEAST_HALF) or 1.0
-        return middle - half, middle + half
-
-    @property
-    def edges(self) -> tuple[str, str] | None:
-        return (_brief(self.reach[0]), _brief(self.reach[1])) if self.reach else None
-
-    @property
-    def svg(self) -> SafeString:
-        last = max((boot.position for boot in self.boots), default=0)
-        low, high = self.reach or (0.0, 1.0)
-
-        def across(position: float) -> float:
-            return _share(position + 0.5, 0, last + 1)
-
-        looks = format_html_join("", _LOOK, ((across(look - 0.5), look) for look in self.looks if 0 < look <= last + 1))
-        boots = format_html_join(
-            "",
-            '<svg x="{}%" y="{}%"><path class="{}" d="{}"><title>{}</title></path></svg>',
-            ((across(boot.position), *_boot_mark(boot, low, high), boot.said) for boot in self.boots),
-        )
-        failed = sum(boot.value is None for boot in self.boots)
-        said = f"{len(self.boots)} boots in the order they ran, {failed} of them without a value"
-        return _figure("boots", 90, said, (looks, boots))
-
-
-def _brief(value: float) -> str:
-    """With about four digits, and no exponent that nobody reads."""
-    whole = math.floor(math.log10(abs(value))) + 1 if value else 1
-    return f"{value:,.{max(min(_DIGITS - whole, 6), 0)}f}"
-
-
-_LOOK = '<line class="look" x1="{0}%" x2="{0}%" y2="100%"><title>look after {1} boots</title></line>'
-_SHAPES = {"base": "M-4 0a4 4 0 1 1 8 0 4 4 0 1 1-8 0z", "patched": "M0-5.5 5 4H-5z"}
-_CROSS = "M-4-4 4 4M4-4-4 4"
-
-
-def _boot_mark(boot: StripBoot, low: float, high: float) -> tuple[float, str, str]:
-    arm = boot.arm if boot.arm in _SHAPES else "base"
-    if boot.value is None or not math.isfinite(boot.value):
-        return 94.0, f"failed {arm}", _CROSS
-    return round(100 - _share(boot.value, low, high), 2), arm, _SHAPES[arm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +79,11 @@ def _heights(flight: Flight) -> list[tuple[int, float]]:
 
 def _end_of(flight: Flight) -> str:
     ratios = [tread.ratio for tread in flight.treads if tread.ratio is not None]
-    return axis.told(ratios[-1], flight.better) if ratios else ""
+    if not ratios:
+        return ""
+    told = axis.told(ratios[-1], flight.better)
+    last = max(number for number, tread in enumerate(flight.treads, 1) if tread.ratio is not None)
+    return told if last == len(flight.treads) else f"{told} up to {last}"
 
 
 def _flight(flight: Flight, patches: int, scale: RatioAxis) -> SafeString:

@@ -10,7 +10,7 @@ from django.db.models import Q
 from server.core.models import Transition
 from server.dashboard.rows.host_status import AuditLine, session_rows
 from server.dashboard.rows.verdicts import verdict_matrix
-from server.dashboard.verdicts.drawings import drawn_boots
+from server.dashboard.verdicts.drawings import drawn_boots, drawn_search, drawn_walk
 from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
 from server.detection.findings.table import comparison_table, sessions_of
@@ -47,11 +47,12 @@ def _counters(finding: Finding) -> Context:
 
 
 def _search(finding: Finding) -> Context:
-    return {"bisections": bisections_of(finding)}
+    return {"bisections": tuple((row, drawn_search(row)) for row in bisections_of(finding))}
 
 
 def _walk(finding: Finding) -> Context:
-    return {"walk": walk_of(finding.series) if finding.series is not None else None}
+    walk = walk_of(finding.series) if finding.series is not None else None
+    return {"walk": walk, "staircase": drawn_walk(walk) if walk else None}
 
 
 def _versions(finding: Finding) -> Context:

@@ -12,7 +12,7 @@ from server.dashboard.rows.host_status import session_rows
 from server.dashboard.rows.postings import kernel_facts, patches_of, sender_facts, shown_trailers
 from server.dashboard.rows.verdicts import verdict_matrix
 from server.dashboard.rows.work import blame_sentences, history
-from server.dashboard.verdicts.drawings import drawn_boots
+from server.dashboard.verdicts.drawings import drawn_boots, drawn_walk
 from server.detection.bisection.walk import walk_of
 from server.detection.findings.table import comparison_table
 from server.detection.models import Finding
@@ -140,10 +140,12 @@ def _boots(series: Series, finding: Finding | None) -> Context:
 
 
 def _patches(series: Series, finding: Finding | None) -> Context:
+    walk = walk_of(series) if finding is not None else None
     return {
         "patches": patches_of(series),
         "trailers": shown_trailers(series),
-        "walk": walk_of(series) if finding is not None else None,
+        "walk": walk,
+        "staircase": drawn_walk(walk) if walk else None,
     }
 
 

@@ -209,13 +209,15 @@ _CHECKS = 2
 class StepView:
     """`answer` is empty while it is being measured; `sha` is empty for a revert that was not made.
 
-    `earlier`: of a search that ended without an answer, before it was begun once more.
+    `earlier`: of a search that ended without an answer, before it was begun once more. `index` counts from the good
+    end of the range.
     """
 
     number: int
     round: int
     earlier: bool
     kind: str
+    index: int | None
     sha: str
     subject: str
     answer: str
@@ -225,7 +227,7 @@ class StepView:
 
 @dataclass(frozen=True)
 class BisectionProgress:
-    """`effect` is bad / good; `left` counts the revisions that may be it, from `first_sha` to `last_sha`.
+    """`effect` is bad / good; `total` revisions lie after the good end, up to the bad one; `left` counts the revisions that may be it, from `first_sha` to `last_sha`.
 
     `seconds` are of machine time, of all rounds; `seconds_left` is a guess from all steps so far, None before the
     first.
@@ -245,6 +247,7 @@ class BisectionProgress:
     sessions: int
     boots: int
     seconds: float
+    total: int
     left: int
     first_sha: str
     last_sha: str
@@ -284,6 +287,7 @@ def progress_of(bisection: Bisection) -> BisectionProgress:
         sessions=cost.sessions,
         boots=cost.boots,
         seconds=cost.seconds,
+        total=len(bisection.revisions) - 1,
         left=bisection.high - bisection.low,
         first_sha=bisection.revisions[bisection.low + 1],
         last_sha=bisection.revisions[bisection.high],
@@ -322,6 +326,7 @@ def _step(bisection: Bisection, step: BisectionStep, subjects: dict[str, str]) -
         round=step.round,
         earlier=step.round != bisection.round,
         kind=step.kind,
+        index=step.index,
         sha=sha,
         subject=subject,
         answer=step.answer,

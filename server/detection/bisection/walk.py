@@ -287,6 +287,8 @@ class WalkCell:
     uarch: str
     machine: str
     name: str
+    better: str
+    min_effect: float
     verdict: str
     ratio: float | None
     low: float | None
@@ -364,6 +366,8 @@ def _cell(row: Comparison, so_far: Link | None) -> WalkCell:
         uarch=row.session.machine.uarch.name,
         machine=row.session.machine.name,
         name=name_of_cell(row),
+        better=row.metric.better,
+        min_effect=row.min_effect,
         verdict=row.verdict,
         ratio=row.ratio,
         low=row.ratio_low,
