@@ -40,7 +40,8 @@ def of(session: Session) -> Series:
 def test_series_without_effect_reads_as_all_clear_with_what_would_have_been_seen(reader: Reader) -> None:
     session = quiet_session(3, 1)
     finding = build_finding(of(session), Finding.Kind.INCONCLUSIVE, headline="Inconclusive on zen5 (time).")
-    said = "No change on 3 of 4 cells: down to 2.0 % on half of them, 3.0 % in the noisiest; 1 could not be told below 4.0 %."
+    told = "No change on 3 of 4 cells: down to 2.0 % on half of them, 3.0 % in the noisiest"
+    said = f"{told}; 1 could not be told below 4.0 %."
     assert clear_sentence(list(session.comparisons.all())) == said
     for page in (f"/series/{session.series_id}/", f"/findings/{finding.pk}/"):
         text = reader.read(page)
@@ -67,7 +68,7 @@ def test_cells_of_which_nothing_is_known_are_counted_apart() -> None:
     cells = list(session.comparisons.all())
     assert clear_sentence(cells).endswith("; 2 could not be told below 4.0 %, 1 of them at all.")
     for cell in cells:
-        cell.mde = None if cell.mde == 0.03 else cell.mde  # noqa: PLR2004 (of one cell)
+        cell.mde = None if cell.mde == 0.03 else cell.mde
     assert "in the noisiest" not in clear_sentence(cells)
     assert "down to 2.0 % on 2 of them, not known of 1;" in clear_sentence(cells)
 

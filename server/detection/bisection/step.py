@@ -227,7 +227,8 @@ class StepView:
 
 @dataclass(frozen=True)
 class BisectionProgress:
-    """`effect` is bad / good; `total` revisions lie after the good end, up to the bad one; `left` counts the revisions that may be it, from `first_sha` to `last_sha`.
+    """`effect` is bad / good; `total` revisions follow the good end, the bad one is the last of them; `left` counts
+    those that may be it, from `first_sha` to `last_sha`.
 
     `seconds` are of machine time, of all rounds; `seconds_left` is a guess from all steps so far, None before the
     first.
