@@ -11,21 +11,27 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.reports.leaving import Gate, Outgoing, gate, outgoing, with_mails
-from server.reports.models import Report
+from server.reports.leaving import Gate, Outgoing, gate, in_line, outgoing, with_mails
+from server.reports.models import DeliveryState, Report
 
 # Of each kind on the page.
 _SHOWN = 25
-_OPEN: Final = (Report.State.APPROVED, Report.State.DRAFT)
+_DRAFT: Final = Report.State.DRAFT
+_OPEN: Final = (Report.State.APPROVED, _DRAFT)
 
 
 @dataclass(frozen=True, slots=True)
 class MailList:
-    """`leaving` would be sent at this moment, or as soon as the stop switch is off; `held` waits or failed."""
+    """`leaving` would be sent at this moment, or as soon as the stop switch is off; `held` waits.
+
+    `is_cut`: more are in line than were looked at.
+    """
 
     gate: Gate
     leaving: tuple[Outgoing, ...]
     held: tuple[Outgoing, ...]
+    is_cut: bool
+    failed: tuple[Outgoing, ...]
     drafts: tuple[Outgoing, ...]
     over: tuple[Outgoing, ...]
     counts: tuple[tuple[str, str, int], ...]
@@ -36,23 +42,33 @@ class MailList:
     def shown(self) -> int:
         return _SHOWN
 
+    @property
+    def more_leave(self) -> bool:
+        """Whether others may leave as well: there are some, and the hour has room for them."""
+        return self.is_cut and len(self.leaving) < self.gate.room
+
 
 def mail_list(given: Mapping[str, str]) -> MailList:
-    """At most nine queries."""
+    """A dozen queries at most, but for texts that are written anew to see whether they still stand."""
     state = given.get("state", "")
     known = state in Report.State.values
     passing = gate()
     reports = with_mails(Report.objects.all())
     wanted = [one for one in _OPEN if not known or one == state]
-    opened = [row for one in wanted for row in _first(reports.filter(state=one), oldest=one == Report.State.APPROVED)]
+    line = list(in_line(reports)[: _SHOWN + 1]) if Report.State.APPROVED in wanted else []
+    failed = _failed(reports) if Report.State.APPROVED in wanted else []
+    drafts = list(reports.filter(state=Report.State.DRAFT).order_by("-id")[:_SHOWN]) if _DRAFT in wanted else []
     ended = Q(state=state) if known else ~Q(state__in=_OPEN)
     over = list(reports.filter(ended & ~Q(state__in=_OPEN)).order_by("-state_since", "-id")[:_SHOWN])
-    rows = outgoing([*opened, *over], passing)
+    rows = outgoing([*line[:_SHOWN], *failed, *drafts, *over], passing)
     approved = [row for row in rows if row.report.state == Report.State.APPROVED]
+    waiting = approved[: len(line[:_SHOWN])]
     return MailList(
         gate=passing,
-        leaving=tuple(row for row in approved if _leaves(row, passing)),
-        held=tuple(row for row in approved if not _leaves(row, passing)),
+        leaving=tuple(row for row in waiting if _leaves(row, passing)),
+        held=tuple(row for row in waiting if not _leaves(row, passing)),
+        is_cut=len(line) > _SHOWN,
+        failed=tuple(approved[len(waiting) :]),
         drafts=tuple(row for row in rows if row.report.state == Report.State.DRAFT),
         over=tuple(row for row in rows if row.report.state not in _OPEN),
         counts=_counts(),
@@ -61,8 +77,10 @@ def mail_list(given: Mapping[str, str]) -> MailList:
     )
 
 
-def _first(reports: "QuerySet[Report]", *, oldest: bool) -> "list[Report]":
-    return list(reports.order_by("id" if oldest else "-id")[:_SHOWN])
+def _failed(reports: "QuerySet[Report]") -> "list[Report]":
+    """Released, but their mail was refused: they stay so until a person releases or rejects them."""
+    refused = reports.filter(state=Report.State.APPROVED, delivery__state=DeliveryState.FAILED)
+    return list(refused.order_by("-delivery__state_since", "-id")[:_SHOWN])
 
 
 def _leaves(row: Outgoing, passing: Gate) -> bool:
@@ -86,5 +104,10 @@ def mail(request: HttpRequest, report_id: int) -> HttpResponse:
     if report is None:
         raise Http404(f"There is no mail {report_id}.")
     passing = gate()
-    context = {"now": clock.now(), "gate": passing, "row": outgoing([report], passing)[0]}
+    # Those before it may take what the hour has left.
+    line = list(in_line(with_mails(Report.objects.all()))[:_SHOWN]) if report.state == Report.State.APPROVED else []
+    if all(one.pk != report.pk for one in line):
+        line.append(report)
+    row = next(one for one in outgoing(line, passing) if one.report.pk == report.pk)
+    context = {"now": clock.now(), "gate": passing, "row": row}
     return render(request, "dashboard/mail.html", context)

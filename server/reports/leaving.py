@@ -1,23 +1,27 @@
 """What would leave the site at this moment, and each mail as it would be sent. It looks and changes nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import F, Q, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
-from server.reports.mail import build_mail, route
-from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
+from server.reports.mail import CHANGED, build_mail, opt_outs, other_text, readers, refuse_readers, route
+from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.reports.outbox import may_be_told, sent_lately
 from server.sources.models import Series
 
 _LATER_HEADERS = ("Message-ID", "Date")
+_READERS = re.compile(r"^(To|Cc): .*(?:\n[ \t].*)*", re.MULTILINE)
+# To write a mail anew takes a look at all that its finding says.
+_MOST_COMPOSED = 3
 _SWITCHED_OFF = "mail is switched off at this site (TIDEMARK_MAIL_ENABLED)"
 
 
@@ -25,11 +29,14 @@ _SWITCHED_OFF = "mail is switched off at this site (TIDEMARK_MAIL_ENABLED)"
 class Letter:
     """A mail with all its headers. `encoded` names how its body is wrapped up on the way, if not as it stands.
 
+    `public_head` counts readers instead of naming them: beside the list of a series' people, the names would tell who
+    opted out.
     `opted_out` counts addresses that asked for no mail and are left out. `unnumbered`: it gets its Message-ID and date
     when it is released.
     """
 
     head: str
+    public_head: str
     body: str
     encoded: str
     recipients: int
@@ -73,6 +80,10 @@ class Gate:
     sent: int
     cap: int
 
+    @property
+    def room(self) -> int:
+        return max(0, self.cap - self.sent)
+
 
 def gate() -> Gate:
     """One query."""
@@ -84,31 +95,77 @@ def with_mails(reports: "QuerySet[Report]") -> "QuerySet[Report]":
     return reports.select_related("finding__series__mailing_list", "delivery").defer(*long, "finding__series__trailers")
 
 
+def in_line(reports: "QuerySet[Report]") -> "QuerySet[Report]":
+    """Those that are released and did not fail, in the order in which the outbox takes them."""
+    waiting = Q(delivery=None) | Q(delivery__state__in=[DeliveryState.QUEUED, DeliveryState.SENDING])
+    first = (F("delivery__not_before").asc(nulls_first=True), F("delivery__pk").asc(nulls_last=True), "pk")
+    return reports.filter(waiting, state=ReportState.APPROVED).order_by(*first)
+
+
 def outgoing(reports: Sequence[Report], passing: Gate) -> list[Outgoing]:
-    """Each as it stands, in the order given. Four queries."""
-    virtual = _virtual(reports)
-    bisected = _bisected(reports)
-    addresses = {address.lower() for report in reports for address in (*report.to, *report.cc)}
-    out = set(OptOut.objects.filter(address__in=addresses).values_list("address", flat=True))
-    return [
-        Outgoing(
+    """Each as it stands, in the order given. Four queries, and those of a few texts that may have changed.
+
+    What leaves takes its part of what the hour has left; those behind wait.
+    """
+    virtual, bisected = _virtual(reports), _bisected(reports)
+    out = opt_outs(address for report in reports for address in (*report.to, *report.cc))
+    rows: list[Outgoing] = []
+    room, composed = passing.room, 0
+    for report in reports:
+        row = Outgoing(
             report=report,
             delivery=(delivery := getattr(report, "delivery", None)),
-            held=_held(report, delivery, passing, virtual=report.pk in virtual),
+            held=_held(report, delivery, passing, out, virtual=report.pk in virtual),
             note=_note(report, bisected),
             letter=letter(report, delivery, out) if report.body else None,
         )
-        for report in reports
-    ]
+        if _leaves(row) and row.note:
+            row = replace(row, held=_stale(report, composed) or row.held)
+            composed += 1
+        if _leaves(row):
+            room -= 1
+            if room < 0:
+                row = replace(row, held=f"those before it fill the cap of {passing.cap} mails an hour")
+        rows.append(row)
+    return rows
 
 
-def letter(report: Report, delivery: Delivery | None, out: Iterable[str]) -> Letter:
-    """`out` are the addresses that opted out."""
-    left_out = set(out)
-    to = [address for address in report.to if address.lower() not in left_out]
-    cc = [address for address in report.cc if address.lower() not in left_out]
-    if not to:
-        to, cc = cc[:1], cc[1:]
+def _leaves(row: Outgoing) -> bool:
+    return not row.held or row.switched_off
+
+
+def _stale(report: Report, composed: int) -> str:
+    """As the outbox finds it, without writing it anew."""
+    if composed >= _MOST_COMPOSED:
+        return "its finding was bisected since: whether its text still stands is seen when it is its turn"
+    try:
+        text = other_text(report)
+    except DomainError as error:
+        return error.message
+    series = report.finding.series
+    return CHANGED if text is not None and (series is None or series.mailing_list.moderated) else ""
+
+
+def mail_readers(report: Report, delivery: Delivery | None, out: Mapping[str, datetime]) -> tuple[list[str], list[str]]:
+    """To and Cc as they leave, or left: who opted out later was written to. `out` says since when."""
+    sent_at = delivery.sent_at if delivery else None
+    return readers(report, {address for address, since in out.items() if sent_at is None or since <= sent_at})
+
+
+def in_public(addresses: Collection[str], report: Report) -> str:
+    """The list, and how many others."""
+    series = report.finding.series
+    named = {series.mailing_list.address.lower()} if series else set()
+    lists = [address for address in addresses if address.lower() in named]
+    others = len(addresses) - len(lists)
+    counted = [f"{others} {'other ' if lists else ''}{'address' if others == 1 else 'addresses'}"] if others else []
+    return " and ".join([*lists, *counted])
+
+
+def letter(report: Report, delivery: Delivery | None, out: Mapping[str, datetime]) -> Letter:
+    """`out` are the addresses that opted out, and when."""
+    to, cc = mail_readers(report, delivery, out)
+    shown = {"To": in_public(to, report), "Cc": in_public(cc, report)}
     row = delivery or Delivery(report=report, message_id="later", created_at=clock.now())
     message = build_mail(row, to, cc).message()
     if delivery is None:
@@ -119,6 +176,7 @@ def letter(report: Report, delivery: Delivery | None, out: Iterable[str]) -> Let
     plain = encoding.lower() in ("7bit", "8bit")
     return Letter(
         head=head,
+        public_head=_READERS.sub(lambda found: f"{found[1]}: {shown[found[1]]}", head),
         body=body if plain else report.body,
         encoded="" if plain else encoding,
         recipients=len(to) + len(cc),
@@ -127,12 +185,12 @@ def letter(report: Report, delivery: Delivery | None, out: Iterable[str]) -> Let
     )
 
 
-def _held(report: Report, delivery: Delivery | None, passing: Gate, *, virtual: bool) -> str:
+def _held(report: Report, delivery: Delivery | None, passing: Gate, out: Collection[str], *, virtual: bool) -> str:
     if report.state != ReportState.APPROVED:
         return str(ReportState(report.state).label)
     if delivery is not None and delivery.state != DeliveryState.QUEUED:
         return str(DeliveryState(delivery.state).label)
-    return _unwanted(report) or _stays(virtual=virtual) or _not_yet(delivery, passing)
+    return _unwanted(report) or _not_allowed(report, out, virtual=virtual) or _not_yet(delivery, passing)
 
 
 def _unwanted(report: Report) -> str:
@@ -147,9 +205,10 @@ def _unwanted(report: Report) -> str:
     return ""
 
 
-def _stays(*, virtual: bool) -> str:
+def _not_allowed(report: Report, out: Collection[str], *, virtual: bool) -> str:
     try:
         route(virtual=virtual)
+        refuse_readers(*readers(report, out))
     except DomainError as error:
         return error.message
     return ""

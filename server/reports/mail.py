@@ -4,9 +4,10 @@ import ipaddress
 import re
 import smtplib
 import socket
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from email import message_from_bytes, policy
 from email.utils import format_datetime, getaddresses, parseaddr
 from typing import Any
@@ -226,10 +227,14 @@ def renew(report: Report) -> bool:
     """
     if report.state not in (ReportState.DRAFT, ReportState.APPROVED) or not _was_bisected_since(report):
         return False
+    text = other_text(report)
+    return text is not None and report.note(CHANGED, subject=text.subject, body=text.body, released=False)
+
+
+def other_text(report: Report) -> Text | None:
+    """What its finding says now, None if that is what stands there."""
     text = compose(gather(report.finding))
-    if (text.subject, text.body) == (report.subject, report.body):
-        return False
-    return report.note(CHANGED, subject=text.subject, body=text.body, released=False)
+    return None if (text.subject, text.body) == (report.subject, report.body) else text
 
 
 def _was_bisected_since(report: Report) -> bool:
@@ -278,11 +283,24 @@ def envelope(series: Series) -> Envelope:
     )
 
 
-def welcome(addresses: Iterable[str]) -> list[str]:
-    """Those who did not opt out."""
-    wanted = list(addresses)
-    out = set(OptOut.objects.filter(address__in=[a.lower() for a in wanted]).values_list("address", flat=True))
-    return [address for address in wanted if address.lower() not in out]
+def opt_outs(addresses: Iterable[str]) -> dict[str, datetime]:
+    """Those of them that asked for no mail, in lower case, and when."""
+    asked = OptOut.objects.filter(address__in={address.lower() for address in addresses})
+    return dict(asked.values_list("address", "created_at"))
+
+
+def readers(report: Report, out: Container[str]) -> tuple[list[str], list[str]]:
+    """To and Cc of a report without `out`."""
+    to = [address for address in report.to if address.lower() not in out]
+    cc = [address for address in report.cc if address.lower() not in out]
+    return (to, cc) if to else (cc[:1], cc[1:])
+
+
+def refuse_readers(to: Sequence[str], cc: Sequence[str]) -> None:
+    if len(to) + len(cc) > settings.MAIL_MAX_RECIPIENTS:
+        raise DomainError("too-many-recipients", f"{len(to) + len(cc)} recipients are too many")
+    if not to:
+        raise DomainError("nobody-to-tell", "every recipient has opted out")
 
 
 def _named_in(raw: bytes, headers: Iterable[str]) -> list[str]:

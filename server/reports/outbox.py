@@ -24,10 +24,12 @@ from server.reports.mail import (
     build_mail,
     compose,
     envelope,
+    opt_outs,
+    readers,
+    refuse_readers,
     renew,
     route,
     transmit,
-    welcome,
 )
 from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
 from server.sources.models import Series
@@ -41,6 +43,8 @@ _LONGEST_WAIT = timedelta(hours=1)
 _MOST_TRIES = 12
 # Of each kind in one sweep: a site that comes back after a week must not fill the queue faster than it is worked off.
 _MOST_AT_ONCE = 100
+# Of deliveries that are due.
+IN_LINE = (F("not_before").asc(nulls_first=True), "pk")
 
 
 def send_delivery(*, delivery_id: int) -> bool:
@@ -78,7 +82,7 @@ def wake_outbox(*, since: datetime | None = None) -> None:
         # A mail that kills its sender each time must end too.
         _not_sent(delivery, DomainError("sender-lost", "its sender was lost", permanent=False))
     # What has to wait, or was not sent, is put off: it goes behind those that were never tried.
-    due = _due().order_by(F("not_before").asc(nulls_first=True), "pk")
+    due = _due().order_by(*IN_LINE)
     for delivery_id in due.values_list("pk", flat=True)[:_MOST_AT_ONCE]:
         enqueue("reports.send", delivery_id)
 
@@ -163,13 +167,8 @@ def _permission(delivery: Delivery) -> tuple[Route, list[str], list[str]]:
     """The way out and who is written to; raises DomainError when this mail may not leave."""
     report = delivery.report
     way = route(virtual=is_virtual(report.finding))
-    to, cc = welcome(report.to), welcome(report.cc)
-    if len(to) + len(cc) > settings.MAIL_MAX_RECIPIENTS:
-        raise DomainError("too-many-recipients", f"{len(to) + len(cc)} recipients are too many")
-    if not to:
-        to, cc = cc[:1], cc[1:]
-    if not to:
-        raise DomainError("nobody-to-tell", "every recipient has opted out")
+    to, cc = readers(report, opt_outs([*report.to, *report.cc]))
+    refuse_readers(to, cc)
     return way, to, cc
 
 

@@ -8,7 +8,10 @@ from django.core import mail
 from pytest_django.fixtures import Settings
 
 from server.core import clock
+from server.core.errors import DomainError
+from server.core.models import Transition
 from server.detection.models import Finding
+from server.reports.mail import Text
 from server.reports.models import Delivery, OptOut, Report
 from server.reports.outbox import queue_delivery, send_delivery
 from server.sources.models import MailingList, Series
@@ -42,6 +45,14 @@ def report(subject: str = "Re: mm: Batch it", **fields: Any) -> Report:
 
 def released(subject: str = "Re: mm: Batch it") -> Delivery:
     return queue_delivery(report=report(subject, state=Report.State.APPROVED, released=True))
+
+
+def new_text(_evidence: object) -> Text:
+    return Text("Re: mm: Batch it", "Regressed on zen3, by patch 2.\n")
+
+
+def refused_text(_evidence: object) -> Text:
+    raise DomainError("incomplete-report", "the kernel is not told")
 
 
 def section(text: str, name: str) -> str:
@@ -85,9 +96,15 @@ def test_stop_switch_is_said_with_what_it_holds(reader: Reader, settings: Settin
         ("cap", "the cap of 0 mails an hour is reached"),
         ("virtual", "virtual results never leave the site"),
         ("bisecting", "the revision that made it is being looked for"),
+        ("opted-out", "every recipient has opted out"),
+        ("too-many", "2 recipients are too many"),
+        ("stale", "its finding says something else since it was written"),
+        ("incomplete", "the kernel is not told"),
     ],
 )
-def test_page_and_outbox_agree_on_what_is_held(reader: Reader, settings: Settings, change: str, why: str) -> None:
+def test_page_and_outbox_agree_on_what_is_held(
+    reader: Reader, settings: Settings, monkeypatch: pytest.MonkeyPatch, change: str, why: str
+) -> None:
     delivery = released()
     finding = delivery.report.finding
     if change == "superseded":
@@ -101,6 +118,17 @@ def test_page_and_outbox_agree_on_what_is_held(reader: Reader, settings: Setting
     elif change == "moderated":
         Report.objects.update(released=False)
         MailingList.objects.update(moderated=True)
+    elif change == "opted-out":
+        OptOut.objects.bulk_create(OptOut(address=address) for address in ("ada@example.org", "linux-mm@example.org"))
+    elif change == "too-many":
+        settings.MAIL_MAX_RECIPIENTS = 1
+    elif change in ("stale", "incomplete"):
+        MailingList.objects.update(moderated=change == "stale")
+        Transition.objects.create(
+            subject="finding", subject_id=finding.pk, before="bisecting", after="confirmed", trace=finding.trace
+        )
+        monkeypatch.setattr("server.reports.mail.gather", lambda _finding: None)
+        monkeypatch.setattr("server.reports.mail.compose", new_text if change == "stale" else refused_text)
     elif change == "put-off":
         Delivery.objects.update(not_before=clock.now().replace(year=2999))
     else:
@@ -113,10 +141,67 @@ def test_page_and_outbox_agree_on_what_is_held(reader: Reader, settings: Setting
     assert mail.outbox == []
 
 
-def test_mail_is_shown_as_it_is_sent(reader: Reader) -> None:
+def test_page_and_outbox_agree_on_the_rest_of_the_hour(reader: Reader, settings: Settings) -> None:
+    settings.MAIL_HOURLY_CAP = 2
+    rows = [released(f"Re: mm: Number {place}") for place in range(5)]
+    text = reader.read("/mails/")
+    assert "2 mails would leave the site now." in words(text)
+    assert section(text, "held").count("those before it fill the cap of 2 mails an hour") == 3
+    said = [words(reader.read(f"/mails/{row.report_id}/")) for row in rows]
+    leaves = ["Leaves with the next round" in one for one in said]
+    assert leaves == [send_delivery(delivery_id=row.pk) for row in rows] == [True, True, False, False, False]
+
+
+def test_failed_mails_hide_none_that_leaves(reader: Reader) -> None:
+    for _ in range(26):
+        released("Re: mm: I failed")
+    Delivery.objects.update(state=Delivery.State.FAILED)
+    released("Re: mm: I leave")
+    text = reader.read("/mails/")
+    assert "1 mail would leave the site now." in words(text)
+    assert "Re: mm: I leave" in section(text, "leaving")
+    assert "25 or more, the latest first: not sent unless" in section(text, "failed")
+
+
+def test_more_than_were_looked_at_are_said(reader: Reader, settings: Settings) -> None:
+    settings.MAIL_HOURLY_CAP = 100
+    for _ in range(26):
+        released()
+    assert "25 or more mails would leave the site now." in words(reader.read("/mails/"))
+    Finding.objects.filter(report__in=Report.objects.order_by("pk")[:25]).update(state=Finding.State.INVALID)
+    text = words(reader.read("/mails/"))
+    assert "None of the first 25 in line would leave the site now; there are more." in text
+    settings.MAIL_HOURLY_CAP = 0
+    assert "Nothing would leave the site now." in words(reader.read("/mails/"))
+
+
+def test_who_opts_out_later_was_written_to(staff: Reader) -> None:
+    delivery = released()
+    assert send_delivery(delivery_id=delivery.pk)
+    OptOut.objects.create(address="linux-mm@example.org")
+    assert "Cc: linux-mm@example.org" in staff.read(f"/mails/{delivery.report_id}/")
+
+
+def test_pages_do_not_tell_the_public_who_opted_out(reader: Reader, staff: Reader) -> None:
+    row = report(to=["ada@example.org"], cc=["linux-mm@example.org", "bob@example.org"])
+    MailingList.objects.update(address="linux-mm@example.org")
+    OptOut.objects.create(address="bob@example.org")
+    pages = (f"/mails/{row.pk}/", f"/series/{row.finding.series_id}/mail/")
+    for page in pages:
+        public = reader.read(page).split("<pre")[-1]
+        assert "To: 1 address" in public
+        assert "Cc: linux-mm@example.org" in public
+        assert "ada@example.org" not in public
+        assert "bob@example.org" not in public
+        named = staff.read(page).split("<pre")[-1]
+        assert "To: ada@example.org" in named
+        assert "bob@example.org" not in named
+
+
+def test_mail_is_shown_as_it_is_sent(staff: Reader) -> None:
     delivery = released()
     OptOut.objects.create(address="linux-mm@example.org")
-    text = reader.read(f"/mails/{delivery.report_id}/")
+    text = staff.read(f"/mails/{delivery.report_id}/")
     assert "1 asked for no mail and is left out" in words(text)
     assert send_delivery(delivery_id=delivery.pk)
     sent = mail.outbox[0].message().as_bytes().decode()

@@ -17,6 +17,8 @@ from server.detection.bisection.walk import walk_of
 from server.detection.findings.table import comparison_table
 from server.detection.models import Finding
 from server.lab.models import Session
+from server.reports.leaving import in_public, mail_readers, with_mails
+from server.reports.mail import opt_outs
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_history, series_progress
 from server.sources.models import Series
@@ -49,6 +51,8 @@ class Mail:
     body: str
     to: tuple[str, ...]
     cc: tuple[str, ...]
+    public_to: str
+    public_cc: str
     in_reply_to: str
     report_state: str
     report_label: str
@@ -105,15 +109,18 @@ def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]
 
 
 def _mail(finding: Finding) -> Mail | None:
-    report = Report.objects.filter(finding=finding).select_related("delivery").first()
+    report = with_mails(Report.objects.filter(finding=finding)).first()
     if report is None:
         return None
     delivery: Delivery | None = getattr(report, "delivery", None)
+    to, cc = mail_readers(report, delivery, opt_outs([*report.to, *report.cc]))
     return Mail(
         subject=report.subject,
         body=report.body,
-        to=tuple(report.to),
-        cc=tuple(report.cc),
+        to=tuple(to),
+        cc=tuple(cc),
+        public_to=in_public(to, report),
+        public_cc=in_public(cc, report),
         in_reply_to=report.in_reply_to,
         report_state=report.state,
         report_label=Report.State(report.state).label,
