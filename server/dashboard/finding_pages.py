@@ -21,6 +21,7 @@ from server.dashboard.verdicts.first_words import FirstWords, answer_of, strip
 from server.dashboard.verdicts.next_steps import beside_culprit, run_again
 from server.detection.findings.checks import Name
 from server.detection.findings.table import ComparisonTable, comparison_table, sessions_of
+from server.detection.lifecycle.triage import seen_now
 from server.detection.models import Finding
 from server.sources.models import Revision
 
@@ -135,10 +136,12 @@ def _has(finding: Finding, slug: str) -> bool:
 
 @require_safe
 def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
+    seen = seen_now(finding_id)
     found = _found(finding_id)
     table = comparison_table(sessions_of(found), found.checks)
     answer = answer_of(found, table)
     context = {
+        "seen": seen,
         "answer": answer,
         "strip": answer.chips,
         "fingerprint": _fingerprint(found, table, answer),

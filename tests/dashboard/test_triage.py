@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.dashboard.verdicts.first_words import answer_of
 from server.detection.branches.release import Why, invalidate
 from server.detection.findings.checks import Name, checks_named
 from server.detection.lifecycle import triage
@@ -144,7 +145,7 @@ def test_list_is_narrowed_by_tree_and_commit(reader: Reader, split: Finding, bet
         ("benchmark=x%00y", "There is no benchmark xy here. Known: mm-basic."),
         ("kind=worse", "Known: regressed, improved, split, unchanged, inconclusive."),
         ("state=shut", "There is no state shut here. Known: open, candidate,"),
-        ("assignee=bob", "There is no person who triages bob here. Known: me, none, ada."),
+        ("assignee=bob", "There is no person who triages bob here. Known: me, none. Names are told to who may triage."),
         ("assignee=me", "Sign in to see the findings that are yours."),
         ("commit=xyz", "Write a commit as 7 to 40 hexadecimal digits."),
         ("since=yesterday", "Write a day as 2026-11-30, not yesterday."),
@@ -289,6 +290,49 @@ def test_series_of_a_finding_is_measured_again(client: Client, split: Finding) -
     assert answer.status_code == 302, answer.content
     split.refresh_from_db()
     assert WHY in checks_named(split, Name.RETEST)[0]["text"]
+    assert [who for who, _ in steps(split)] == ["ada"]
+    act(client, "retest", mark(split), reason="once more")
+    text = client.get("/findings/").content.decode()
+    assert f"Finding {split.pk}: this goes on already, nothing new was asked for." in text
+    assert Trial.objects.filter(purpose=Trial.Purpose.RETEST).count() == 1
+
+
+def test_retest_by_another_is_a_conflict(client: Client, split: Finding) -> None:
+    client.force_login(person("ada", "change_finding", "add_trial"))
+    Series.objects.filter(finding=split).update(
+        base=build_revision(), head=build_revision(), state=Series.State.APPLIED
+    )
+    Trial.objects.filter(finding=split).update(purpose=Trial.Purpose.SERIES, state="done", series=split.series_id)
+    old = mark(split)
+    triage.retest(split, seen=int(old.partition(":")[2]), actor="bob", reason="its fan was dead")
+    answer = act(client, "invalid", old, reason=WHY, why="noise")
+    assert answer.status_code == 409
+    assert "its fan was dead" in answer.content.decode()
+
+
+def test_finding_that_is_named_twice_is_decided_once(triager: Client, split: Finding) -> None:
+    answer = act(triager, "invalid", mark(split), mark(split), reason=WHY, why="noise")
+    assert answer.status_code == 302
+    assert steps(split) == [("ada", f"noise: {WHY}")]
+
+
+def test_names_of_triagers_are_told_to_triagers_alone(reader: Reader, ada: User) -> None:
+    assert "ada" not in reader.read("/findings/?assignee=zz")
+    reader.client.force_login(ada)
+    assert "Known: me, none, ada." in " ".join(reader.read("/findings/?assignee=zz").split())
+
+
+def test_page_of_a_finding_was_read_after_the_step_that_its_form_tells(
+    triager: Client, split: Finding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = mark(split)
+
+    def meanwhile(finding: Finding, *given: Any) -> Any:
+        triage.assign(finding, None if finding.assignee else person("bob", "change_finding"), actor="bob")
+        return answer_of(finding, *given)
+
+    monkeypatch.setattr("server.dashboard.finding_pages.answer_of", meanwhile)
+    assert f'name="finding" value="{old}"' in triager.get(f"/findings/{split.pk}/").content.decode()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,12 @@ def test_finding_is_assigned_and_withdrawn_by_keys_alone(transactional_db: None,
         page.keyboard.press("j")
         page.keyboard.press("i")
         page.keyboard.type("noise")
+        page.locator("input[name=until]").focus()
+        page.locator("input[name=reason]").focus()
+        page.keyboard.press("Enter")
+        page.locator(f"#f{older.pk} th a").focus()
+        page.keyboard.press("i")
+        page.keyboard.type("noise")
         page.locator("input[name=reason]").focus()
         page.keyboard.type("a night with an update")
         with page.expect_navigation():

@@ -5,26 +5,24 @@ from typing import Any
 from django import template
 
 from server.detection.branches.release import Why
-from server.detection.lifecycle.triage import TRIAGE, triagers, with_seen
+from server.detection.lifecycle.triage import TRIAGE, triagers
 from server.detection.models import Finding
 
 register = template.Library()
 
 
 @register.inclusion_tag("dashboard/_triage.html", takes_context=True)
-def triage(context: dict[str, Any], finding_id: int) -> dict[str, Any]:
+def triage(context: dict[str, Any], finding_id: int, seen: int) -> dict[str, Any]:
     """Tells who looks after the finding; two queries more for who may decide.
 
-    The finding is read anew together with how far its life has come: what the form shows is what it tells back.
+    `seen` is how far its life had come before the page was read: what the page shows is what the form tells back.
     """
     request = context["request"]
-    finding = with_seen(Finding.objects.select_related("assignee").only("state", "assignee__username")).get(
-        pk=finding_id
-    )
+    finding = Finding.objects.select_related("assignee").only("state", "assignee__username").get(pk=finding_id)
     may_triage = request.user.has_perm(TRIAGE)
     return {
         "finding_id": finding_id,
-        "seen": getattr(finding, "seen", 0),
+        "seen": seen,
         "state": finding.state,
         "assignee": finding.assignee.get_username() if finding.assignee else "",
         "may_triage": may_triage,

@@ -80,7 +80,7 @@ class ActForm(forms.Form):
             raise forms.ValidationError("The form names findings that it was not shown with: load the page again.")
         if len(shown) > _MOST:
             raise forms.ValidationError(f"Select {_MOST} findings at most.")
-        return shown
+        return list(dict.fromkeys(shown))
 
     def clean_until(self) -> datetime | None:
         given = clean(self.cleaned_data["until"])
@@ -126,18 +126,24 @@ def act(request: HttpRequest) -> HttpResponse:
     given = form.cleaned_data
     if given["act"] == "retest":
         refuse_without(request, RETEST_PERMISSION)
-    done, refused = [], []
+    done, refused, under_way = [], [], []
     for shown in given["finding"]:
         try:
-            _do(request, shown, given)
-            done.append(shown.finding)
+            (done if _do(request, shown, given) else under_way).append(shown.finding)
         except DomainError as error:
             refused.append((shown, error))
+    if under_way:
+        messages.info(request, f"{_named(under_way)}: this goes on already, nothing new was asked for.")
     if refused:
         return _again(request, done=done, refused=_refusals(refused), status=_CONFLICT)
-    said = ", ".join(map(str, done[:10])) + (", ..." if len(done) > 10 else "")  # noqa: PLR2004 (what is read at once)
-    messages.success(request, f"{'Finding' if len(done) == 1 else 'Findings'} {said}: {_told(given)}.")
+    if done:
+        messages.success(request, f"{_named(done)}: {_told(given)}.")
     return redirect(_back(request))
+
+
+def _named(findings: Sequence[int]) -> str:
+    said = ", ".join(map(str, findings[:10])) + (", ..." if len(findings) > 10 else "")  # noqa: PLR2004 (what is read at once)
+    return f"{'Finding' if len(findings) == 1 else 'Findings'} {said}"
 
 
 def _told(given: Mapping[str, Any]) -> str:
@@ -147,14 +153,14 @@ def _told(given: Mapping[str, Any]) -> str:
     return f"{ACTS[given['act']]}{until}"
 
 
-def _do(request: HttpRequest, shown: ShownFinding, given: Mapping[str, Any]) -> None:
+def _do(request: HttpRequest, shown: ShownFinding, given: Mapping[str, Any]) -> bool:
+    """False where a retest that goes on already is what was asked for."""
     actor, wanted = request.user.get_username(), given["act"]
     if wanted == "retest":
         finding = Finding.objects.filter(pk=shown.finding).first()
         if finding is None:
             raise DomainError("finding-unknown", f"there is no finding {shown.finding}")
-        retest(finding, seen=shown.seen, actor=actor, reason=given["reason"])
-        return
+        return retest(finding, seen=shown.seen, actor=actor, reason=given["reason"])[1]
     with as_seen(shown.finding, shown.seen) as finding:
         if wanted == "invalid":
             invalidate(finding, actor=actor, why=Why(given["why"]), reason=given["reason"])
@@ -162,6 +168,7 @@ def _do(request: HttpRequest, shown: ShownFinding, given: Mapping[str, Any]) -> 
             accept(finding, actor=actor, reason=given["reason"], expires_at=given["until"])
         else:
             _assign(request, finding, given)
+    return True
 
 
 def _assign(request: HttpRequest, finding: Finding, given: Mapping[str, Any]) -> None:

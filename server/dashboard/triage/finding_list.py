@@ -57,7 +57,8 @@ class ListLink:
 def findings(request: HttpRequest) -> HttpResponse:
     people = dict(triagers().values_list("username", "pk"))
     me = request.user.get_username() if request.user.is_authenticated else ""
-    question = question_of(request.GET, known_names(people), me)
+    may_triage = request.user.has_perm(TRIAGE)
+    question = question_of(request.GET, known_names(people, tells_people=may_triage), me)
     query = question.narrowed(_all())
     counts = dict(query.order_by().values_list("state").annotate(Count("pk", distinct=True)))
     query = question.in_state(query)
@@ -72,9 +73,9 @@ def findings(request: HttpRequest) -> HttpResponse:
         "states": _states(question, {} if question.problems else counts),
         "views": _views(question),
         "has_more": any(question.asked.get(name) for name in _FOLDED),
-        "may_triage": request.user.has_perm(TRIAGE),
+        "may_triage": may_triage,
         "reasons_why": [why.value for why in Why],
-        "people": list(people),
+        "people": [name for name in people if may_triage or name == question.asked.get("assignee")],
         "given": dict.fromkeys(("reason", "why", "until", "assignee"), ""),
         "me": me,
         "here": request.get_full_path(),

@@ -56,15 +56,19 @@ _PARAMETERS = ("state", *FILTERS, "page")
 
 @dataclass(frozen=True, slots=True)
 class KnownNames:
-    """What can be asked for, each name with its id. `people` are those who may look after a finding."""
+    """What can be asked for, each name with its id. `people` are those who may look after a finding.
+
+    They sign in by their names, which are told to those alone who may decide as well.
+    """
 
     uarchs: Mapping[str, int]
     trees: Mapping[str, int]
     benchmarks: Mapping[str, int]
     people: Mapping[str, int]
+    tells_people: bool
 
 
-def known_names(people: Mapping[str, int]) -> KnownNames:
+def known_names(people: Mapping[str, int], *, tells_people: bool) -> KnownNames:
     """One query."""
     tables: dict[str, type[Model]] = {"uarch": Microarchitecture, "tree": Tree, "benchmark": Benchmark}
     parts: list[QuerySet[Any, Any]] = [
@@ -76,7 +80,7 @@ def known_names(people: Mapping[str, int]) -> KnownNames:
     found: dict[str, dict[str, int]] = {table: {} for table in tables}
     for table, name, pk in sorted(parts[0].union(*parts[1:], all=True)):
         found[table][name] = pk
-    return KnownNames(found["uarch"], found["tree"], found["benchmark"], people)
+    return KnownNames(found["uarch"], found["tree"], found["benchmark"], people, tells_people)
 
 
 @dataclass(slots=True)
@@ -175,7 +179,9 @@ class FindingQuestion:
             return findings.none()
         wanted = self.me if name == ME else name
         if wanted not in self.names.people and name != ME:
-            self.problems.append(_unknown("person who triages", name, [ME, NOBODY, *self.names.people]))
+            known = [ME, NOBODY, *self.names.people]
+            told = _unknown("person who triages", name, known if self.names.tells_people else known[:2])
+            self.problems.append(told if self.names.tells_people else f"{told} Names are told to who may triage.")
         return findings.filter(assignee__username=wanted)
 
     def _since(self, findings: QuerySet[Finding], given: str) -> QuerySet[Finding]:

@@ -16,6 +16,7 @@ from server.core.reasons import Because
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, held
 from server.detection.findings.result import remake, result_of
 from server.detection.lifecycle.confirmation import CLAIMS, follow_up
+from server.detection.lifecycle.ledger import write_line
 from server.detection.models import Comparison, Finding
 from server.lab.models import Machine, Trial, TrialState
 from server.lab.trials.life import wanted_benchmarks
@@ -53,7 +54,10 @@ def retest_series(series: Series, *, actor: str, reason: str, machines: Collecti
         )  # fmt: skip
         if finding := Finding.objects.filter(series=row).first():
             text = f"is measured again by trial {trial.pk}: {why}"
-            add_check(held(finding.pk), Check(Name.RETEST, CheckOutcome.PENDING, text))
+            row_found = held(finding.pk)
+            add_check(row_found, Check(Name.RETEST, CheckOutcome.PENDING, text))
+            # Who decides about the finding next is told of it.
+            write_line(row_found, Because.ASKED_AGAIN(text), person)
     return trial, True
 
 

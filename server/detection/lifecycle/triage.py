@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from django.contrib.auth.models import Permission, User
 from django.db import transaction
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery
+from django.db.models import F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from server.core.errors import DomainError
@@ -39,6 +39,11 @@ def with_seen(findings: QuerySet[Finding]) -> QuerySet[Finding]:
     """Findings that know how far their life has come: `seen`, read in one look with the rest."""
     steps = Transition.objects.filter(subject="finding", subject_id=OuterRef("pk")).order_by("-id").values("id")
     return findings.annotate(seen=Coalesce(Subquery(steps[:1]), 0))
+
+
+def seen_now(finding_id: int) -> int:
+    """To be asked before what is shown of the finding is read: what happens in between is then not taken as seen."""
+    return Transition.objects.filter(subject="finding", subject_id=finding_id).aggregate(Max("id"))["id__max"] or 0
 
 
 @contextmanager

@@ -69,6 +69,13 @@ form.addEventListener("focusin", (event) => {
   }
 });
 
+// Who goes elsewhere has changed their mind.
+for (const field of [why, reason]) {
+  field?.addEventListener("focusout", (event) => {
+    if (event.relatedTarget !== why && event.relatedTarget !== reason) withdrawing = false;
+  });
+}
+
 // Enter in the reason withdraws what `i` began to withdraw, and does nothing else.
 reason?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;
