@@ -1,5 +1,6 @@
 """Findings as Atom feeds: of the whole site, and of one tree."""
 
+import hashlib
 import re
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -11,7 +12,7 @@ from django.urls import reverse
 from django.utils.cache import get_conditional_response
 from django.utils.feedgenerator import Atom1Feed
 from django.utils.html import format_html, format_html_join
-from django.utils.http import http_date
+from django.utils.http import quote_etag
 from django.views.decorators.http import require_safe
 
 from server.core.models import Transition
@@ -42,7 +43,6 @@ def tree(request: HttpRequest, name: str) -> HttpResponseBase:
 
 def _feed(request: HttpRequest, title: str, page: str, rows: "QuerySet[Finding]") -> HttpResponseBase:
     lines = found_lines(findings_named(_told(rows)).order_by("-state_since", "-pk")[:_ENTRIES])
-    newest = max((line.state_since for line in lines), default=None)
     feed = Atom1Feed(
         title=f"Tidemark: {title}",
         link=_address(page),
@@ -55,11 +55,10 @@ def _feed(request: HttpRequest, title: str, page: str, rows: "QuerySet[Finding]"
         _add(feed, line)
     response = HttpResponse(content_type="application/atom+xml; charset=utf-8")
     feed.write(response, "utf-8")
-    if newest is None:
-        return response
-    changed = int(newest.timestamp())
-    response["Last-Modified"] = http_date(changed)
-    return get_conditional_response(request, last_modified=changed, response=response) or response
+    # Of what it says: a finding that is withdrawn or made anew may leave the newest moment, or its second, as it was.
+    mark = quote_etag(hashlib.sha256(response.content).hexdigest())
+    response["ETag"] = mark
+    return get_conditional_response(request, etag=mark, response=response) or response
 
 
 def _told(rows: "QuerySet[Finding]") -> "QuerySet[Finding]":

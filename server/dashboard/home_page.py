@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import CharField, Count, Q, QuerySet, Value
+from django.db.models import CharField, Count, Exists, OuterRef, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -16,6 +16,7 @@ from server.builds.models import Build
 from server.core import clock
 from server.core.states import Stateful
 from server.dashboard import series_pages
+from server.dashboard.lab.machine_lines import BUSY, IDLE, SICK, kind_of
 from server.dashboard.rows.host_status import SessionRow, session_rows
 from server.dashboard.rows.postings import label_of
 from server.dashboard.rows.watchers import Watcher, watchers
@@ -30,6 +31,8 @@ from server.sources.models import Series
 
 # Of findings that are open; of series that showed nothing; of what runs.
 _OPEN_SHOWN, _QUIET_SHOWN, _RUNNING_SHOWN = 20, 5, 8
+# Of those that are open, the newest so many are put in order.
+_MOST_ORDERED = 200
 # Of a branch in some days, to say what came to it.
 _MOST_LATELY = 50
 _FAILURE_STAYS = timedelta(days=7)
@@ -38,12 +41,16 @@ _ORDERS = ("newest", "worst")
 
 @dataclass(frozen=True, slots=True)
 class HomeFindings:
-    """`total` counts all that are open; `quiet` are series that showed no change, or too little to say."""
+    """`total` counts all that are open; `quiet` are series that showed no change, or too little to say.
+
+    `ordered` is how many of the newest the order is over where there are more, else 0.
+    """
 
     open: tuple[FoundLine, ...]
     total: int
     quiet: tuple[FoundLine, ...]
     lately: Lately | None
+    ordered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,8 @@ def home_findings(shown: MeasuredBranch | None, order: str) -> HomeFindings:
     every = findings_named().order_by("-id")
     open_ = every.filter(state__in=OPEN, kind__in=CLAIMS)
     quiet = every.filter(series__isnull=False, kind__in=[Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE])
-    parts = [open_.values("pk")[:_OPEN_SHOWN], quiet.values("pk")[:_QUIET_SHOWN]]
+    most = _MOST_ORDERED if order == "worst" else _OPEN_SHOWN
+    parts = [open_.values("pk")[:most], quiet.values("pk")[:_QUIET_SHOWN]]
     since = clock.now() - LATELY
     if shown is not None:
         parts.append(every.filter(branch=shown.id, created_at__gte=since).values("pk")[:_MOST_LATELY])
@@ -107,11 +115,14 @@ def home_findings(shown: MeasuredBranch | None, order: str) -> HomeFindings:
     if order == "worst":
         claims.sort(key=lambda line: line.worst)
     late = [line for line in lines if line.created_at >= since]
+    own = sum(shown is not None and line.branch_id == shown.id for line in late)
+    total = len(claims) if len(claims) < most else open_.order_by().count()
     return HomeFindings(
         open=tuple(claims[:_OPEN_SHOWN]),
-        total=len(claims) if len(claims) < _OPEN_SHOWN else open_.order_by().count(),
+        total=total,
         quiet=tuple(line for line in lines if line.series_id is not None and line.kind not in CLAIMS)[:_QUIET_SHOWN],
-        lately=Lately.of(late, shown) if shown is not None else None,
+        lately=Lately.of(late, shown, is_cut=own >= _MOST_LATELY) if shown is not None else None,
+        ordered=most if order == "worst" and total > most else 0,
     )
 
 
@@ -192,18 +203,24 @@ def running_sessions() -> tuple[SessionRow, ...]:
     return session_rows(Q(state__in=[Session.State.DISPATCHED, Session.State.RUNNING]), limit=_RUNNING_SHOWN)
 
 
-_UNWELL = (Host.Health.QUARANTINED, Host.Health.MAINTENANCE, Host.Health.UNKNOWN)
+_AT_WORK = (Session.State.DISPATCHED, Session.State.RUNNING)
 _MOST_ALARMS, _MOST_NAMED = 4, 5
 
 
 def machine_counts(machines: Sequence[Machine]) -> MachineCounts:
     used = [row for row in machines if row.enabled and row.health != Host.Health.RETIRED]
-    well = [row for row in used if row.health not in _UNWELL]
-    idle = [row for row in well if row.state == Host.State.IDLE]
-    return MachineCounts(len(used), len(well) - len(idle), len(idle), len(used) - len(well))
+    busy = {row.pk for row in used if getattr(row, "busy", False)}
+    kinds = Counter(kind_of(row, busy) for row in used)
+    return MachineCounts(len(used), kinds[BUSY], kinds[IDLE], kinds[SICK])
 
 
-def alarms(now: datetime, watched: Iterable[Watcher], machines: Iterable[Machine]) -> tuple[AlarmLine, ...]:
+def _machines() -> list[Machine]:
+    """Each with whether a session is `busy` on it."""
+    at_work = Session.objects.filter(machine=OuterRef("pk"), state__in=_AT_WORK).order_by()
+    return list(Machine.objects.annotate(busy=Exists(at_work)).order_by("name"))
+
+
+def alarms(now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine]) -> tuple[AlarmLine, ...]:
     """What needs a person, the most urgent first."""
     status = reverse("status")
     lines = [AlarmLine(f"Dispatcher: {one.what}", one.advice, status) for one in dispatcher().alarms(now)]
@@ -216,7 +233,24 @@ def alarms(now: datetime, watched: Iterable[Watcher], machines: Iterable[Machine
         )
         for row in sick
     ]
-    return (*lines, *_watcher_alarms([one for one in watched if one.alarming]))
+    return (*lines, *_offline_alarms(machines), *_watcher_alarms([one for one in watched if one.alarming]))
+
+
+# Told already, in somebody's hands, or gone.
+_NO_NEWS = (Host.Health.QUARANTINED, Host.Health.MAINTENANCE, Host.Health.RETIRED)
+
+
+def _offline_alarms(machines: Iterable[Machine]) -> list[AlarmLine]:
+    """One line for all: what takes many away is mostly one thing."""
+    lost = [row for row in machines if row.enabled and row.state == Host.State.OFFLINE and row.health not in _NO_NEWS]
+    if not lost:
+        return []
+    advice = "Look at the power, the network and the agent."
+    if len(lost) == 1:
+        why = f": {lost[0].state_reason}" if lost[0].state_reason else ""
+        return [AlarmLine(f"Machine {lost[0].name} is offline{why}.", advice, reverse("machine", args=[lost[0].name]))]
+    names = ", ".join(row.name for row in lost[:_MOST_NAMED]) + (", ..." if len(lost) > _MOST_NAMED else "")
+    return [AlarmLine(f"{len(lost)} machines ({names}) are offline.", advice, reverse("machines"))]
 
 
 def _watcher_alarms(alarming: Sequence[Watcher]) -> list[AlarmLine]:
@@ -249,7 +283,7 @@ def home(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     choice = chosen(measured_branches(), request.GET)
     order = request.GET.get("order", "")
-    watched, machines = watchers(), list(Machine.objects.order_by("name"))
+    watched, machines = watchers(), _machines()
     found = alarms(now, watched, machines)
     context = {
         "now": now,

@@ -93,7 +93,7 @@ def tree_facts(name: str, asked: Mapping[str, str]) -> TreeFacts | None:
         choice=choice,
         heat=branch_heat(choice.shown) if choice.shown is not None else None,
         findings=_open(lines),
-        lately=Lately.of(late, choice.shown) if choice.shown is not None else None,
+        lately=Lately.of(late, choice.shown, is_cut=len(late) >= _MOST_FINDINGS) if choice.shown is not None else None,
         branches=paged(_branches(tree), asked.get("branches", "1"), lambda rows: _lines(rows, measured), _PER_TABLE),
         tables=_tables(tree, asked),
     )
@@ -171,6 +171,7 @@ class BranchPage:
     heat: BranchHeat | None
     lately: Lately | None
     findings: tuple[FoundLine, ...]
+    is_cut: bool
     heads: tuple[HeadLine, ...]
     changes: tuple[LevelChange, ...]
 
@@ -193,8 +194,9 @@ def branch_page(tree: str, name: str, benchmark: str = "") -> BranchPage | None:
         benchmark="" if unknown else benchmark,
         problem=f"No benchmark {benchmark} was measured on this branch." if unknown else "",
         heat=heat,
-        lately=Lately.of(late, measured) if measured is not None else None,
+        lately=Lately.of(late, measured, is_cut=len(late) >= _MOST_FINDINGS) if measured is not None else None,
         findings=lines,
+        is_cut=len(lines) >= _MOST_FINDINGS,
         heads=head_lines(branch),
         changes=level_changes(measured) if measured is not None else (),
     )

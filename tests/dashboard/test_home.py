@@ -103,6 +103,30 @@ def test_worst_findings_come_first_where_asked(reader: Reader) -> None:
     assert found.index(f"finding {worst.pk}<") < found.index(f"finding {mild.pk}<")
 
 
+def test_worst_is_found_among_all_that_are_open(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    worst = split_finding()
+    for _ in range(20):
+        build_finding(build_series(), "regressed")
+    Finding.objects.update(virtual=False, state=Finding.State.CONFIRMED)
+    found = reader.read("/?order=worst").partition('id="open"')[2]
+    assert f"finding {worst.pk}<" in found
+    assert "The worst of the newest" not in found
+    monkeypatch.setattr("server.dashboard.home_page._MOST_ORDERED", 20)
+    assert "The worst of the newest 20." in reader.read("/?order=worst")
+
+
+def test_findings_of_the_last_days_that_are_cut_are_said(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeline = moved_timeline()
+    branch = timeline.branch
+    pages = ("/", f"/trees/{branch.tree.name}/", f"/trees/{branch.tree.name}/branches/{branch.name}/")
+    for page in pages:
+        assert "there may be more" not in reader.read(page)
+    monkeypatch.setattr("server.dashboard.home_page._MOST_LATELY", 1)
+    monkeypatch.setattr("server.dashboard.tree_pages._MOST_FINDINGS", 1)
+    for page in pages:
+        assert "Only the newest findings were looked at: there may be more." in reader.read(page)
+
+
 def test_unknown_names_in_the_address_are_said(reader: Reader) -> None:
     moved_timeline()
     text = reader.read("/?tree=<i>none&order=loudest")
@@ -181,6 +205,20 @@ def test_quarantined_machine_says_why_and_what_to_do(reader: Reader) -> None:
     text = reader.read("/")
     assert "Machine bench-1 gets no work, it is quarantined: three boots lost in a row." in text
     assert 'href="/machines/bench-1/">Look at it, then release it.' in text
+
+
+def test_offline_machine_is_not_at_work_and_is_told(reader: Reader) -> None:
+    build_machine("bench-1", state="offline", state_reason="no answer for ten minutes")
+    build_machine("bench-2", state="offline", enabled=False)
+    build_machine("bench-3", state="offline", health="maintenance")
+    build_machine("bench-4")
+    text = reader.read("/")
+    assert "Machine bench-1 is offline: no answer for ten minutes." in text
+    assert "3 machines : 0 at work, 1 idle, 2 out of work: offline or not in good health ." in flat(text)
+    assert "bench-2" not in text
+    assert "bench-3 is offline" not in text
+    build_machine("bench-5", state="offline")
+    assert "2 machines (bench-1, bench-5) are offline." in reader.read("/")
 
 
 def test_counters_show_what_waits(reader: Reader) -> None:

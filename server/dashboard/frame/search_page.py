@@ -52,7 +52,7 @@ class HitGroup:
 
 @require_safe
 def search(request: HttpRequest) -> HttpResponse:
-    """A single answer, or a single one that is exactly what was written, is gone to at once."""
+    """What is exactly what was written is gone to at once, if it is the only one that is."""
     asked = " ".join(request.GET.get("q", "").replace("\0", " ").split())[:LONGEST]
     groups = tuple(answers(asked)) if asked else ()
     exact = {hit.address for group in groups for hit in group.hits if hit.is_exact}

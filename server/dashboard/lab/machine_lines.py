@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Final
@@ -136,7 +136,7 @@ def _lines(
     now = {one.machine: one for one in sessions_now(where, pace)}
     waiting, checks = _waiting(where)
     cycling = frozenset(machine.pk for machine in machines if machine.cycling)
-    idle = [one for one in machines if waiting.get(one.pk) and _kind(one, now) == IDLE]
+    idle = [one for one in machines if waiting.get(one.pk) and kind_of(one, now) == IDLE]
     reasons = _reasons(idle, cycling) if told is None else {pk: why[0] for pk, why in told.items() if why}
     lab = _Lab(now, waiting, checks, cycling, reasons, _quiet(where))
     return [_line(machine, lab) for machine in machines]
@@ -186,16 +186,17 @@ def _quiet(where: Q) -> dict[int, Quiet]:
     }
 
 
-def _kind(machine: Machine, now: Mapping[int, SessionNow]) -> str:
+def kind_of(machine: Machine, busy: Container[int]) -> str:
+    """`busy` are those with a session."""
     if machine.health == Host.Health.RETIRED:
         return GONE
     if machine.health != Host.Health.GOOD or not machine.enabled or machine.state == Host.State.OFFLINE:
         return SICK
-    return IDLE if machine.state == Host.State.IDLE and machine.pk not in now else BUSY
+    return IDLE if machine.state == Host.State.IDLE and machine.pk not in busy else BUSY
 
 
 def _line(machine: Machine, lab: _Lab) -> MachineLine:
-    kind, doing = _kind(machine, lab.now), lab.now.get(machine.pk)
+    kind, doing = kind_of(machine, lab.now), lab.now.get(machine.pk)
     word, why, since = _words(machine, kind, doing)
     waiting = lab.waiting.get(machine.pk, 0)
     if kind == IDLE:

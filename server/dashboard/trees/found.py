@@ -141,7 +141,10 @@ def _attention(chip: Found) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """What the last days brought to a branch. The counts are of findings, by microarchitecture; the most first."""
+    """What the last days brought to a branch. The counts are of findings, by microarchitecture; the most first.
+
+    `is_cut`: only the newest were looked at, there may be more.
+    """
 
     days: int
     heads: int
@@ -150,9 +153,10 @@ class Lately:
     suspected: tuple[FoundLine, ...]
     slower_on: tuple[tuple[str, int], ...]
     faster_on: tuple[tuple[str, int], ...]
+    is_cut: bool
 
     @classmethod
-    def of(cls, lines: Sequence[FoundLine], shown: MeasuredBranch) -> Self:
+    def of(cls, lines: Sequence[FoundLine], shown: MeasuredBranch, *, is_cut: bool) -> Self:
         """Of claims that stand: what was withdrawn or replaced does not count, what is suspected counts apart."""
         own = [line for line in lines if line.branch_id == shown.id]
         standing = [line for line in own if line.state in Finding.STANDING]
@@ -166,6 +170,7 @@ class Lately:
             suspected=tuple(line for line in own if line.is_suspected),
             slower_on=_counted(standing, Verdict.REGRESSED),
             faster_on=_counted(standing, Verdict.IMPROVED),
+            is_cut=is_cut,
         )
 
 

@@ -114,7 +114,7 @@ def _newton(mixture: Mixture, constant: Floats, at: Floats, how: _Pass) -> Float
     return np.asarray((special.ndtri(how.probability) - score) / np.maximum(slope, _LEAST))
 
 
-# From so many degrees of freedom, and so near the middle, the approximation is as good as exact: to 1e-7 of the tail.
+# From so many degrees of freedom, and so near the middle, the approximation is as good as exact: to 2e-7 of the tail.
 _MANY, _MIDDLE = 12.0, 6.0
 
 
