@@ -126,7 +126,9 @@ def act(request: HttpRequest) -> HttpResponse:
     given = form.cleaned_data
     if given["act"] == "retest":
         refuse_without(request, RETEST_PERMISSION)
-    done, refused, under_way = [], [], []
+    done: list[int] = []
+    under_way: list[int] = []
+    refused = []
     for shown in given["finding"]:
         try:
             (done if _do(request, shown, given) else under_way).append(shown.finding)
