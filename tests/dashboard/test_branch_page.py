@@ -65,7 +65,7 @@ def beside(timeline: Timeline, machine: str, uarch: str, verdict: str = "improve
 def test_branch_says_what_got_slower_lately_and_where(reader: Reader, timeline: Timeline, page: str) -> None:
     text = flat(reader.read(page))
     name = f"{timeline.branch.tree.name}/mm/unstable"
-    assert f"In the last 7 days 1 change made {name} slower : 1 on zen3 ." in text
+    assert f"In the last 7 days 1 finding of {name} tells of something slower : 1 on zen3 ." in text
     assert "zen3 11 % slower (mm-basic/folio-copy-2m time)" in text
     assert "60 heads judged." in text
 
