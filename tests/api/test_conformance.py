@@ -61,7 +61,7 @@ _LISTS += [
 # The client in here unpacks nothing.
 _PLAIN = {"Accept-Encoding": "identity"}
 _DETAILS = ["series_detail", "series_case", "series_history", "session_detail", "session_samples", "session_cells"]
-_DETAILS += ["series_patches"]
+_DETAILS += ["series_patches", "finding_case"]
 _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
 _READING += ["machine_noise", "timeline_detail", "measurement_list", "compare", "what_if", "series_approval"]

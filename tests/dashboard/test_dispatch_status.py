@@ -66,7 +66,7 @@ def test_refused_token_and_silent_controller_are_alarms_with_advice(reader: Read
     ):
         assert fact in told
     home = words(reader.read("/"))
-    assert "The dispatcher needs attention: The token of user dispatcher is refused" in home
+    assert "Dispatcher: The token of user dispatcher is refused (401)" in home
 
 
 @pytest.mark.usefixtures("jenkins")

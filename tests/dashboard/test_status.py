@@ -45,7 +45,7 @@ def test_failing_tree_raises_an_alarm_with_error_and_next_try(reader: Reader) ->
     for fact in ("tree mm", "failing", "fatal: no route to host", "7 tries", "asked again", "in "):
         assert fact in text
     home = reader.read("/")
-    assert "1 of 1 watched trees and lists needs attention: tree mm." in " ".join(home.split())
+    assert "The tree mm is failing: fatal: no route to host" in " ".join(home.split())
     assert '<a href="/status/">status</a>' in home
 
 
