@@ -29,8 +29,8 @@ LISTS = (
 )
 ROWS = (
     "timeline series-detail series-patches series-history series-case series-approval session-detail session-cells "
-    "session-samples machine-detail machine-noise builder-detail finding-detail finding-case timeline-detail build-detail "
-    "attempt-detail tree-detail message-detail nothing-here"
+    "session-samples machine-detail machine-noise builder-detail finding-detail finding-case timeline-detail "
+    "build-detail attempt-detail tree-detail message-detail nothing-here"
 )
 # With an empty body, which no act takes: whoever may act hears 400, and nothing is changed.
 ACTS = {
