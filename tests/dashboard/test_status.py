@@ -46,7 +46,7 @@ def test_failing_tree_raises_an_alarm_with_error_and_next_try(reader: Reader) ->
         assert fact in text
     home = reader.read("/")
     assert "The tree mm is failing: fatal: no route to host" in " ".join(home.split())
-    assert '<a href="/status/">status</a>' in home
+    assert 'href="/trees/mm/"' in home
 
 
 def test_tree_that_is_read_in_part_says_what_is_missing(reader: Reader) -> None:
