@@ -45,7 +45,7 @@ def test_finding_is_assigned_and_withdrawn_by_keys_alone(transactional_db: None,
         page.keyboard.press("j")
         page.keyboard.press("i")
         page.keyboard.type("noise")
-        page.locator("input[name=until]").focus()
+        page.locator("form[method=post] input[name=until]").focus()
         page.locator("input[name=reason]").focus()
         page.keyboard.press("Enter")
         page.locator(f"#f{older.pk} th a").focus()
