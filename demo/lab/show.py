@@ -120,7 +120,7 @@ class Lab:
         self._say(*(f"  {stack.url}{path}  {about}" for path, about in load.pages()))
         password = load.admit()
         self._say(
-            f"  {stack.url}/admin/login/  as {load.PERSON}, password {password}: triage, machines, mails",
+            f"  {stack.url}/login/  as {load.PERSON}, password {password}: triage, machines, mails",
             "",
             "  All of it is simulated, and every page says so.",
         )

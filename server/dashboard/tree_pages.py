@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, IntegerField, OuterRef, Q, QuerySet, Subquery
-from django.db.models.functions import Coalesce
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -36,6 +36,7 @@ from server.sources.models import Branch, HeadMove, Tag, Tree, WantedRevision
 
 _PER_TABLE = 25
 _MOST_FINDINGS = 50
+_MOST_COUNTED = 200
 # Long tables of a tree, of which a page shows the one that is asked for.
 TABLES = ("moves", "wanted", "tags")
 
@@ -82,8 +83,8 @@ def tree_facts(name: str, asked: Mapping[str, str]) -> TreeFacts | None:
     measured = measured_branches(branch__tree=tree.pk)
     choice = chosen(measured, {"tree": name, "branch": asked.get("branch", "")})
     since = clock.now() - LATELY
-    found = Finding.objects.filter(Q(state__in=OPEN, kind__in=CLAIMS) | Q(created_at__gte=since), branch__tree=tree)
-    lines = found_lines(findings_named(found)[:_MOST_FINDINGS])
+    found = Q(state__in=OPEN, kind__in=CLAIMS) | Q(created_at__gte=since)
+    lines = found_lines(findings_named(Finding.objects.filter(pk__in=_newest(tree, found))))
     late = [line for line in lines if line.created_at >= since]
     return TreeFacts(
         watcher=watcher("tree", tree, clock.now()),
@@ -99,17 +100,23 @@ def tree_facts(name: str, asked: Mapping[str, str]) -> TreeFacts | None:
     )
 
 
+def _newest(tree: Tree, wanted: Q) -> list[int]:
+    """Ids of the newest findings of the tree. By branch: so an index gives the newest of each, and no more."""
+    own = Finding.objects.filter(wanted, branch=OuterRef("pk")).order_by("-pk").values("pk")[:_MOST_FINDINGS]
+    rows = Branch.objects.filter(tree=tree).order_by().values_list(ArraySubquery(own), flat=True)
+    return sorted((pk for of_branch in rows for pk in of_branch), reverse=True)[:_MOST_FINDINGS]
+
+
 def _open(lines: Sequence[FoundLine]) -> tuple[FoundLine, ...]:
     return tuple(line for line in lines if line.state in OPEN and line.kind in CLAIMS)
 
 
 def _branches(tree: Tree) -> "QuerySet[Branch]":
-    """With how many open findings each has, as `worse` and `better`."""
-    open_ = Finding.objects.filter(branch=OuterRef("pk"), state__in=OPEN).order_by().values("branch")
+    """With the open findings that each has, as `worse` and `better`: their ids, of very many the first."""
+    open_ = Finding.objects.filter(branch=OuterRef("pk"), state__in=OPEN).order_by()
 
-    def counted(*kinds: str) -> Coalesce:
-        counts = open_.filter(kind__in=kinds).annotate(count=Count("pk")).values("count")
-        return Coalesce(Subquery(counts, output_field=IntegerField()), 0)
+    def counted(*kinds: str) -> ArraySubquery:
+        return ArraySubquery(open_.filter(kind__in=kinds).values("pk")[:_MOST_COUNTED])
 
     branches = Branch.objects.filter(tree=tree).select_related("head", "tree").order_by("deleted_at", "name")
     worse = counted(Finding.Kind.REGRESSED, Finding.Kind.SPLIT)
@@ -118,7 +125,7 @@ def _branches(tree: Tree) -> "QuerySet[Branch]":
 
 def _lines(branches: Sequence[Branch], measured: Sequence[MeasuredBranch]) -> list[BranchLine]:
     known = {one.id: one for one in measured}
-    counts = [(getattr(branch, "worse", 0), getattr(branch, "better", 0)) for branch in branches]
+    counts = [(len(getattr(branch, "worse", ())), len(getattr(branch, "better", ()))) for branch in branches]
     return [
         BranchLine(row, known.get(branch.pk), worse, better)
         for branch, row, (worse, better) in zip(branches, branch_rows(branches), counts, strict=True)

@@ -27,6 +27,8 @@ _NAMES = list(costs(Client()))
 # Of a table: what is shown on a page, and what joins of it read, stays far below in a history of this length.
 _MOST_SHARE = 0.5
 _SMALL = 900
+# A course draws so many points of a timeline, and here there are no more.
+_DRAWN = {"detection_timelinepoint": 5000}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,8 @@ def test_no_table_that_grows_is_read_whole(history: dict[str, Cost], name: str) 
             history[name]()
         transaction.set_rollback(True)
     growing = {table: count for table, count in read.items() if sizes.get(table, 0) > _SMALL}
-    assert {table: count for table, count in growing.items() if count > _MOST_SHARE * sizes[table]} == {}
+    allowed = {table: max(_MOST_SHARE * sizes[table], _DRAWN.get(table, 0)) for table in growing}
+    assert {table: count for table, count in growing.items() if count > allowed[table]} == {}
 
 
 def _sizes() -> dict[str, float]:

@@ -387,7 +387,7 @@ class FindingFilter(Filters):
         return ClaimFilter(given["regressed_on"], given["improved_on"], of_cell, given["effect"]).of(queryset)
 
 
-_NAMES = ("branch__tree", "before", "after", "culprit", "fix", "assignee")
+_NAMES = ("branch__tree", "before", "after", "culprit", "fix")
 
 
 class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
@@ -396,7 +396,8 @@ class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
     filterset_class = FindingFilter
 
     def get_queryset(self) -> QuerySet[Finding]:
-        rows = Finding.objects.select_related(*_NAMES).defer(*Finding.LONG)
+        # One more table to join, and PostgreSQL would no longer look for the best order of them.
+        rows = Finding.objects.select_related(*_NAMES).prefetch_related("assignee").defer(*Finding.LONG)
         return with_seen_virtual_findings(rows) if self.wants("virtual", "evidence") else rows
 
     @describe("finding_list", FindingRowOut(many=True))
@@ -415,7 +416,8 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
 
     @describe("finding_detail", FindingDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
-        named = Finding.objects.select_related("series", *_NAMES).defer("series__trailers")
+        named = Finding.objects.select_related("series", *_NAMES).prefetch_related("assignee")
+        named = named.defer("series__trailers")
         findings = with_seen_virtual_findings(named)
         finding = get_object_or_404(findings, pk=pk)
         context: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """The list of findings: filters, counts, saved views, and for who may decide the rows to act on."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +26,7 @@ from server.detection.models import Finding, FindingVerdict, Verdict
 
 _PARTS = ("series", "branch__tree", "assignee")
 _MOST_VIEWS = 12
+_MOST_COUNTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,18 @@ class ListLink:
 
     label: str
     address: str
-    count: int | None
+    count: int | str | None
     is_current: bool
     title: str = ""
+
+
+def _counted(findings: "QuerySet[Finding]") -> Counter[str]:
+    """How many there are in each state; of very many only so many are looked at."""
+    ones = [
+        findings.filter(state=state).order_by().values_list("state", "pk")[:_MOST_COUNTED]
+        for state in Finding.State.values
+    ]
+    return Counter(state for state, _pk in ones[0].union(*ones[1:], all=True))
 
 
 @require_safe
@@ -60,7 +71,7 @@ def findings(request: HttpRequest) -> HttpResponse:
     may_triage = request.user.has_perm(TRIAGE)
     question = question_of(request.GET, known_names(people, tells_people=may_triage), me)
     query = question.narrowed(_all())
-    counts = dict(query.order_by().values_list("state").annotate(Count("pk", distinct=True)))
+    counts = _counted(query)
     query = question.in_state(query)
     page = paged(query.none() if question.problems else query, request.GET.get("page", "1"), triage_rows)
     context = {
@@ -132,13 +143,19 @@ def _address(asked: Mapping[str, str]) -> str:
 def _states(question: FindingQuestion, counts: Mapping[str, int]) -> list[ListLink]:
     """Of what else is asked for: how many are in each state."""
     others = {name: value for name, value in question.asked.items() if name != "state"}
-    found = [ListLink("all", _address(others), sum(counts.values()), not question.state)]
+    whole = _told(sum(counts.values()), counts.values())
+    found = [ListLink("all", _address(others), whole, not question.state)]
     for state, label in asking.STATES.items():
-        number = sum(counts.get(one, 0) for one in OPEN) if state == asking.OPEN_WORD else counts.get(state, 0)
+        parts = [counts.get(one, 0) for one in (OPEN if state == asking.OPEN_WORD else (state,))]
+        number = sum(parts)
         if number or state in (asking.OPEN_WORD, question.state):
             address = _address({**others, "state": state})
-            found.append(ListLink(state, address, number, question.state == state, label))
+            found.append(ListLink(state, address, _told(number, parts), question.state == state, label))
     return found
+
+
+def _told(number: int, parts: Iterable[int]) -> int | str:
+    return f"{number}+" if max(parts, default=0) >= _MOST_COUNTED else number
 
 
 def _views(question: FindingQuestion) -> list[ListLink]:

@@ -6,6 +6,7 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from server.detection.findings.vector import SPLIT
@@ -20,8 +21,8 @@ OPEN = (FindingState.CANDIDATE, FindingState.CONFIRMED, FindingState.BISECTING, 
 
 def assignees() -> list[str]:
     """Login names of those who look after any finding."""
-    names = Finding.objects.exclude(assignee=None).order_by("assignee__username")
-    return list(names.values_list("assignee__username", flat=True).distinct())
+    own = Exists(Finding.objects.filter(assignee=OuterRef("pk")).order_by())
+    return list(get_user_model().objects.filter(own).order_by("username").values_list("username", flat=True))
 
 
 def of_tree(findings: QuerySet[Finding], trees: Collection[int]) -> QuerySet[Finding]:
