@@ -32,6 +32,7 @@ def test_finding_is_assigned_and_withdrawn_by_keys_alone(transactional_db: None,
         page.keyboard.press("?")
         assert page.locator("#keys").is_visible()
         page.keyboard.press("Escape")
+        page.locator("#keys").wait_for(state="hidden")
         page.keyboard.press("j")
         page.keyboard.press("j")
         assert page.locator("tr.here").get_attribute("id") == f"f{older.pk}"
@@ -48,7 +49,7 @@ def test_finding_is_assigned_and_withdrawn_by_keys_alone(transactional_db: None,
         page.locator("form[method=post] input[name=until]").focus()
         page.locator("input[name=reason]").focus()
         page.keyboard.press("Enter")
-        page.locator(f"#f{older.pk} th a").focus()
+        page.locator(f"#f{older.pk} th a").first.focus()
         page.keyboard.press("i")
         page.keyboard.type("noise")
         page.locator("input[name=reason]").focus()

@@ -52,7 +52,7 @@ const keys = {
 };
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog");
+  const typing = event.target.closest("input:not([type=checkbox]), select, textarea, dialog[open]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   const act = keys[event.key];
   if (!act) return;
