@@ -154,8 +154,9 @@ _ROWS = (
     """INSERT INTO detection_findingverdict (verdict, reason, finding_id, uarch_id)
     SELECT 'inconclusive', '', s, %(uarch)s FROM w WHERE n %% 10 <> 3""",
     """INSERT INTO reports_report (id, state, reason, state_since, trace, created_at, subject, body, in_reply_to,
-        "references", "to", cc, finding_id)
-    SELECT s, 'sent', '', at, trace, at, 'Re: mm', repeat('body ', 40), 'm@x', '{}', '{a@x}', '{}', s
+        "references", "to", cc, finding_id, first_of_id, kind, key, composed)
+    SELECT s, 'sent', '', at, trace, at, 'Re: mm', repeat('body ', 40), 'm@x', '{}', '{a@x}', '{}', s, s,
+        'series', '', ''
     FROM w WHERE n %% 10 >= 6""",
     """INSERT INTO reports_delivery (id, state, reason, state_since, trace, created_at, message_id, tries, sent_at,
         report_id)
@@ -263,5 +264,12 @@ def add_open_work(each: int = 3) -> None:
 
 def _report(finding: Finding, state: str) -> Report:
     return Report.objects.create(
-        finding=finding, state=state, subject="Re: mm", body="b", in_reply_to="m@x", to=["a@x"], trace=finding.trace
+        finding=finding,
+        first_of=finding,
+        state=state,
+        subject="Re: mm",
+        body="b",
+        in_reply_to="m@x",
+        to=["a@x"],
+        trace=finding.trace,
     )

@@ -149,6 +149,7 @@ def tell(finding: Finding) -> Report:
     assert series is not None
     report = Report.objects.create(
         finding=finding,
+        first_of=finding,
         state=Report.State.SENT,
         trace=series.trace,
         subject=f"Re: [PATCH 0/2] {series.subject}",

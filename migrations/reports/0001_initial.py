@@ -46,8 +46,31 @@ class Migration(migrations.Migration):
                 ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 ("subject", models.CharField(blank=True, max_length=200)),
-                ("body", models.TextField(blank=True)),
-                ("in_reply_to", models.CharField(max_length=500)),
+                ("body", models.TextField(blank=True, help_text="What leaves; a person may have edited it.")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("series", "report on a series"),
+                            ("tree", "regression of a tree"),
+                            ("bisection", "result of a bisection"),
+                            ("follow-up", "new version of a series"),
+                            ("retraction", "retraction"),
+                            ("correction", "correction"),
+                            ("digest", "weekly digest"),
+                            ("notice", "notice to a subscriber"),
+                            ("answer", "answer to a command"),
+                        ],
+                        default="series",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "key",
+                    models.CharField(blank=True, help_text="What is told once, beside first reports.", max_length=200),
+                ),
+                ("composed", models.TextField(blank=True, help_text="The text as it was written from the rows.")),
+                ("in_reply_to", models.CharField(blank=True, max_length=500)),
                 (
                     "references",
                     django.contrib.postgres.fields.ArrayField(
@@ -69,8 +92,34 @@ class Migration(migrations.Migration):
                 ("released", models.BooleanField(default=False, help_text="A person released it.")),
                 (
                     "finding",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="reports",
+                        to="detection.finding",
+                    ),
+                ),
+                (
+                    "first_of",
                     models.OneToOneField(
-                        on_delete=django.db.models.deletion.PROTECT, related_name="report", to="detection.finding"
+                        blank=True,
+                        help_text="Its first report.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="report",
+                        to="detection.finding",
+                    ),
+                ),
+                (
+                    "answers",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="The report that it puts right or goes on with.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="answered_by",
+                        to="reports.report",
                     ),
                 ),
             ],
@@ -110,13 +159,13 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="report",
             index=models.Index(
-                condition=models.Q(("state__in", ["draft", "approved"])), fields=["state"], name="report_open"
+                condition=models.Q(("state__in", ["draft", "held", "approved"])), fields=["state"], name="report_open"
             ),
         ),
         migrations.AddConstraint(
             model_name="report",
             constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ["draft", "approved", "sent", "rejected", "refused"])),
+                condition=models.Q(("state__in", ["draft", "held", "approved", "sent", "rejected", "refused"])),
                 name="report_state_known",
             ),
         ),
@@ -129,6 +178,26 @@ class Migration(migrations.Migration):
                     _connector="OR",
                 ),
                 name="report_has_text_and_reader",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="report",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("first_of", None), ("first_of", models.F("finding")), _connector="OR"),
+                name="report_first_of_its_own",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="report",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("first_of__isnull", False), models.Q(("key", ""), _negated=True), _connector="OR"),
+                name="report_has_its_key",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="report",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("key", ""), _negated=True), fields=("key",), name="report_once"
             ),
         ),
         migrations.AddIndex(

@@ -15,8 +15,7 @@ from server.detection.models import Finding
 from server.lab.models import Boot, Session
 from server.reports.mail import CHANGED, build_mail, opt_outs, other_text, readers, refuse_readers, route
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
-from server.reports.outbox import may_be_told, sent_lately
-from server.sources.models import Series
+from server.reports.outbox import overtaken, sent_lately
 
 _LATER_HEADERS = ("Message-ID", "Date")
 _READERS = re.compile(r"^(To|Cc): .*(?:\n[ \t].*)*", re.MULTILINE)
@@ -142,8 +141,7 @@ def _stale(report: Report, composed: int) -> str:
         text = other_text(report)
     except DomainError as error:
         return error.message
-    series = report.finding.series
-    return CHANGED if text is not None and (series is None or series.mailing_list.moderated) else ""
+    return CHANGED if text is not None and report.is_moderated else ""
 
 
 def mail_readers(report: Report, delivery: Delivery | None, out: Mapping[str, datetime]) -> tuple[list[str], list[str]]:
@@ -154,7 +152,7 @@ def mail_readers(report: Report, delivery: Delivery | None, out: Mapping[str, da
 
 def in_public(addresses: Collection[str], report: Report) -> str:
     """The list, and how many others."""
-    series = report.finding.series
+    series = report.series
     named = {series.mailing_list.address.lower()} if series else set()
     lists = [address for address in addresses if address.lower() in named]
     others = len(addresses) - len(lists)
@@ -190,19 +188,7 @@ def _held(report: Report, delivery: Delivery | None, passing: Gate, out: Collect
         return str(ReportState(report.state).label)
     if delivery is not None and delivery.state != DeliveryState.QUEUED:
         return str(DeliveryState(delivery.state).label)
-    return _unwanted(report) or _not_allowed(report, out, virtual=virtual) or _not_yet(delivery, passing)
-
-
-def _unwanted(report: Report) -> str:
-    """As the outbox asks before it sends."""
-    series = report.finding.series
-    if series is None or series.state != Series.State.APPLIED:
-        return "a newer version has replaced the series"
-    if series.mailing_list.moderated and not report.released:
-        return "its list is moderated since: a person releases it"
-    if not may_be_told(report.finding):
-        return f"its finding is {Finding.State(report.finding.state).label}"
-    return ""
+    return overtaken(report) or _not_allowed(report, out, virtual=virtual) or _not_yet(delivery, passing)
 
 
 def _not_allowed(report: Report, out: Collection[str], *, virtual: bool) -> str:
@@ -217,7 +203,8 @@ def _not_allowed(report: Report, out: Collection[str], *, virtual: bool) -> str:
 def _not_yet(delivery: Delivery | None, passing: Gate) -> str:
     if delivery is None:
         return "the next sweep queues it"
-    if delivery.report.finding.state == Finding.State.BISECTING:
+    about = delivery.report.finding
+    if about is not None and about.state == Finding.State.BISECTING:
         return "the revision that made it is being looked for"
     if delivery.not_before is not None and delivery.not_before > clock.now():
         return f"put off until {delivery.not_before:%H:%M:%S} UTC" + (f": {delivery.reason}" if delivery.reason else "")
@@ -227,7 +214,7 @@ def _not_yet(delivery: Delivery | None, passing: Gate) -> str:
 
 
 def _note(report: Report, bisected: Mapping[int, datetime]) -> str:
-    at = bisected.get(report.finding_id)
+    at = bisected.get(report.finding_id or 0)
     if report.state in (ReportState.DRAFT, ReportState.APPROVED) and at is not None and at > report.created_at:
         return "Its finding was bisected after this was written: it is written anew first if that tells more."
     return ""
@@ -236,12 +223,12 @@ def _note(report: Report, bisected: Mapping[int, datetime]) -> str:
 def _virtual(reports: Sequence[Report]) -> set[int]:
     """Those that a virtual machine has a part in, as the outbox finds it at the moment of sending."""
     asked = [report for report in reports if report.state == ReportState.APPROVED]
-    series = [report.finding.series_id for report in asked]
+    series = [report.finding.series_id for report in asked if report.finding]
     judged = Session.objects.filter(series__in=series, comparisons__isnull=False).order_by()
     found = set(judged.filter(machine__virtual=True).values_list("series_id", flat=True))
     boots = Boot.objects.filter(session__in=judged.values("pk"), facts__virtual=True).order_by()
     found |= set(boots.values_list("session__series_id", flat=True))
-    return {report.pk for report in asked if report.finding.virtual or report.finding.series_id in found}
+    return {report.pk for report in asked if (of := report.finding) and (of.virtual or of.series_id in found)}
 
 
 def _bisected(reports: Sequence[Report]) -> dict[int, datetime]:

@@ -233,11 +233,15 @@ def renew(report: Report) -> bool:
 
 def other_text(report: Report) -> Text | None:
     """What its finding says now, None if that is what stands there."""
+    if report.finding is None:
+        return None
     text = compose(gather(report.finding))
     return None if (text.subject, text.body) == (report.subject, report.body) else text
 
 
 def _was_bisected_since(report: Report) -> bool:
+    if report.finding_id is None:
+        return False
     return Transition.objects.filter(
         subject="finding", subject_id=report.finding_id, before=Finding.State.BISECTING, at__gt=report.created_at
     ).exists()
@@ -364,6 +368,7 @@ def route(*, virtual: bool) -> Route:
 def build_mail(delivery: Delivery, to: list[str], cc: list[str]) -> EmailMessage:
     """Made from the row alone, so that every try gives the same bytes."""
     report = delivery.report
+    about = report.finding
     return EmailMessage(
         subject=report.subject,
         body=report.body,
@@ -376,7 +381,7 @@ def build_mail(delivery: Delivery, to: list[str], cc: list[str]) -> EmailMessage
             "In-Reply-To": f"<{report.in_reply_to}>",
             "References": " ".join(f"<{reference}>" for reference in report.references),
             "Auto-Submitted": "auto-generated",
-            "X-Tidemark": f"series/{report.finding.series_id}",
+            "X-Tidemark": f"series/{about.series_id}" if about and about.series_id else f"report/{report.pk}",
         },
     )
 

@@ -8,10 +8,12 @@ from django.db.models.functions import Lower
 
 from server.core.states import Stateful, state_check
 from server.detection.models import Finding
+from server.sources.models import Series
 
 
 class ReportState(models.TextChoices):
     DRAFT = "draft", "waiting for moderation"
+    HELD = "held", "held back by a person"
     APPROVED = "approved", "may be sent"
     SENT = "sent", "sent"
     REJECTED = "rejected", "will not be sent"
@@ -19,19 +21,52 @@ class ReportState(models.TextChoices):
 
 
 class Report(Stateful):
-    """A text about a finding. Nothing leaves before it is approved; a refused one has a reason instead of a text."""
+    """One mail that is told. Nothing leaves before it is approved; a refused one has a reason instead of a text.
+
+    The first of its finding (`first_of`) is a report on a series or a regression of a tree; what comes later about it
+    has a `key`, which keeps it from being told twice, and `answers` the one that it puts right or goes on with.
+    """
 
     State = ReportState
 
+    class Kind(models.TextChoices):
+        SERIES = "series", "report on a series"
+        TREE = "tree", "regression of a tree"
+        BISECTION = "bisection", "result of a bisection"
+        FOLLOW_UP = "follow-up", "new version of a series"
+        RETRACTION = "retraction", "retraction"
+        CORRECTION = "correction", "correction"
+        DIGEST = "digest", "weekly digest"
+        NOTICE = "notice", "notice to a subscriber"
+        ANSWER = "answer", "answer to a command"
+
+    FIRST: ClassVar = frozenset({Kind.SERIES, Kind.TREE, Kind.FOLLOW_UP})
+
     NEXT: ClassVar = {
-        ReportState.DRAFT: frozenset({ReportState.APPROVED, ReportState.REJECTED}),
-        ReportState.APPROVED: frozenset({ReportState.SENT, ReportState.REJECTED}),
+        ReportState.DRAFT: frozenset({ReportState.APPROVED, ReportState.HELD, ReportState.REJECTED}),
+        ReportState.HELD: frozenset({ReportState.DRAFT, ReportState.APPROVED, ReportState.REJECTED}),
+        # Back, where its text changed and wants to be read again.
+        ReportState.APPROVED: frozenset({ReportState.SENT, ReportState.DRAFT, ReportState.HELD, ReportState.REJECTED}),
     }
 
-    finding = models.OneToOneField(Finding, on_delete=models.PROTECT, related_name="report")
+    kind = models.CharField(max_length=12, choices=Kind.choices, default=Kind.SERIES)
+    finding = models.ForeignKey(Finding, null=True, blank=True, on_delete=models.PROTECT, related_name="reports")
+    first_of = models.OneToOneField(
+        Finding, null=True, blank=True, on_delete=models.PROTECT, related_name="report", help_text="Its first report."
+    )
+    key = models.CharField(max_length=200, blank=True, help_text="What is told once, beside first reports.")
+    answers = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="answered_by",
+        help_text="The report that it puts right or goes on with.",
+    )
     subject = models.CharField(max_length=200, blank=True)
-    body = models.TextField(blank=True)
-    in_reply_to = models.CharField(max_length=500)
+    body = models.TextField(blank=True, help_text="What leaves; a person may have edited it.")
+    composed = models.TextField(blank=True, help_text="The text as it was written from the rows.")
+    in_reply_to = models.CharField(max_length=500, blank=True)
     references = ArrayField(models.CharField(max_length=500), default=list, blank=True)
     to = ArrayField(models.CharField(max_length=320), default=list, blank=True)
     cc = ArrayField(models.CharField(max_length=320), default=list, blank=True)
@@ -41,18 +76,44 @@ class Report(Stateful):
         constraints = [
             state_check(ReportState, "report_state_known"),
             models.CheckConstraint(
+                condition=models.Q(first_of=None) | models.Q(first_of=models.F("finding")),
+                name="report_first_of_its_own",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(first_of__isnull=False) | ~models.Q(key=""), name="report_has_its_key"
+            ),
+            models.UniqueConstraint(fields=["key"], condition=~models.Q(key=""), name="report_once"),
+            models.CheckConstraint(
                 condition=models.Q(state="refused") | (~models.Q(body="") & ~models.Q(to=[])),
                 name="report_has_text_and_reader",
             ),
         ]
         # What the sweep and the home page look for, a few among very many.
         indexes = [
-            models.Index(fields=["state"], condition=models.Q(state__in=["draft", "approved"]), name="report_open")
+            models.Index(
+                fields=["state"], condition=models.Q(state__in=["draft", "held", "approved"]), name="report_open"
+            )
         ]
         ordering = ["-id"]
 
     def __str__(self) -> str:
         return self.subject
+
+    @property
+    def series(self) -> Series | None:
+        """Whose thread it is told in; None for what is told of a branch or a week."""
+        return self.finding.series if self.finding else None
+
+    @property
+    def is_moderated(self) -> bool:
+        """Whether a person must release it."""
+        series = self.series
+        return series is None or series.mailing_list.moderated
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a person changed the text."""
+        return bool(self.composed) and self.body != self.composed
 
 
 class DeliveryState(models.TextChoices):

@@ -115,7 +115,8 @@ def _claim(delivery_id: int) -> Delivery | None:
         if why := _no_longer_wanted(delivery.report):
             delivery.advance(DeliveryState.FAILED, Because.NOT_WANTED(why))
             return None
-        if delivery.report.finding.state == Finding.State.BISECTING:
+        about = delivery.report.finding
+        if about is not None and about.state == Finding.State.BISECTING:
             # Its ends are booted again first: what does not show again must not be told.
             _wait(delivery, "the revision that made it is being looked for")
             return None
@@ -129,14 +130,21 @@ def _no_longer_wanted(report: Report) -> str:
     """Why a mail that was queued must not leave any more; empty when it may."""
     if report.state != ReportState.APPROVED:
         return f"its report is {ReportState(report.state).label}"
-    series = report.finding.series
-    if series is None or series.state != Series.State.APPLIED:
+    if why := overtaken(report):
+        return why
+    return "" if report.finding and report.finding.state == Finding.State.BISECTING else _stale(report)
+
+
+def overtaken(report: Report) -> str:
+    """Why nobody should be told any more what an approved report says; empty where it still stands."""
+    series, finding = report.series, report.finding
+    if series is not None and series.state != Series.State.APPLIED:
         return "a newer version has replaced the series"
-    if series.mailing_list.moderated and not report.released:
+    if report.is_moderated and not report.released:
         return "its list is moderated since: a person releases it"
-    if not may_be_told(report.finding):
-        return f"its finding is {Finding.State(report.finding.state).label}"
-    return _stale(report) if report.finding.state != Finding.State.BISECTING else ""
+    if finding is not None and not may_be_told(finding):
+        return f"its finding is {Finding.State(finding.state).label}"
+    return ""
 
 
 def _stale(report: Report) -> str:
@@ -145,8 +153,7 @@ def _stale(report: Report) -> str:
         changed = renew(report)
     except DomainError as error:
         return error.message
-    series = report.finding.series
-    return CHANGED if changed and (series is None or series.mailing_list.moderated) else ""
+    return CHANGED if changed and report.is_moderated else ""
 
 
 def sent_lately() -> int:
@@ -166,7 +173,7 @@ def _wait(delivery: Delivery, reason: str) -> None:
 def _permission(delivery: Delivery) -> tuple[Route, list[str], list[str]]:
     """The way out and who is written to; raises DomainError when this mail may not leave."""
     report = delivery.report
-    way = route(virtual=is_virtual(report.finding))
+    way = route(virtual=report.finding is not None and is_virtual(report.finding))
     to, cc = readers(report, opt_outs([*report.to, *report.cc]))
     refuse_readers(to, cc)
     return way, to, cc
@@ -180,7 +187,7 @@ def _sent(delivery: Delivery) -> None:
             return
         if report.state == ReportState.APPROVED:
             report.advance(ReportState.SENT, Because.SENT(f"<{delivery.message_id}>"))
-        if report.finding.state == Finding.State.CONFIRMED:
+        if report.finding is not None and report.finding.state == Finding.State.CONFIRMED:
             report.finding.advance(Finding.State.REPORTED, Because.REPORTED(f"<{delivery.message_id}>"))
 
 
@@ -209,7 +216,7 @@ def compose_report(*, finding_id: int) -> Report | None:
         finding = Finding.objects.select_for_update(no_key=True).filter(pk=finding_id).first()
         if finding is None:
             raise DomainError("not-found", f"there is no finding {finding_id}")
-        report = Report.objects.filter(finding=finding).first()
+        report = Report.objects.filter(first_of=finding).first()
         if report is not None:
             return report
         if finding.kind == Finding.Kind.INCONCLUSIVE or finding.state != Finding.State.CONFIRMED:
@@ -223,6 +230,7 @@ def compose_report(*, finding_id: int) -> Report | None:
             log.warning("report_refused", trace=finding.trace, finding=finding.pk, reason=error.message)
             return Report.objects.create(
                 finding=finding,
+                first_of=finding,
                 state=ReportState.REFUSED,
                 trace=finding.trace,
                 **Because.INCOMPLETE_REPORT(error.message).columns(),
@@ -234,11 +242,13 @@ def _store(finding: Finding, text: Text, where: Envelope, *, moderated: bool) ->
     held = _blocked(finding) or (_GOOD_NEWS if finding.kind == Finding.Kind.IMPROVED else "")
     report = Report.objects.create(
         finding=finding,
+        first_of=finding,
         state=ReportState.DRAFT,
         **(Because.HELD_BACK(held) if held else NONE).columns(),
         trace=finding.trace,
         subject=text.subject,
         body=text.body,
+        composed=text.body,
         in_reply_to=where.in_reply_to,
         references=list(where.references),
         to=list(where.to),
@@ -264,13 +274,13 @@ def approve_report(*, report_id: int, reason: str = "approved by a person", acto
         report = _locked(report_id)
         if report.state == ReportState.SENT:
             return report
-        series = report.finding.series
-        if series is None or series.state != Series.State.APPLIED:
+        series, finding = report.series, report.finding
+        if series is not None and series.state != Series.State.APPLIED:
             raise DomainError("superseded", "a newer version has replaced the series")
-        if not may_be_told(report.finding):
-            state = Finding.State(report.finding.state).label
-            raise DomainError("conflict", f"finding {report.finding_id} is {state}")
-        if blocked := _blocked(report.finding):
+        if finding is not None and not may_be_told(finding):
+            state = Finding.State(finding.state).label
+            raise DomainError("conflict", f"finding {finding.pk} is {state}")
+        if finding is not None and (blocked := _blocked(finding)):
             raise DomainError("virtual-stays", blocked)
         if report.state == ReportState.DRAFT:
             report.advance(ReportState.APPROVED, Because.APPROVED(reason), actor=actor, released=True)

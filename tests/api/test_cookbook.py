@@ -245,6 +245,7 @@ def _told() -> None:
     ):
         report = Report.objects.create(
             finding_id=finding,
+            first_of_id=finding,
             state="approved",
             subject=subject,
             body="text",

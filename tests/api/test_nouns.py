@@ -47,7 +47,13 @@ def regressed(uarch: str = "zen3") -> Finding:
 
 def report(finding: Finding, *, delivery: str | None = None) -> Report:
     made = Report.objects.create(
-        finding=finding, state="draft", subject="Re: mm", body="text", in_reply_to="m@x", to=["ada@example.org"]
+        finding=finding,
+        first_of=finding,
+        state="draft",
+        subject="Re: mm",
+        body="text",
+        in_reply_to="m@x",
+        to=["ada@example.org"],
     )
     if delivery:
         sent_at = EPOCH if delivery == "sent" else None

@@ -40,7 +40,9 @@ def report(subject: str = "Re: mm: Batch it", **fields: Any) -> Report:
         "in_reply_to": "cover@example.org",
         "references": ["cover@example.org"],
     }
-    return Report.objects.create(finding=finding, subject=subject, **(given | fields)).record_creation()
+    return Report.objects.create(
+        finding=finding, first_of=finding, subject=subject, **(given | fields)
+    ).record_creation()
 
 
 def released(subject: str = "Re: mm: Batch it") -> Delivery:
@@ -241,7 +243,7 @@ def test_list_is_narrowed_to_a_state_and_an_unknown_one_is_said(reader: Reader) 
     assert "No mail is in this state." in words(reader.read("/mails/?state=sent"))
     text = words(reader.read("/mails/?state=no%00such"))
     assert "There is no state" in text
-    assert "known: draft, approved, sent, rejected, refused." in text
+    assert "known: draft, held, approved, sent, rejected, refused." in text
     assert "Re: mm: I leave" in text
 
 

@@ -42,7 +42,9 @@ def judged_series(kind: str = Finding.Kind.REGRESSED) -> Finding:
 
 def report_on(finding: Finding, state: str, **fields: Any) -> Report:
     given = {"subject": "Re: x", "body": "x", "in_reply_to": "a@b", "to": ["ada@example.org"]} | fields
-    return Report.objects.create(finding=finding, state=state, trace=finding.trace, **given).record_creation()
+    return Report.objects.create(
+        finding=finding, first_of=finding, state=state, trace=finding.trace, **given
+    ).record_creation()
 
 
 def delivery_of(report: Report, state: str, **fields: Any) -> Delivery:
@@ -191,7 +193,9 @@ def test_inconclusive_finding_ends_the_way_without_a_mail() -> None:
 
 
 def refused(finding: Finding) -> None:
-    Report.objects.create(finding=finding, state=Report.State.REFUSED, reason="empty table").record_creation()
+    Report.objects.create(
+        finding=finding, first_of=finding, state=Report.State.REFUSED, reason="empty table"
+    ).record_creation()
 
 
 def draft(finding: Finding) -> None:

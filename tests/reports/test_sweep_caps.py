@@ -29,7 +29,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
 def approved() -> Report:
     finding = build_finding(build_series())
     fields = {"subject": "Re: mm", "body": "b", "in_reply_to": "m@x", "to": ["a@x"]}
-    return Report.objects.create(finding=finding, state=Report.State.APPROVED, **fields)
+    return Report.objects.create(finding=finding, first_of=finding, state=Report.State.APPROVED, **fields)
 
 
 def test_reports_are_queued_some_at_a_time_until_all_are() -> None:

@@ -109,7 +109,7 @@ def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]
 
 
 def _mail(finding: Finding) -> Mail | None:
-    report = with_mails(Report.objects.filter(finding=finding)).first()
+    report = with_mails(Report.objects.filter(first_of=finding)).first()
     if report is None:
         return None
     delivery: Delivery | None = getattr(report, "delivery", None)
