@@ -15,14 +15,13 @@ from server.core.errors import DomainError
 from server.core.reasons import NONE, Because
 from server.core.tasks import enqueue, in_turn
 from server.detection.models import Finding
-from server.reports.evidence import gather, is_virtual
+from server.reports.composer import Text, compose, gather
+from server.reports.composer.evidence import is_virtual
 from server.reports.mail import (
     CHANGED,
     Envelope,
     Route,
-    Text,
     build_mail,
-    compose,
     envelope,
     opt_outs,
     readers,

@@ -1,0 +1,440 @@
+"""The whole text of a mail, within sixty lines: a pure function of what is told."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from server.reports.composer.grid import Grid
+from server.reports.composer.told import (
+    IMPROVED,
+    INCONCLUSIVE,
+    REGRESSED,
+    SPLIT,
+    UNCHANGED,
+    Correction,
+    Digest,
+    DigestEntry,
+    FollowUp,
+    Retraction,
+    Separation,
+    Text,
+    Told,
+    ToldCell,
+    ToldFinding,
+    Writer,
+)
+from server.reports.composer.vector_words import (
+    by_uarch,
+    case_of,
+    coverage_lines,
+    first_sentence,
+    largest,
+    one_cell,
+    untold_sentence,
+    vector,
+    worst_lines,
+)
+from server.reports.composer.wording import cut, distinct, figures, listed, percent, plain, span, speed, wrap, wrapped
+
+MOST_LINES = 60
+_MOST_SUBJECT = 200
+_MARK = re.compile(r"^(re|aw|sv|fwd?)\s*:\s*", re.IGNORECASE)
+_CHANGED = (REGRESSED, IMPROVED, SPLIT)
+_TAGGED = (REGRESSED, SPLIT)
+_VIRTUAL = "VIRTUAL, NOT EVIDENCE: measured on virtual machines, for this site only."
+
+
+def compose(told: Told) -> Text:
+    """Whether it may be told at all was checked when it was gathered."""
+    if isinstance(told, FollowUp):
+        return _follow_up(told)
+    if isinstance(told, Retraction):
+        return _retraction(told)
+    if isinstance(told, Correction):
+        return _correction(told)
+    if isinstance(told, Digest):
+        return _digest(told)
+    return Text(_subject(told), _body(told, _opening(told)))
+
+
+def reply_subject(subject: str) -> str:
+    """`Re:` and the subject of the mail that is answered, on one line of ASCII."""
+    bare = plain(subject)
+    while _MARK.match(bare):
+        bare = _MARK.sub("", bare)
+    return f"Re: {bare}"[:_MOST_SUBJECT].rstrip()
+
+
+def _subject(told: ToldFinding) -> str:
+    if told.range is None or told.subject:
+        return reply_subject(told.subject)
+    mark = "[REGRESSION]" if told.kind in _TAGGED else "[tidemark]"
+    where = f"{told.run.tree}/{told.range.branch}"
+    of = told.culprit.subject if told.culprit and told.culprit.subject else f"since {told.range.good[:12]}"
+    return plain(f"{mark} {where}: {of}: {_short_vector(told)}")[:_MOST_SUBJECT].rstrip()
+
+
+def _short_vector(told: ToldFinding) -> str:
+    most = largest(told.speaking, REGRESSED) or largest(told.speaking, IMPROVED)
+    return f"{speed(most, tenths=True)} on {most.uarch}" if most else told.kind
+
+
+def _opening(told: ToldFinding) -> str:
+    sentence = first_sentence(told)
+    return f"{_bisected(told)} {sentence}" if told.bisected else sentence
+
+
+def _bisected(told: ToldFinding) -> str:
+    found = told.culprit
+    if found is not None and found.sha:
+        return f"Bisected to {found.sha[:12]} ({cut(found.subject, 100)})."
+    return "Bisected."
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Most lines of each part."""
+
+    first: int
+    worst: int
+    why: int
+    culprit: int
+    gaps: int
+    machines: int
+
+
+# The first that leaves room for a table worth its name is taken.
+_LIMITS = (
+    _Limits(first=8, worst=6, why=6, culprit=10, gaps=5, machines=8),
+    _Limits(first=6, worst=4, why=5, culprit=6, gaps=4, machines=5),
+    _Limits(first=6, worst=3, why=5, culprit=4, gaps=3, machines=4),
+    _Limits(first=5, worst=2, why=4, culprit=3, gaps=2, machines=2),
+)
+_GOOD_TABLE, _LEAST_TABLE = 16, 4
+Part = list[str]
+
+
+def _body(told: ToldFinding, opening: str, beside: Sequence[Part] = ()) -> str:
+    """`beside` stands in place of the worst cases."""
+    moved_only = told.kind in _CHANGED
+    table = Grid(told.cells, told.columns, moved_only=moved_only)
+    wanted = len(table.lines(MOST_LINES))
+    for limits in _LIMITS:
+        before, after = _parts(told, opening, limits, beside)
+        room = MOST_LINES - _count([*before, ["x"], *after]) - len(_table_head(told, table)) + 1
+        if room >= min(wanted, _GOOD_TABLE):
+            break
+    lines = table.lines(room) if room >= _LEAST_TABLE else []
+    middle = [[*_table_head(told, table), *lines]] if lines else []
+    return _joined([*before, *middle, *after])
+
+
+def _count(parts: Sequence[Part]) -> int:
+    return sum(len(part) + 1 for part in parts if part) - 1
+
+
+def _joined(parts: Sequence[Part]) -> str:
+    return "\n\n".join("\n".join(line.rstrip() for line in part) for part in parts if part) + "\n"
+
+
+def _parts(told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Part]) -> tuple[list[Part], list[Part]]:
+    """What stands before and behind the table."""
+    before: list[Part] = [
+        [_VIRTUAL] if told.virtual else [],
+        wrapped(opening, most=limits.first),
+        *(beside or [_figures(told, limits)]),
+    ]
+    after: list[Part] = [
+        _beside_table(told, limits),
+        _why(told.separation, limits.why) if told.kind in _CHANGED else [],
+        _culprit(told, limits.culprit),
+        _run(told, limits.machines),
+        _again(told),
+        _tags(told),
+        [*_commands(told), *_footer(told.writer)],
+    ]
+    return before, after
+
+
+def _figures(told: ToldFinding, limits: _Limits) -> Part:
+    if told.kind in _CHANGED:
+        lines = worst_lines(told, limits.worst)
+        return ["Largest changes, mean +- spread of boots [95 % interval]:", *lines] if lines else []
+    lines = coverage_lines(told, limits.machines + 2)
+    return ["Covered:", *lines] if lines else []
+
+
+def _table_head(told: ToldFinding, table: Grid) -> Part:
+    clocks = distinct(machine.clock for machine in told.run.machines)
+    notes = [part for part in ("virtual, not evidence" if told.virtual else "", *clocks) if part != "wall clock"]
+    title = "What moved, by case" if told.kind in _CHANGED else "By case, the least sure first"
+    legend = f" ({'; '.join([*notes, table.legend] if table.legend else notes)})" if notes or table.legend else ""
+    return wrapped(f"{title}{legend}:", most=2)
+
+
+def _beside_table(told: ToldFinding, limits: _Limits) -> Part:
+    untold = wrapped(untold_sentence(told), most=2) if told.kind in _CHANGED and untold_sentence(told) else []
+    if not told.gaps:
+        return untold
+    gaps = [wrap(gap, first="  ", most=1)[0] for gap in told.gaps]
+    return [*untold, "Not measured:", *_capped(gaps, limits.gaps)]
+
+
+def _capped(lines: Part, most: int) -> Part:
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"  ... {len(lines) - most + 1} more on the page"]
+
+
+def _why(found: Separation | None, most: int) -> Part:
+    """What fits, and never more than that: facts that separate a few machines prove nothing."""
+    if found is None:
+        return []
+    if not found.facts:
+        return wrapped("Why here and not there is not known: no fact of the machines separates them.", most=most)
+    whom = f"true of {listed(found.changed)}" + (f" and not of {listed(found.others)}" if found.others else "")
+    if found.routines:
+        routines = listed([f"{name}()" for name in found.routines], 3)
+        said = (
+            f"Why, consistent with and not proved: {', '.join(found.facts)} ({whom}). The patches are about "
+            f"{routines}, and by such features the kernel chooses how it copies, clears or flushes."
+        )
+    else:
+        said = f"Why is not known. What separates them: {' or '.join(found.facts)} ({whom})."
+    return wrap(f"{said} {_doubt(found)}", most=most)
+
+
+def _doubt(found: Separation) -> str:
+    changed, others = found.machines
+    rivals = ""
+    if found.rivals:
+        rivals = f"{'At least ' if found.uncounted else ''}{found.rivals} other facts separate them as well: "
+    between = f"with {changed} against {others} machines"
+    if found.chance is None or found.chance >= 1:
+        said = f"{between} some fact always does"
+    else:
+        said = f"{between} chance alone finds such facts in {percent(found.chance)} of cases"
+    return f"{rivals}{said}." if rivals else f"{said[:1].upper()}{said[1:]}."
+
+
+def _culprit(told: ToldFinding, most: int) -> Part:
+    """Which revision made it and how sure that is, where it lies, and what each patch adds; as much as has room."""
+    found, lies = told.culprit, told.range
+    lines: Part = []
+    if found is not None and found.sha:
+        lines += wrap(f"Culprit: {found.sha[:12]} ({found.subject}) by {found.author}", indent="  ", most=2)
+    if found is not None and (found.sentence or found.sure):
+        lines += wrap(" ".join(part for part in (found.sentence, found.sure) if part), indent="  ", most=4)
+    if lies is not None:
+        lines += wrap(f"last good: {lies.good[:12]} ({lies.good_subject})", first="  ", indent="    ", most=1)
+        lines += wrap(f"first bad: {lies.bad[:12]} ({lies.bad_subject})", first="  ", indent="    ", most=1)
+        lines += [f"  timeline: {lies.timeline}"] if lies.timeline else []
+    walked = [line for one in found.walk for line in wrap(one, first="  ", indent="    ", most=2)] if found else []
+    room = max(most - len(lines) - 1, 0)
+    return [*lines, *(["What each patch adds:", *_capped(walked, room)] if walked and room > 1 else [])]
+
+
+def _run(told: ToldFinding, most: int) -> Part:
+    run = told.run
+    patched = f", patched {run.patched[:12]}" if run.patched else ""
+    base = f"base {run.base[:12]} ({cut(run.base_subject, 60)}), tree {run.tree}{patched}"
+    lines = wrap(base, first="  ", indent="    ", most=2)
+    lines += _capped([wrap(f"kernel {kernel}", first="  ", most=1)[0] for kernel in run.kernels], 2)
+    machines = []
+    for machine in run.machines:
+        short = " (cut short, more boots might tell more)" if machine.cut_short else ""
+        cpu = machine.cpu or "CPU model not told"
+        machines += wrap(f"{machine.name} ({machine.uarch}): {cpu}, {machine.clock}{short}", first="  ", most=1)
+    lines += _capped(machines, most)
+    if len(run.command_lines) > 1:
+        lines.append("  command lines differ between machines: see the page")
+    elif run.machines:
+        told_line = next(iter(run.command_lines), "") or "not told"
+        lines += wrap(f"command line: {told_line}", first="  ", indent="    ", most=2)
+    return ["What was run:", *lines, f"  all data: {told.page}"]
+
+
+def _again(told: ToldFinding) -> Part:
+    if not told.reproduce:
+        return []
+    which = "worst case" if told.kind in _CHANGED else "first case"
+    return [f"To run the {which} on a machine of yours:", f"  tidemark-agent reproduce {told.reproduce}"]
+
+
+def _tags(told: ToldFinding) -> Part:
+    """Tags help to find a report from a fix; nobody should credit figures that are not evidence."""
+    if told.virtual or told.kind not in _TAGGED:
+        return []
+    apart = "(not just in a new version of the same\nseries)" if told.range is None else "(not by dropping\nthe commit)"
+    head = f"If you fix this in a separate patch {apart}, kindly add these tags:".split("\n")
+    # Behind a bar no program takes them for trailers of this mail.
+    return [*head, f"| Reported-by: {plain_sender(told.writer)}", f"| Closes: {told.page}"]
+
+
+def plain_sender(writer: Writer) -> str:
+    """The sender's header on one line of ASCII."""
+    return plain(writer.sender)
+
+
+def _commands(told: ToldFinding) -> Part:
+    lines = ["To act on this, answer with one of these on a line of its own:"]
+    uarch, benchmark = _example(told)
+    lines.append(f"  #tidemark retest   or, of a part:   #tidemark test on {uarch} bench {benchmark}")
+    if told.kind in _TAGGED:
+        lines.append("  #tidemark accept: REASON   #tidemark invalid: REASON   #tidemark fix: SUBJECT")
+    return lines if told.cells else []
+
+
+def _example(told: ToldFinding) -> tuple[str, str]:
+    most = largest(told.speaking, REGRESSED) or next(iter(told.cells), None)
+    if most is None or len(most.uarch) + len(most.benchmark) > _MOST_EXAMPLE:
+        return "UARCH", "NAME"
+    return plain(most.uarch), plain(most.benchmark)
+
+
+# What leaves room for the rest of its line.
+_MOST_EXAMPLE = 24
+
+
+def _footer(writer: Writer) -> Part:
+    return [
+        "--",
+        f"Written by a program (Tidemark, {writer.url}).",
+        f'No more of these: answer "#tidemark stop", or write to {writer.address}.',
+    ]
+
+
+_MENDED, _LESS = "mends what {before} cost", "changes what {before} cost"
+
+
+def _follow_up(told: FollowUp) -> Text:
+    """Both versions beside each other, then all that the new one says."""
+    now = told.now
+    opening = f"{_became(told)} {first_sentence(now)}"
+    return Text(_subject(now), _body(now, opening, [_both(told)]))
+
+
+def _became(told: FollowUp) -> str:
+    """v1 was 41 % slower on zen3; v2 shows no change there (would have seen 1.2 %)."""
+    parts = []
+    now, of_now = {uarch.name: uarch for uarch in told.now.uarchs}, by_uarch(told.now.speaking)
+    of_before = by_uarch(told.before.speaking)
+    for uarch in told.before.uarchs:
+        if uarch.verdict not in _TAGGED:
+            continue
+        most = largest(of_before.get(uarch.name, []), REGRESSED)
+        was = speed(most, tenths=True) if most else REGRESSED
+        after = now.get(uarch.name)
+        parts.append(f"{was} on {plain(uarch.name)} -> {_now(after.verdict if after else '', of_now, uarch.name)}")
+    if not parts:
+        return f"{told.now.version} against {told.before.version}, which cost nothing:"
+    mended = all(
+        (now[uarch.name].verdict if uarch.name in now else "") in (UNCHANGED, IMPROVED)
+        for uarch in told.before.uarchs
+        if uarch.verdict in _TAGGED
+    )
+    head = f"{told.now.version} {'no longer shows' if mended else 'after'} what {told.before.version} cost"
+    return f"{head}: {'; '.join(parts)}."
+
+
+def _now(verdict: str, of: dict[str, list[ToldCell]], name: str) -> str:
+    cells = of.get(name, [])
+    most = largest(cells, REGRESSED if verdict in _TAGGED else verdict)
+    if most is not None:
+        return speed(most, tenths=True)
+    if verdict == UNCHANGED:
+        effects = [cell.mde for cell in cells if cell.mde is not None]
+        return "no change" + (f" (would have seen {percent(max(effects))})" if effects else "")
+    return "cannot be told" if cells else "not measured"
+
+
+_MOST_BESIDE = 4
+
+
+def _both(told: FollowUp) -> Part:
+    """Of each microarchitecture the worst case of the version before, with the figures of both."""
+    later = {(cell.uarch, cell.benchmark, cell.case, cell.metric, cell.column): cell for cell in told.now.cells}
+    lines: Part = []
+    count = 0
+    for name, cells in by_uarch(told.before.speaking).items():
+        most = largest(cells, REGRESSED)
+        if most is None or count == _MOST_BESIDE:
+            continue
+        count += 1
+        cell = later.get((most.uarch, most.benchmark, most.case, most.metric, most.column))
+        lines += wrap(f"{name}, {case_of(most)}:", first="  ", indent="    ", most=2)
+        then, after = told.before.version, told.now.version
+        lines += wrapped(f"{then}: {one_cell(most)}", first="    ", indent="        ", most=2)
+        said = one_cell(cell) if cell is not None else "not measured"
+        lines += wrapped(f"{after}: {said}", first="    ", indent="        ", most=2)
+    return ["Worst cases of both versions, each against its own base:", *lines] if lines else []
+
+
+def _day(at: datetime | None) -> str:
+    return f" on {at:%Y-%m-%d}" if at else ""
+
+
+_MOST_WITHDRAWN = 6
+
+
+def _retraction(told: Retraction) -> Text:
+    lines: Part = []
+    for cell in told.withdrawn[:_MOST_WITHDRAWN]:
+        said = span(cell) if cell.ratio is not None else INCONCLUSIVE
+        lines += wrap(f"{cell.uarch}, {case_of(cell)}: {said}", first="  ", indent="    ", most=2)
+        lines += wrapped(f"{figures(cell)}", first="    ", most=1)
+    if len(told.withdrawn) > _MOST_WITHDRAWN:
+        lines.append(f"  ... and {len(told.withdrawn) - _MOST_WITHDRAWN} more on the page")
+    parts: list[Part] = [
+        [_VIRTUAL] if told.virtual else [],
+        wrapped(f"Retraction: what this site told{_day(told.sent_at)} does not hold. Please disregard it."),
+        wrap(f"Told: {told.said}", indent="  ", most=6),
+        wrap(f"Why it is taken back: {told.why}", indent="  ", most=8),
+        ["Withdrawn, as it was told:", *lines] if lines else [],
+        ["If you have added tags for it to a patch, please drop them.", f"All data: {told.page}"],
+        _footer(told.writer),
+    ]
+    return Text(reply_subject(told.subject), _joined(parts))
+
+
+def _correction(told: Correction) -> Text:
+    opening = first_sentence(told.now)
+    said = wrap(f"In place of what was told{_day(told.sent_at)}: {told.said}", indent="  ", most=4)
+    return Text(_subject(told.now), _body(told.now, f"Correction. {opening}", [said, _figures(told.now, _LIMITS[2])]))
+
+
+_ORDER = (SPLIT, REGRESSED, IMPROVED, UNCHANGED, INCONCLUSIVE)
+_NAMES = {SPLIT: "split", REGRESSED: "regressed", IMPROVED: "improved"}
+
+
+def _digest(told: Digest) -> Text:
+    entries = sorted(told.entries, key=lambda one: _ORDER.index(one.kind))
+    counts = [f"{sum(one.kind == kind for one in entries)} {word}" for kind, word in _NAMES.items()]
+    days = f"{told.since:%Y-%m-%d} to {told.until:%Y-%m-%d}"
+    summary = ", ".join(counts)
+    head = wrap(f"{told.tree}, {days}: {summary}; {told.heads} heads measured.")
+    foot = [f"All findings: {told.page}", *_footer(told.writer)]
+    parts, left = [head], MOST_LINES - len(head) - len(foot) - 4
+    shown = 0
+    for entry in entries:
+        lines = _entry(entry)
+        if len(lines) + 1 > left:
+            break
+        parts.append(lines)
+        left -= len(lines) + 1
+        shown += 1
+    if shown < len(entries):
+        parts.append([f"... and {len(entries) - shown} more on the page"])
+    return Text(plain(f"[tidemark] {told.tree}, {days}: {summary}")[:_MOST_SUBJECT], _joined([*parts, foot]))
+
+
+def _entry(entry: DigestEntry) -> Part:
+    word = _NAMES.get(entry.kind, "no change").capitalize()
+    mark = "virtual, not evidence: " if entry.virtual else ""
+    lines = wrapped(f"{mark}{word}: {vector(entry.uarchs, entry.cells)}.", indent="  ", most=3)
+    most = largest(entry.cells, REGRESSED) or largest(entry.cells, IMPROVED)
+    if most is not None:
+        lines += wrap(f"{figures(most)} ({case_of(most)}, {most.uarch})", first="  ", indent="    ", most=2)
+    what = f"{entry.revision[:12]} ({entry.subject}); {entry.news}" if entry.revision else entry.news
+    return [*lines, *wrap(what, first="  ", indent="    ", most=2), f"  {entry.page}"]

@@ -1,0 +1,248 @@
+"""What a finding says, in a sentence or a line: its class and vector, the worst case of each microarchitecture."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from server.reports.composer.told import (
+    IMPROVED,
+    INCONCLUSIVE,
+    MOVED,
+    REGRESSED,
+    SPLIT,
+    UNCHANGED,
+    ToldCell,
+    ToldFinding,
+    ToldUarch,
+)
+from server.reports.composer.wording import (
+    boots,
+    direction,
+    figures,
+    listed,
+    magnitude,
+    movement,
+    percent,
+    plain,
+    seen,
+    span,
+    speed,
+    wrap,
+    wrapped,
+)
+
+_CLASS = {SPLIT: "Split", REGRESSED: "Regressed", IMPROVED: "Improved"}
+# More of them stand in lists, by their direction.
+_MOST_PHRASES = 4
+_SAME_CODE = "same code"
+
+
+def first_sentence(told: ToldFinding) -> str:
+    """The class and the vector; of what did not move, what was covered and how well."""
+    if told.kind not in _CLASS:
+        return all_clear(told)
+    return f"{_CLASS[told.kind]}: {vector(told.uarchs, told.speaking)}."
+
+
+def vector(uarchs: Sequence[ToldUarch], cells: Sequence[ToldCell]) -> str:
+    """Each microarchitecture once: what got slower or faster there, or that nothing did, was told, or was measured."""
+    of = by_uarch(cells)
+    moved = [uarch for uarch in uarchs if uarch.verdict in (*MOVED, SPLIT)]
+    moved.sort(key=lambda uarch: (uarch.verdict == IMPROVED, -_most(of.get(uarch.name, []), uarch), uarch.name))
+    phrases = [_phrase(uarch, of.get(uarch.name, [])) for uarch in moved]
+    parts = [", ".join(phrases)] if len(phrases) <= _MOST_PHRASES else _lists(moved, of)
+    parts += _still(uarchs, of)
+    return "; ".join(part for part in parts if part)
+
+
+def by_uarch(cells: Sequence[ToldCell]) -> dict[str, list[ToldCell]]:
+    found: dict[str, list[ToldCell]] = defaultdict(list)
+    for cell in cells:
+        found[cell.uarch].append(cell)
+    return found
+
+
+def largest(cells: Sequence[ToldCell], verdict: str) -> ToldCell | None:
+    """Of those that moved this way the one that moved most."""
+    found = [cell for cell in cells if cell.verdict == verdict and cell.ratio is not None]
+    return max(found, key=lambda cell: (movement(cell), cell.case, cell.metric), default=None)
+
+
+def _directions(uarch: ToldUarch) -> tuple[str, ...]:
+    return MOVED if uarch.verdict == SPLIT else (uarch.verdict,)
+
+
+def _most(cells: Sequence[ToldCell], uarch: ToldUarch) -> float:
+    first = largest(cells, _directions(uarch)[0])
+    return movement(first) if first else 0.0
+
+
+def _phrase(uarch: ToldUarch, cells: Sequence[ToldCell]) -> str:
+    told = []
+    for verdict in _directions(uarch):
+        most = largest(cells, verdict)
+        several = sum(cell.verdict == verdict for cell in cells) > 1
+        if most is not None:
+            told.append(f"{'up to ' if several else ''}{speed(most, tenths=True)}")
+        else:
+            told.append(verdict)
+    return f"{' and '.join(told)} on {plain(uarch.name)}"
+
+
+def _lists(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[str]:
+    """Slower on a (up to 41 %), b (12 %); faster on c (up to 2.2x)."""
+    lists = []
+    for verdict in MOVED:
+        cells = [(uarch, largest(of.get(uarch.name, []), verdict)) for uarch in uarchs if verdict in _directions(uarch)]
+        named = [
+            f"{plain(uarch.name)} ({magnitude(cell, tenths=True)})" if cell else plain(uarch.name)
+            for uarch, cell in cells
+        ]
+        words = {direction(cell) for _uarch, cell in cells if cell}
+        if named:
+            word = words.pop() if len(words) == 1 else verdict
+            lists.append(f"{word} on {', '.join(named)} at most")
+    return lists
+
+
+def _still(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[str]:
+    calm = [uarch for uarch in uarchs if uarch.verdict == UNCHANGED]
+    measured = [uarch.name for uarch in calm if not uarch.same_code]
+    effects = [cell.mde for name in measured for cell in of.get(name, []) if cell.mde is not None]
+    parts = []
+    if measured:
+        visible = f" (would have seen {percent(max(effects))})" if effects else ""
+        parts.append(f"no change on {_names(measured)}{visible}")
+    if same := [uarch.name for uarch in calm if uarch.same_code]:
+        parts.append(f"{_SAME_CODE} on {_names(same)}")
+    rest = [uarch for uarch in uarchs if uarch.verdict == INCONCLUSIVE]
+    if untold := [uarch.name for uarch in rest if not uarch.missing]:
+        parts.append(f"cannot be told on {_names(untold)}")
+    if missing := [uarch.name for uarch in rest if uarch.missing]:
+        parts.append(f"not measured on {_names(missing)}")
+    return parts
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(plain, names))
+
+
+def all_clear(told: ToldFinding) -> str:
+    """No change, on how many cells and down to which effect, and how many of them could not be told."""
+    if not told.cells:
+        return f"No change: {vector(told.uarchs, ())}."
+    cells = told.speaking
+    calm = [cell for cell in cells if cell.verdict == UNCHANGED]
+    unsure = [cell for cell in cells if cell.verdict == INCONCLUSIVE]
+    reach = _within(calm)
+    if not unsure:
+        where = _names([uarch.name for uarch in told.uarchs if uarch.verdict == UNCHANGED and not uarch.same_code])
+        others = [part for part in _still(told.uarchs, by_uarch(cells)) if not part.startswith("no change")]
+        said = f"No change on {where}: {_counted(len(cells))}{reach}"
+        return "; ".join([said, *others]) + "."
+    known = [cell.mde for cell in unsure if cell.mde is not None]
+    below = f" below {percent(max(known))}" if known else ""
+    return (
+        f"No change on {len(calm)} of {_counted(len(cells))}{reach}; {len(unsure)} could not be told{below} "
+        f"({vector(told.uarchs, cells)})."
+    )
+
+
+def _counted(count: int) -> str:
+    return "1 cell" if count == 1 else f"{count} cells"
+
+
+def _within(cells: Sequence[ToldCell]) -> str:
+    effects = [cell.mde for cell in cells if cell.mde is not None]
+    return f" within {seen(effects)}" if effects else ""
+
+
+@dataclass(frozen=True)
+class _Worst:
+    uarch: str
+    cell: ToldCell
+    alike: int
+    judged: int
+
+
+def worst_lines(told: ToldFinding, most: int) -> list[str]:
+    """The worst loss and the best win of each microarchitecture with absolute figures, losses first."""
+    found = _worst(told)
+    losses = [one for one in found if one.cell.verdict == REGRESSED]
+    wins = [one for one in found if one.cell.verdict == IMPROVED]
+    # However little room there is, what a split won stands beside what it lost.
+    kept = losses[: most - bool(wins)] if losses else []
+    kept += wins[: most - len(kept)]
+    lines = [line for one in kept for line in _worst_of(one)]
+    if len(found) > len(kept):
+        lines.append(f"  ... and {len(found) - len(kept)} more on the page")
+    return lines
+
+
+def _worst(told: ToldFinding) -> list[_Worst]:
+    of = by_uarch(told.speaking)
+    found = []
+    for uarch in told.uarchs:
+        cells = of.get(uarch.name, [])
+        for verdict in _directions(uarch) if uarch.verdict in (*MOVED, SPLIT) else ():
+            most = largest(cells, verdict)
+            if most is not None:
+                alike = sum(cell.verdict == verdict for cell in cells)
+                found.append(_Worst(uarch.name, most, alike, len(cells)))
+    return sorted(found, key=lambda one: (one.cell.verdict == IMPROVED, -movement(one.cell), one.uarch))
+
+
+def _worst_of(one: _Worst) -> list[str]:
+    word = direction(one.cell)
+    counted = f"; {word} in {one.alike} of {_counted(one.judged)}" if one.judged > 1 else ""
+    head = f"{plain(one.uarch)}: {span(one.cell)}, {boots(one.cell)}{counted}"
+    return [
+        *wrapped(head, first="  ", indent="    ", most=2),
+        *wrap(f"{figures(one.cell)} ({case_of(one.cell)})", first="    ", indent="      ", most=3),
+    ]
+
+
+def case_of(cell: ToldCell) -> str:
+    """folio-copy throughput, DRAM0->DRAM1 1M hot."""
+    words = " ".join(cell.words) or cell.case
+    return f"{cell.benchmark} {cell.metric}, {words}"
+
+
+def one_cell(cell: ToldCell) -> str:
+    """What one cell says, moved or not, with its figures."""
+    if cell.verdict in MOVED and cell.ratio is not None:
+        said = span(cell)
+    elif cell.verdict == UNCHANGED:
+        said = "no change" + (f", would have seen {percent(cell.mde)}" if cell.mde is not None else "")
+    else:
+        said = "cannot be told" + (f", would have seen {percent(cell.mde)}" if cell.mde is not None else "")
+    return f"{figures(cell)}: {said}, {boots(cell)}"
+
+
+def coverage_lines(told: ToldFinding, most: int) -> list[str]:
+    """For each microarchitecture how many cells were judged how, and down to which effect."""
+    of = by_uarch(told.speaking)
+    lines = []
+    for uarch in told.uarchs:
+        cells = of.get(uarch.name, [])
+        if not cells:
+            continue
+        calm = [cell for cell in cells if cell.verdict == UNCHANGED]
+        unsure = [cell.mde for cell in cells if cell.verdict == INCONCLUSIVE and cell.mde is not None]
+        said = [f"no change in {_counted(len(calm))}{_within(calm)}"] if calm else []
+        if (count := sum(cell.verdict == INCONCLUSIVE for cell in cells)) > 0:
+            said.append(f"{count} not told" + (f" below {percent(max(unsure))}" if unsure else ""))
+        lines += wrapped(f"{plain(uarch.name)}: {'; '.join(said)}", first="  ", indent="    ", most=2) if said else []
+    return lines if len(lines) <= most else [*lines[: most - 1], f"  ... {len(lines) - most + 1} more on the page"]
+
+
+def untold_sentence(told: ToldFinding) -> str:
+    """Where something moved, which cells beside it could not be told."""
+    parts = []
+    for name, cells in by_uarch(told.speaking).items():
+        unsure = [cell for cell in cells if cell.verdict == INCONCLUSIVE]
+        known = [cell.mde for cell in unsure if cell.mde is not None]
+        if unsure:
+            below = f" (below {percent(max(known))})" if known else ""
+            parts.append(f"{len(unsure)} of {_counted(len(cells))} on {plain(name)}{below}")
+    return f"Could not be told: {listed(parts, 4)}." if parts else ""
