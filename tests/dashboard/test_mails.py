@@ -11,7 +11,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.detection.models import Finding
-from server.reports.mail import Text
+from server.reports.composer import Text
 from server.reports.models import Delivery, OptOut, Report
 from server.reports.outbox import queue_delivery, send_delivery
 from server.sources.models import MailingList, Series

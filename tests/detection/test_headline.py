@@ -64,6 +64,7 @@ def test_figures_of_a_headline() -> None:
         (1.7128, "lower", "1.71x slower"),
         (1.231, "lower", "23 % slower"),
         (0.82, "higher", "18 % slower"),
+        (0.588, "higher", "41 % slower"),
         (0.5, "lower", "2.00x faster"),
         (0.5, "higher", "2.00x slower"),
         (2.207, "higher", "2.21x faster"),

@@ -12,8 +12,9 @@ from server.detection.on_trial_over import answer_trial
 from server.detection.trials.look import look_at_trial
 from server.lab.models import Session, Trial
 from server.lab.trials.life import SAME_CODE
-from server.reports.evidence import gather
-from server.reports.mail import MOST_LINES, compose, envelope
+from server.reports.composer import MOST_LINES, compose, gather
+from server.reports.composer.told import Culprit, Separation
+from server.reports.mail import envelope
 from server.reports.models import Report
 from server.reports.outbox import compose_report
 from server.sources.models import Message, Series
@@ -68,8 +69,8 @@ def test_cell_that_a_failed_check_took_away_is_no_claim_of_the_mail() -> None:
     text = text_about(
         series, Finding.Kind.REGRESSED, checks=[check | {"comparisons": [gone.pk]}], headline="Regressed."
     )
-    assert "zen3: 1 inconclusive" in text.body
-    assert "0.80x" not in text.body
+    assert "cannot be told on zen3" in text.body
+    assert "faster" not in text.body
 
 
 def test_machine_whose_kernels_run_the_same_code_is_told_as_such() -> None:
@@ -81,10 +82,9 @@ def test_machine_whose_kernels_run_the_same_code_is_told_as_such() -> None:
 def test_series_that_changes_no_code_is_told_without_an_empty_table() -> None:
     series = build_series()
     unbooted(series, "box-zen1", "zen1")
-    headline = "Both kernels run the same code. No change on zen1 (same code)."
-    text = text_about(series, Finding.Kind.UNCHANGED, headline=headline)
-    assert " ".join(text.body.split()).startswith(f"No regression found. {headline}")
-    assert "would have been seen" not in text.body
+    text = text_about(series, Finding.Kind.UNCHANGED)
+    assert text.body.startswith("No change: same code on zen1.")
+    assert "would have" not in text.body
     assert "kernel lean-x86-64 (x86_64), gcc" in text.body
     assert_fits(text)
 
@@ -93,8 +93,8 @@ def test_machine_that_ran_out_of_boots_is_marked() -> None:
     series = split_series()
     Session.objects.filter(machine__name="box-zen5").update(cut_short=True)
     body = text_about(series).body
-    assert "box-zen5 (cut short" in body
-    assert "box-zen3: Vendor" in body
+    assert "box-zen5 (zen5): Vendor(R) zen5 CPU (cut short" in body
+    assert "box-zen3 (zen3): Vendor(R) zen3 CPU\n" in body
 
 
 def test_mail_names_the_patch_that_made_it() -> None:
@@ -157,35 +157,70 @@ def test_mail_with_a_long_walk_and_a_large_table_still_fits() -> None:
         for case in cases:
             build_comparison(session, Verdict.REGRESSED if n % 2 else Verdict.UNCHANGED, case=case)
     gaps = [{"machine": f"gone-{n}", "uarch": "x", "reason": "panic " * 60} for n in range(30)]
-    evidence = gather(build_finding(series, headline=f"Regressed on {', '.join('abcdefgh' * 60)}.", gaps=gaps))
-    walk = tuple(f"patch {n} {'improved time of copy-4k (0.71x); ' * 9}" for n in range(30))
-    culprit, why = f"Bisection: {'made by patch 2 of 3; ' * 60}", "no fsrm " * 30
-    text = compose(replace(evidence, culprit=culprit, explanation=why, walk=walk))
+    told = gather(build_finding(series, gaps=gaps))
+    walk = tuple(f"patch {n} {'improved time of copy-4k (29 % faster); ' * 9}" for n in range(30))
+    culprit = Culprit(f"Bisection: {'made by patch 2 of 3; ' * 60}", walk)
+    text = compose(replace(told, culprit=culprit, separation=Separation(("no fsrm",) * 30, ("a",), ("b",))))
     assert_fits(text)
     assert "+- 6 ns" in text.body
-    assert "What each patch adds:" in compose(replace(gather(build_finding(split_series())), walk=walk)).body
+    short = gather(build_finding(split_series()))
+    assert "What each patch adds:" in compose(replace(short, culprit=culprit)).body
 
 
-def explanation(text: str, *, chance: float) -> dict[str, object]:
-    return {"outcome": "one", "text": text, "case": "fault-4k", "metric": "time", "chance": chance}
+def explanation(facts: list[str], *, chance: float, alike: list[str] | None = None) -> dict[str, object]:
+    return {
+        "outcome": "one",
+        "conditions": facts,
+        "alike": alike or [],
+        "changed": ["box-haswell"],
+        "others": ["box-zen3", "box-zen5"],
+        "chance": chance,
+    }
 
 
-def test_mail_says_what_separates_the_machines_and_what_that_is_worth() -> None:
-    told = "True of all machines that regressed and of none of the improved ones: no fsrm; chance finds it in 10 %."
-    rows = [explanation("No fact.", chance=0.6), explanation(told, chance=0.1), explanation("Another.", chance=0.1)]
-    finding = build_finding(split_series(), Finding.Kind.SPLIT, explanations=rows)
+def why(**fields: object) -> str:
+    finding = build_finding(split_series(), Finding.Kind.SPLIT, **fields)
     text = compose(gather(finding))
-    said = " ".join(text.body.split())
-    assert f"Why here and not there (time of fault-4k): true{told[4:]} " in said
-    assert "No fact" not in said
-    assert "Another" not in said
     assert_fits(text)
+    return next((" ".join(part.split()) for part in text.body.split("\n\n") if part.startswith("Why")), "")
 
 
-def test_explanation_is_told_whole_or_left_to_the_page() -> None:
-    rows = [explanation(f"True of all: {'no fsrm, ' * 80}; chance finds it in 50 %.", chance=0.5)]
-    finding = build_finding(split_series(), Finding.Kind.SPLIT, explanations=rows)
-    assert "Why here" not in compose(gather(finding)).body
+def test_fact_by_which_the_kernel_chooses_what_the_patches_touch_comes_first_however_few_machines_there_are() -> None:
+    rows = [explanation(["no clzero"], chance=0.6), explanation(["avx512f"], chance=1.0, alike=["no fsrm", "no erms"])]
+    series = split_series()
+    series.patches.update(subject="mm: Let folio_copy() copy pages in batches")
+    finding = build_finding(series, Finding.Kind.SPLIT, explanations=rows)
+    said = " ".join(compose(gather(finding)).body.split())
+    assert "Why (consistent with, not proved): no fsrm, no erms on haswell, unlike zen3 and zen5." in said
+    assert "The patches are about folio_copy()" in said
+    assert "One other fact separates them as well: with 1 against 2 machines some fact always does." in said
+
+
+def test_diff_of_a_patch_tells_what_it_touches() -> None:
+    series = split_series()
+    patch = series.patches.get(index=1)
+    diff = (
+        "diff --git a/mm/util.c b/mm/util.c\n--- a/mm/util.c\n+++ b/mm/util.c\n@@ -1,2 +1,2 @@ void batch(void)\n"
+        " \tone();\n-\tcopy_highpage(to, from);\n+\tcopy_all(to, from);\n"
+    )
+    raw = f"From: Ada <ada@example.org>\nSubject: [PATCH 1/2] mm: Batch\nMessage-ID: <p@x>\n\nWords.\n---\n{diff}"
+    Message.objects.filter(pk=patch.message_id).update(raw=raw.encode())
+    finding = build_finding(series, Finding.Kind.SPLIT, explanations=[explanation(["no fsrm"], chance=1.0)])
+    assert "The patches are about copy_highpage()," in " ".join(compose(gather(finding)).body.split())
+
+
+def test_facts_that_the_patches_do_not_point_to_are_told_as_what_they_are() -> None:
+    said = why(explanations=[explanation(["no fsrm"], chance=0.6), explanation(["no clzero"], chance=0.1)])
+    assert said == (
+        "Why is not known. What separates them: no clzero on haswell, unlike zen3 and zen5. With 1 against 2 machines "
+        "chance alone finds such facts in 10 % of cases."
+    )
+
+
+def test_mail_says_that_nothing_separates_the_machines_and_nothing_where_none_can_be_compared() -> None:
+    none = {"outcome": "none", "conditions": []}
+    assert why(explanations=[none]) == "Why here and not there is not known: no fact of the machines separates them."
+    assert why(explanations=[none | {"outcome": "no-contrast"}]) == ""
 
 
 def test_series_of_comments_goes_the_whole_way_without_a_boot() -> None:
@@ -201,7 +236,7 @@ def test_series_of_comments_goes_the_whole_way_without_a_boot() -> None:
     report = compose_report(finding_id=finding.pk)
     assert report is not None
     assert (report.state, report.reason) == (Report.State.APPROVED, "the list is not moderated")
-    assert "Both kernels run the same code." in report.body
+    assert "No change: same code on zen1." in report.body
 
 
 def test_reply_goes_to_whom_the_series_itself_was_sent() -> None:

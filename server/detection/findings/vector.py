@@ -304,19 +304,19 @@ def as_ratio(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio >= _PLAIN_RATIO else f"{ratio:.2g}x"
 
 
-# Below this a percentage says more than a factor.
-_FACTOR = 1.5
+# Between these a percentage says more than a factor.
+_HALF, _FACTOR = 0.5, 1.5
 
 
 def as_speed(ratio: float, better: str) -> str:
-    """`1.71x slower`, `4.9 % faster`: by the metric's direction, so that what is worse never looks like what is better.
+    """`1.71x slower`, `41 % slower`: by the metric's direction, so that what is worse never looks like what is better.
 
-    The factor is that of the larger over the smaller; the percentage is how far the metric itself moved.
+    The factor is that of the larger over the smaller; the percentage is how far the metric itself moved. Mails say the
+    same (server/reports/composer/wording.py).
     """
     if ratio <= 0 or better == Metric.Better.NONE:
         return as_ratio(ratio)
-    factor = max(ratio, 1 / ratio)
-    size = as_ratio(factor) if factor >= _FACTOR else as_percent(abs(ratio - 1))
+    size = as_ratio(max(ratio, 1 / ratio)) if ratio >= _FACTOR or ratio <= _HALF else as_percent(abs(ratio - 1))
     return f"{size} {'faster' if (ratio > 1) == (better == Metric.Better.HIGHER) else 'slower'}"
 
 

@@ -34,6 +34,7 @@ _WORD = re.compile(r"[a-z0-9_]+")
 # A finding stores so many facts that separate alike; there may be more.
 _MOST_STORED = 10
 _MOST_READ = 32
+_KIND_OF_CORES = "core type is "
 _CHANGED_LINE = re.compile(r"^(?:[-+](?![-+]{2} )|@@ ).*$", re.MULTILINE)
 
 
@@ -41,7 +42,11 @@ def separation(finding: Finding, uarchs: Mapping[str, str]) -> Separation | None
     """The facts that separate, those first by which the kernel chooses what the patches touch; None without machines
     that could be compared.
     """
-    told = [row for row in finding.explanations if row.get("outcome") in _SEPARATED and row.get("conditions")]
+    told = [
+        row
+        for row in finding.explanations
+        if row.get("outcome") in _SEPARATED and row.get("conditions") and not _is_column(row["conditions"])
+    ]
     if not told:
         none = any(row.get("outcome") == Outcome.NONE for row in finding.explanations)
         return Separation((), (), ()) if none else None
@@ -59,6 +64,11 @@ def separation(finding: Finding, uarchs: Mapping[str, str]) -> Separation | None
         machines=(len(row.get("changed", [])), len(row.get("others", []))),
         chance=row.get("chance"),
     )
+
+
+def _is_column(conditions: Iterable[str]) -> bool:
+    """Whether it only says what the heads of the columns say."""
+    return all(text.startswith(_KIND_OF_CORES) for text in conditions)
 
 
 def touched_routines(finding: Finding) -> dict[str, frozenset[str]]:

@@ -231,6 +231,7 @@ def _columns(comparisons: Sequence[Comparison]) -> dict[int, str]:
     return columns
 
 
+_NUMBER = re.compile(r"([A-Za-z_]\w*)-(\d+)(?=-|$)")
 _BETWEEN = re.compile(r"([A-Za-z0-9.]+)-to-([A-Za-z0-9.]+)")
 
 
@@ -238,8 +239,9 @@ def _words(case: Case) -> tuple[str, ...]:
     """Its parameters; of a case that tells none, the parts of its name."""
     if case.parameters:
         return tuple(f"{name}={value}" if value.isdigit() else value for name, value in case.parameters.items())
-    # DRAM0-to-CXL is one thing.
-    return tuple(word for word in _BETWEEN.sub(r"\1->\2", case.name).replace("->", "\0").split("-") if word)
+    # DRAM0-to-CXL is one thing, and a bare number says nothing without the word before it.
+    parts = _NUMBER.sub(r"\1\0\2", _BETWEEN.sub("\\1\0->\0\\2", case.name).replace("\0->\0", "\1")).split("-")
+    return tuple(part.replace("\1", "->").replace("\0", " ") for part in parts if part)
 
 
 def _cell(row: Comparison, column: str, words: tuple[str, ...], *, speaks: bool, contested: bool) -> ToldCell:
@@ -248,7 +250,7 @@ def _cell(row: Comparison, column: str, words: tuple[str, ...], *, speaks: bool,
         uarch=row.session.machine.uarch.name,
         benchmark=row.case.benchmark.name,
         case=row.case.name,
-        words=tuple(word.replace("\0", "->") for word in words),
+        words=words,
         metric=row.metric.name,
         unit=row.metric.unit,
         better=row.metric.better,

@@ -101,13 +101,13 @@ class Grid:
         if layout is None:
             return ""
         verdicts = {cell.verdict for row in self._rows for name, cell in row.cells.items() if name in layout.shown}
-        said = ["-: slower, +: faster"] if layout.field is _short else []
+        said = ['"-": slower, "+": faster'] if layout.field is _short else []
         if UNCHANGED in verdicts:
-            said.append("=: no change, more than that would have been seen")
+            said.append('"= <x": no change, x would have been seen')
         if INCONCLUSIVE in verdicts:
-            said.append("?: cannot be told")
+            said.append('"? <x": cannot be told, x would have been seen')
         if any(name not in row.cells for row in self._rows for name in layout.shown):
-            said.append(f"{_NOTHING}: not measured")
+            said.append(f'"{_NOTHING}": not measured')
         return "; ".join(said)
 
     def lines(self, most: int) -> list[str]:
@@ -145,10 +145,9 @@ def _groups(cells: Sequence[ToldCell], *, moved_only: bool) -> list[_Group]:
     often = Counter(name for _title, names in named.values() for name in names.values())
     groups = []
     for benchmark, (title, names) in named.items():
-        made = [
-            _Row(f"{plain(benchmark)} {name}" if often[name] > 1 else name, wanted[benchmark][key])
-            for key, name in names.items()
-        ]
+        # No two rows read alike, in whichever group they stand.
+        mark = f"{plain(benchmark)} " if any(often[name] > 1 for name in names.values()) else ""
+        made = [_Row(f"{mark}{name}", wanted[benchmark][key]) for key, name in names.items()]
         groups.append(_Group(title, tuple(sorted(made, key=lambda row: row.rank))))
     return sorted(groups, key=lambda group: group.rows[0].rank)
 
@@ -295,7 +294,7 @@ def _left_out(columns: Sequence[str], rows: Sequence[_Row]) -> list[str]:
     calm = [name for name in columns if name not in moved]
     said = []
     if moved:
-        said.append(f"{listed([plain(name) for name in moved], 4)} moved, too")
+        said.append(f"{listed([plain(name) for name in moved], 4)}, which moved, too")
     if calm:
-        said.append(f"{listed([plain(name) for name in calm], 4)} did not move in these rows")
-    return wrapped(f"... no room for more columns: {'; '.join(said)}", first=_INDENT, indent=_INDENT * 2, most=2)
+        said.append(f"{listed([plain(name) for name in calm], 4)}, which did not move")
+    return wrapped(f"... columns on the page alone: {'; '.join(said)}", first=_INDENT, indent=_INDENT * 2, most=2)

@@ -9,6 +9,7 @@ from server.reports.composer.grid import Grid
 from server.reports.composer.told import (
     IMPROVED,
     INCONCLUSIVE,
+    MOVED,
     REGRESSED,
     SPLIT,
     UNCHANGED,
@@ -35,11 +36,12 @@ from server.reports.composer.vector_words import (
     vector,
     worst_lines,
 )
-from server.reports.composer.wording import cut, distinct, figures, listed, percent, plain, span, speed, wrap, wrapped
+from server.reports.composer.wording import cut, distinct, figures, listed, percent, plain, speed, wrap, wrapped
 
 MOST_LINES = 60
 _MOST_SUBJECT = 200
 _MARK = re.compile(r"^(re|aw|sv|fwd?)\s*:\s*", re.IGNORECASE)
+_MOST_OPENING = 300
 _CHANGED = (REGRESSED, IMPROVED, SPLIT)
 _TAGGED = (REGRESSED, SPLIT)
 _VIRTUAL = "VIRTUAL, NOT EVIDENCE: measured on virtual machines, for this site only."
@@ -70,9 +72,12 @@ def _subject(told: ToldFinding) -> str:
     if told.range is None or told.subject:
         return reply_subject(told.subject)
     mark = "[REGRESSION]" if told.kind in _TAGGED else "[tidemark]"
-    where = f"{told.run.tree}/{told.range.branch}"
-    of = told.culprit.subject if told.culprit and told.culprit.subject else f"since {told.range.good[:12]}"
-    return plain(f"{mark} {where}: {of}: {_short_vector(told)}")[:_MOST_SUBJECT].rstrip()
+    made_by = f'"{told.culprit.subject}"' if told.culprit and told.culprit.subject else told.range.good[:12]
+    return plain(f"{mark} {_branch(told)}: {_short_vector(told)} since {made_by}")[:_MOST_SUBJECT].rstrip()
+
+
+def _branch(told: ToldFinding) -> str:
+    return f"{told.run.tree}/{told.range.branch}" if told.range else told.run.tree
 
 
 def _short_vector(told: ToldFinding) -> str:
@@ -82,14 +87,14 @@ def _short_vector(told: ToldFinding) -> str:
 
 def _opening(told: ToldFinding) -> str:
     sentence = first_sentence(told)
-    return f"{_bisected(told)} {sentence}" if told.bisected else sentence
-
-
-def _bisected(told: ToldFinding) -> str:
-    found = told.culprit
-    if found is not None and found.sha:
-        return f"Bisected to {found.sha[:12]} ({cut(found.subject, 100)})."
-    return "Bisected."
+    if told.bisected and told.culprit is not None:
+        return f"{cut(told.culprit.sentence, _MOST_OPENING)} {sentence}"
+    if told.range is None:
+        return sentence
+    made_by = told.culprit
+    since = f"made by {made_by.sha[:12]} ({cut(made_by.subject, 80)})" if made_by and made_by.sha else ""
+    since = since or f"between {told.range.good[:12]} and {told.range.bad[:12]}"
+    return f"{sentence} In {plain(_branch(told))}, {since}."
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,13 @@ class _Limits:
 # The first that leaves room for a table worth its name is taken.
 _LIMITS = (
     _Limits(first=8, worst=6, why=6, culprit=10, gaps=5, machines=8),
-    _Limits(first=6, worst=4, why=5, culprit=6, gaps=4, machines=5),
-    _Limits(first=6, worst=3, why=5, culprit=4, gaps=3, machines=4),
-    _Limits(first=5, worst=2, why=4, culprit=3, gaps=2, machines=2),
+    _Limits(first=6, worst=4, why=5, culprit=7, gaps=4, machines=5),
+    _Limits(first=6, worst=3, why=5, culprit=6, gaps=3, machines=4),
+    _Limits(first=5, worst=2, why=4, culprit=4, gaps=2, machines=3),
 )
-_GOOD_TABLE, _LEAST_TABLE = 16, 4
+_GOOD_TABLE, _LEAST_TABLE = 12, 4
+# Another one is told beside the figures.
+_USUAL_CLOCK = "wall clock"
 Part = list[str]
 
 
@@ -150,7 +157,6 @@ def _parts(told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Pa
         _why(told.separation, limits.why) if told.kind in _CHANGED else [],
         _culprit(told, limits.culprit),
         _run(told, limits.machines),
-        _again(told),
         _tags(told),
         [*_commands(told), *_footer(told.writer)],
     ]
@@ -167,10 +173,10 @@ def _figures(told: ToldFinding, limits: _Limits) -> Part:
 
 def _table_head(told: ToldFinding, table: Grid) -> Part:
     clocks = distinct(machine.clock for machine in told.run.machines)
-    notes = [part for part in ("virtual, not evidence" if told.virtual else "", *clocks) if part != "wall clock"]
+    notes = ["virtual, not evidence" if told.virtual else "", *clocks, table.legend]
+    said = "; ".join(note for note in notes if note and note != _USUAL_CLOCK)
     title = "What moved, by case" if told.kind in _CHANGED else "By case, the least sure first"
-    legend = f" ({'; '.join([*notes, table.legend] if table.legend else notes)})" if notes or table.legend else ""
-    return wrapped(f"{title}{legend}:", most=2)
+    return wrapped(f"{title}{f' ({said})' if said else ''}:", most=3)
 
 
 def _beside_table(told: ToldFinding, limits: _Limits) -> Part:
@@ -193,22 +199,24 @@ def _why(found: Separation | None, most: int) -> Part:
         return []
     if not found.facts:
         return wrapped("Why here and not there is not known: no fact of the machines separates them.", most=most)
-    whom = f"true of {listed(found.changed)}" + (f" and not of {listed(found.others)}" if found.others else "")
+    whom = f"on {listed(found.changed)}" + (f", unlike {listed(found.others)}" if found.others else "")
     if found.routines:
         routines = listed([f"{name}()" for name in found.routines], 3)
         said = (
-            f"Why, consistent with and not proved: {', '.join(found.facts)} ({whom}). The patches are about "
-            f"{routines}, and by such features the kernel chooses how it copies, clears or flushes."
+            f"Why (consistent with, not proved): {', '.join(found.facts)} {whom}. The patches are about {routines}, "
+            f"and by such features the kernel chooses how it copies, clears or flushes."
         )
     else:
-        said = f"Why is not known. What separates them: {' or '.join(found.facts)} ({whom})."
+        said = f"Why is not known. What separates them: {' or '.join(found.facts)} {whom}."
     return wrap(f"{said} {_doubt(found)}", most=most)
 
 
 def _doubt(found: Separation) -> str:
     changed, others = found.machines
     rivals = ""
-    if found.rivals:
+    if found.rivals == 1:
+        rivals = "One other fact separates them as well: "
+    elif found.rivals:
         rivals = f"{'At least ' if found.uncounted else ''}{found.rivals} other facts separate them as well: "
     between = f"with {changed} against {others} machines"
     if found.chance is None or found.chance >= 1:
@@ -224,9 +232,10 @@ def _culprit(told: ToldFinding, most: int) -> Part:
     lines: Part = []
     if found is not None and found.sha:
         lines += wrap(f"Culprit: {found.sha[:12]} ({found.subject}) by {found.author}", indent="  ", most=2)
-    if found is not None and (found.sentence or found.sure):
-        lines += wrap(" ".join(part for part in (found.sentence, found.sure) if part), indent="  ", most=4)
+    if found is not None and found.sentence and not told.bisected:
+        lines += wrap(found.sentence, indent="  ", most=4)
     if lies is not None:
+        lines += wrap(f"In {_branch(told)}:", most=1)
         lines += wrap(f"last good: {lies.good[:12]} ({lies.good_subject})", first="  ", indent="    ", most=1)
         lines += wrap(f"first bad: {lies.bad[:12]} ({lies.bad_subject})", first="  ", indent="    ", most=1)
         lines += [f"  timeline: {lies.timeline}"] if lies.timeline else []
@@ -245,67 +254,66 @@ def _run(told: ToldFinding, most: int) -> Part:
     for machine in run.machines:
         short = " (cut short, more boots might tell more)" if machine.cut_short else ""
         cpu = machine.cpu or "CPU model not told"
-        machines += wrap(f"{machine.name} ({machine.uarch}): {cpu}, {machine.clock}{short}", first="  ", most=1)
+        clock = "" if machine.clock == _USUAL_CLOCK else f", {machine.clock}"
+        machines += wrap(f"{machine.name} ({machine.uarch}): {cpu}{clock}{short}", first="  ", most=1)
     lines += _capped(machines, most)
     if len(run.command_lines) > 1:
         lines.append("  command lines differ between machines: see the page")
     elif run.machines:
         told_line = next(iter(run.command_lines), "") or "not told"
         lines += wrap(f"command line: {told_line}", first="  ", indent="    ", most=2)
-    return ["What was run:", *lines, f"  all data: {told.page}"]
-
-
-def _again(told: ToldFinding) -> Part:
-    if not told.reproduce:
-        return []
-    which = "worst case" if told.kind in _CHANGED else "first case"
-    return [f"To run the {which} on a machine of yours:", f"  tidemark-agent reproduce {told.reproduce}"]
+    lines.append(f"  all data: {told.page}")
+    if told.reproduce:
+        which = "the case that moved most" if told.kind in _CHANGED else "one of the cases"
+        lines += [f"  {which}, on a machine of yours:", f"  tidemark-agent reproduce {told.reproduce}"]
+    return ["What was run:", *lines]
 
 
 def _tags(told: ToldFinding) -> Part:
     """Tags help to find a report from a fix; nobody should credit figures that are not evidence."""
     if told.virtual or told.kind not in _TAGGED:
         return []
-    apart = "(not just in a new version of the same\nseries)" if told.range is None else "(not by dropping\nthe commit)"
-    head = f"If you fix this in a separate patch {apart}, kindly add these tags:".split("\n")
+    if told.range is None:
+        head = (
+            "If you fix this in a separate patch (not just in a new version of the same series), kindly add these tags:"
+        )
+    else:
+        head = "If you fix this in a commit of its own, kindly add these:"
     # Behind a bar no program takes them for trailers of this mail.
-    return [*head, f"| Reported-by: {plain_sender(told.writer)}", f"| Closes: {told.page}"]
-
-
-def plain_sender(writer: Writer) -> str:
-    """The sender's header on one line of ASCII."""
-    return plain(writer.sender)
+    return [*wrapped(head), f"| Reported-by: {plain(told.writer.sender)}", f"| Closes: {told.page}"]
 
 
 def _commands(told: ToldFinding) -> Part:
-    lines = ["To act on this, answer with one of these on a line of its own:"]
+    """Two beside each other: whoever answers takes one of them."""
     uarch, benchmark = _example(told)
-    lines.append(f"  #tidemark retest   or, of a part:   #tidemark test on {uarch} bench {benchmark}")
+    commands = ["retest", f"test on {uarch} bench {benchmark}"]
     if told.kind in _TAGGED:
-        lines.append("  #tidemark accept: REASON   #tidemark invalid: REASON   #tidemark fix: SUBJECT")
-    return lines if told.cells else []
+        commands += ["accept: REASON", "invalid: REASON", "fix: SUBJECT"]
+    commands.append("stop   (no more of these mails)")
+    words = [f"#tidemark {command}" for command in (commands if told.cells else commands[-1:])]
+    rows = [words[at : at + 2] for at in range(0, len(words), 2)]
+    lines = [f"  {row[0]:<{_COMMAND_WIDTH}}{''.join(row[1:])}".rstrip() for row in rows]
+    return ["To act on this, answer with one of these at the beginning of a line:", *lines]
 
 
 def _example(told: ToldFinding) -> tuple[str, str]:
-    most = largest(told.speaking, REGRESSED) or next(iter(told.cells), None)
+    most = largest(told.speaking, REGRESSED) or largest(told.speaking, IMPROVED) or next(iter(told.cells), None)
     if most is None or len(most.uarch) + len(most.benchmark) > _MOST_EXAMPLE:
         return "UARCH", "NAME"
     return plain(most.uarch), plain(most.benchmark)
 
 
+def _stop() -> Part:
+    return ["To get no more of these mails, answer with this at the beginning of a line:", "  #tidemark stop"]
+
+
+_COMMAND_WIDTH = 28
 # What leaves room for the rest of its line.
 _MOST_EXAMPLE = 24
 
 
 def _footer(writer: Writer) -> Part:
-    return [
-        "--",
-        f"Written by a program (Tidemark, {writer.url}).",
-        f'No more of these: answer "#tidemark stop", or write to {writer.address}.',
-    ]
-
-
-_MENDED, _LESS = "mends what {before} cost", "changes what {before} cost"
+    return ["--", f"Written by a program (Tidemark, {writer.url}); people read", f"{writer.address}."]
 
 
 def _follow_up(told: FollowUp) -> Text:
@@ -340,7 +348,8 @@ def _became(told: FollowUp) -> str:
 
 def _now(verdict: str, of: dict[str, list[ToldCell]], name: str) -> str:
     cells = of.get(name, [])
-    most = largest(cells, REGRESSED if verdict in _TAGGED else verdict)
+    moved = {SPLIT: REGRESSED}.get(verdict, verdict)
+    most = largest(cells, moved) if moved in MOVED else None
     if most is not None:
         return speed(most, tenths=True)
     if verdict == UNCHANGED:
@@ -381,9 +390,8 @@ _MOST_WITHDRAWN = 6
 def _retraction(told: Retraction) -> Text:
     lines: Part = []
     for cell in told.withdrawn[:_MOST_WITHDRAWN]:
-        said = span(cell) if cell.ratio is not None else INCONCLUSIVE
-        lines += wrap(f"{cell.uarch}, {case_of(cell)}: {said}", first="  ", indent="    ", most=2)
-        lines += wrapped(f"{figures(cell)}", first="    ", most=1)
+        lines += wrap(f"{cell.uarch}, {case_of(cell)}:", first="  ", indent="    ", most=2)
+        lines += wrapped(one_cell(cell), first="    ", indent="      ", most=2)
     if len(told.withdrawn) > _MOST_WITHDRAWN:
         lines.append(f"  ... and {len(told.withdrawn) - _MOST_WITHDRAWN} more on the page")
     parts: list[Part] = [
@@ -393,7 +401,7 @@ def _retraction(told: Retraction) -> Text:
         wrap(f"Why it is taken back: {told.why}", indent="  ", most=8),
         ["Withdrawn, as it was told:", *lines] if lines else [],
         ["If you have added tags for it to a patch, please drop them.", f"All data: {told.page}"],
-        _footer(told.writer),
+        [*_stop(), *_footer(told.writer)],
     ]
     return Text(reply_subject(told.subject), _joined(parts))
 
@@ -414,7 +422,7 @@ def _digest(told: Digest) -> Text:
     days = f"{told.since:%Y-%m-%d} to {told.until:%Y-%m-%d}"
     summary = ", ".join(counts)
     head = wrap(f"{told.tree}, {days}: {summary}; {told.heads} heads measured.")
-    foot = [f"All findings: {told.page}", *_footer(told.writer)]
+    foot = [f"All findings: {told.page}", *_stop(), *_footer(told.writer)]
     parts, left = [head], MOST_LINES - len(head) - len(foot) - 4
     shown = 0
     for entry in entries:

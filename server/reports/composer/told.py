@@ -95,14 +95,13 @@ class WhatRan:
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """What the bisections and the walk over the patches say, as sentences. `sure`: how far it was proved."""
+    """What the bisections and the walk over the patches say, as sentences; of a branch also the revision."""
 
     sentence: str = ""
     walk: tuple[str, ...] = ()
     sha: str = ""
     subject: str = ""
     author: str = ""
-    sure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,12 +81,15 @@ def _phrase(uarch: ToldUarch, cells: Sequence[ToldCell]) -> str:
     told = []
     for verdict in _directions(uarch):
         most = largest(cells, verdict)
-        several = sum(cell.verdict == verdict for cell in cells) > 1
         if most is not None:
-            told.append(f"{'up to ' if several else ''}{speed(most, tenths=True)}")
+            told.append(f"{_up_to(cells, verdict)}{speed(most, tenths=True)}")
         else:
             told.append(verdict)
     return f"{' and '.join(told)} on {plain(uarch.name)}"
+
+
+def _up_to(cells: Sequence[ToldCell], verdict: str) -> str:
+    return "up to " if sum(cell.verdict == verdict for cell in cells) > 1 else ""
 
 
 def _lists(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[str]:
@@ -95,20 +98,22 @@ def _lists(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[s
     for verdict in MOVED:
         cells = [(uarch, largest(of.get(uarch.name, []), verdict)) for uarch in uarchs if verdict in _directions(uarch)]
         named = [
-            f"{plain(uarch.name)} ({magnitude(cell, tenths=True)})" if cell else plain(uarch.name)
+            f"{plain(uarch.name)} ({_up_to(of[uarch.name], verdict)}{magnitude(cell, tenths=True)})"
+            if cell
+            else plain(uarch.name)
             for uarch, cell in cells
         ]
         words = {direction(cell) for _uarch, cell in cells if cell}
         if named:
             word = words.pop() if len(words) == 1 else verdict
-            lists.append(f"{word} on {', '.join(named)} at most")
+            lists.append(f"{word} on {', '.join(named)}")
     return lists
 
 
 def _still(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[str]:
     calm = [uarch for uarch in uarchs if uarch.verdict == UNCHANGED]
     measured = [uarch.name for uarch in calm if not uarch.same_code]
-    effects = [cell.mde for name in measured for cell in of.get(name, []) if cell.mde is not None]
+    effects = [effect for name in measured for effect in _effects(of.get(name, []))]
     parts = []
     if measured:
         visible = f" (would have seen {percent(max(effects))})" if effects else ""
@@ -128,33 +133,41 @@ def _names(names: Sequence[str]) -> str:
 
 
 def all_clear(told: ToldFinding) -> str:
-    """No change, on how many cells and down to which effect, and how many of them could not be told."""
+    """No change, where, on how many cells and down to which effect, and how many of them could not be told."""
     if not told.cells:
         return f"No change: {vector(told.uarchs, ())}."
     cells = told.speaking
     calm = [cell for cell in cells if cell.verdict == UNCHANGED]
     unsure = [cell for cell in cells if cell.verdict == INCONCLUSIVE]
-    reach = _within(calm)
+    where = _names(sorted({cell.uarch for cell in calm}))
+    others = [part for part in _still(told.uarchs, {}) if part.startswith(("same code", "not measured"))]
     if not unsure:
-        where = _names([uarch.name for uarch in told.uarchs if uarch.verdict == UNCHANGED and not uarch.same_code])
-        others = [part for part in _still(told.uarchs, by_uarch(cells)) if not part.startswith("no change")]
-        said = f"No change on {where}: {_counted(len(cells))}{reach}"
-        return "; ".join([said, *others]) + "."
-    known = [cell.mde for cell in unsure if cell.mde is not None]
-    below = f" below {percent(max(known))}" if known else ""
-    return (
-        f"No change on {len(calm)} of {_counted(len(cells))}{reach}; {len(unsure)} could not be told{below} "
-        f"({vector(told.uarchs, cells)})."
-    )
+        reach = _seen(calm)
+        said = [f"No change on {where}: {_counted(len(cells))}{f', {reach}' if reach else ''}"]
+    else:
+        within = f" within {seen(effects)}" if (effects := _effects(calm)) else ""
+        untold = f"{len(unsure)} could not be told{_below(unsure)} ({_names(sorted({cell.uarch for cell in unsure}))})"
+        said = [f"No change on {len(calm)} of {_counted(len(cells))}{within} ({where})", untold]
+    return f"{'; '.join([*said, *others])}."
 
 
 def _counted(count: int) -> str:
     return "1 cell" if count == 1 else f"{count} cells"
 
 
-def _within(cells: Sequence[ToldCell]) -> str:
-    effects = [cell.mde for cell in cells if cell.mde is not None]
-    return f" within {seen(effects)}" if effects else ""
+def _effects(cells: Sequence[ToldCell]) -> list[float]:
+    return [cell.mde for cell in cells if cell.mde is not None]
+
+
+def _seen(cells: Sequence[ToldCell]) -> str:
+    effects = _effects(cells)
+    return f"would have seen {seen(effects)}" if effects else ""
+
+
+def _below(unsure: Sequence[ToldCell]) -> str:
+    """Of what could not be told the largest change that may hide there."""
+    effects = _effects(unsure)
+    return f" below {percent(max(effects))}" if effects else ""
 
 
 @dataclass(frozen=True)
@@ -173,7 +186,8 @@ def worst_lines(told: ToldFinding, most: int) -> list[str]:
     # However little room there is, what a split won stands beside what it lost.
     kept = losses[: most - bool(wins)] if losses else []
     kept += wins[: most - len(kept)]
-    lines = [line for one in kept for line in _worst_of(one)]
+    alone = len({(cell.benchmark, cell.metric) for cell in told.cells}) == 1
+    lines = [line for one in kept for line in _worst_of(one, alone=alone)]
     if len(found) > len(kept):
         lines.append(f"  ... and {len(found) - len(kept)} more on the page")
     return lines
@@ -192,20 +206,27 @@ def _worst(told: ToldFinding) -> list[_Worst]:
     return sorted(found, key=lambda one: (one.cell.verdict == IMPROVED, -movement(one.cell), one.uarch))
 
 
-def _worst_of(one: _Worst) -> list[str]:
+def _worst_of(one: _Worst, *, alone: bool) -> list[str]:
+    """`alone`: there is one benchmark and metric, and the table names them."""
     word = direction(one.cell)
-    counted = f"; {word} in {one.alike} of {_counted(one.judged)}" if one.judged > 1 else ""
+    of = f"all {one.judged}" if one.alike == one.judged else f"{one.alike} of {one.judged}"
+    counted = f"; {word} in {of} cells" if one.judged > 1 else ""
     head = f"{plain(one.uarch)}: {span(one.cell)}, {boots(one.cell)}{counted}"
     return [
         *wrapped(head, first="  ", indent="    ", most=2),
-        *wrap(f"{figures(one.cell)} ({case_of(one.cell)})", first="    ", indent="      ", most=3),
+        *wrap(
+            f"{figures(one.cell)} ({_case(one.cell) if alone else case_of(one.cell)})", first="    ", indent="      "
+        ),
     ]
 
 
 def case_of(cell: ToldCell) -> str:
     """folio-copy throughput, DRAM0->DRAM1 1M hot."""
-    words = " ".join(cell.words) or cell.case
-    return f"{cell.benchmark} {cell.metric}, {words}"
+    return f"{cell.benchmark} {cell.metric}, {_case(cell)}"
+
+
+def _case(cell: ToldCell) -> str:
+    return " ".join(cell.words) or cell.case
 
 
 def one_cell(cell: ToldCell) -> str:
@@ -228,10 +249,10 @@ def coverage_lines(told: ToldFinding, most: int) -> list[str]:
         if not cells:
             continue
         calm = [cell for cell in cells if cell.verdict == UNCHANGED]
-        unsure = [cell.mde for cell in cells if cell.verdict == INCONCLUSIVE and cell.mde is not None]
-        said = [f"no change in {_counted(len(calm))}{_within(calm)}"] if calm else []
-        if (count := sum(cell.verdict == INCONCLUSIVE for cell in cells)) > 0:
-            said.append(f"{count} not told" + (f" below {percent(max(unsure))}" if unsure else ""))
+        unsure = [cell for cell in cells if cell.verdict == INCONCLUSIVE]
+        reach = _seen(calm)
+        said = [f"no change in {_counted(len(calm))}{f', {reach}' if reach else ''}"] if calm else []
+        said += [f"{_counted(len(unsure))} not told{_below(unsure)}"] if unsure else []
         lines += wrapped(f"{plain(uarch.name)}: {'; '.join(said)}", first="  ", indent="    ", most=2) if said else []
     return lines if len(lines) <= most else [*lines[: most - 1], f"  ... {len(lines) - most + 1} more on the page"]
 
@@ -241,8 +262,6 @@ def untold_sentence(told: ToldFinding) -> str:
     parts = []
     for name, cells in by_uarch(told.speaking).items():
         unsure = [cell for cell in cells if cell.verdict == INCONCLUSIVE]
-        known = [cell.mde for cell in unsure if cell.mde is not None]
         if unsure:
-            below = f" (below {percent(max(known))})" if known else ""
-            parts.append(f"{len(unsure)} of {_counted(len(cells))} on {plain(name)}{below}")
+            parts.append(f"{len(unsure)} of {_counted(len(cells))} on {plain(name)}{_below(unsure)}")
     return f"Could not be told: {listed(parts, 4)}." if parts else ""

@@ -26,7 +26,7 @@ _REPLACED = {
 _BLANKS = re.compile(r"\s+")
 # What other programs obey in the text of a mail, wherever a line happens to begin: our commands, and the trailers that
 # b4 takes from replies.
-_COMMAND = re.compile(r"#(?=\s*(?:tidemark|syz|regzbot)\b)", re.IGNORECASE)
+_COMMAND = re.compile(r"#\s*(?=(?:tidemark|syz|regzbot)\b)", re.IGNORECASE)
 _TRAILER = re.compile(r"\b((?:[A-Za-z]+-)+by|Fixes|Closes|Link|Cc|Change-Id|Message-Id):(?=\s)", re.IGNORECASE)
 # A line of a diff, or one that ends a commit message.
 _DIFF = re.compile(r"(?:^|(?<=\s))(-{3,}|\+{3}|@@+|diff(?= -)|Index:)(?=\s|$)")
@@ -52,9 +52,9 @@ def wrap(text: str, *, first: str = "", indent: str = "", most: int | None = Non
 
 def wrapped(text: str, *, first: str = "", indent: str = "", most: int | None = None) -> list[str]:
     """The same of words that are ours."""
-    # A percentage stays on its line.
+    # A percentage, and a sign of the table, stay on their line.
     lines = textwrap.wrap(
-        text.replace(" %", "\x00%"),
+        text.replace(" %", "\x00%").replace(" <", "\x00<"),
         WIDTH,
         initial_indent=first,
         subsequent_indent=indent,
@@ -153,7 +153,8 @@ def _size(ratio: float, of: float) -> float:
 def _digits(size: float, *, factor: bool) -> int:
     if factor:
         return 2 if size < _WHOLE_PERCENT else (1 if size < _MOST_FACTOR_DIGITS else 0)
-    return 1 if abs(size) < _WHOLE_PERCENT else 0
+    # 9.98 is 10, not 10.0.
+    return 1 if round(abs(size), 1) < _WHOLE_PERCENT else 0
 
 
 def _down(value: float, digits: int) -> str:
@@ -224,4 +225,4 @@ def seen(effects: Sequence[float]) -> str:
     # Nearly alike: the worst is true of all and hides nothing.
     if worst <= 2 * half:
         return percent(worst)
-    return f"{percent(half)} in half of them, {percent(worst)} in the noisiest"
+    return f"{percent(half)} in half of them and {percent(worst)} in the noisiest"
