@@ -6,7 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay demo-bisect
+.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-reports bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay demo-bisect
 .PHONY: e2e-jenkins fuzz fuzz-api format lock clean clean-cache
 
 help: ## show this list
@@ -63,6 +63,10 @@ bench-agent: ## what the agent costs while a case runs, beside its limits
 bench-mail: ## speed of reading mails beside its limit (ARGS="--patchwork DIR --b4": and beside others; --memory)
 	@scripts/setup.sh
 	@nice $(PYTHON) -m bench.mail $(ARGS)
+
+bench-reports: ## how fast mails about findings are composed, beside the bar
+	@scripts/setup.sh
+	@nice $(PYTHON) -m bench.mail.composing $(ARGS)
 
 bench-hostile: ## what mails made to cost time or memory cost
 	@scripts/setup.sh

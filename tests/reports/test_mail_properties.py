@@ -23,7 +23,8 @@ from server.reports.composer.vector_words import first_sentence
 from server.reports.composer.wording import percent, plain, span
 from tests.reports.telling import WRITER, calm, finding, kind_of, moved, unsure, vector_of
 
-UARCHS = st.lists(st.from_regex(r"[a-z]{3,9}-?[a-z0-9]{1,3}", fullmatch=True), min_size=1, max_size=5, unique=True)
+NAMES = ["zen3", "zen5", "icelakex", "neoverse-n1", "cix-p1", "a-rather-long-name-of-a-cpu"]
+UARCHS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True)
 WORDS = st.lists(st.sampled_from(["0->1", "4k", "2M", "hot", "long" * 12]), min_size=1, max_size=3)
 RATIOS = st.floats(min_value=0.01, max_value=40.0)
 STRANGE = st.text(max_size=300) | st.sampled_from(
