@@ -66,7 +66,7 @@ bench-mail: ## speed of reading mails beside its limit (ARGS="--patchwork DIR --
 
 bench-reports: ## how fast mails about findings are composed, beside the bar
 	@scripts/setup.sh
-	@nice $(PYTHON) -m bench.mail.composing $(ARGS)
+	@nice $(PYTHON) -m bench.scratch_database bench.mail.composing $(ARGS)
 
 bench-hostile: ## what mails made to cost time or memory cost
 	@scripts/setup.sh
