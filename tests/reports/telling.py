@@ -21,6 +21,7 @@ from server.reports.composer.told import (
     WhatRan,
     Writer,
 )
+from server.reports.composer.vector_words import largest
 
 SITE = "https://perf.example.org"
 WRITER = Writer("Tidemark <robot@perf.example.org>", "robot@perf.example.org", SITE)
@@ -57,7 +58,7 @@ def moved(
         column=column or uarch,
         uarch=uarch,
         benchmark=benchmark,
-        case=case.replace(" ", "-"),
+        case=case.replace("->", "-to-").replace(" ", "-").replace("=", "-"),
         words=tuple(case.split()),
         metric=metric,
         unit=unit,
@@ -104,6 +105,11 @@ def kind_of(cells: Sequence[ToldCell]) -> str:
     return "unchanged" if verdict == "inconclusive" else verdict
 
 
+def _worst(cells: Sequence[ToldCell]) -> str:
+    cell = largest(cells, "regressed") or largest(cells, "improved") or cells[0]
+    return f"{cell.benchmark}/{cell.case}"
+
+
 def ran(cells: Sequence[ToldCell]) -> WhatRan:
     names = dict.fromkeys(cell.uarch for cell in cells)
     return WhatRan(
@@ -117,7 +123,7 @@ def ran(cells: Sequence[ToldCell]) -> WhatRan:
 
 
 def finding(cells: Sequence[ToldCell], **fields: object) -> ToldFinding:
-    """Of a series, unless told otherwise; what is reproduced is the cell that stands first."""
+    """Of a series, unless told otherwise."""
     given: dict[str, object] = {
         "writer": WRITER,
         "kind": kind_of(cells),
@@ -128,7 +134,7 @@ def finding(cells: Sequence[ToldCell], **fields: object) -> ToldFinding:
         "columns": tuple(dict.fromkeys(cell.column for cell in cells)),
         "run": ran(cells),
         "page": f"{SITE}/series/7/",
-        "reproduce": f"{SITE}/api/v1/series/7/cases/b/c/",
+        "reproduce": f"{SITE}/api/v1/series/7/cases/{_worst(cells)}/",
         "version": "v2",
     }
     return ToldFinding(**(given | fields))  # type: ignore[arg-type]
@@ -164,7 +170,7 @@ def split() -> ToldFinding:
         culprit=Culprit(
             sentence=(
                 "Bisection: made by patch 2 of 3: mm: Copy folios by rep movsb (41 % slower in throughput of "
-                "folio_copy-1->0-2M-cold on zen3); without it the change is gone."
+                "folio_copy-1-to-0-2M-cold on zen3); without it the change is gone."
             ),
             walk=("patch 1 adds nothing beyond 1.0 % on zen3 and zen5", "patch 3 changes no code on zen3 and zen5"),
         ),

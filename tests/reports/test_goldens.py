@@ -1,4 +1,8 @@
-"""Mails as their readers get them, to the last byte; `python -m tests.reports.test_goldens` writes them anew."""
+"""Mails as their readers get them, to the last byte.
+
+manage.py shell -c "from tests.reports.test_goldens import write; write()" writes them anew, to be read as who gets them
+would.
+"""
 
 from pathlib import Path
 
@@ -33,6 +37,6 @@ def test_no_golden_is_without_its_mail() -> None:
     assert {path.stem for path in GOLDENS.iterdir()} == set(MAILS)
 
 
-if __name__ == "__main__":
+def write() -> None:
     for name, told in MAILS.items():
         (GOLDENS / f"{name}.txt").write_text(shown(told), encoding="ascii")

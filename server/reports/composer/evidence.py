@@ -82,7 +82,6 @@ def _account(finding: Finding, sessions: Sequence[Session], comparisons: Sequenc
         separation=separation(finding, {session.machine.name: session.machine.uarch.name for session in sessions}),
         culprit=culprit_of(finding),
         range=range_of(finding),
-        identical=finding.identical,
         version=f"v{series.numeral}" if series else "",
     )
 

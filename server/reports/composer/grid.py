@@ -277,7 +277,7 @@ def _more(hidden: Sequence[_Row]) -> list[str]:
     return wrapped(f"... and {len(hidden)} more {rows} on the page: {told}", first=_INDENT, most=1)
 
 
-_KINDS = ("slower", "faster", "cannot be told", "no change")
+_KINDS = ("slower somewhere", "faster", "cannot be told", "no change")
 
 
 def _kind(row: _Row) -> str:

@@ -148,7 +148,6 @@ class ToldFinding:
     culprit: Culprit | None = None
     range: BranchRange | None = None
     bisected: bool = False
-    identical: bool = False
     version: str = ""
 
     @property
