@@ -195,7 +195,8 @@ def _told_cells(comparisons: Sequence[Comparison]) -> tuple[ToldCell, ...]:
     for row in comparisons:
         key = (row.session.machine.uarch_id, row.case_id, row.metric_id, row.core_type.name)
         groups[key].append(row)
-    speakers, contested = set(), set()
+    speakers: set[int] = set()
+    contested: set[int] = set()
     for rows in groups.values():
         telling = [row for row in rows if row.verdict != Verdict.INCONCLUSIVE]
         speakers.add(_speaker(telling or rows).pk)
