@@ -340,6 +340,7 @@ SPECTACULAR_SETTINGS = {
         "FindingState": "server.detection.models.FindingState",
         "SeriesState": "server.sources.models.SeriesState",
         "TrialState": "server.lab.models.TrialState",
+        "ReportKind": "server.reports.models.Report.Kind",
         "ReportState": "server.reports.models.ReportState",
         "HostState": "server.lab.models.Host.State",
         "HeadMoveKind": "server.sources.models.HeadMove.Kind",

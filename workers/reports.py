@@ -1,16 +1,16 @@
 import structlog
 from celery import shared_task
 
-from server.core.clock import lately
 from server.core.errors import DomainError
-from server.reports.outbox import compose_report, queue_delivery, reports_without_delivery, send_delivery, wake_outbox
+from server.reports.outbox import queue_delivery, reports_without_delivery, send_delivery, wake_outbox
+from server.reports.writing import tell_news
 
 log = structlog.get_logger(__name__)
 
 
 @shared_task(name="reports.compose")
 def compose(finding_id: int) -> None:
-    compose_report(finding_id=finding_id)
+    tell_news(finding_id=finding_id)
 
 
 # A delivery that is still `sending` after two minutes belongs to a dead process: this one must be over by then.
@@ -27,4 +27,4 @@ def sweep() -> None:
         except DomainError as error:
             # One that moved on meanwhile must not keep the others from leaving.
             log.warning("delivery_not_queued", trace=report.trace, report=report.pk, error=error.message)
-    wake_outbox(since=lately())
+    wake_outbox()

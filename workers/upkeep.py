@@ -14,7 +14,6 @@ from server.detection.sweep import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.trials.kernels import builds_in_use
 from server.lab.trials.life import want_series_trials
-from server.reports.outbox import wake_outbox
 from server.sources.upkeep import tend_all
 
 log = structlog.get_logger(__name__)
@@ -43,7 +42,6 @@ def _look_back() -> None:
     with advisory_lock("detection.life") as free:
         if free:
             look_back()
-    wake_outbox()
 
 
 def _tend_artifacts() -> None:

@@ -139,6 +139,13 @@ class Migration(migrations.Migration):
                 ("virtual", models.BooleanField(help_text="From virtual machines: not evidence.")),
                 ("identical", models.BooleanField(default=False, help_text="Both kernels are the same image.")),
                 (
+                    "news",
+                    models.BooleanField(
+                        default=True,
+                        help_text="It says or is something else since it was last looked at for what is to be told.",
+                    ),
+                ),
+                (
                     "gaps",
                     models.JSONField(
                         blank=True, default=list, help_text="What was wanted and has no result, with the reason."
@@ -902,6 +909,10 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="finding",
             index=models.Index(fields=["created_at"], name="finding_since"),
+        ),
+        migrations.AddIndex(
+            model_name="finding",
+            index=models.Index(condition=models.Q(("news", True)), fields=["id"], name="finding_with_news"),
         ),
         migrations.AddIndex(
             model_name="findingverdict",

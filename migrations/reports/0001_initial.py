@@ -91,6 +91,14 @@ class Migration(migrations.Migration):
                 ),
                 ("released", models.BooleanField(default=False, help_text="A person released it.")),
                 (
+                    "told",
+                    models.JSONField(
+                        blank=True,
+                        help_text="What it claims: ids of comparisons that moved, and of culprits.",
+                        null=True,
+                    ),
+                ),
+                (
                     "finding",
                     models.ForeignKey(
                         blank=True,
@@ -144,6 +152,12 @@ class Migration(migrations.Migration):
                 ("tries", models.PositiveIntegerField(default=0)),
                 ("not_before", models.DateTimeField(blank=True, null=True)),
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "in_doubt",
+                    models.BooleanField(
+                        default=False, help_text="A try ended without an answer: it may have arrived."
+                    ),
+                ),
                 (
                     "report",
                     models.OneToOneField(

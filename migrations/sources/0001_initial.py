@@ -607,6 +607,15 @@ class Migration(migrations.Migration):
                 ),
                 ("pin_problem", models.TextField(blank=True, default="", help_text="Why `reference` is not pinned.")),
                 (
+                    "moderated",
+                    models.BooleanField(
+                        default=True,
+                        help_text=(
+                            "A person releases each report on a regression of its branches before it is sent."
+                        ),
+                    ),
+                ),
+                (
                     "merges_by",
                     django.contrib.postgres.fields.ArrayField(
                         base_field=models.CharField(max_length=320),

@@ -6,7 +6,7 @@ from datetime import datetime
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import reverse
 from django.utils.cache import get_conditional_response
@@ -64,7 +64,9 @@ def _feed(request: HttpRequest, title: str, page: str, rows: "QuerySet[Finding]"
 def _told(rows: "QuerySet[Finding]") -> "QuerySet[Finding]":
     """Claims that were confirmed once. What was withdrawn later stays in, and says so; what never stood is no news."""
     stood = Transition.objects.filter(subject="finding", subject_id=OuterRef("pk"), after__in=Finding.STANDING)
-    return rows.filter(Exists(stood), kind__in=CLAIMS).exclude(state=Finding.State.CANDIDATE)
+    # Where all of a claim was taken away it is of another kind by now.
+    claimed = Q(kind__in=CLAIMS) | Q(state=Finding.State.INVALID)
+    return rows.filter(claimed, Exists(stood)).exclude(state=Finding.State.CANDIDATE)
 
 
 def _add(feed: Atom1Feed, line: FoundLine) -> None:

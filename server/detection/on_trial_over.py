@@ -216,5 +216,8 @@ def answer_trial(*, trial_id: int) -> bool:
         if trial.state not in Trial.FINAL or trial.answered_at is not None:
             return False
         HANDLERS[trial.purpose](trial)
+        if trial.series_id is not None:
+            # A walk over its patches is part of what is told of the finding, too.
+            Finding.objects.filter(series=trial.series_id, news=False).update(news=True)
         Trial.objects.filter(pk=trial.pk).update(answered_at=clock.now())
     return True

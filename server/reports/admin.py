@@ -4,7 +4,7 @@ from django.http import HttpRequest
 
 from server.core.admin import PlainAdmin, ReadOnlyAdmin, each
 from server.reports.models import Delivery, OptOut, Report
-from server.reports.outbox import approve_report, reject_report
+from server.reports.moderation import approve_report, reject_report
 
 
 @admin.register(Report)

@@ -10,12 +10,13 @@ from django.db.models import F, Q, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import Transition
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
-from server.reports.mail import CHANGED, build_mail, opt_outs, other_text, readers, refuse_readers, route
+from server.reports.mail import build_mail, route
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
-from server.reports.outbox import overtaken, sent_lately
+from server.reports.outbox import is_being_bisected, overtaken, sent_lately
+from server.reports.recipients import opt_outs, readers, refuse_readers
+from server.reports.renewal import ABOUT, CHANGED, needs_person, other_text
 
 _LATER_HEADERS = ("Message-ID", "Date")
 _READERS = re.compile(r"^(To|Cc): .*(?:\n[ \t].*)*", re.MULTILINE)
@@ -91,7 +92,7 @@ def gate() -> Gate:
 
 def with_mails(reports: "QuerySet[Report]") -> "QuerySet[Report]":
     long = (f"finding__{name}" for name in Finding.LONG)
-    return reports.select_related("finding__series__mailing_list", "delivery").defer(*long, "finding__series__trailers")
+    return reports.select_related(*ABOUT, "delivery").defer(*long, "finding__series__trailers")
 
 
 def in_line(reports: "QuerySet[Report]") -> "QuerySet[Report]":
@@ -106,7 +107,7 @@ def outgoing(reports: Sequence[Report], passing: Gate) -> list[Outgoing]:
 
     What leaves takes its part of what the hour has left; those behind wait.
     """
-    virtual, bisected = _virtual(reports), _bisected(reports)
+    virtual = _virtual(reports)
     out = opt_outs(address for report in reports for address in (*report.to, *report.cc))
     rows: list[Outgoing] = []
     room, composed = passing.room, 0
@@ -115,7 +116,7 @@ def outgoing(reports: Sequence[Report], passing: Gate) -> list[Outgoing]:
             report=report,
             delivery=(delivery := getattr(report, "delivery", None)),
             held=_held(report, delivery, passing, out, virtual=report.pk in virtual),
-            note=_note(report, bisected),
+            note=_note(report),
             letter=letter(report, delivery, out) if report.body else None,
         )
         if _leaves(row) and row.note:
@@ -136,12 +137,15 @@ def _leaves(row: Outgoing) -> bool:
 def _stale(report: Report, composed: int) -> str:
     """As the outbox finds it, without writing it anew."""
     if composed >= _MOST_COMPOSED:
-        return "its finding was bisected since: whether its text still stands is seen when it is its turn"
+        return "its finding has changed since: whether its text still stands is seen when it is its turn"
     try:
         text = other_text(report)
     except DomainError as error:
         return error.message
-    return CHANGED if text is not None and report.is_moderated else ""
+    if text is None or report.finding is None:
+        return ""
+    unread = needs_person(report.kind, report.finding, moderated=report.is_moderated, edited=report.is_edited)
+    return CHANGED if unread else ""
 
 
 def mail_readers(report: Report, delivery: Delivery | None, out: Mapping[str, datetime]) -> tuple[list[str], list[str]]:
@@ -203,8 +207,7 @@ def _not_allowed(report: Report, out: Collection[str], *, virtual: bool) -> str:
 def _not_yet(delivery: Delivery | None, passing: Gate) -> str:
     if delivery is None:
         return "the next sweep queues it"
-    about = delivery.report.finding
-    if about is not None and about.state == Finding.State.BISECTING:
+    if is_being_bisected(delivery.report):
         return "the revision that made it is being looked for"
     if delivery.not_before is not None and delivery.not_before > clock.now():
         return f"put off until {delivery.not_before:%H:%M:%S} UTC" + (f": {delivery.reason}" if delivery.reason else "")
@@ -213,10 +216,9 @@ def _not_yet(delivery: Delivery | None, passing: Gate) -> str:
     return "" if passing.is_open else _SWITCHED_OFF
 
 
-def _note(report: Report, bisected: Mapping[int, datetime]) -> str:
-    at = bisected.get(report.finding_id or 0)
-    if report.state in (ReportState.DRAFT, ReportState.APPROVED) and at is not None and at > report.created_at:
-        return "Its finding was bisected after this was written: it is written anew first if that tells more."
+def _note(report: Report) -> str:
+    if report.state in Report.OPEN and report.kind not in Report.WANTED and report.finding and report.finding.news:
+        return "Its finding has changed since this was written: it is written anew first if that tells more."
     return ""
 
 
@@ -229,13 +231,3 @@ def _virtual(reports: Sequence[Report]) -> set[int]:
     boots = Boot.objects.filter(session__in=judged.values("pk"), facts__virtual=True).order_by()
     found |= set(boots.values_list("session__series_id", flat=True))
     return {report.pk for report in asked if (of := report.finding) and (of.virtual or of.series_id in found)}
-
-
-def _bisected(reports: Sequence[Report]) -> dict[int, datetime]:
-    """When each finding's search for its culprit ended last."""
-    ended = Transition.objects.filter(
-        subject="finding",
-        subject_id__in=[report.finding_id for report in reports],
-        before=Finding.State.BISECTING,
-    )
-    return dict(ended.order_by("at").values_list("subject_id", "at"))

@@ -1,155 +1,22 @@
-"""The mail of a report: whether its text still stands, who gets it, and the way out."""
+"""The way out of a mail: its bytes, made from rows alone, and the mail server that takes it."""
 
 import ipaddress
 import re
 import smtplib
 import socket
-from collections.abc import Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
-from email import message_from_bytes, policy
-from email.utils import format_datetime, getaddresses, parseaddr
+from email.utils import format_datetime
 from typing import Any
 
 import structlog
 from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.core.mail import EmailMessage, get_connection
-from django.core.validators import EmailValidator
 
 from server.core.errors import DomainError
-from server.core.models import Transition
-from server.core.reasons import Because
-from server.detection.models import Finding
-from server.reports.composer import Text, compose, gather
-from server.reports.composer.evidence import root_message
-from server.reports.models import Delivery, OptOut, Report, ReportState
-from server.sources.models import Open, Series
+from server.reports.models import Delivery
 
 log = structlog.get_logger(__name__)
-
-CHANGED = Because.TEXT_CHANGED(
-    "its finding says something else since it was written: the text is new, and wants to be read again"
-)
-
-
-def renew(report: Report) -> bool:
-    """Write the text anew if the finding was bisected after it was written; whether another text came of it.
-
-    A bisection names a patch, and takes back what its ends do not show again. Raises DomainError `incomplete-report`
-    where nothing may be told any more.
-    """
-    if report.state not in (ReportState.DRAFT, ReportState.APPROVED) or not _was_bisected_since(report):
-        return False
-    text = other_text(report)
-    return text is not None and report.note(CHANGED, subject=text.subject, body=text.body, released=False)
-
-
-def other_text(report: Report) -> Text | None:
-    """What its finding says now, None if that is what stands there."""
-    if report.finding is None:
-        return None
-    text = compose(gather(report.finding))
-    return None if (text.subject, text.body) == (report.subject, report.body) else text
-
-
-def _was_bisected_since(report: Report) -> bool:
-    if report.finding_id is None:
-        return False
-    return Transition.objects.filter(
-        subject="finding", subject_id=report.finding_id, before=Finding.State.BISECTING, at__gt=report.created_at
-    ).exists()
-
-
-_MESSAGE_ID = re.compile(r"[!-;=?-~]{1,400}")
-_MOST_REFERENCES = 20
-_valid_domain = EmailValidator(allowlist=["localhost"])
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """Where a reply goes. Message ids stand without their angle brackets."""
-
-    to: tuple[str, ...]
-    cc: tuple[str, ...]
-    in_reply_to: str
-    references: tuple[str, ...]
-
-
-def envelope(series: Series) -> Envelope:
-    """To the author, Cc the people and lists of the first mail; at most MAIL_MAX_RECIPIENTS, each once, never us.
-
-    Nobody of a header that somebody else may have written, as far as its proof tells; who approves a series has seen
-    its mails.
-    """
-    root = root_message(series)
-    is_seen = series.approved_at is not None
-    own = [name for name in (Open.TO, Open.CC) if root and (is_seen or name not in root.unsigned)]
-    named = _named_in(bytes(root.raw), own) if root else []
-    author, *others = _distinct([series.author_address, series.mailing_list.address, *named]) or [""]
-    if not author:
-        raise DomainError("incomplete-report", "nobody to write to: neither author nor list has a usable address")
-    if not _MESSAGE_ID.fullmatch(series.first_message_id):
-        raise DomainError("incomplete-report", "the message id of the series cannot be answered")
-    before = [name for name in (root.references if root else []) if _MESSAGE_ID.fullmatch(name)]
-    references = list(dict.fromkeys([*before[-_MOST_REFERENCES:], series.first_message_id]))
-    return Envelope(
-        to=(author,),
-        cc=tuple(others[: settings.MAIL_MAX_RECIPIENTS - 1]),
-        in_reply_to=series.first_message_id,
-        references=tuple(references),
-    )
-
-
-def opt_outs(addresses: Iterable[str]) -> dict[str, datetime]:
-    """Those of them that asked for no mail, in lower case, and when."""
-    asked = OptOut.objects.filter(address__in={address.lower() for address in addresses})
-    return dict(asked.values_list("address", "created_at"))
-
-
-def readers(report: Report, out: Container[str]) -> tuple[list[str], list[str]]:
-    """To and Cc of a report without `out`."""
-    to = [address for address in report.to if address.lower() not in out]
-    cc = [address for address in report.cc if address.lower() not in out]
-    return (to, cc) if to else (cc[:1], cc[1:])
-
-
-def refuse_readers(to: Sequence[str], cc: Sequence[str]) -> None:
-    if len(to) + len(cc) > settings.MAIL_MAX_RECIPIENTS:
-        raise DomainError("too-many-recipients", f"{len(to) + len(cc)} recipients are too many")
-    if not to:
-        raise DomainError("nobody-to-tell", "every recipient has opted out")
-
-
-def _named_in(raw: bytes, headers: Iterable[str]) -> list[str]:
-    # The old policy: the new one's header parser fails on some malformed headers.
-    mail = message_from_bytes(raw, policy=policy.compat32)
-    fields = [str(value) for name in headers for value in mail.get_all(name, [])]
-    try:
-        return [address for _name, address in getaddresses(fields)]
-    except RecursionError:
-        # Comments nested a thousand deep: such a mail names nobody.
-        return []
-
-
-def _distinct(addresses: Iterable[str]) -> list[str]:
-    own = parseaddr(settings.MAIL_FROM)[1].lower()
-    found: dict[str, str] = {}
-    for address in addresses:
-        clean = address.strip()
-        if clean.lower() != own and _usable(clean):
-            found.setdefault(clean.lower(), clean)
-    return list(found.values())
-
-
-def _usable(address: str) -> bool:
-    try:
-        _valid_domain(address)
-    except ValidationError:
-        return False
-    return address.isascii() and address.isprintable()
-
 
 _PERMANENT_FROM = 500
 
@@ -193,8 +60,8 @@ def build_mail(delivery: Delivery, to: list[str], cc: list[str]) -> EmailMessage
         headers={
             "Message-ID": f"<{delivery.message_id}>",
             "Date": format_datetime(delivery.created_at),
-            "In-Reply-To": f"<{report.in_reply_to}>",
-            "References": " ".join(f"<{reference}>" for reference in report.references),
+            **({"In-Reply-To": f"<{report.in_reply_to}>"} if report.in_reply_to else {}),
+            **({"References": " ".join(f"<{name}>" for name in report.references)} if report.references else {}),
             "Auto-Submitted": "auto-generated",
             "X-Tidemark": f"series/{about.series_id}" if about and about.series_id else f"report/{report.pk}",
         },
@@ -204,15 +71,19 @@ def build_mail(delivery: Delivery, to: list[str], cc: list[str]) -> EmailMessage
 def transmit(mail: EmailMessage, way: Route) -> None:
     """Raises DomainError, permanent when the server will never take this mail."""
     connection = get_connection(**way.options)
+    begun = False
     try:
         connection.open()
+        begun = True
         connection.send_messages([mail])
     except (smtplib.SMTPException, OSError) as error:
         words = _words(error)
         # The operator's log alone tells who was refused.
         log.warning("mail_refused", way=way.name, message_id=mail.extra_headers.get("Message-ID", ""), said=words)
         said = _ADDRESS.sub("(an address)", words)
-        raise DomainError("mail-refused", f"{way.name}: {said}", permanent=_permanent(error)) from error
+        lost = isinstance(error, smtplib.SMTPServerDisconnected) or not isinstance(error, smtplib.SMTPException)
+        code = "no-answer" if begun and lost else "mail-refused"
+        raise DomainError(code, f"{way.name}: {said}", permanent=_permanent(error)) from error
     finally:
         # The server has taken the mail already: a bad goodbye must not send it again.
         with suppress(smtplib.SMTPException, OSError):

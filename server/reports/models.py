@@ -41,6 +41,9 @@ class Report(Stateful):
         ANSWER = "answer", "answer to a command"
 
     FIRST: ClassVar = frozenset({Kind.SERIES, Kind.TREE, Kind.FOLLOW_UP})
+    # By a person, for that person.
+    WANTED: ClassVar = frozenset({Kind.DIGEST, Kind.NOTICE, Kind.ANSWER})
+    OPEN: ClassVar = frozenset({ReportState.DRAFT, ReportState.HELD, ReportState.APPROVED})
 
     NEXT: ClassVar = {
         ReportState.DRAFT: frozenset({ReportState.APPROVED, ReportState.HELD, ReportState.REJECTED}),
@@ -71,6 +74,9 @@ class Report(Stateful):
     to = ArrayField(models.CharField(max_length=320), default=list, blank=True)
     cc = ArrayField(models.CharField(max_length=320), default=list, blank=True)
     released = models.BooleanField(default=False, help_text="A person released it.")
+    told = models.JSONField(
+        null=True, blank=True, help_text="What it claims: ids of comparisons that moved, and of culprits."
+    )
 
     class Meta:
         constraints = [
@@ -106,9 +112,11 @@ class Report(Stateful):
 
     @property
     def is_moderated(self) -> bool:
-        """Whether a person must release it."""
-        series = self.series
-        return series is None or series.mailing_list.moderated
+        """Whether a person must release it. What somebody asked for goes to that one alone."""
+        if self.kind in self.WANTED or self.finding is None:
+            return self.kind not in self.WANTED
+        series, branch = self.finding.series, self.finding.branch
+        return series.mailing_list.moderated if series else branch is None or branch.tree.moderated
 
     @property
     def is_edited(self) -> bool:
@@ -140,6 +148,7 @@ class Delivery(Stateful):
     tries = models.PositiveIntegerField(default=0)
     not_before = models.DateTimeField(null=True, blank=True)
     sent_at = models.DateTimeField(null=True, blank=True)
+    in_doubt = models.BooleanField(default=False, help_text="A try ended without an answer: it may have arrived.")
 
     class Meta:
         constraints = [state_check(DeliveryState, "delivery_state_known")]

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -46,6 +46,8 @@ class SeriesRows:
     working: dict[tuple[str, int], str]
     entered: dict[str, datetime]
     finding: Finding | None
+    # Of what was told of the finding and withdrawn since.
+    retraction: Report | None = None
 
 
 @dataclass
@@ -61,6 +63,7 @@ class _Bulk:
     working: dict[tuple[str, int], str] = field(default_factory=dict)
     entered: dict[int, dict[str, datetime]] = field(default_factory=lambda: defaultdict(dict))
     findings: Mapping[int, Finding] = field(default_factory=dict)
+    retractions: dict[int, Report] = field(default_factory=dict)
 
 
 def rows_of_many(series: Sequence[Series], findings: Mapping[int, Finding] | None = None) -> list[SeriesRows]:
@@ -96,7 +99,17 @@ def _load(series: Sequence[Series], findings: Mapping[int, Finding] | None) -> _
     for subject_id, after, at in steps.values_list("subject_id", "after", "at"):
         bulk.entered[subject_id].setdefault(after, at)
     bulk.findings = _findings(ids) if findings is None else findings
+    bulk.retractions = _retractions(bulk.findings.values())
     return bulk
+
+
+def _retractions(findings: Iterable[Finding]) -> dict[int, Report]:
+    """By finding; asked for where one was withdrawn."""
+    gone = [finding.pk for finding in findings if finding.state == FindingState.INVALID]
+    if not gone:
+        return {}
+    rows = Report.objects.filter(finding__in=gone, kind=Report.Kind.RETRACTION).select_related("delivery").defer("body")
+    return {row.finding_id: row for row in rows if row.finding_id is not None}
 
 
 def _findings(ids: list[int]) -> dict[int, Finding]:
@@ -146,7 +159,8 @@ def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
         boots=bulk.boots,
         working=bulk.working,
         entered=bulk.entered[series.pk],
-        finding=bulk.findings.get(series.pk),
+        finding=(finding := bulk.findings.get(series.pk)),
+        retraction=bulk.retractions.get(finding.pk) if finding else None,
     )
 
 
@@ -363,6 +377,8 @@ def report_stage(rows: SeriesRows, verdict: Stage) -> Stage:
         return Stage("report", "done", "nothing was judged, so nothing is told", verdict.ended_at, verdict.ended_at)
     report: Report | None = getattr(finding, "report", None)
     if report is not None:
+        if finding is not None and finding.state == FindingState.INVALID and report.state == ReportState.SENT:
+            return _taken_back(rows.retraction, report)
         return _written(report)
     if finding is None or rows.series.state == SeriesState.SUPERSEDED:
         return Stage("report", "waiting", _superseded(rows))
@@ -380,14 +396,24 @@ def _not_written(finding: Finding) -> Stage:
     return Stage("report", "running", "being written", finding.created_at)
 
 
+def _taken_back(retraction: Report | None, report: Report) -> Stage:
+    """What was told does not hold: the mail that says so is what is waited for."""
+    if retraction is None:
+        return Stage(
+            "report", "running", "told, and withdrawn since: the retraction is being written", report.created_at
+        )
+    stage = _written(retraction)
+    return replace(stage, detail=f"told, and withdrawn since; retraction: {stage.detail}")
+
+
 def _written(report: Report) -> Stage:
     at, since = report.created_at, report.state_since
     if report.state == ReportState.REFUSED:
         return Stage("report", "failed", report.reason, at, since)
     if report.state == ReportState.REJECTED:
         return Stage("report", "done", f"{ReportState.REJECTED.label}: {report.reason}", at, since)
-    if report.state == ReportState.DRAFT:
-        return Stage("report", "waiting", report.reason or ReportState.DRAFT.label, at, held=True)
+    if report.state in (ReportState.DRAFT, ReportState.HELD):
+        return Stage("report", "waiting", report.reason or ReportState(report.state).label, at, held=True)
     delivery: Delivery | None = getattr(report, "delivery", None)
     return _mailed(delivery, at) if delivery else Stage("report", "running", ReportState(report.state).label, at)
 

@@ -17,7 +17,7 @@ from server.detection.lifecycle.ledger import accept, ask_for_fix, reopen, withd
 from server.detection.models import Acceptance, Finding, FindingState
 from server.lab.models import TrialState
 from server.reports.models import Report, ReportState
-from server.reports.outbox import approve_report, reject_report
+from server.reports.moderation import approve_report, reject_report
 from server.results.models import Metric
 
 _TRIAGE, _MODERATE = PersonToken.Scope.TRIAGE, PersonToken.Scope.MODERATE

@@ -34,7 +34,18 @@ class ReportOut(serializers.ModelSerializer[Report]):
     class Meta:
         model = Report
         list_serializer_class = PlainRows
-        fields = ["id", "state", "reason", "reason_code", "subject", "body", "message_id", "delivery_state", "sent_at"]
+        fields = [
+            "id",
+            "kind",
+            "state",
+            "reason",
+            "reason_code",
+            "subject",
+            "body",
+            "message_id",
+            "delivery_state",
+            "sent_at",
+        ]
 
 
 class ReportRowOut(serializers.ModelSerializer[Report]):
@@ -52,6 +63,8 @@ class ReportRowOut(serializers.ModelSerializer[Report]):
         list_serializer_class = PlainRows
         fields = [
             "id",
+            "kind",
+            "answers",
             "finding",
             "series",
             "state",
@@ -105,6 +118,7 @@ class AcceptanceRowOut(AcceptanceOut):
 
 class ReportFilter(Filters):
     state = filters.ChoiceFilter(choices=ReportState.choices)
+    kind = filters.ChoiceFilter(choices=Report.Kind.choices)
     finding = IdFilter(field_name="finding_id")
     series = IdFilter(field_name="finding__series_id")
     since = SinceFilter(field_name="created_at")

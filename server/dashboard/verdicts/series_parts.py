@@ -18,9 +18,9 @@ from server.detection.findings.table import comparison_table
 from server.detection.models import Finding
 from server.lab.models import Session
 from server.reports.leaving import in_public, mail_readers, with_mails
-from server.reports.mail import opt_outs
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_history, series_progress
+from server.reports.recipients import opt_outs
 from server.sources.models import Series
 
 _LOG_TAILS = 20
@@ -47,6 +47,10 @@ class BuildRow:
 
 @dataclass(frozen=True, slots=True)
 class Mail:
+    """`kind` says what it is, where it is not the first word about its finding."""
+
+    number: int
+    kind: str
     subject: str
     body: str
     to: tuple[str, ...]
@@ -108,13 +112,24 @@ def _build_rows(series: Series, builds: Sequence[Build]) -> tuple[BuildRow, ...]
     )
 
 
-def _mail(finding: Finding) -> Mail | None:
-    report = with_mails(Report.objects.filter(first_of=finding)).first()
-    if report is None:
-        return None
+# Of one finding; a search asked for again and again may tell more.
+_MOST_MAILS = 20
+
+
+def _mails(finding: Finding) -> tuple[Mail, ...]:
+    """All that was told of it, or is to be, in its order. Two queries."""
+    told = Report.objects.filter(finding=finding).exclude(kind__in=Report.WANTED).order_by("pk")
+    reports = list(with_mails(told)[:_MOST_MAILS])
+    out = opt_outs(address for report in reports for address in (*report.to, *report.cc))
+    return tuple(_mail(report, out) for report in reports)
+
+
+def _mail(report: Report, out: Mapping[str, datetime]) -> Mail:
     delivery: Delivery | None = getattr(report, "delivery", None)
-    to, cc = mail_readers(report, delivery, opt_outs([*report.to, *report.cc]))
+    to, cc = mail_readers(report, delivery, out)
     return Mail(
+        number=report.pk,
+        kind="" if report.kind in Report.FIRST else str(report.get_kind_display()),
         subject=report.subject,
         body=report.body,
         to=tuple(to),
@@ -174,7 +189,7 @@ def _sessions(series: Series, _finding: Finding | None) -> Context:
 
 
 def _reply(_series: Series, finding: Finding | None) -> Context:
-    return {"mail": _mail(finding) if finding else None}
+    return {"mails": _mails(finding) if finding else ()}
 
 
 def _senders(series: Series, _finding: Finding | None) -> Context:

@@ -101,7 +101,7 @@ def set_checks(finding: Finding, names: Sequence[Name], checks: Sequence[Check])
     """
     others = [row for row in finding.checks if row.get("name") not in names]
     finding.checks = others + [check.as_json() for check in checks]
-    Finding.objects.filter(pk=finding.pk).update(checks=finding.checks)
+    Finding.objects.filter(pk=finding.pk).update(checks=finding.checks, news=True)
 
 
 def add_check(finding: Finding, check: Check) -> None:
@@ -109,7 +109,7 @@ def add_check(finding: Finding, check: Check) -> None:
     told = check.as_json()
     same = (told["name"], check.revision)
     finding.checks = [row for row in finding.checks if (row.get("name"), row.get("revision", "")) != same] + [told]
-    Finding.objects.filter(pk=finding.pk).update(checks=finding.checks)
+    Finding.objects.filter(pk=finding.pk).update(checks=finding.checks, news=True)
 
 
 def checks_named(finding: Finding, name: Name) -> list[dict[str, Any]]:

@@ -262,7 +262,8 @@ def explain_finding(finding: Finding) -> None:
     Everything comes from rows that do not change any more, so that doing it again gives the same.
     """
     finding.explanations, finding.counters = explained(finding)
-    Finding.objects.filter(pk=finding.pk).update(explanations=finding.explanations, counters=finding.counters)
+    told = {"explanations": finding.explanations, "counters": finding.counters}
+    Finding.objects.filter(pk=finding.pk).update(**told, news=True)
 
 
 def explained(finding: Finding) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

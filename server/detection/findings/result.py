@@ -96,7 +96,7 @@ def write_result(finding: Finding, result: Result) -> None:
         "identical": result.identical,
         "gaps": [asdict(gap) for gap in result.gaps],
     }
-    Finding.objects.filter(pk=finding.pk).update(**fields)
+    Finding.objects.filter(pk=finding.pk).update(**fields, news=True)
     for name, value in fields.items():
         setattr(finding, name, value)
     FindingVerdict.objects.filter(finding=finding).delete()

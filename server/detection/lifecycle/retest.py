@@ -1,7 +1,8 @@
 """A series measured again because a person asked: a trial of its own, whose answer stands as a check of the finding.
 
-The finding keeps what it says: another look at the same question would let chance speak twice. Where it said nothing,
-since nothing could be measured, the new trial takes the place of the first.
+The finding claims nothing more for it: another look at the same question would let chance speak twice. It claims less
+where the change does not show again. Where it said nothing, since nothing could be measured, the new trial takes the
+place of the first.
 """
 
 from collections.abc import Collection
@@ -16,6 +17,7 @@ from server.core.reasons import Because
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, held
 from server.detection.findings.result import remake, result_of
 from server.detection.lifecycle.confirmation import CLAIMS, follow_up
+from server.detection.lifecycle.disproof import disprove
 from server.detection.lifecycle.ledger import write_line
 from server.detection.models import Comparison, Finding
 from server.lab.models import Machine, Trial, TrialState
@@ -86,6 +88,7 @@ def answer_retest(trial: Trial) -> None:
     same = result.kind == finding.kind
     text = f"measured again by trial {trial.pk}: {result.headline}"
     add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED if same else CheckOutcome.FAILED, text))
+    disprove(finding, trial)
 
 
 def _has_measured(finding: Finding) -> bool:

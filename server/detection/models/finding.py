@@ -2,7 +2,7 @@
 with a life cycle, and the bisections that look for its revision.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 
 from server.core.models import LONGEST_ACTOR
-from server.core.reasons import code_field
+from server.core.reasons import NONE, Reason, code_field
 from server.core.states import Stateful, state_check
 from server.lab.models import CoreType, Machine, Microarchitecture, Session, Trial
 from server.results.models import Case, Metric
@@ -210,6 +210,9 @@ class Finding(Stateful):
         related_name="findings",
         help_text="Who looks after it.",
     )
+    news = models.BooleanField(
+        default=True, help_text="It says or is something else since it was last looked at for what is to be told."
+    )
 
     class Meta:
         constraints = [
@@ -239,11 +242,17 @@ class Finding(Stateful):
             # What sweeps look for: what moved of late. What says nothing stays confirmed for ever.
             models.Index(fields=["state_since"], name="finding_moved"),
             models.Index(fields=["created_at"], name="finding_since"),
+            # A few among very many, however long ago they moved.
+            models.Index(fields=["id"], condition=Q(news=True), name="finding_with_news"),
         ]
         ordering = ["-id"]
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.series or self.branch}"
+
+    def advance(self, to: str, reason: Reason = NONE, *, actor: str = "", **fields: Any) -> bool:
+        """Each step is news to those who tell of it."""
+        return super().advance(to, reason, actor=actor, **({"news": True} | fields))
 
 
 class FindingVerdict(models.Model):

@@ -67,6 +67,9 @@ class Tree(Watched):
     subject_tags = words(60, "Words in [PATCH ...] that mean this tree: mm-unstable.")
     addresses = words(320, "Addresses in To or Cc that mean this tree.")
     paths = words(200, "Beginnings of the paths that this tree takes patches for: mm/.")
+    moderated = models.BooleanField(
+        default=True, help_text="A person releases each report on a regression of its branches before it is sent."
+    )
 
     class Meta:
         constraints = [address_check("tree_url_opens_nothing")]

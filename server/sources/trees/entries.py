@@ -131,6 +131,7 @@ KEYS = {
     "subject_tags": TreeKey("subject_tags", _words(_text)),
     "addresses": TreeKey("addresses", _words(_address)),
     "paths": TreeKey("paths", _words(_path)),
+    "moderated": TreeKey("moderated", _flag),
 }
 
 

@@ -21,6 +21,8 @@ from server.sources.models import Branch, Message, Series, Tree, TrustedSender
 _MOST_BYTES = 8 * 1024 * 1024
 _ENTRY = re.compile(r"([A-Z]):\s*(.*)")
 _ADDRESS = re.compile(r"<([^<>\s@]+@[^<>\s@]+)>|^([^<>\s@]+@[^<>\s@]+)$")
+# What stands behind a list that takes mails of its own people alone.
+_CLOSED = "subscribers-only"
 # N: is a regular expression. Those that could take long are left out: fewer people are trusted, nobody waits.
 _SIMPLE_EXPRESSION = re.compile(r"(?:(?:\\.|\[\^?[^\]\\]{1,40}\]|[^\\\[\](){}|*+?])[*+?]?)+")
 _MOST_REPEATS = 2
@@ -29,13 +31,19 @@ _LONGEST_PATH = 1024
 
 @dataclass(frozen=True)
 class Section:
-    """One entry of the list: who (addresses in lower case), and what is theirs: patterns, exceptions, expressions."""
+    """One entry of the list: who (addresses in lower case), and what is theirs: patterns, exceptions, expressions.
+
+    `lists` are those that anybody may write to; `maintainers` and `reviewers` are addresses as they are written.
+    """
 
     title: str
     people: frozenset[str]
     files: tuple[str, ...]
     excluded: tuple[str, ...]
     names: tuple[re.Pattern[str], ...]
+    lists: tuple[str, ...] = ()
+    maintainers: tuple[str, ...] = ()
+    reviewers: tuple[str, ...] = ()
 
     def covers(self, path: str) -> bool:
         if any(_covers(pattern, path) for pattern in self.excluded):
@@ -60,7 +68,9 @@ def _covers(pattern: str, path: str) -> bool:
 
 
 def read_maintainers(text: str) -> tuple[Section, ...]:
-    """All sections that name people. Lines that are no entries begin a section; what cannot be read is left out."""
+    """All sections that name people or lists. Lines that are no entries begin a section; what cannot be read is left
+    out.
+    """
     sections: list[Section] = []
     title = ""
     entries: list[tuple[str, str]] = []
@@ -72,21 +82,28 @@ def read_maintainers(text: str) -> tuple[Section, ...]:
             if entries:
                 sections.append(_section(title, entries))
             title, entries = line.strip(), []
-    return tuple(section for section in sections if section.people)
+    return tuple(section for section in sections if section.people or section.lists)
 
 
 def _section(title: str, entries: list[tuple[str, str]]) -> Section:
     def of(kind: str) -> list[str]:
         return [value for name, value in entries if name == kind and value]
 
-    addresses = [found for value in of("M") if (found := _ADDRESS.search(value))]
+    maintainers = _addresses(of("M"))
     return Section(
         title=title[:200],
-        people=frozenset((found[1] or found[2]).lower() for found in addresses),
+        people=frozenset(address.lower() for address in maintainers),
+        lists=tuple(value.split()[0] for value in of("L") if _CLOSED not in value and "@" in value.split()[0]),
+        maintainers=maintainers,
+        reviewers=_addresses(of("R")),
         files=tuple(of("F")),
         excluded=tuple(of("X")),
         names=tuple(re.compile(value) for value in of("N") if _is_simple(value)),
     )
+
+
+def _addresses(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(found[1] or found[2] for value in values if (found := _ADDRESS.search(value)))
 
 
 def _is_simple(expression: str) -> bool:

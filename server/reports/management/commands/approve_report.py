@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.reports.outbox import approve_report
+from server.reports.moderation import approve_report
 
 
 class Command(BaseCommand):

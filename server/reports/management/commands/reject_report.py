@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from server.core.errors import DomainError
-from server.reports.outbox import reject_report
+from server.reports.moderation import reject_report
 
 
 class Command(BaseCommand):
