@@ -146,10 +146,10 @@ _ROWS = (
         unnest(ARRAY['session', 'session', 'machine-state', 'machine-state']) AS subject""",
     # Findings: most were told of; three of ten say nothing, are told to nobody and stay confirmed.
     """INSERT INTO detection_finding (id, state, reason, state_since, trace, created_at, kind, headline, virtual,
-        identical, gaps, series_id, trial_id)
+        identical, gaps, news, series_id, trial_id)
     SELECT s, CASE WHEN n %% 10 < 3 THEN 'superseded' WHEN n %% 10 < 6 THEN 'confirmed' ELSE 'reported' END, '', at,
         trace, at, CASE WHEN n %% 10 < 6 THEN 'inconclusive' WHEN n %% 10 = 9 THEN 'regressed' ELSE 'unchanged' END,
-        'h', false, false, '[]', s, s * 3
+        'h', false, false, '[]', false, s, s * 3
     FROM w WHERE n %% 10 <> 3""",
     """INSERT INTO detection_findingverdict (verdict, reason, finding_id, uarch_id)
     SELECT 'inconclusive', '', s, %(uarch)s FROM w WHERE n %% 10 <> 3""",

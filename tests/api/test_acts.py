@@ -20,8 +20,8 @@ from server.detection.models import Acceptance, Comparison, Finding, FindingVerd
 from server.detection.on_trial_over import answer_trial
 from server.lab.models import Machine, Session, Trial, TrialState
 from server.reports.models import Report
-from server.reports.outbox import compose_report
 from server.reports.progress import series_history
+from server.reports.writing import compose_report
 from server.sources.models import MailingList, Message, Series
 from server.sources.series.formation import group_stale
 from server.sources.series.requests import posting_mark

@@ -28,7 +28,7 @@ from server.detection.models import (
 from server.lab.dispatch.jenkins.models import JenkinsRun
 from server.lab.models import Attempt, Session, Trial
 from server.reports.models import Delivery
-from server.reports.outbox import compose_report
+from server.reports.writing import compose_report
 from server.sources.models import Branch, Epoch, HeadMove, Series, Tag, WantedRevision
 from tests.builders import (
     EPOCH,

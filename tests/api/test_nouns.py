@@ -145,7 +145,8 @@ def test_mails_that_wait_and_mails_that_were_sent(client: Client) -> None:
     draft = report(regressed())
     assert [row["report"] for row in rows(client, "deliveries/?waiting=true")] == [waiting.pk]
     (row,) = rows(client, "deliveries/?state=sent")
-    assert (row["report"], row["finding"], row["series"]) == (sent.pk, sent.finding_id, sent.finding.series_id)
+    assert sent.series is not None
+    assert (row["report"], row["finding"], row["series"]) == (sent.pk, sent.finding_id, sent.series.pk)
     assert [row["id"] for row in rows(client, f"reports/?finding={draft.finding_id}")] == [draft.pk]
     told = {row["id"]: row["delivery_state"] for row in rows(client, "reports/?state=draft")}
     assert told == {waiting.pk: "queued", sent.pk: "sent", draft.pk: None}

@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import FIGURES
 from server.lab.models import Boot, Session
-from server.reports.outbox import compose_report
+from server.reports.writing import compose_report
 from server.sources.models import Branch, Series, Tree
 from tests.builders import (
     build_comparison,

@@ -9,7 +9,6 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import Transition
 from server.detection.models import Finding
 from server.reports.composer import Text
 from server.reports.models import Delivery, OptOut, Report
@@ -30,8 +29,15 @@ def words(text: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", text).split())
 
 
+@pytest.fixture(autouse=True)
+def written_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the reports of these tests say is what their findings say."""
+    monkeypatch.setattr("server.reports.renewal.gather", lambda finding: finding)
+    monkeypatch.setattr("server.reports.renewal.compose", lambda of: Text(of.report.subject, of.report.body))
+
+
 def report(subject: str = "Re: mm: Batch it", **fields: Any) -> Report:
-    finding = build_finding(build_series(), state=Finding.State.CONFIRMED)
+    finding = build_finding(build_series(), state=Finding.State.CONFIRMED, news=False)
     given = {
         "state": Report.State.DRAFT,
         "body": "Regressed on zen3.\n",
@@ -109,6 +115,7 @@ def test_page_and_outbox_agree_on_what_is_held(
 ) -> None:
     delivery = released()
     finding = delivery.report.finding
+    assert finding is not None
     if change == "superseded":
         Series.objects.filter(finding=finding).update(state=Series.State.SUPERSEDED)
     elif change == "withdrawn":
@@ -126,11 +133,9 @@ def test_page_and_outbox_agree_on_what_is_held(
         settings.MAIL_MAX_RECIPIENTS = 1
     elif change in ("stale", "incomplete"):
         MailingList.objects.update(moderated=change == "stale")
-        Transition.objects.create(
-            subject="finding", subject_id=finding.pk, before="bisecting", after="confirmed", trace=finding.trace
-        )
-        monkeypatch.setattr("server.reports.mail.gather", lambda _finding: None)
-        monkeypatch.setattr("server.reports.mail.compose", new_text if change == "stale" else refused_text)
+        Finding.objects.filter(pk=finding.pk).update(news=True)
+        monkeypatch.setattr("server.reports.renewal.gather", lambda _finding: None)
+        monkeypatch.setattr("server.reports.renewal.compose", new_text if change == "stale" else refused_text)
     elif change == "put-off":
         Delivery.objects.update(not_before=clock.now().replace(year=2999))
     else:
@@ -188,7 +193,8 @@ def test_pages_do_not_tell_the_public_who_opted_out(reader: Reader, staff: Reade
     row = report(to=["ada@example.org"], cc=["linux-mm@example.org", "bob@example.org"])
     MailingList.objects.update(address="linux-mm@example.org")
     OptOut.objects.create(address="bob@example.org")
-    pages = (f"/mails/{row.pk}/", f"/series/{row.finding.series_id}/mail/")
+    assert row.series is not None
+    pages = (f"/mails/{row.pk}/", f"/series/{row.series.pk}/mail/")
     for page in pages:
         public = reader.read(page).split("<pre")[-1]
         assert "To: 1 address" in public

@@ -15,7 +15,8 @@ from server.builds.models import Artifact
 from server.builds.storage import FolderStore
 from server.lab.models import Session
 from server.reports.models import Delivery
-from server.reports.outbox import compose_report, send_delivery
+from server.reports.outbox import send_delivery
+from server.reports.writing import compose_report
 from server.sources.models import Patch, Series
 from tests.builders import build_case as build_benchmark_case
 from tests.builders import (

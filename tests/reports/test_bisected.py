@@ -5,11 +5,13 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.detection.models import Comparison, Finding
-from server.reports.mail import CHANGED
 from server.reports.models import Delivery, Report
-from server.reports.outbox import approve_report, compose_report, send_delivery, wake_outbox
+from server.reports.moderation import approve_report
+from server.reports.outbox import send_delivery
+from server.reports.renewal import CHANGED
+from server.reports.writing import compose_report, tell_news
 from tests.builders import because, build_finding
-from tests.reports.test_compose import split_series
+from tests.reports.tellable import about, split_series
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +22,7 @@ def split_finding() -> Finding:
 
 def bisected_after(report: Report) -> None:
     """The finding's change in haswell did not show again: that cell is heard no more."""
-    finding = report.finding
+    finding = about(report)
     finding.advance(Finding.State.BISECTING, because("asked by ada"))
     gone = Comparison.objects.get(session__machine__name="box-haswell")
     check = {"name": "again", "outcome": "failed", "text": "not seen again", "machine": "box-haswell"}
@@ -59,7 +61,7 @@ def test_mail_waits_while_the_finding_is_bisected_and_one_that_left_before_is_re
     report = compose_report(finding_id=split_finding().pk)
     assert report is not None
     delivery = approve_report(report_id=report.pk).delivery
-    finding = delivery.report.finding
+    finding = about(delivery.report)
     finding.advance(Finding.State.BISECTING, because("looking"))
     send_delivery(delivery_id=delivery.pk)
     delivery.refresh_from_db()
@@ -67,6 +69,6 @@ def test_mail_waits_while_the_finding_is_bisected_and_one_that_left_before_is_re
     # It was being sent when the bisection began.
     Report.objects.filter(pk=delivery.report.pk).update(state=Report.State.SENT)
     finding.advance(Finding.State.CONFIRMED, because("found"))
-    wake_outbox()
+    tell_news(finding_id=finding.pk)
     finding.refresh_from_db()
     assert finding.state == Finding.State.REPORTED

@@ -14,9 +14,9 @@ from server.lab.models import Session, Trial
 from server.lab.trials.life import SAME_CODE
 from server.reports.composer import MOST_LINES, compose, gather
 from server.reports.composer.told import Culprit, Separation
-from server.reports.mail import envelope
 from server.reports.models import Report
-from server.reports.outbox import compose_report
+from server.reports.recipients import envelope
+from server.reports.writing import compose_report
 from server.sources.models import Message, Series
 from tests.builders import (
     build_case,

@@ -6,7 +6,9 @@ from pytest_django.fixtures import Settings
 
 from server.detection.models import Verdict
 from server.lab.models import Session
-from server.reports.outbox import approve_report, compose_report, send_delivery
+from server.reports.moderation import approve_report
+from server.reports.outbox import send_delivery
+from server.reports.writing import compose_report
 from server.sources.models import MailingList
 from tests.builders import build_comparison, build_finding, build_list, build_machine, build_series, build_session
 

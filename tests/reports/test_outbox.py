@@ -16,15 +16,9 @@ from server.core.errors import DomainError
 from server.detection.models import Finding, Verdict
 from server.lab.models import Boot, Session
 from server.reports.models import Delivery, Report
-from server.reports.outbox import (
-    approve_report,
-    compose_report,
-    opt_out,
-    queue_delivery,
-    reject_report,
-    send_delivery,
-    wake_outbox,
-)
+from server.reports.moderation import approve_report, reject_report
+from server.reports.outbox import opt_out, queue_delivery, send_delivery, wake_outbox
+from server.reports.writing import compose_report, tell_news
 from server.sources.models import Message, Series
 from tests.builders import (
     because,
@@ -37,6 +31,7 @@ from tests.builders import (
     tell_boots,
 )
 from tests.reports.conftest import Server
+from tests.reports.tellable import about
 from workers.reports import sweep
 
 pytestmark = pytest.mark.django_db
@@ -116,12 +111,12 @@ def test_sent_mail_hangs_in_the_thread_and_names_itself(server: Server) -> None:
     delivery = queued()
     assert send_delivery(delivery_id=delivery.pk)
     told = message_from_bytes(server.accepted[0])
-    root = series_of(delivery.report.finding).root_message_id
+    root = series_of(about(delivery.report)).root_message_id
     assert told["In-Reply-To"] == f"<{root}>"
     assert told["References"] == f"<{root}>"
     assert told["Message-ID"] == f"<{delivery.message_id}>"
     assert told["Auto-Submitted"] == "auto-generated"
-    assert told["X-Tidemark"] == f"series/{delivery.report.finding.series_id}"
+    assert told["X-Tidemark"] == f"series/{about(delivery.report).series_id}"
     assert told["Subject"] == "Re: [PATCH 0/2] mm: Clear pages twice"
     assert told["To"] == "ada@example.org"
     assert told["Cc"] == "linux-mm@example.org"
@@ -135,7 +130,7 @@ def test_sending_moves_delivery_report_and_finding(server: Server) -> None:
     delivery = Delivery.objects.get(pk=delivery.pk)
     assert (delivery.state, delivery.tries) == (Delivery.State.SENT, 1)
     assert delivery.report.state == Report.State.SENT
-    assert delivery.report.finding.state == Finding.State.REPORTED
+    assert about(delivery.report).state == Finding.State.REPORTED
     assert len(server.accepted) == 1
 
 
@@ -360,8 +355,10 @@ def test_message_id_is_made_from_the_row_and_the_senders_domain() -> None:
 
 def test_sweep_finds_what_lost_messages_left(sent_tasks: Sent, django_capture_on_commit_callbacks: Any) -> None:
     unwritten = regressed()
-    build_finding(build_series(), Finding.Kind.INCONCLUSIVE)
+    silent = build_finding(build_series(), Finding.Kind.INCONCLUSIVE)
     unqueued = queued().report
+    for looked_at in (silent, about(unqueued)):
+        tell_news(finding_id=looked_at.pk)
     Delivery.objects.all().delete()
     with django_capture_on_commit_callbacks(execute=True):
         sweep()
@@ -371,7 +368,7 @@ def test_sweep_finds_what_lost_messages_left(sent_tasks: Sent, django_capture_on
 
 def test_report_command_prints_the_mail(capsys: pytest.CaptureFixture[str]) -> None:
     delivery = queued()
-    call_command("report", f"<{series_of(delivery.report.finding).root_message_id}>")
+    call_command("report", f"<{series_of(about(delivery.report)).root_message_id}>")
     printed = capsys.readouterr().out
     assert "Subject: Re: [PATCH 0/2] mm: Clear pages twice" in printed
     assert f"Message-ID: <{delivery.message_id}> (queued)" in printed
@@ -393,6 +390,7 @@ def test_superseded_series_gets_no_report_and_the_sweep_forgets_it(
     finding = regressed()
     supersede(finding)
     assert compose_report(finding_id=finding.pk) is None
+    tell_news(finding_id=finding.pk)
     with django_capture_on_commit_callbacks(execute=True):
         sweep()
     assert sent_tasks == []
@@ -400,7 +398,7 @@ def test_superseded_series_gets_no_report_and_the_sweep_forgets_it(
 
 def test_mail_of_a_series_that_was_superseded_meanwhile_does_not_leave() -> None:
     delivery = queued()
-    supersede(delivery.report.finding)
+    supersede(about(delivery.report))
     assert send_delivery(delivery_id=delivery.pk) is False
     delivery.refresh_from_db()
     assert (delivery.state, delivery.reason) == ("failed", "a newer version has replaced the series")
@@ -412,7 +410,7 @@ def test_mail_of_a_series_that_was_superseded_meanwhile_does_not_leave() -> None
 @pytest.mark.parametrize("state", [Finding.State.INVALID, Finding.State.ACCEPTED])
 def test_what_was_withdrawn_or_accepted_meanwhile_is_not_told(state: str) -> None:
     delivery = queued()
-    delivery.report.finding.advance(state, because("a person said so"), actor="ada")
+    about(delivery.report).advance(state, because("a person said so"), actor="ada")
     assert not send_delivery(delivery_id=delivery.pk)
     delivery.refresh_from_db()
     assert (delivery.state, delivery.reason) == (Delivery.State.FAILED, f"its finding is {Finding.State(state).label}")

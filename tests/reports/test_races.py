@@ -13,8 +13,10 @@ from server.core.models import Transition
 from server.detection.models import Finding, Verdict
 from server.lab.models import Session
 from server.reports.models import Delivery, Report
-from server.reports.outbox import compose_report, send_delivery
-from tests.builders import build_comparison, build_finding, build_list, build_series, build_session
+from server.reports.outbox import send_delivery
+from server.reports.renewal import renew
+from server.reports.writing import compose_report, tell_news
+from tests.builders import because, build_comparison, build_finding, build_list, build_series, build_session
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -79,3 +81,52 @@ def test_cap_holds_when_many_mails_are_sent_at_once(settings: Settings) -> None:
 
     at_once(*[partial(send_delivery, delivery_id=delivery_id) for delivery_id in ids])
     assert len(mail.outbox) == 1
+
+
+def told_and_withdrawn() -> Finding:
+    """Its mail left, and what it says does not hold."""
+    finding = regressed()
+    tell_news(finding_id=finding.pk)
+    assert send_delivery(delivery_id=Delivery.objects.get().pk)
+    finding.refresh_from_db()
+    finding.advance(Finding.State.INVALID, because("noise"), actor="ada")
+    return finding
+
+
+def test_workers_that_tell_the_same_news_at_once_take_a_mail_back_once() -> None:
+    finding = told_and_withdrawn()
+    at_once(*[lambda: tell_news(finding_id=finding.pk)] * 4)
+    assert Report.objects.filter(kind=Report.Kind.RETRACTION).count() == 1
+    assert Delivery.objects.count() == 2
+
+
+def test_what_is_withdrawn_while_it_is_sent_is_either_not_sent_or_taken_back() -> None:
+    for _ in range(8):
+        finding = regressed()
+        tell_news(finding_id=finding.pk)
+        delivery = Delivery.objects.get(report__finding=finding)
+
+        def withdraw(pk: int = finding.pk) -> None:
+            Finding.objects.get(pk=pk).advance(Finding.State.INVALID, because("noise"), actor="ada")
+            tell_news(finding_id=pk)
+
+        at_once(partial(send_delivery, delivery_id=delivery.pk), withdraw)
+        tell_news(finding_id=finding.pk)
+        delivery.refresh_from_db()
+        retracted = Report.objects.filter(finding=finding, kind=Report.Kind.RETRACTION).exists()
+        finding.refresh_from_db()
+        if finding.state == Finding.State.INVALID:
+            assert retracted == (delivery.state == Delivery.State.SENT)
+
+
+def test_text_that_is_renewed_while_it_is_sent_is_what_was_sent() -> None:
+    for _ in range(8):
+        finding = regressed()
+        tell_news(finding_id=finding.pk)
+        report = Report.objects.get(finding=finding)
+        Report.objects.filter(pk=report.pk).update(body="older\n", composed="older\n")
+        before = len(mail.outbox)
+        at_once(partial(send_delivery, delivery_id=report.delivery.pk), partial(renew, report))
+        send_delivery(delivery_id=report.delivery.pk)
+        report.refresh_from_db()
+        assert [str(one.body) for one in mail.outbox[before:]] == [report.body]

@@ -19,7 +19,7 @@ from server.reports.composer import (
     gather_retraction,
 )
 from server.reports.models import Report
-from server.reports.outbox import compose_report
+from server.reports.writing import compose_report
 from tests.builders import (
     build_comparison,
     build_finding,

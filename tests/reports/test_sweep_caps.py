@@ -9,7 +9,8 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.detection.models import Finding
 from server.reports.models import Delivery, Report
-from server.reports.outbox import queue_delivery, wake_outbox
+from server.reports.outbox import queue_delivery
+from server.reports.writing import tell_news
 from tests.builders import build_finding, build_series
 from workers import reports
 from workers.reports import sweep
@@ -74,10 +75,10 @@ def test_mails_that_were_put_off_go_behind_those_never_tried(sent_tasks: Sent) -
     assert sent == [delivery.pk for delivery in deliveries[_MOST:]]
 
 
-def test_what_was_confirmed_long_ago_is_left_to_the_hourly_look(sent_tasks: Sent) -> None:
-    finding = build_finding(build_series())
-    Finding.objects.filter(pk=finding.pk).update(state_since=clock.now() - timedelta(days=9))
+def test_news_are_found_however_old_they_are_and_only_while_they_are_news(sent_tasks: Sent) -> None:
+    finding, told = build_finding(build_series()), build_finding(build_series())
+    Finding.objects.filter(pk=finding.pk).update(state_since=clock.now() - timedelta(days=900))
+    tell_news(finding_id=told.pk)
     sweep()
-    assert ("reports.compose", (finding.pk,)) not in sent_tasks
-    wake_outbox()
-    assert ("reports.compose", (finding.pk,)) in sent_tasks
+    asked = [arguments[0] for name, arguments in sent_tasks if name == "reports.compose"]
+    assert asked == [finding.pk]
