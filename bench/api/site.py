@@ -98,8 +98,8 @@ _ROWS = (
             AS ratio FROM lab_session x WHERE x.id >= %(first)s) AS new
     WHERE y.session_id = new.id""",  # noqa: S608 (of our own words)
     "DELETE FROM detection_findingverdict",
-    """INSERT INTO detection_findingverdict (verdict, reason, finding_id, uarch_id, comparison_id, mde)
-    SELECT y.verdict, '', f.id, m.uarch_id, y.id, y.mde FROM detection_finding f
+    """INSERT INTO detection_findingverdict (verdict, reason, finding_id, uarch_id, comparison_id, mde, told)
+    SELECT y.verdict, '', f.id, m.uarch_id, y.id, y.mde, 1 FROM detection_finding f
         JOIN lab_session x ON x.trial_id = f.trial_id JOIN lab_machine m ON m.id = x.machine_id
         JOIN detection_comparison y ON y.session_id = x.id ON CONFLICT DO NOTHING""",
     """UPDATE detection_finding f SET kind = told.kind, headline = told.kind || ' on one of three (1.07x time of

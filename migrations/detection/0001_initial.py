@@ -407,6 +407,22 @@ class Migration(migrations.Migration):
                     models.FloatField(help_text="Largest of the unchanged cells' smallest visible effects.", null=True),
                 ),
                 (
+                    "told",
+                    models.PositiveIntegerField(db_default=0, default=0, help_text="Cells that have a verdict."),
+                ),
+                (
+                    "untold",
+                    models.PositiveIntegerField(db_default=0, default=0, help_text="Cells that could not be told."),
+                ),
+                (
+                    "blind",
+                    models.PositiveIntegerField(db_default=0, default=0, help_text="Of these, cells without any figure."),
+                ),
+                (
+                    "missed",
+                    models.FloatField(help_text="Largest change that the others of these may hide.", null=True),
+                ),
+                (
                     "comparison",
                     models.ForeignKey(
                         help_text="The cell that moved most.",

@@ -14,10 +14,10 @@ from server.detection.branches.candidates import asked_for
 from server.detection.branches.observation import POINT_PARTS, observe_due
 from server.detection.branches.release import ask_otherwise, release_unasked
 from server.detection.findings.checks import Name, held, set_checks
-from server.detection.findings.result import Result, remake, result_of, write_result
+from server.detection.findings.result import Result, result_of, write_result
 from server.detection.lifecycle.confirmation import conclude_checks, follow_up, ill_machines
 from server.detection.lifecycle.fix import answer_fix
-from server.detection.lifecycle.retest import answer_retest, said_nothing
+from server.detection.lifecycle.retest import answer_retest, take_up_anew
 from server.detection.models import ChangePoint, Comparison, Finding, FindingTrial, Timeline, Verdict
 from server.detection.noise.drift import judge_drift
 from server.detection.noise.profiles import refresh_profiles
@@ -43,8 +43,8 @@ def record_finding(trial: Trial) -> Finding | None:
     assert series is not None
     finding = Finding.objects.filter(series=series).first()
     if finding is not None:
-        if finding.trial_id == trial.pk and said_nothing(finding):
-            remake(finding)
+        take_up_anew(finding, trial)
+        finding.refresh_from_db()
         return finding
     if series.state != Series.State.APPLIED or trial.state == Trial.State.CANCELED:
         return None

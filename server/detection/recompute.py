@@ -133,7 +133,7 @@ def _vector_differences(finding: Finding, result: Result) -> Iterator[tuple[str,
             assert present is not None
             yield present.uarch.name, "verdict", *(("missing", "there") if old is None else ("there", "missing"))
             continue
-        for name in ("verdict", "reason", "comparison_id", "mde"):
+        for name in ("verdict", "reason", "comparison_id", "mde", "told", "untold", "blind", "missed"):
             before, now = getattr(old, name), getattr(new, name)
             if not is_same(before, now):
                 yield old.uarch.name, name, _told(before), _told(now)

@@ -189,6 +189,12 @@ class ComponentOut(serializers.Serializer[Any]):
     verdict = serializers.CharField()
     reason = serializers.CharField()
     mde = serializers.FloatField(allow_null=True)
+    told = serializers.IntegerField(help_text="Cells that have a verdict.")
+    untold = serializers.IntegerField(help_text="Cells that could not be told.")
+    blind = serializers.IntegerField(help_text="Of these, cells without any figure.")
+    missed = serializers.FloatField(
+        allow_null=True, help_text="Largest change that the others of these may hide, as a fraction."
+    )
     comparison_id = serializers.IntegerField(source="cell.pk", default=None, allow_null=True)
     ratio = serializers.FloatField(source="cell.ratio", default=None, allow_null=True, help_text="patched / base")
     low = serializers.FloatField(source="cell.ratio_low", default=None, allow_null=True, help_text="95 % interval")

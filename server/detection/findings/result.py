@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from server.core.reasons import Because
 from server.detection.findings.vector import Gap, UarchVerdict, headline, heard, kind_of, silenced, uarch_verdicts
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.trials.judgement import case_notes
 from server.detection.trials.scope import Scope, is_same_code, sessions_with_one_image, trial_scope
 from server.lab.models import Session, Trial
 
+_KERNEL_FAULTS = (Because.KERNEL_FAILS, Because.KERNEL_MISSING)
 # Of one session; a machine that lacks much has some reasons for hundreds of cases.
 _MOST_REASONS = 20
 
@@ -126,7 +128,11 @@ def component(finding: Finding, of: UarchVerdict) -> FindingVerdict:
         verdict=of.verdict,
         reason=of.reason,
         comparison=of.moved[0].speaker if of.moved else None,
-        mde=of.mde,
+        mde=of.coverage.mde,
+        told=of.coverage.told,
+        untold=of.coverage.untold,
+        blind=of.coverage.blind,
+        missed=of.coverage.missed,
     )
 
 
@@ -140,6 +146,7 @@ def _result(scope: Scope, checks: Sequence[Mapping[str, Any]]) -> Result:
         gaps,
         same_code={session.machine.uarch_id for session in same_code},
         silenced=silenced(comparisons, checks),
+        broken={session.machine.uarch_id for session in scope.sessions if session.reason_code in _KERNEL_FAULTS},
     )
     measured = [session for session in scope.done if not is_same_code(session)]
     identical = bool(scope.done) and len(sessions_with_one_image(measured)) == len(measured)

@@ -28,6 +28,10 @@ class Component:
     verdict: str
     reason: str
     mde: float | None
+    told: int
+    untold: int
+    blind: int
+    missed: float | None
     cell: Comparison | None
 
 
@@ -94,6 +98,10 @@ def finding_vector(finding: Finding) -> tuple[Component, ...]:
             verdict=row.verdict,
             reason=row.reason,
             mde=row.mde,
+            told=row.told,
+            untold=row.untold,
+            blind=row.blind,
+            missed=row.missed,
             cell=row.comparison,
         )
         for row in rows
@@ -106,6 +114,10 @@ _OF_ROW = {
     "verdict": "verdict",
     "reason": "reason",
     "mde": "mde",
+    "told": "told",
+    "untold": "untold",
+    "blind": "blind",
+    "missed": "missed",
     "comparison_id": "comparison",
     "ratio": "comparison__ratio",
     "low": "comparison__ratio_low",

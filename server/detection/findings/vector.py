@@ -16,6 +16,7 @@ from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.models import Microarchitecture
 from server.results.models import Metric
+from server.stats.levels import FALSE_DISCOVERY_RATE
 
 SPLIT = "split"
 _SAME_CODE = "same code"
@@ -80,7 +81,8 @@ class Gap:
 class CellVerdict:
     """One (case, metric, core type) of a microarchitecture over all its machines.
 
-    `sizes` says what they measured, where they agree that it changed and not by how much.
+    `sizes` says what they measured, where they agree that it changed and not by how much. Of one that could not be
+    told, `leans`: its interval leaves out "no change"; `differs`: so surely that chance among all cells does not do it.
     """
 
     name: str
@@ -89,13 +91,63 @@ class CellVerdict:
     question: str = ""
     silent: tuple[str, ...] = ()
     sizes: str = ""
+    leans: bool = False
+    differs: bool = False
+    silenced: bool = False
+
+    @property
+    def told(self) -> bool:
+        return self.verdict != Verdict.INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """In how many cells something could be told, and how small a change.
+
+    `mde`: of the unchanged ones, the largest of the changes that each would have seen. `missed`: the largest change
+    that the others may hide; it knows nothing of those that are `blind`, without any figure.
+    """
+
+    told: int = 0
+    untold: int = 0
+    mde: float | None = None
+    blind: int = 0
+    missed: float | None = None
+
+    def __add__(self, other: "Coverage") -> "Coverage":
+        return Coverage(
+            self.told + other.told,
+            self.untold + other.untold,
+            _larger(self.mde, other.mde),
+            self.blind + other.blind,
+            _larger(self.missed, other.missed),
+        )
+
+    def __str__(self) -> str:
+        within = f" within {as_percent(self.mde)}" if self.mde is not None else ""
+        if not self.untold:
+            return f"would have seen {as_percent(self.mde)}" if self.mde is not None else ""
+        total = self.told + self.untold
+        cells = "cell" if total == 1 else "cells"
+        if not self.told:
+            return f"none of {total} {cells} could be told{self._below()}"
+        return f"{self.told} of {total} {cells}{within}; {self.untold} could not be told{self._below()}"
+
+    def _below(self) -> str:
+        if self.missed is None:
+            return ""
+        return f" below {as_percent(self.missed)}" + (f", {self.blind} of them not at all" if self.blind else "")
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 @dataclass(frozen=True)
 class UarchVerdict:
     """One component of the vector. `moved` holds the cell that moved most; of a split, one for each direction.
 
-    `unbooted`: both kernels run the same code there.
+    `unbooted`: both kernels run the same code there. `broken`: not measured, because of one of the kernels.
     """
 
     uarch: Microarchitecture
@@ -103,9 +155,11 @@ class UarchVerdict:
     reason: str = ""
     hint: str = ""
     moved: tuple[CellVerdict, ...] = ()
-    mde: float | None = None
+    coverage: Coverage = Coverage()
+    leaning: tuple[CellVerdict, ...] = ()
     measured: bool = True
     unbooted: bool = False
+    broken: bool = False
 
 
 def uarch_verdicts(
@@ -115,11 +169,13 @@ def uarch_verdicts(
     *,
     same_code: Collection[int] = (),
     silenced: Mapping[int, str] | None = None,
+    broken: Collection[int] = (),
 ) -> list[UarchVerdict]:
     """The vector: every microarchitecture that was wanted, sorted by name.
 
     `same_code` are the ids of those for which both kernels run the same code. Where nothing else was measured there,
-    nothing changed. `silenced` says by their ids why comparisons of some are given as inconclusive.
+    nothing changed. `silenced` says by their ids why comparisons of some are given as inconclusive; on those that are
+    `broken` a kernel cannot be built or does not run.
     """
     silenced = silenced or {}
     by_uarch: dict[int, list[Comparison]] = defaultdict(list)
@@ -135,7 +191,14 @@ def uarch_verdicts(
         else:
             missing = "; ".join(str(gap) for gap in gaps if gap.uarch == uarch.name) or "no measurements"
             vector.append(
-                UarchVerdict(uarch, Verdict.INCONCLUSIVE, f"not measured: {missing}", hint=missing, measured=False)
+                UarchVerdict(
+                    uarch,
+                    Verdict.INCONCLUSIVE,
+                    f"not measured: {missing}",
+                    hint=missing,
+                    measured=False,
+                    broken=uarch.pk in broken,
+                )
             )
     return vector
 
@@ -156,7 +219,21 @@ def kind_of(vector: Sequence[UarchVerdict]) -> Finding.Kind:
     for kind in CHANGES:
         if kind in verdicts:
             return Finding.Kind(kind.value)
-    return Finding.Kind.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Finding.Kind.INCONCLUSIVE
+    return Finding.Kind.UNCHANGED if _is_all_clear(vector) else Finding.Kind.INCONCLUSIVE
+
+
+def _is_all_clear(vector: Sequence[UarchVerdict]) -> bool:
+    """What the lab could not measure leaves a gap, which the headline names; what does not run is no good news.
+
+    Where something was missing, the same code elsewhere clears nothing: it was not measured either.
+    """
+    measured = [component for component in vector if component.measured]
+    if any(component.verdict != Verdict.UNCHANGED for component in measured):
+        return False
+    missing = [component for component in vector if not component.measured]
+    if any(component.broken for component in missing):
+        return False
+    return any(not component.unbooted for component in measured) or (bool(measured) and not missing)
 
 
 def shorten(names: Sequence[str]) -> str:
@@ -189,13 +266,30 @@ def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
         said = ", ".join(f"{comparison.verdict} on {comparison.session.machine.name}" for comparison in telling)
         return CellVerdict(name, Verdict.INCONCLUSIVE, speaker, question=f"{name} is {said}")
     if not telling:
-        return CellVerdict(name, Verdict.INCONCLUSIVE, speaker)
+        return _untold(name, speaker, comparisons)
     silent = tuple(c.session.machine.name for c in comparisons if c.verdict == Verdict.INCONCLUSIVE)
     sizes = ""
     if telling[0].verdict in CHANGES and not _overlap(telling):
         speaker = min(telling, key=_log_ratio)
         sizes = f"{name} is " + ", ".join(f"{_shown(c)} on {c.session.machine.name}" for c in telling)
     return CellVerdict(name, telling[0].verdict, speaker, silent=silent, sizes=sizes)
+
+
+def _untold(name: str, speaker: Comparison, comparisons: Sequence[Comparison]) -> CellVerdict:
+    adjusted = [row.p_adjusted for row in comparisons if row.p_adjusted is not None]
+    return CellVerdict(
+        name,
+        Verdict.INCONCLUSIVE,
+        speaker,
+        leans=any(map(_leans, comparisons)),
+        differs=min(adjusted, default=1.0) <= FALSE_DISCOVERY_RATE,
+        silenced=all(row.reason_code == Because.CHECK_FAILED for row in comparisons),
+    )
+
+
+def _leans(row: Comparison) -> bool:
+    low, high = row.ratio_low, row.ratio_high
+    return low is not None and high is not None and (low > 1 or high < 1)
 
 
 def _overlap(comparisons: Sequence[Comparison]) -> bool:
@@ -206,37 +300,85 @@ def _overlap(comparisons: Sequence[Comparison]) -> bool:
 
 
 def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdict:
-    verdict = _verdict(cells)
-    questions = [cell.question for cell in cells if cell.question]
-    untold = [cell.name for cell in cells if cell.verdict == Verdict.INCONCLUSIVE and not cell.question]
-    reasons = []
-    if questions:
-        reasons.append(f"machine question: {'; '.join(questions)}")
-    if untold:
-        reasons.append(f"could not be told: {shorten(untold)}")
-    if sizes := [cell.sizes for cell in cells if cell.sizes]:
-        reasons.append(f"its machines agree on the change and not on its size: {shorten(sizes)}")
-    reasons += _silence(cells)
-    seen = [cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED and cell.speaker.mde is not None]
+    coverage = _coverage(cells)
+    verdict = _verdict(cells, coverage)
+    leaning = tuple(sorted((cell for cell in cells if cell.leans), key=_movement, reverse=True))
     return UarchVerdict(
         uarch,
         verdict,
-        reason="; ".join(reasons),
-        hint="its machines disagree" if questions else shorten(untold),
+        reason="; ".join(_reasons_told(cells, leaning)),
+        hint=_why_open(cells, coverage) if verdict == Verdict.INCONCLUSIVE else "",
         moved=_moved_most(verdict, cells),
-        mde=max(seen, default=None),
+        coverage=coverage,
+        leaning=leaning,
     )
 
 
-def _verdict(cells: Sequence[CellVerdict]) -> str:
-    """A cell in question is left out: it hides no change of another cell, but nothing is `unchanged` beside it."""
+def _reasons_told(cells: Sequence[CellVerdict], leaning: Sequence[CellVerdict]) -> Iterator[str]:
+    if questions := [cell.question for cell in cells if cell.question]:
+        yield f"machine question: {'; '.join(questions)}"
+    if differing := [_speed(cell) for cell in leaning if cell.differs]:
+        yield f"may have changed, and not surely by enough: {shorten(differing)}"
+    if leans := [_speed(cell) for cell in leaning if not cell.differs]:
+        yield f"leans, as chance may do among {len(cells)} cells: {shorten(leans)}"
+    if untold := [cell.name for cell in cells if not (cell.told or cell.question)]:
+        yield f"could not be told: {shorten(untold)}"
+    if sizes := [cell.sizes for cell in cells if cell.sizes]:
+        yield f"its machines agree on the change and not on its size: {shorten(sizes)}"
+    yield from _silence(cells)
+
+
+def _why_open(cells: Sequence[CellVerdict], coverage: Coverage) -> str:
+    if any(cell.question for cell in cells):
+        return "its machines disagree"
+    differing = [cell for cell in cells if cell.differs]
+    if not differing:
+        return str(coverage)
+    more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+    return f"may have changed: {_ratio(max(differing, key=_movement))}{more}; {coverage}"
+
+
+def _coverage(cells: Sequence[CellVerdict]) -> Coverage:
+    untold = [cell for cell in cells if not cell.told]
+    reach = [_reach(cell.speaker) for cell in untold]
+    known = [size for size in reach if size is not None]
+    calm = (cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED)
+    return Coverage(
+        told=len(cells) - len(untold),
+        untold=len(untold),
+        mde=max((mde for mde in calm if mde is not None), default=None),
+        blind=len(reach) - len(known),
+        missed=max(known, default=None),
+    )
+
+
+def _reach(row: Comparison) -> float | None:
+    """The largest change that its boots do not rule out, or would have left open too often."""
+    low, high = row.ratio_low, row.ratio_high
+    if not low or not high or row.mde is None:
+        return None
+    return max(row.mde, high - 1, 1 / low - 1)
+
+
+# So many of its cells at least must be told: fewer speak for a part of what was asked.
+_TOLD_ENOUGH = 0.5
+
+
+def _verdict(cells: Sequence[CellVerdict], coverage: Coverage) -> str:
+    """A cell in question is left out: it hides no change of another cell, but nothing is `unchanged` beside it.
+
+    Nor is it beside one that differs, or that a check silenced. One that noise hides only stays untold.
+    """
     verdicts = {cell.verdict for cell in cells}
     if verdicts.issuperset(CHANGES):
         return SPLIT
     for change in CHANGES:
         if change in verdicts:
             return change
-    return Verdict.UNCHANGED if verdicts == {Verdict.UNCHANGED} else Verdict.INCONCLUSIVE
+    if any(cell.question or cell.differs or cell.silenced for cell in cells):
+        return Verdict.INCONCLUSIVE
+    enough = coverage.told >= _TOLD_ENOUGH * len(cells)
+    return Verdict.UNCHANGED if enough else Verdict.INCONCLUSIVE
 
 
 def _silence(cells: Sequence[CellVerdict]) -> list[str]:
@@ -250,9 +392,9 @@ def _silence(cells: Sequence[CellVerdict]) -> list[str]:
 def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict, ...]:
     if verdict == SPLIT:
         return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in CHANGES)
-    # An inconclusive verdict is about the cells in question, where there are any.
+    # An inconclusive verdict is about the cells in question, where there are any, or those that may have changed.
     made = [cell for cell in cells if cell.verdict == verdict]
-    made = [cell for cell in made if cell.question] or made
+    made = [cell for cell in made if cell.question] or [cell for cell in made if cell.differs] or made
     return (max(made, key=_movement),)
 
 
@@ -281,7 +423,10 @@ _WHOLE_PERCENT = 10
 
 
 def headline(vector: Sequence[UarchVerdict], *, identical: bool) -> str:
-    """As in `Regressed on zen3 (1.71x slower in time of mm-basic/copy), no change on zen1 (would have seen 1.0 %).`"""
+    """As in `Regressed on zen3 (1.71x slower in time of mm-basic/copy), no change on zen1 (would have seen 1.0 %).`
+
+    What was not measured stands after a semicolon: names of microarchitectures are parted by commas.
+    """
     parts = [
         _part("regressed on", vector, Verdict.REGRESSED, _ratios),
         _part("split on", vector, SPLIT, _ratios),
@@ -290,9 +435,9 @@ def headline(vector: Sequence[UarchVerdict], *, identical: bool) -> str:
         _part(
             "inconclusive on", [component for component in vector if component.measured], Verdict.INCONCLUSIVE, _hint
         ),
-        _part("not measured on", [c for c in vector if not c.measured], Verdict.INCONCLUSIVE, _hint),
     ]
-    told = ", ".join(part for part in parts if part)
+    unmeasured = _part("not measured on", [c for c in vector if not c.measured], Verdict.INCONCLUSIVE, _hint)
+    told = "; ".join(part for part in (", ".join(part for part in parts if part), unmeasured) if part)
     line = f"{told[:1].upper()}{told[1:]}."
     if not identical:
         return line
@@ -342,8 +487,20 @@ def _unchanged(vector: Sequence[UarchVerdict]) -> str:
     names = ", ".join(
         f"{component.uarch.name} ({_SAME_CODE})" if component.unbooted else component.uarch.name for component in vector
     )
-    seen = max((component.mde for component in vector if component.mde is not None), default=None)
-    return f"no change on {names}" + (f" (would have seen {as_percent(seen)})" if seen is not None else "")
+    coverage = sum((component.coverage for component in vector), Coverage())
+    said = "; ".join(part for part in (str(coverage), _leaning(vector)) if part)
+    return f"no change on {names}" + (f" ({said})" if said else "")
+
+
+def _leaning(vector: Sequence[UarchVerdict]) -> str:
+    """What chance may do among so many cells, and what nobody may hide."""
+    leaning = [(cell, component.uarch.name) for component in vector for cell in component.leaning]
+    if not leaning:
+        return ""
+    cell, uarch = max(leaning, key=lambda one: _movement(one[0]))
+    where = f" on {uarch}" if len(vector) > 1 else ""
+    more = f" and {len(leaning) - 1} more" if len(leaning) > 1 else ""
+    return f"leaning: {_ratio(cell)}{where}{more}"
 
 
 def _ratios(component: UarchVerdict) -> str:
@@ -356,6 +513,10 @@ def _ratio(cell: CellVerdict) -> str:
     metric, _, rest = cell.name.partition(" of ")
     name = f"{metric} of {of.case.benchmark.name}/{rest}"
     return f"{as_speed(of.ratio, of.metric.better)} in {name}" if of.ratio is not None else name
+
+
+def _speed(cell: CellVerdict) -> str:
+    return f"{cell.name} ({_shown(cell.speaker)})"
 
 
 def _hint(component: UarchVerdict) -> str:

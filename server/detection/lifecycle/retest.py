@@ -19,7 +19,7 @@ from server.detection.findings.result import remake, result_of
 from server.detection.lifecycle.confirmation import CLAIMS, follow_up
 from server.detection.lifecycle.disproof import disprove
 from server.detection.lifecycle.ledger import write_line
-from server.detection.models import Comparison, Finding
+from server.detection.models import Comparison, Finding, Verdict
 from server.lab.models import Machine, Trial, TrialState
 from server.lab.trials.life import wanted_benchmarks
 from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
@@ -28,6 +28,7 @@ from server.sources.models import Series, SeriesState
 # Whoever wants more than this asks something else.
 MOST_RETESTS = 20
 _LONGEST_REASON = 500
+_UNTOLD = (Finding.State.CANDIDATE, Finding.State.CONFIRMED)
 _SECONDS_PER_HOUR = 3600.0
 
 
@@ -80,15 +81,37 @@ def answer_retest(trial: Trial) -> None:
         remake(finding)
         text = f"nothing had been measured; what trial {trial.pk} measured since is told here"
         add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED, text))
-        if finding.kind in CLAIMS and finding.state == Finding.State.CONFIRMED:
-            # It was confirmed as one that claims nothing.
-            finding.advance(Finding.State.CANDIDATE, Because.ASKED_AGAIN(text))
-        follow_up(finding)
+        _follow_up_anew(finding, text)
         return
     same = result.kind == finding.kind
     text = f"measured again by trial {trial.pk}: {result.headline}"
     add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED if same else CheckOutcome.FAILED, text))
     disprove(finding, trial)
+
+
+def take_up_anew(finding: Finding, trial: Trial) -> None:
+    """Its own trial is over once more, since what had failed was asked for again; where it told all, that is all.
+
+    Runs in the caller's transaction, which holds the series.
+    """
+    if finding.trial_id != trial.pk or not (said_nothing(finding) or _has_gap(finding)):
+        return
+    remake(finding)
+    _follow_up_anew(held(finding.pk), f"more was measured by trial {trial.pk}")
+
+
+def _follow_up_anew(finding: Finding, text: str) -> None:
+    if finding.kind in CLAIMS and finding.state == Finding.State.CONFIRMED:
+        # It was confirmed as one that claims nothing.
+        finding.advance(Finding.State.CANDIDATE, Because.ASKED_AGAIN(text))
+    follow_up(finding)
+
+
+def _has_gap(finding: Finding) -> bool:
+    """It tells of no change where it was measured, and nobody was told."""
+    if finding.state not in _UNTOLD or finding.kind != Finding.Kind.UNCHANGED:
+        return False
+    return finding.verdicts.filter(comparison=None).exclude(verdict=Verdict.UNCHANGED).exists()
 
 
 def _has_measured(finding: Finding) -> bool:
@@ -99,8 +122,7 @@ def _has_measured(finding: Finding) -> bool:
 
 def said_nothing(finding: Finding) -> bool:
     """It claims nothing, and nobody was told."""
-    untold = finding.state in {Finding.State.CANDIDATE, Finding.State.CONFIRMED}
-    return untold and finding.kind == Finding.Kind.INCONCLUSIVE
+    return finding.state in _UNTOLD and finding.kind == Finding.Kind.INCONCLUSIVE
 
 
 def _refuse_empty(series: Series, person: str, why: str, machines: Collection[Machine]) -> None:

@@ -270,6 +270,10 @@ class FindingVerdict(models.Model):
         help_text="The cell that moved most.",
     )
     mde = models.FloatField(null=True, help_text="Largest of the unchanged cells' smallest visible effects.")
+    told = models.PositiveIntegerField(default=0, db_default=0, help_text="Cells that have a verdict.")
+    untold = models.PositiveIntegerField(default=0, db_default=0, help_text="Cells that could not be told.")
+    blind = models.PositiveIntegerField(default=0, db_default=0, help_text="Of these, cells without any figure.")
+    missed = models.FloatField(null=True, help_text="Largest change that the others of these may hide.")
 
     class Meta:
         constraints = [
