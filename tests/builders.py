@@ -361,7 +361,16 @@ def build_finding(series: Series, kind: str = Finding.Kind.REGRESSED, **fields: 
     ).record_creation()
     rows = Comparison.objects.filter(session__series=series).select_related("session__machine__uarch")
     for row in {row.session.machine.uarch_id: row for row in rows}.values():
+        own = [one for one in rows if one.session.machine.uarch_id == row.session.machine.uarch_id]
+        open_ = [one.mde for one in own if one.verdict == Verdict.INCONCLUSIVE]
         FindingVerdict.objects.create(
-            finding=finding, uarch=row.session.machine.uarch, verdict=row.verdict, comparison=row, mde=row.mde
+            finding=finding,
+            uarch=row.session.machine.uarch,
+            verdict=row.verdict,
+            comparison=row,
+            mde=row.mde,
+            told=len(own) - len(open_),
+            untold=len(open_),
+            missed=max((mde for mde in open_ if mde is not None), default=None),
         )
     return finding

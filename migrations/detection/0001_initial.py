@@ -407,6 +407,10 @@ class Migration(migrations.Migration):
                     models.FloatField(help_text="Largest of the unchanged cells' smallest visible effects.", null=True),
                 ),
                 (
+                    "mde_half",
+                    models.FloatField(help_text="What half of the unchanged cells would have seen.", null=True),
+                ),
+                (
                     "told",
                     models.PositiveIntegerField(db_default=0, default=0, help_text="Cells that have a verdict."),
                 ),

@@ -27,7 +27,7 @@ from server.detection.models import (
     Timeline,
     TimelinePoint,
 )
-from server.detection.models.finding import FIGURES
+from server.detection.models.finding import COVERAGE, FIGURES
 from server.detection.noise.profiles import Profile, fresh_profiles
 from server.detection.trials.judgement import fresh_comparisons
 from server.detection.trials.scope import has_told, judged_sessions
@@ -133,7 +133,7 @@ def _vector_differences(finding: Finding, result: Result) -> Iterator[tuple[str,
             assert present is not None
             yield present.uarch.name, "verdict", *(("missing", "there") if old is None else ("there", "missing"))
             continue
-        for name in ("verdict", "reason", "comparison_id", "mde", "told", "untold", "blind", "missed"):
+        for name in ("verdict", "reason", "comparison_id", *COVERAGE):
             before, now = getattr(old, name), getattr(new, name)
             if not is_same(before, now):
                 yield old.uarch.name, name, _told(before), _told(now)

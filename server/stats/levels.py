@@ -60,6 +60,19 @@ def _judge(comparison: CellComparison, adjusted: float, family_size: int) -> Cel
     return judged._replace(verdict=StatisticalVerdict.INCONCLUSIVE, reason=reason, reason_code=NoVerdict.ADJUSTED)
 
 
+# What one interval leaves out by chance.
+_BY_CHANCE = 0.05
+
+
+def is_crowd(leaning: int, among: int) -> bool:
+    """Whether more of so many intervals leave out "no difference" than chance explains.
+
+    Cells that share their boots lean together more easily than independent ones: then it says so too often, not too
+    seldom. One alone is judged by its own adjusted p-value.
+    """
+    return leaning > 1 and float(special.bdtrc(leaning - 1, among, _BY_CHANCE)) <= FALSE_DISCOVERY_RATE
+
+
 # With -4 the boundaries are nearly those of O'Brien and Fleming (Biometrics 35, 1979): early looks stop for large
 # effects only, and the last look keeps nearly the level of a design without early looks.
 GAMMA = -4.0

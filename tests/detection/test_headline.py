@@ -1,12 +1,29 @@
+from dataclasses import replace
+
 import pytest
 
-from server.detection.findings.vector import UarchVerdict, as_percent, as_ratio, as_speed, headline, kind_of, shorten
+from server.detection.findings.headline import headline
+from server.detection.findings.vector import (
+    Coverage,
+    UarchVerdict,
+    as_percent,
+    as_ratio,
+    as_speed,
+    kind_of,
+    shorten,
+)
 from server.lab.models import Microarchitecture
 
 
 def component(name: str, verdict: str, *, hint: str = "", measured: bool = True) -> UarchVerdict:
     uarch = Microarchitecture(name=name, arch="x86_64", title=name)
-    return UarchVerdict(uarch, verdict, hint=hint, measured=measured, mde=0.0099 if verdict == "unchanged" else None)
+    coverage = Coverage(told=1, mde=0.0099) if verdict == "unchanged" else Coverage()
+    return UarchVerdict(uarch, verdict, hint=hint, measured=measured, coverage=coverage)
+
+
+def partly(name: str, told: int, untold: int) -> UarchVerdict:
+    found = component(name, "unchanged")
+    return replace(found, coverage=Coverage(told, untold, mde=0.02, missed=0.06))
 
 
 @pytest.mark.parametrize(
@@ -36,8 +53,68 @@ def test_headline_names_every_uarch_and_starts_with_the_worst() -> None:
     ]
     assert headline(vector, identical=False) == (
         "Regressed on zen5, no change on nehalem, zen1 (would have seen 1.0 %), "
-        "inconclusive on zen3 (time of copy), not measured on zen4 (z4: panic)."
+        "inconclusive on zen3 (time of copy); not measured on zen4 (z4: panic)."
     )
+
+
+def test_what_the_lab_could_not_measure_is_a_gap_in_an_all_clear() -> None:
+    vector = [
+        component("neoverse-n1", "inconclusive", hint="n1: lost power", measured=False),
+        component("zen3", "unchanged"),
+        component("zen5", "unchanged"),
+    ]
+    assert kind_of(vector) == "unchanged"
+    assert headline(vector, identical=False) == (
+        "No change on zen3, zen5 (would have seen 1.0 %); not measured on neoverse-n1 (n1: lost power)."
+    )
+
+
+def test_kernel_that_does_not_run_somewhere_is_no_all_clear() -> None:
+    broken = replace(component("zen4", "inconclusive", measured=False), broken=True)
+    assert kind_of([component("zen3", "unchanged"), broken]) == "inconclusive"
+
+
+def test_same_code_clears_nothing_where_what_differs_was_not_measured() -> None:
+    same = replace(component("zen3", "unchanged"), unbooted=True)
+    missing = component("zen4", "inconclusive", measured=False)
+    assert kind_of([same, missing]) == "inconclusive"
+    assert kind_of([same, same]) == "unchanged"
+
+
+def test_headline_of_an_all_clear_counts_what_was_told_and_what_was_not() -> None:
+    assert headline([partly("zen3", 28, 22)], identical=False) == (
+        "No change on zen3 (28 of 50 cells within 2.0 %; 22 could not be told below 6.0 %)."
+    )
+    assert headline([partly("zen3", 28, 22), component("zen5", "unchanged")], identical=False) == (
+        "No change on zen3, zen5 (29 of 51 cells within 2.0 %; 22 could not be told below 6.0 %)."
+    )
+    moved = headline([component("zen5", "regressed"), partly("zen3", 28, 22)], identical=False)
+    assert moved == (
+        "Regressed on zen5, no change on zen3 (28 of 50 cells within 2.0 %; 22 could not be told below 6.0 %)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        (Coverage(), ""),
+        (Coverage(told=3, mde=0.014), "would have seen 1.4 %"),
+        (Coverage(told=3, mde=0.5, mde_half=0.02), "would have seen 2.0 % in half of the cells, 50 % in all"),
+        (
+            Coverage(told=45, untold=5, mde=0.5, mde_half=0.02, missed=0.11),
+            "45 of 50 cells, half of them within 2.0 %, all within 50 %; 5 could not be told below 11 %",
+        ),
+        (Coverage(told=3, mde=0.05, mde_half=0.01), "would have seen 5.0 %"),
+        (Coverage(untold=1, missed=0.3), "its cell could not be told below 30 %"),
+        (Coverage(untold=4, blind=4), "all 4 cells could not be told"),
+        (
+            Coverage(told=1, untold=3, mde=0.01, blind=1, missed=0.3),
+            "1 of 4 cells within 1.0 %; 3 could not be told below 30 %, 1 of them not at all",
+        ),
+    ],
+)
+def test_coverage_in_words(coverage: Coverage, said: str) -> None:
+    assert str(coverage) == said
 
 
 def test_headline_stays_one_short_line_whatever_the_reason() -> None:

@@ -123,7 +123,8 @@ def test_noisy_cell_among_unchanged_ones_makes_the_uarch_inconclusive_and_is_nam
     row = finding.verdicts.get(uarch__name="nehalem")
     assert (finding.kind, row.verdict) == ("inconclusive", "inconclusive")
     assert row.reason == "could not be told: time of fault-4k, time of mmap"
-    assert finding.headline.endswith("inconclusive on nehalem (time of fault-4k, time of mmap).")
+    assert (row.told, row.untold) == (0, 2)
+    assert "inconclusive on nehalem (all 2 cells could not be told below " in finding.headline
     assert noisy.comparisons.count() == 2
     assert session.comparisons.get().verdict == "unchanged"
 
@@ -209,14 +210,15 @@ def test_unchanged_stands_where_the_other_machine_is_too_noisy() -> None:
 def test_failed_session_is_a_gap_and_its_uarch_is_not_measured() -> None:
     series = build_series()
     measured_session(series, physical("h1", "haswell"), {"copy": STEADY})
-    failed_session(series, physical("z3-box", "zen3"), "patched kernel does not boot: panic")
+    failed = failed_session(series, physical("z3-box", "zen3"), "patched kernel does not boot: panic")
+    Session.objects.filter(pk=failed.pk).update(reason_code=Because.KERNEL_FAILS)
     finding = judged(series.pk)
-    assert finding.kind == Finding.Kind.INCONCLUSIVE
+    assert finding.kind == Finding.Kind.INCONCLUSIVE, "a kernel that does not boot is no good news"
     assert finding.gaps == [{"machine": "z3-box", "uarch": "zen3", "reason": "patched kernel does not boot: panic"}]
     assert finding.verdicts.get(uarch__name="zen3").reason == (
         "not measured: z3-box: patched kernel does not boot: panic"
     )
-    assert finding.headline.endswith(", not measured on zen3 (z3-box: patched kernel does not boot: panic).")
+    assert finding.headline.endswith("; not measured on zen3 (z3-box: patched kernel does not boot: panic).")
 
 
 def test_failed_session_beside_a_done_one_of_the_same_uarch_leaves_its_verdict() -> None:

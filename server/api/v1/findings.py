@@ -189,6 +189,7 @@ class ComponentOut(serializers.Serializer[Any]):
     verdict = serializers.CharField()
     reason = serializers.CharField()
     mde = serializers.FloatField(allow_null=True)
+    mde_half = serializers.FloatField(allow_null=True, help_text="What half of the unchanged cells would have seen.")
     told = serializers.IntegerField(help_text="Cells that have a verdict.")
     untold = serializers.IntegerField(help_text="Cells that could not be told.")
     blind = serializers.IntegerField(help_text="Of these, cells without any figure.")

@@ -11,6 +11,7 @@ from django.db.models import Prefetch, QuerySet
 
 from server.dashboard.pictures.axis import speed, told
 from server.dashboard.trees.measured import LATELY, MeasuredBranch
+from server.detection.findings.vector import Coverage
 from server.detection.models import Finding, FindingVerdict, Verdict
 
 CLAIMS = (Finding.Kind.REGRESSED, Finding.Kind.SPLIT, Finding.Kind.IMPROVED)
@@ -20,7 +21,7 @@ _ORDER = ("regressed", "split", "improved", "inconclusive", "unchanged")
 @dataclass(frozen=True, slots=True)
 class Found:
     """One microarchitecture of a finding, with its largest change: in words as `said`, as the logarithm of a speed
-    in `size` (below 0 is slower), and the cell that shows it in `of`.
+    in `size` (below 0 is slower), and the cell that shows it in `of`. Without one, `seen` says how much was told.
     """
 
     uarch: str
@@ -29,7 +30,7 @@ class Found:
     of: str
     size: float
     reason: str
-    mde: float | None
+    seen: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def _found(row: FindingVerdict) -> Found:
         of=f"{cell.case.benchmark.name}/{cell.case.name} {cell.metric.name}" if changed and cell else "",
         size=(speed(cell.ratio, cell.metric.better) or 0.0) if changed and cell and cell.ratio else 0.0,
         reason=row.reason,
-        mde=row.mde,
+        seen=Coverage.of(row).brief if row.verdict in _QUIET else "",
     )
 
 

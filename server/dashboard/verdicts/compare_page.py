@@ -14,10 +14,11 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
-from server.dashboard.verdicts.first_words import clear_sentence, is_clear, largest
+from server.dashboard.verdicts.first_words import largest
+from server.detection.findings.headline import headline
 from server.detection.findings.table import MOST_CELLS, ComparisonTable, table_of
-from server.detection.findings.vector import as_speed
-from server.detection.models import Comparison, Finding
+from server.detection.findings.vector import as_speed, uarch_verdicts
+from server.detection.models import Comparison
 from server.detection.models.finding import CHANGES
 from server.detection.trials.naming import HOW, named_kernel
 from server.detection.trials.pair import PairOnMachine, compare_kernels
@@ -184,6 +185,4 @@ def _sentence(cells: Sequence[Comparison]) -> str:
     if told:
         counts = ", ".join(f"{sum(c.verdict == v for c in cells)} {v}" for v in CHANGES)
         return f"At most {' and '.join(told)}; {counts} of {len(cells)} cells."
-    if is_clear(Finding.Kind.INCONCLUSIVE, cells):
-        return clear_sentence(cells)
-    return f"None of {len(cells)} cells shows a change, but too many could not be told, or would show only large ones."
+    return headline(uarch_verdicts((cell.session.machine.uarch for cell in cells), cells, ()), identical=False)

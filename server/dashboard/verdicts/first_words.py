@@ -38,11 +38,8 @@ class WorstCase:
 
 @dataclass(frozen=True, slots=True)
 class FirstWords:
-    """`clear`: nothing moved and most cells would have shown it."""
-
     kind: str
     sentence: str
-    clear: bool
     chips: tuple[StripChip, ...]
     why: str
     worst: tuple[WorstCase, ...]
@@ -55,24 +52,15 @@ class FirstWords:
 
 def answer_of(finding: Finding, table: ComparisonTable) -> FirstWords:
     """`finding` was read with its verdicts; no query."""
-    cells = [cell for row in table.rows for cell in row.cells if cell is not None]
     by_uarch = _by_uarch(table)
-    # The cells shown are the worst of very many: nothing that they say in sum is true of all.
-    clear = not table.unshown and not _unmeasured(finding) and is_clear(finding.kind, cells)
     return FirstWords(
-        kind=Verdict.UNCHANGED if clear else finding.kind,
-        sentence=clear_sentence(cells) if clear else finding.headline,
-        clear=clear,
+        kind=finding.kind,
+        sentence=finding.headline,
         chips=strip(finding.verdicts.all(), by_uarch, whole=not table.unshown),
         why=why(finding, {machine.machine: machine.uarch for machine in table.machines}),
         worst=_worst(by_uarch),
         again=_to_run_again(table.rows),
     )
-
-
-def _unmeasured(finding: Finding) -> bool:
-    """Whether a microarchitecture has no figure though the kernels differ there."""
-    return any(row.comparison is None and row.verdict != Verdict.UNCHANGED for row in finding.verdicts.all())
 
 
 def _by_uarch(table: ComparisonTable) -> dict[str, list[Comparison]]:
@@ -82,40 +70,6 @@ def _by_uarch(table: ComparisonTable) -> dict[str, list[Comparison]]:
             if cell is not None:
                 found.setdefault(machine.uarch, []).append(cell)
     return found
-
-
-# What sees no smaller change than this would have missed most, and so many of the cells must be better than that.
-_SURE_ENOUGH = 0.1
-_MAJORITY = 2 / 3
-
-
-def is_clear(kind: str, cells: Sequence[Comparison]) -> bool:
-    """An inconclusive finding in which nothing moved, and most would have been seen, is good news with holes."""
-    counts = Counter(cell.verdict for cell in cells)
-    if kind not in (Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE) or any(counts[change] for change in CHANGES):
-        return False
-    sure = sum(
-        cell.verdict == Verdict.UNCHANGED and cell.mde is not None and cell.mde <= _SURE_ENOUGH for cell in cells
-    )
-    return sure > 0 and sure >= _MAJORITY * len(cells)
-
-
-def clear_sentence(cells: Sequence[Comparison]) -> str:
-    calm = [cell.mde for cell in cells if cell.verdict == Verdict.UNCHANGED]
-    unsure = [cell.mde for cell in cells if cell.verdict == Verdict.INCONCLUSIVE]
-    told = f"No change on {len(calm)} of {len(cells)} cells"
-    if reach := _down_to(calm):
-        told += f": {reach}" if "," in reach else f" {reach}"
-    return f"{told}{_not_told(unsure)}."
-
-
-def _not_told(unsure: Sequence[float | None]) -> str:
-    known = [mde for mde in unsure if mde is not None]
-    if not unsure or not known:
-        return f"; {len(unsure)} could not be told" if unsure else ""
-    silent = len(unsure) - len(known)
-    more = f", {silent} of them at all" if silent else ""
-    return f"; {len(unsure)} could not be told below {as_percent(max(known))}{more}"
 
 
 def _down_to(visible: Sequence[float | None]) -> str:
@@ -150,16 +104,23 @@ def strip(
 
 
 def _chip(row: FindingVerdict, cells: Sequence[Comparison], *, whole: bool) -> StripChip:
-    verdict, word = row.verdict, row.verdict
-    if row.comparison is None:
-        word = "no change" if row.verdict == Verdict.UNCHANGED else "not measured"
-    elif row.verdict == Verdict.INCONCLUSIVE and whole and is_clear(Finding.Kind.INCONCLUSIVE, cells):
-        verdict, word = Verdict.UNCHANGED, "no change, with holes"
-    elif row.verdict == Verdict.UNCHANGED:
-        word = "no change"
-    return StripChip(
-        row.uarch.name, verdict, word, _sizes(row, cells, whole=whole), _counts(cells, whole=whole), row.reason
-    )
+    word = row.verdict
+    if row.verdict == Verdict.UNCHANGED:
+        word = "no change, with holes" if row.untold else "no change"
+    elif row.comparison is None:
+        word = "not measured"
+    counts = _counts_told(row) or _counts(cells, whole=whole)
+    return StripChip(row.uarch.name, row.verdict, word, _sizes(row, cells, whole=whole), counts, row.reason)
+
+
+def _counts_told(row: FindingVerdict) -> str:
+    """Where nothing moved the vector knows how many cells were told, each once whatever machines measured it."""
+    total = row.told + row.untold
+    if not total or row.verdict in (*CHANGES, SPLIT):
+        return ""
+    if not (row.told and row.untold):
+        return "1 cell" if total == 1 else f"all {total} cells"
+    return f"{row.told} {_WORDS[Verdict.UNCHANGED]}, {row.untold} {_WORDS[Verdict.INCONCLUSIVE]}, of {total} cells"
 
 
 def _sizes(row: FindingVerdict, cells: Sequence[Comparison], *, whole: bool) -> str:

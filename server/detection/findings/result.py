@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from server.core.reasons import Because
-from server.detection.findings.vector import Gap, UarchVerdict, headline, heard, kind_of, silenced, uarch_verdicts
+from server.detection.findings.headline import headline
+from server.detection.findings.vector import Gap, UarchVerdict, heard, kind_of, silenced, uarch_verdicts
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.trials.judgement import case_notes
 from server.detection.trials.scope import Scope, is_same_code, sessions_with_one_image, trial_scope
@@ -129,6 +130,7 @@ def component(finding: Finding, of: UarchVerdict) -> FindingVerdict:
         reason=of.reason,
         comparison=of.moved[0].speaker if of.moved else None,
         mde=of.coverage.mde,
+        mde_half=of.coverage.mde_half,
         told=of.coverage.told,
         untold=of.coverage.untold,
         blind=of.coverage.blind,

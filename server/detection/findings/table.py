@@ -11,6 +11,7 @@ from django.db.models.aggregates import Min
 from server.builds.models import Build
 from server.detection.findings.vector import heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
+from server.detection.models.finding import COVERAGE
 from server.detection.trials.scope import is_same_code
 from server.lab.hosts.probes import first_facts
 from server.lab.models import Boot, Session
@@ -28,6 +29,7 @@ class Component:
     verdict: str
     reason: str
     mde: float | None
+    mde_half: float | None
     told: int
     untold: int
     blind: int
@@ -98,6 +100,7 @@ def finding_vector(finding: Finding) -> tuple[Component, ...]:
             verdict=row.verdict,
             reason=row.reason,
             mde=row.mde,
+            mde_half=row.mde_half,
             told=row.told,
             untold=row.untold,
             blind=row.blind,
@@ -113,11 +116,7 @@ _OF_ROW = {
     "title": "uarch__title",
     "verdict": "verdict",
     "reason": "reason",
-    "mde": "mde",
-    "told": "told",
-    "untold": "untold",
-    "blind": "blind",
-    "missed": "missed",
+    **{name: name for name in COVERAGE},
     "comparison_id": "comparison",
     "ratio": "comparison__ratio",
     "low": "comparison__ratio_low",

@@ -3,23 +3,23 @@ its one line. No database in here.
 """
 
 import math
-import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import median_low
+from typing import Any, Self
 
 from server.core.reasons import Because
 from server.detection.findings.checks import CheckOutcome, Name
-from server.detection.models import Comparison, Finding, Verdict
+from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.models import Microarchitecture
 from server.results.models import Metric
-from server.stats.levels import FALSE_DISCOVERY_RATE
+from server.stats.levels import FALSE_DISCOVERY_RATE, is_crowd
 
 SPLIT = "split"
-_SAME_CODE = "same code"
+SAME_CODE = "same code"
 _MOST_NAMES = 5
 
 
@@ -100,38 +100,77 @@ class CellVerdict:
         return self.verdict != Verdict.INCONCLUSIVE
 
 
+# What sees no smaller change than this misses most.
+_LARGE = 0.1
+
+
 @dataclass(frozen=True)
 class Coverage:
     """In how many cells something could be told, and how small a change.
 
-    `mde`: of the unchanged ones, the largest of the changes that each would have seen. `missed`: the largest change
-    that the others may hide; it knows nothing of those that are `blind`, without any figure.
+    `mde`: of the unchanged ones, the largest of the changes that each would have seen; `mde_half`: what half of them
+    would. `missed`: the largest change that the others may hide; it knows nothing of those that are `blind`, without
+    any figure.
     """
 
     told: int = 0
     untold: int = 0
     mde: float | None = None
+    mde_half: float | None = None
     blind: int = 0
     missed: float | None = None
+
+    @classmethod
+    def of(cls, row: FindingVerdict) -> Self:
+        """As it was stored."""
+        return cls(row.told, row.untold, row.mde, row.mde_half, row.blind, row.missed)
+
+    @property
+    def brief(self) -> str:
+        """What was told alone, as in `28 of 50 cells within 2.0 %`."""
+        if not self.untold:
+            return str(self)
+        total = self.told + self.untold
+        return f"{self.told} of {total} {'cell' if total == 1 else 'cells'}{self._within()}"
+
+    def _within(self) -> str:
+        if self.mde is None:
+            return ""
+        if self._is_uneven:
+            return f", half of them within {as_percent(self.mde_half or 0)}, all within {as_percent(self.mde)}"
+        return f" within {as_percent(self.mde)}"
+
+    @property
+    def _is_uneven(self) -> bool:
+        """A few noisy cells must not speak for all others, nor be left out."""
+        return self.mde is not None and self.mde_half is not None and self.mde > max(_LARGE, 2 * self.mde_half)
 
     def __add__(self, other: "Coverage") -> "Coverage":
         return Coverage(
             self.told + other.told,
             self.untold + other.untold,
             _larger(self.mde, other.mde),
+            # At least half of each are at least half of all.
+            _larger(self.mde_half, other.mde_half),
             self.blind + other.blind,
             _larger(self.missed, other.missed),
         )
 
     def __str__(self) -> str:
-        within = f" within {as_percent(self.mde)}" if self.mde is not None else ""
         if not self.untold:
-            return f"would have seen {as_percent(self.mde)}" if self.mde is not None else ""
-        total = self.told + self.untold
-        cells = "cell" if total == 1 else "cells"
+            return self._would_have_seen()
         if not self.told:
-            return f"none of {total} {cells} could be told{self._below()}"
-        return f"{self.told} of {total} {cells}{within}; {self.untold} could not be told{self._below()}"
+            cells = "its cell" if self.untold == 1 else f"all {self.untold} cells"
+            return f"{cells} could not be told{self._below()}"
+        return f"{self.brief}; {self.untold} could not be told{self._below()}"
+
+    def _would_have_seen(self) -> str:
+        if self.mde is None:
+            return ""
+        if self._is_uneven:
+            half = as_percent(self.mde_half or 0)
+            return f"would have seen {half} in half of the cells, {as_percent(self.mde)} in all"
+        return f"would have seen {as_percent(self.mde)}"
 
     def _below(self) -> str:
         if self.missed is None:
@@ -147,7 +186,8 @@ def _larger(one: float | None, other: float | None) -> float | None:
 class UarchVerdict:
     """One component of the vector. `moved` holds the cell that moved most; of a split, one for each direction.
 
-    `unbooted`: both kernels run the same code there. `broken`: not measured, because of one of the kernels.
+    `differing` may have changed, and `leaning` does no more than chance may: of both the largest first. `unbooted`:
+    both kernels run the same code there. `broken`: not measured, because of one of the kernels.
     """
 
     uarch: Microarchitecture
@@ -156,6 +196,7 @@ class UarchVerdict:
     hint: str = ""
     moved: tuple[CellVerdict, ...] = ()
     coverage: Coverage = Coverage()
+    differing: tuple[CellVerdict, ...] = ()
     leaning: tuple[CellVerdict, ...] = ()
     measured: bool = True
     unbooted: bool = False
@@ -187,7 +228,7 @@ def uarch_verdicts(
         if found:
             vector.append(_told(_judge(uarch, _cells(found)), silenced.get(uarch.pk, "")))
         elif uarch.pk in same_code:
-            vector.append(UarchVerdict(uarch, Verdict.UNCHANGED, _SAME_CODE, unbooted=True))
+            vector.append(UarchVerdict(uarch, Verdict.UNCHANGED, SAME_CODE, unbooted=True))
         else:
             missing = "; ".join(str(gap) for gap in gaps if gap.uarch == uarch.name) or "no measurements"
             vector.append(
@@ -266,7 +307,7 @@ def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
         said = ", ".join(f"{comparison.verdict} on {comparison.session.machine.name}" for comparison in telling)
         return CellVerdict(name, Verdict.INCONCLUSIVE, speaker, question=f"{name} is {said}")
     if not telling:
-        return _untold(name, speaker, comparisons)
+        return _untold(name, comparisons)
     silent = tuple(c.session.machine.name for c in comparisons if c.verdict == Verdict.INCONCLUSIVE)
     sizes = ""
     if telling[0].verdict in CHANGES and not _overlap(telling):
@@ -275,13 +316,15 @@ def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
     return CellVerdict(name, telling[0].verdict, speaker, silent=silent, sizes=sizes)
 
 
-def _untold(name: str, speaker: Comparison, comparisons: Sequence[Comparison]) -> CellVerdict:
+def _untold(name: str, comparisons: Sequence[Comparison]) -> CellVerdict:
+    """Of several machines one that leans speaks."""
+    leaning = [row for row in comparisons if _leans(row)]
     adjusted = [row.p_adjusted for row in comparisons if row.p_adjusted is not None]
     return CellVerdict(
         name,
         Verdict.INCONCLUSIVE,
-        speaker,
-        leans=any(map(_leans, comparisons)),
+        min(leaning or comparisons, key=_width),
+        leans=bool(leaning),
         differs=min(adjusted, default=1.0) <= FALSE_DISCOVERY_RATE,
         silenced=all(row.reason_code == Because.CHECK_FAILED for row in comparisons),
     )
@@ -302,25 +345,29 @@ def _overlap(comparisons: Sequence[Comparison]) -> bool:
 def _judge(uarch: Microarchitecture, cells: Sequence[CellVerdict]) -> UarchVerdict:
     coverage = _coverage(cells)
     verdict = _verdict(cells, coverage)
-    leaning = tuple(sorted((cell for cell in cells if cell.leans), key=_movement, reverse=True))
+    differing = _may_have_changed(cells)
+    leaning = sorted((cell for cell in cells if cell.leans and cell not in differing), key=movement, reverse=True)
     return UarchVerdict(
         uarch,
         verdict,
-        reason="; ".join(_reasons_told(cells, leaning)),
-        hint=_why_open(cells, coverage) if verdict == Verdict.INCONCLUSIVE else "",
+        reason="; ".join(_reasons_told(cells, differing, leaning)),
+        hint="its machines disagree" if any(cell.question for cell in cells) else "",
         moved=_moved_most(verdict, cells),
         coverage=coverage,
-        leaning=leaning,
+        differing=tuple(differing),
+        leaning=tuple(leaning),
     )
 
 
-def _reasons_told(cells: Sequence[CellVerdict], leaning: Sequence[CellVerdict]) -> Iterator[str]:
+def _reasons_told(
+    cells: Sequence[CellVerdict], differing: Sequence[CellVerdict], leaning: Sequence[CellVerdict]
+) -> Iterator[str]:
     if questions := [cell.question for cell in cells if cell.question]:
         yield f"machine question: {'; '.join(questions)}"
-    if differing := [_speed(cell) for cell in leaning if cell.differs]:
-        yield f"may have changed, and not surely by enough: {shorten(differing)}"
-    if leans := [_speed(cell) for cell in leaning if not cell.differs]:
-        yield f"leans, as chance may do among {len(cells)} cells: {shorten(leans)}"
+    if differing:
+        yield f"may have changed: {shorten([_speed(cell) for cell in differing])}"
+    if leaning:
+        yield f"leans, as chance may: {shorten([_speed(cell) for cell in leaning])}"
     if untold := [cell.name for cell in cells if not (cell.told or cell.question)]:
         yield f"could not be told: {shorten(untold)}"
     if sizes := [cell.sizes for cell in cells if cell.sizes]:
@@ -328,25 +375,17 @@ def _reasons_told(cells: Sequence[CellVerdict], leaning: Sequence[CellVerdict]) 
     yield from _silence(cells)
 
 
-def _why_open(cells: Sequence[CellVerdict], coverage: Coverage) -> str:
-    if any(cell.question for cell in cells):
-        return "its machines disagree"
-    differing = [cell for cell in cells if cell.differs]
-    if not differing:
-        return str(coverage)
-    more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
-    return f"may have changed: {_ratio(max(differing, key=_movement))}{more}; {coverage}"
-
-
 def _coverage(cells: Sequence[CellVerdict]) -> Coverage:
     untold = [cell for cell in cells if not cell.told]
     reach = [_reach(cell.speaker) for cell in untold]
     known = [size for size in reach if size is not None]
-    calm = (cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED)
+    every = (cell.speaker.mde for cell in cells if cell.verdict == Verdict.UNCHANGED)
+    calm = [mde for mde in every if mde is not None]
     return Coverage(
         told=len(cells) - len(untold),
         untold=len(untold),
-        mde=max((mde for mde in calm if mde is not None), default=None),
+        mde=max(calm, default=None),
+        mde_half=median_low(calm) if calm else None,
         blind=len(reach) - len(known),
         missed=max(known, default=None),
     )
@@ -358,6 +397,14 @@ def _reach(row: Comparison) -> float | None:
     if not low or not high or row.mde is None:
         return None
     return max(row.mde, high - 1, 1 / low - 1)
+
+
+def _may_have_changed(cells: Sequence[CellVerdict]) -> list[CellVerdict]:
+    """Of which a change must be told of, though not how large it is: one by one, or because so many of them lean."""
+    leaning = [cell for cell in cells if cell.leans]
+    crowd = is_crowd(len(leaning), sum(not cell.told for cell in cells))
+    found = [cell for cell in cells if cell.differs or (crowd and cell.leans)]
+    return sorted(found, key=movement, reverse=True)
 
 
 # So many of its cells at least must be told: fewer speak for a part of what was asked.
@@ -375,7 +422,7 @@ def _verdict(cells: Sequence[CellVerdict], coverage: Coverage) -> str:
     for change in CHANGES:
         if change in verdicts:
             return change
-    if any(cell.question or cell.differs or cell.silenced for cell in cells):
+    if any(cell.question or cell.silenced for cell in cells) or _may_have_changed(cells):
         return Verdict.INCONCLUSIVE
     enough = coverage.told >= _TOLD_ENOUGH * len(cells)
     return Verdict.UNCHANGED if enough else Verdict.INCONCLUSIVE
@@ -391,14 +438,14 @@ def _silence(cells: Sequence[CellVerdict]) -> list[str]:
 
 def _moved_most(verdict: str, cells: Sequence[CellVerdict]) -> tuple[CellVerdict, ...]:
     if verdict == SPLIT:
-        return tuple(max((c for c in cells if c.verdict == change), key=_movement) for change in CHANGES)
+        return tuple(max((c for c in cells if c.verdict == change), key=movement) for change in CHANGES)
     # An inconclusive verdict is about the cells in question, where there are any, or those that may have changed.
     made = [cell for cell in cells if cell.verdict == verdict]
-    made = [cell for cell in made if cell.question] or [cell for cell in made if cell.differs] or made
-    return (max(made, key=_movement),)
+    made = [cell for cell in made if cell.question] or _may_have_changed(made) or made
+    return (max(made, key=movement),)
 
 
-def _movement(cell: CellVerdict) -> float:
+def movement(cell: CellVerdict) -> float:
     return _log_ratio(cell.speaker)
 
 
@@ -416,33 +463,9 @@ def _width(comparison: Comparison) -> float:
     return math.log(high) - math.log(low) if low and high else math.inf
 
 
-_LONGEST_HINT = 120
 # From here on two decimals show enough of a ratio, and a percentage needs none.
 _PLAIN_RATIO = 0.1
 _WHOLE_PERCENT = 10
-
-
-def headline(vector: Sequence[UarchVerdict], *, identical: bool) -> str:
-    """As in `Regressed on zen3 (1.71x slower in time of mm-basic/copy), no change on zen1 (would have seen 1.0 %).`
-
-    What was not measured stands after a semicolon: names of microarchitectures are parted by commas.
-    """
-    parts = [
-        _part("regressed on", vector, Verdict.REGRESSED, _ratios),
-        _part("split on", vector, SPLIT, _ratios),
-        _part("improved on", vector, Verdict.IMPROVED, _ratios),
-        _unchanged([component for component in vector if component.verdict == Verdict.UNCHANGED]),
-        _part(
-            "inconclusive on", [component for component in vector if component.measured], Verdict.INCONCLUSIVE, _hint
-        ),
-    ]
-    unmeasured = _part("not measured on", [c for c in vector if not c.measured], Verdict.INCONCLUSIVE, _hint)
-    told = "; ".join(part for part in (", ".join(part for part in parts if part), unmeasured) if part)
-    line = f"{told[:1].upper()}{told[1:]}."
-    if not identical:
-        return line
-    unbooted = all(component.unbooted for component in vector)
-    return f"Both kernels {'run the same code' if unbooted else 'are the same image'}. {line}"
 
 
 def as_ratio(ratio: float) -> str:
@@ -470,54 +493,5 @@ def as_percent(fraction: float) -> str:
     return f"{percent:.1f} %" if percent < _WHOLE_PERCENT else f"{percent:.0f} %"
 
 
-def _part(words: str, vector: Sequence[UarchVerdict], verdict: str, detail: Callable[[UarchVerdict], str]) -> str:
-    named = [
-        f"{component.uarch.name} ({detail(component)})" if detail(component) else component.uarch.name
-        for component in vector
-        if component.verdict == verdict
-    ]
-    if len(named) > 1:
-        named[-2:] = [f"{named[-2]} and {named[-1]}"]
-    return f"{words} {', '.join(named)}" if named else ""
-
-
-def _unchanged(vector: Sequence[UarchVerdict]) -> str:
-    if not vector:
-        return ""
-    names = ", ".join(
-        f"{component.uarch.name} ({_SAME_CODE})" if component.unbooted else component.uarch.name for component in vector
-    )
-    coverage = sum((component.coverage for component in vector), Coverage())
-    said = "; ".join(part for part in (str(coverage), _leaning(vector)) if part)
-    return f"no change on {names}" + (f" ({said})" if said else "")
-
-
-def _leaning(vector: Sequence[UarchVerdict]) -> str:
-    """What chance may do among so many cells, and what nobody may hide."""
-    leaning = [(cell, component.uarch.name) for component in vector for cell in component.leaning]
-    if not leaning:
-        return ""
-    cell, uarch = max(leaning, key=lambda one: _movement(one[0]))
-    where = f" on {uarch}" if len(vector) > 1 else ""
-    more = f" and {len(leaning) - 1} more" if len(leaning) > 1 else ""
-    return f"leaning: {_ratio(cell)}{where}{more}"
-
-
-def _ratios(component: UarchVerdict) -> str:
-    return ", ".join(_ratio(cell) for cell in component.moved)
-
-
-def _ratio(cell: CellVerdict) -> str:
-    of = cell.speaker
-    # Names of metrics have no blanks; a reader of one line knows the case by its benchmark alone.
-    metric, _, rest = cell.name.partition(" of ")
-    name = f"{metric} of {of.case.benchmark.name}/{rest}"
-    return f"{as_speed(of.ratio, of.metric.better)} in {name}" if of.ratio is not None else name
-
-
 def _speed(cell: CellVerdict) -> str:
     return f"{cell.name} ({_shown(cell.speaker)})"
-
-
-def _hint(component: UarchVerdict) -> str:
-    return textwrap.shorten(component.hint, _LONGEST_HINT, placeholder=" ...")

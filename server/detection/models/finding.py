@@ -255,6 +255,10 @@ class Finding(Stateful):
         return super().advance(to, reason, actor=actor, **({"news": True} | fields))
 
 
+# What a component tells of its cells, in the order of answers.
+COVERAGE = ("mde", "mde_half", "told", "untold", "blind", "missed")
+
+
 class FindingVerdict(models.Model):
     """One component of a finding's vector."""
 
@@ -270,6 +274,7 @@ class FindingVerdict(models.Model):
         help_text="The cell that moved most.",
     )
     mde = models.FloatField(null=True, help_text="Largest of the unchanged cells' smallest visible effects.")
+    mde_half = models.FloatField(null=True, help_text="What half of the unchanged cells would have seen.")
     told = models.PositiveIntegerField(default=0, db_default=0, help_text="Cells that have a verdict.")
     untold = models.PositiveIntegerField(default=0, db_default=0, help_text="Cells that could not be told.")
     blind = models.PositiveIntegerField(default=0, db_default=0, help_text="Of these, cells without any figure.")

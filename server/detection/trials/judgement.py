@@ -235,11 +235,11 @@ def _compared(cells: Sequence[MeasuredCell]) -> list[stats.CellComparison]:
     for (design, is_ended), places in groups.items():
         values = [cells[place].values for place in places]
         progress = judge_cells(values, design, ended=is_ended)
-        found.update(zip(places, map(_seen, values, progress), strict=True))
+        found.update(zip(places, map(seen, values, progress), strict=True))
     return [found[index] for index in range(len(cells))]
 
 
-def _seen(values: stats.Cell, progress: CellProgress) -> stats.CellComparison:
+def seen(values: stats.Cell, progress: CellProgress) -> stats.CellComparison:
     """The comparison of a cell's design; one that was never looked at shows its means, and no evidence."""
     if progress.comparison is not None:
         return _still_seen(progress, progress.comparison)
