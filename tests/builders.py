@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db.models import QuerySet
+
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.builds.wanted import recipe_of
 from server.core.reasons import Because, Reason
@@ -23,7 +25,7 @@ from server.lab.models import (
     Trial,
 )
 from server.lab.work import boot_order
-from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
+from server.results.models import PLACES, Benchmark, BenchmarkVersion, Case, Measurement, Metric, PackedValues
 from server.sources.models import MailingList, Message, Patch, Revision, Series, Tree
 
 _serial = itertools.count(1)
@@ -326,15 +328,29 @@ def build_measurement(
     """`values` in order, warm-up (as many as the case says) first."""
     case = case or build_case()
     core_type = boot.session.machine.core_types.get(name="all")
-    return Measurement.objects.create(
-        boot=boot,
-        case=case,
-        metric=metric or build_metric(),
-        core_type=core_type,
-        version=build_version(case),
-        values=values,
-        warmup=case.warmup,
-    )
+    same = {"metric": metric or build_metric(), "core_type": core_type, "version": build_version(case)}
+    row = packed(case, values, case.warmup, boot=boot, **same)
+    row.save()
+    return Measurement.objects.get(pk=row.pk * PLACES + 1)
+
+
+def packed(case: Case, values: Sequence[float], warmup: int, **fields: Any) -> PackedValues:
+    """A row of one measurement, not stored yet."""
+    number = len(values)
+    return PackedValues(first_case=case.pk, cases=[case.pk], warmups=[warmup], ends=[number], values=values, **fields)
+
+
+def forget(measured: QuerySet[Measurement]) -> None:
+    """As if these had never been measured."""
+    gone = set(measured.order_by().values_list("pk", flat=True))
+    for row in PackedValues.objects.filter(pk__in={pk // PLACES for pk in gone}):
+        left = Measurement.objects.filter(pk__range=(row.pk * PLACES, row.pk * PLACES + PLACES - 1)).exclude(
+            pk__in=gone
+        )
+        same = {name: getattr(row, name) for name in ("boot", "metric", "core_type", "version")}
+        kept = [packed(one.case, one.values, one.warmup, **same) for one in left]
+        row.delete()
+        PackedValues.objects.bulk_create(kept)
 
 
 def build_comparison(session: Session, verdict: str = Verdict.UNCHANGED, **fields: Any) -> Comparison:

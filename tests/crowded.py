@@ -14,12 +14,18 @@ CASES, METRICS, CORE_TYPES, VALUES = 25, 10, 16, 25
 CELLS = CASES * METRICS * CORE_TYPES
 
 _FILL = """
-INSERT INTO results_measurement (boot_id, case_id, metric_id, core_type_id, "values", warmup, version_id, recorded_at)
-SELECT boot.id, cases.id, metric.id, core.id, numbers.list, 1, %(version)s, now()
-FROM lab_boot boot, results_case cases, results_metric metric, lab_coretype core,
-     (SELECT array_agg(1000.25 + n) list FROM generate_series(1, %(values)s) n) numbers
+INSERT INTO results_packedvalues
+    (boot_id, metric_id, core_type_id, version_id, recorded_at, first_case, cases, warmups, ends, "values")
+SELECT boot.id, metric.id, core.id, %(version)s, now(), row.cases[1], row.cases, row.warmups, row.ends, numbers.list
+FROM lab_boot boot, results_metric metric, lab_coretype core,
+     (SELECT array_agg(id::int ORDER BY id) cases, array_agg(1) warmups,
+             array_agg(%(values)s * (place %% 8 + 1) ORDER BY id) ends
+      FROM (SELECT id, row_number() OVER (ORDER BY id) - 1 place FROM results_case WHERE name LIKE 'crowd-%%') cell
+      GROUP BY place / 8) row
+     CROSS JOIN LATERAL (SELECT array_agg(1000.25 + (n - 1) %% %(values)s + 1) list
+                         FROM generate_series(1, %(values)s * cardinality(row.cases)) n) numbers
 WHERE boot.session_id = %(session)s AND boot.state = 'measured' AND core.machine_id = %(machine)s
-  AND cases.name LIKE 'crowd-%%' AND metric.name LIKE 'crowd-%%'
+  AND metric.name LIKE 'crowd-%%'
 """
 
 

@@ -19,7 +19,7 @@ from server.detection.branches.observation import observe_next
 from server.detection.models import Comparison, FleetState, MeasuredHead, Timeline, TimelinePoint, Verdict
 from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, CoreType, Machine, Session, Trial
-from server.results.models import Case, Measurement
+from server.results.models import Case, PackedValues
 from server.sources.models import Branch, Revision
 from server.stats.changepoints.watch import WINDOW, Point, extended
 from tests.builders import (
@@ -33,6 +33,7 @@ from tests.builders import (
     build_trial_session,
     build_version,
     fake_sha,
+    packed,
 )
 
 _MACHINES, _BOOTS, _RUNS, _WARMUP = 5, 4, 6, 1
@@ -59,13 +60,12 @@ def judged_in(cells: int) -> float:
 def _measure(trial: Trial, machine: Machine, cases: list[Case], noise: np.random.Generator) -> None:
     session = build_trial_session(trial, machine, state=Session.State.DONE)
     metric, core_type = build_metric(), machine.core_types.get(name="all")
-    same = {"metric": metric, "core_type": core_type, "version": build_version(cases[0]), "warmup": _WARMUP}
+    same = {"metric": metric, "core_type": core_type, "version": build_version(cases[0])}
     for boot in Boot.objects.filter(session=session):
         levels = np.exp(noise.normal(np.log(1000), _BOOT_SD, len(cases)))
         values = levels[:, None] * np.exp(noise.normal(0, _RUN_SD, (len(cases), _RUNS)))
-        Measurement.objects.bulk_create(
-            Measurement(boot=boot, case=case, values=own.tolist(), **same)
-            for case, own in zip(cases, values, strict=True)
+        PackedValues.objects.bulk_create(
+            packed(case, own.tolist(), _WARMUP, boot=boot, **same) for case, own in zip(cases, values, strict=True)
         )
 
 

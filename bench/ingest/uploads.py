@@ -29,7 +29,7 @@ from server.core.access.tokens import issue_token
 from server.core.models import ApiToken
 from server.lab.models import Attempt, AttemptState, Boot, SessionState
 from server.lab.work import plan_boots
-from server.results.models import Case, Measurement
+from server.results.models import Case, PackedValues
 from server.web.process import post_worker_init
 from tests.builders import build_attempt, build_case, build_machine, build_metric, build_session
 
@@ -143,7 +143,7 @@ def cost(payload: Payload, values: int, profile: cProfile.Profile | None) -> Cos
     client = Client(headers={"Authorization": f"Bearer {issue_agent_token()}", "Content-Encoding": "gzip"})
     send(client, next(uploads(payload, 1, noise)))
     queries = tuple(_queries(client, payload, noise))
-    tables, everything, stored = _bytes(Measurement._meta.db_table), _bytes(), _stored()
+    tables, everything, stored = _bytes(PackedValues._meta.db_table), _bytes(), _stored()
     made, seconds, kept = 0, 0.0, []
     for upload in uploads(payload, values, noise):
         begun = time.process_time()
@@ -155,7 +155,7 @@ def cost(payload: Payload, values: int, profile: cProfile.Profile | None) -> Cos
     stored = _stored() - stored
     if stored != sum(upload.values for upload in kept):
         raise SystemExit(f"{payload.name}: {stored} values were stored, others were sent")
-    own, all_in = _bytes(Measurement._meta.db_table) - tables, _bytes() - everything
+    own, all_in = _bytes(PackedValues._meta.db_table) - tables, _bytes() - everything
     return Cost(stored, made, queries, seconds, _floor(kept), own, all_in)
 
 
@@ -207,7 +207,7 @@ def _bytes(name: str = "") -> int:
 
 def _stored() -> int:
     with connection.cursor() as cursor:
-        cursor.execute('SELECT coalesce(sum(cardinality("values")), 0) FROM results_measurement')
+        cursor.execute('SELECT coalesce(sum(cardinality("values")), 0) FROM results_packedvalues')
         return int(cursor.fetchone()[0])
 
 

@@ -2,6 +2,15 @@ import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
+# A row for each case of a packed one. 256 is `server.results.models.PLACES`.
+_MEASUREMENT = """
+CREATE VIEW results_measurement AS
+SELECT p.id * 256 + n AS id, p.boot_id, p.cases[n] AS case_id, p.metric_id, p.core_type_id, p.version_id,
+    p.recorded_at, p.warmups[n] AS warmup, p.ends[n] - coalesce(p.ends[n - 1], 0) AS number,
+    p."values"[coalesce(p.ends[n - 1], 0) + 1 : p.ends[n]] AS "values"
+FROM results_packedvalues p CROSS JOIN LATERAL generate_subscripts(p.cases, 1) AS n
+"""
+
 
 class Migration(migrations.Migration):
     initial = True
@@ -121,35 +130,25 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Measurement",
+            name="PackedValues",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("recorded_at", models.DateTimeField(auto_now_add=True)),
-                ("warmup", models.PositiveIntegerField()),
-                (
-                    "values",
-                    django.contrib.postgres.fields.ArrayField(
-                        base_field=models.FloatField(),
-                        help_text="In the order they were measured, warm-up first.",
-                        size=None,
-                    ),
-                ),
                 (
                     "boot",
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="measurements",
+                        related_name="packed",
                         to="lab.boot",
                     ),
                 ),
                 (
-                    "case",
+                    "metric",
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
-                        related_name="measurements",
-                        to="results.case",
+                        related_name="packed",
+                        to="results.metric",
                     ),
                 ),
                 (
@@ -157,7 +156,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
-                        related_name="measurements",
+                        related_name="packed",
                         to="lab.coretype",
                     ),
                 ),
@@ -170,20 +169,76 @@ class Migration(migrations.Migration):
                         to="results.benchmarkversion",
                     ),
                 ),
+                ("recorded_at", models.DateTimeField(auto_now_add=True)),
                 (
-                    "metric",
-                    models.ForeignKey(
-                        db_index=False,
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="measurements",
-                        to="results.metric",
+                    "first_case",
+                    models.IntegerField(help_text="As `cases` begins; cases that find no room are in rows after it."),
+                ),
+                (
+                    "cases",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.IntegerField(),
+                        help_text="Ids of `Case`.",
+                        size=None,
+                    ),
+                ),
+                (
+                    "warmups",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.IntegerField(),
+                        help_text="Of each case.",
+                        size=None,
+                    ),
+                ),
+                (
+                    "ends",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.IntegerField(),
+                        help_text="How many of `values` there are up to the end of each case.",
+                        size=None,
+                    ),
+                ),
+                (
+                    "values",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.FloatField(),
+                        help_text="In the order they were measured, warm-up first, case by case.",
+                        size=None,
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["boot", "metric", "core_type", "first_case"],
+                "verbose_name_plural": "packed values",
+            },
+        ),
+        migrations.CreateModel(
+            name="Measurement",
+            fields=[
+                (
+                    "id",
+                    models.BigIntegerField(
+                        help_text="Of the row and the place in it, from 1.", primary_key=True, serialize=False
+                    ),
+                ),
+                ("recorded_at", models.DateTimeField()),
+                ("warmup", models.PositiveIntegerField()),
+                ("number", models.PositiveIntegerField(help_text="Of values; to be had without reading them.")),
+                (
+                    "values",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.FloatField(),
+                        help_text="In the order they were measured, warm-up first.",
+                        size=None,
                     ),
                 ),
             ],
             options={
                 "ordering": ["boot", "case", "metric"],
+                "managed": False,
             },
         ),
+        migrations.RunSQL(_MEASUREMENT, "DROP VIEW results_measurement"),
         migrations.AddConstraint(
             model_name="benchmarkversion",
             constraint=models.UniqueConstraint(fields=("benchmark", "hash"), name="benchmark_version_once"),
@@ -209,13 +264,27 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddConstraint(
-            model_name="measurement",
-            constraint=models.UniqueConstraint(fields=("boot", "case", "metric", "core_type"), name="measurement_once"),
+            model_name="packedvalues",
+            constraint=models.UniqueConstraint(
+                fields=("boot", "metric", "core_type", "first_case"), name="packed_values_once"
+            ),
         ),
         migrations.AddConstraint(
-            model_name="measurement",
+            model_name="packedvalues",
             constraint=models.CheckConstraint(
-                condition=models.Q(("values__len__gt", 0)), name="measurement_has_values"
+                condition=models.Q(("values__len__gt", 0)), name="packed_values_are_some"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="packedvalues",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("cases__len__lt", 256),
+                    ("ends__len", models.F("cases__len")),
+                    ("first_case", models.F("cases__0")),
+                    ("warmups__len", models.F("cases__len")),
+                ),
+                name="packed_values_agree",
             ),
         ),
     ]

@@ -5,7 +5,7 @@ from django.http import HttpRequest, HttpResponse
 
 from server.core.admin import KeptAdmin, PlainAdmin, ReadOnlyAdmin
 from server.results.measurements import unknown_benchmarks
-from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Metric, PackedValues
 from server.sources.models import MeasureRule
 
 
@@ -39,15 +39,16 @@ class MetricAdmin(ReadOnlyAdmin):
     search_fields = ["name", "title"]
 
 
-@admin.register(Measurement)
-class MeasurementAdmin(ReadOnlyAdmin):
-    list_display = ["id", "boot_number", "case", "metric", "core_type", "values", "warmup", "recorded_at"]
-    list_select_related = ["case__benchmark", "metric__benchmark", "core_type__machine"]
+# Measurements are a view of these, which no index orders.
+@admin.register(PackedValues)
+class PackedValuesAdmin(ReadOnlyAdmin):
+    list_display = ["id", "boot_number", "metric", "core_type", "cases", "warmups", "ends", "values", "recorded_at"]
+    list_select_related = ["metric__benchmark", "core_type__machine"]
     search_fields = ["=boot__id", "=boot__session__id"]
 
     @admin.display(description="boot")
-    def boot_number(self, measurement: Measurement) -> str:
-        return f"boot {measurement.boot_id}"
+    def boot_number(self, row: PackedValues) -> str:
+        return f"boot {row.boot_id}"
 
 
 # Here, because only here it is known which benchmarks there are.

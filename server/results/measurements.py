@@ -11,13 +11,15 @@ from typing import Any
 
 import structlog
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db import IntegrityError, connection, transaction
+from django.contrib.postgres.fields import ArrayField
+from django.db import IntegrityError, transaction
 from django.db.models import Case as Conditional
-from django.db.models import OuterRef, Subquery, When
+from django.db.models import IntegerField, OuterRef, QuerySet, Subquery, TextField, When
 from django.db.models.functions import JSONObject
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.prepared import Given, IsOneOf, Prepared
 from server.lab.attempts.arrivals import CaseOrder
 from server.lab.attempts.boots import (
     BootReport,
@@ -32,7 +34,8 @@ from server.lab.attempts.ends import keep_for_the_record, wake_judge, was_stoppe
 from server.lab.attempts.life import unwanted
 from server.lab.models import LATE, Attempt, Boot, BootState, CoreType, Machine, Session, SessionState
 from server.lab.work import boots_itself
-from server.results.models import Benchmark, BenchmarkVersion, Case, Measurement, Metric
+from server.results.models import Benchmark, BenchmarkVersion, Case, Metric, PackedValues
+from server.results.packing import MeasuredCase, copy_measurements
 
 log = structlog.get_logger(__name__)
 _VALUES_IN_NOTE = 20
@@ -41,7 +44,6 @@ _MANY = 10
 # Of one boot. The shipped benchmarks together have some hundred cells and a few thousand values.
 _MOST_CELLS = 4000
 _MOST_VALUES = 100_000
-_COLUMNS = 'boot_id, case_id, metric_id, core_type_id, version_id, warmup, "values", recorded_at'
 _LONG = tuple(f"{build}__{text}" for build in ("base_build", "patched_build") for text in ("log_tail", "first_error"))
 
 
@@ -58,16 +60,6 @@ class Values:
     warmup: int
 
 
-@dataclass(frozen=True)
-class _Row:
-    case_id: int
-    metric_id: int
-    core_type_id: int
-    version_id: int
-    warmup: int
-    values: tuple[float, ...]
-
-
 def record_boot(
     *, attempt: Attempt, position: int, report: BootReport, measured: Sequence[Values]
 ) -> tuple[bool, bool]:
@@ -81,13 +73,8 @@ def record_boot(
     report = replace(report, values_sha256=_sha256_of(measured))
     is_measured = report.outcome == "measured"
     with transaction.atomic():
-        session = (
-            Session.objects.select_for_update(of=("self",))
-            .select_related("machine__uarch", "machine__facts", "base_build", "patched_build", "series", "trial")
-            .defer(*_LONG)
-            .annotate(is_unwanted=Conditional(When(unwanted(attempt), then=True), default=False))
-            .get(pk=attempt.session_id)
-        )
+        locked: Any = _LOCKED.first(session=attempt.session_id, attempt=attempt.pk)
+        session: Session = locked
         if _is_the_stops_doing(attempt, session, report):
             keep_for_the_record(attempt, outcome=report.outcome, reason=report.reason)
             return False, False
@@ -103,12 +90,29 @@ def record_boot(
             report = replace(report, outcome="no-values", reason=report.reason or "no case gave a usable value")
         boot = _closed(told, replace(report, notes=[*report.notes, *notes]), attempt.key)
         if boot is not None and (boot.state == BootState.MEASURED or boot.outcome == LATE):
-            _copy(boot, rows)
+            copy_measurements([(boot.pk, rows)], clock.now())
+            log.info("boot_stored", trace=boot.trace, boot=boot.pk, session=boot.session_id)
         one_more = boot is not None and boot.state == BootState.MEASURED
         finish_session(session=session, goes_on=one_more and told.others_open)
         if session.state in Session.FINAL:
             wake_judge(session)
-    return boot is not None, session.state == SessionState.RUNNING and not session.is_unwanted
+    return boot is not None, session.state == SessionState.RUNNING and not locked.is_unwanted
+
+
+def _locked() -> "QuerySet[Session]":
+    """The session of an attempt with what is asked of it, so that results of its boots come one after the other."""
+    is_unwanted = When(unwanted(Given("attempt", IntegerField())), then=True)
+    return (
+        Session.objects.filter(pk=Given("session", IntegerField()))
+        .order_by()
+        .select_for_update(of=("self",))
+        .select_related("machine__uarch", "machine__facts", "base_build", "patched_build", "series", "trial")
+        .defer(*_LONG)
+        .annotate(is_unwanted=Conditional(is_unwanted, default=False))
+    )
+
+
+_LOCKED = Prepared(_locked)
 
 
 def _closed(told: ToldBoot, report: BootReport, key: str) -> Boot | None:
@@ -155,10 +159,10 @@ def _is_the_stops_doing(attempt: Attempt, session: Session, report: BootReport) 
 
 def _resolve(
     session: Session, core_types: Mapping[str, CoreType], measured: Sequence[Values]
-) -> tuple[list[_Row], list[dict[str, Any]]]:
+) -> tuple[list[MeasuredCase], list[dict[str, Any]]]:
     """Names to rows; what is unknown or not a number becomes a note. Of a cell that comes twice the first is kept."""
     known = _known(session, measured) if measured else {}
-    rows: dict[tuple[int, int, int], _Row] = {}
+    rows: dict[tuple[int, int, int], MeasuredCase] = {}
     notes, total = [], 0
     for item in measured:
         benchmark = known.get(item.benchmark)
@@ -167,15 +171,16 @@ def _resolve(
         metric = benchmark.metrics.get(item.metric) if benchmark and case else None
         core_type = core_types.get(item.core_type)
         problem = _problem(item, case=case, metric=metric, known_core_type=core_type is not None)
-        if case is not None and case["begun"] not in {None, item.version}:
-            problem = f"this session measured the case with version {case['begun']} before: boots would not compare"
+        begun = benchmark.begun.get(case["pk"], item.version) if benchmark and case else item.version
+        if begun != item.version:
+            problem = f"this session measured the case with version {begun} before: boots would not compare"
         if not problem and (len(rows) >= _MOST_CELLS or total + len(item.values) > _MOST_VALUES):
             problem = f"a boot has at most {_MOST_CELLS} cells and {_MOST_VALUES} values"
         if problem or benchmark is None or case is None or metric is None or core_type is None:
             notes.append(_refused(item, problem))
         elif (cell := (case["pk"], metric, core_type.pk)) not in rows:
             total += len(item.values)
-            rows[cell] = _Row(*cell, benchmark.version_id, item.warmup, item.values)
+            rows[cell] = MeasuredCase(*cell, benchmark.version_id, item.warmup, item.values)
     return list(rows.values()), notes
 
 
@@ -187,36 +192,54 @@ def _refused(item: Values, problem: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Known:
-    """A benchmark as it is now: cases (`pk`, `runs`, and the version that the session has `begun` with), metrics."""
+    """A benchmark as it is now: cases (`pk`, `runs`) and metrics by name, and with which version the session has begun
+    to measure a case.
+    """
 
     version: str
     version_id: int
     cases: Mapping[str, Mapping[str, Any]]
     metrics: Mapping[str, int]
+    begun: Mapping[int, str]
 
 
 def _known(session: Session, measured: Iterable[Values]) -> dict[str, _Known]:
     """What is measured of each benchmark, by its name. One query, but for a version that is new."""
-    cases = {item.case for item in measured}
-    begun = Measurement.objects.filter(boot__session=session, case=OuterRef("pk")).order_by()
-    of_case = {"name": "name", "pk": "pk", "runs": "runs", "begun": Subquery(begun.values("version__hash")[:1])}
-    own = Case.objects.filter(benchmark=OuterRef("pk"), name__in=cases).order_by()
-    metrics = Metric.objects.filter(benchmark=OuterRef("pk")).order_by()
-    version = BenchmarkVersion.objects.filter(benchmark=OuterRef("pk"), hash=OuterRef("version"))
-    found = Benchmark.objects.filter(name__in={item.benchmark for item in measured}).annotate(
-        own=ArraySubquery(own.values(json=JSONObject(**of_case))),
-        tells=ArraySubquery(metrics.values(json=JSONObject(name="name", pk="pk"))),
-        version_id=Subquery(version.order_by().values("pk")),
-    )
+    names = {"benchmarks": {item.benchmark for item in measured}, "cases": {item.case for item in measured}}
+    found: list[Any] = _NAMED.rows(session=session.pk, **{name: list(some) for name, some in names.items()})
     return {
         row.name: _Known(
             row.version,
             row.version_id or BenchmarkVersion.objects.get_or_create(benchmark=row, hash=row.version)[0].pk,
             {case["name"]: case for case in row.own},
             {metric["name"]: metric["pk"] for metric in row.tells},
+            {case: told["hash"] for told in row.begun for case in told["cases"]},
         )
         for row in found
     }
+
+
+def _named() -> "QuerySet[Benchmark]":
+    of_case = {"name": "name", "pk": "pk", "runs": "runs"}
+    own = Case.objects.filter(IsOneOf("name", Given("cases", _NAMES)), benchmark=OuterRef("pk")).order_by()
+    metrics = Metric.objects.filter(benchmark=OuterRef("pk")).order_by()
+    version = BenchmarkVersion.objects.filter(benchmark=OuterRef("pk"), hash=OuterRef("version"))
+    # The boots of a session measure the same cases: of all their rows a few are distinct.
+    begun = PackedValues.objects.filter(
+        boot__session=Given("session", IntegerField()), version__benchmark=OuterRef("pk")
+    ).order_by()
+    told = begun.values(json=JSONObject(hash="version__hash", cases="cases")).distinct()
+    found = Benchmark.objects.filter(IsOneOf("name", Given("benchmarks", _NAMES))).order_by()
+    return found.annotate(
+        own=ArraySubquery(own.values(json=JSONObject(**of_case))),
+        tells=ArraySubquery(metrics.values(json=JSONObject(name="name", pk="pk"))),
+        version_id=Subquery(version.order_by().values("pk")),
+        begun=ArraySubquery(told),
+    )
+
+
+_NAMES = ArrayField(TextField())
+_NAMED = Prepared(_named)
 
 
 def _problem(item: Values, *, case: Mapping[str, Any] | None, metric: int | None, known_core_type: bool) -> str:
@@ -232,19 +255,6 @@ def _problem(item: Values, *, case: Mapping[str, Any] | None, metric: int | None
     if number > _MANY * case["runs"]:
         return f"{number} values, where the case asks for {case['runs']}"
     return f"{number} values, of which {item.warmup} are warm-up: nothing is left" if number <= item.warmup else ""
-
-
-def _copy(boot: Boot, rows: Iterable[_Row]) -> None:
-    """As one text: a boot has a hundred thousand values. It gets its values once, as its result is stored once."""
-    now = clock.now().isoformat()
-    lines = (
-        f"{boot.pk}\t{row.case_id}\t{row.metric_id}\t{row.core_type_id}\t{row.version_id}\t{row.warmup}\t"
-        f"{{{','.join(map(repr, row.values))}}}\t{now}\n"
-        for row in rows
-    )
-    with connection.cursor() as cursor, cursor.copy(f"COPY results_measurement ({_COLUMNS}) FROM STDIN") as copy:
-        copy.write("".join(lines))
-    log.info("boot_stored", trace=boot.trace, boot=boot.pk, session=boot.session_id)
 
 
 def case_orders(machine: Machine | None = None, benchmarks: Collection[str] = ()) -> list[CaseOrder]:

@@ -6,6 +6,9 @@ from django.db.models import Q
 
 from server.lab.models import Boot, CoreType
 
+# More than the cases of any `PackedValues`: the id of a measurement is its row's, times this, and its place there.
+PLACES = 256
+
 
 class Benchmark(models.Model):
     """A program that agents run."""
@@ -92,26 +95,61 @@ class Metric(models.Model):
         return f"{self.benchmark.name}:{self.name}"
 
 
-class Measurement(models.Model):
-    """All values of one (boot, case, metric, core type). Written once by COPY, never updated.
+class PackedValues(models.Model):
+    """What one boot gave of one metric on one kind of cores, its cases in a row. Written once by COPY, never updated.
 
-    The largest table by far, and read by boots alone: the unique index is enough.
+    The largest table by far, and read by boots alone: the unique index is enough. A row of its own for each case would
+    be four times as long as the few values in it.
     """
 
-    boot = models.ForeignKey(Boot, on_delete=models.CASCADE, related_name="measurements", db_index=False)
-    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="measurements", db_index=False)
-    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="measurements", db_index=False)
-    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="measurements", db_index=False)
+    boot = models.ForeignKey(Boot, on_delete=models.CASCADE, related_name="packed", db_index=False)
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="packed", db_index=False)
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="packed", db_index=False)
     version = models.ForeignKey(BenchmarkVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
     recorded_at = models.DateTimeField(auto_now_add=True)
-    warmup = models.PositiveIntegerField()
-    values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
+    first_case = models.IntegerField(help_text="As `cases` begins; cases that find no room are in rows after it.")
+    cases = ArrayField(models.IntegerField(), help_text="Ids of `Case`.")
+    warmups = ArrayField(models.IntegerField(), help_text="Of each case.")
+    ends = ArrayField(models.IntegerField(), help_text="How many of `values` there are up to the end of each case.")
+    values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first, case by case.")
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["boot", "case", "metric", "core_type"], name="measurement_once"),
-            models.CheckConstraint(condition=Q(values__len__gt=0), name="measurement_has_values"),
+            models.UniqueConstraint(fields=["boot", "metric", "core_type", "first_case"], name="packed_values_once"),
+            models.CheckConstraint(condition=Q(values__len__gt=0), name="packed_values_are_some"),
+            models.CheckConstraint(
+                condition=Q(
+                    first_case=models.F("cases__0"),
+                    ends__len=models.F("cases__len"),
+                    warmups__len=models.F("cases__len"),
+                    cases__len__lt=PLACES,
+                ),
+                name="packed_values_agree",
+            ),
         ]
+        ordering = ["boot", "metric", "core_type", "first_case"]
+        verbose_name_plural = "packed values"
+
+    def __str__(self) -> str:
+        return f"{self.metric} of {self.boot}"
+
+
+class Measurement(models.Model):
+    """All values of one (boot, case, metric, core type): a view of `PackedValues`, to be read alone."""
+
+    id = models.BigIntegerField(primary_key=True, help_text="Of the row and the place in it, from 1.")
+    boot = models.ForeignKey(Boot, on_delete=models.DO_NOTHING, related_name="measurements")
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="measurements")
+    metric = models.ForeignKey(Metric, on_delete=models.DO_NOTHING, related_name="+")
+    core_type = models.ForeignKey(CoreType, on_delete=models.DO_NOTHING, related_name="+")
+    version = models.ForeignKey(BenchmarkVersion, on_delete=models.DO_NOTHING, related_name="+")
+    recorded_at = models.DateTimeField()
+    warmup = models.PositiveIntegerField()
+    number = models.PositiveIntegerField(help_text="Of values; to be had without reading them.")
+    values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
+
+    class Meta:
+        managed = False
         ordering = ["boot", "case", "metric"]
 
     def __str__(self) -> str:

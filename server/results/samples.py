@@ -41,7 +41,7 @@ class SampledCell:
 
 def sampled_cells(measured: "QuerySet[Measurement]") -> list[SampledCell]:
     """The cells of these measurements, by name. One query."""
-    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(Sum("values__len"), Max("recorded_at"))
+    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(Sum("number"), Max("recorded_at"))
     return [SampledCell((case, metric, core_type), *rest) for case, metric, core_type, *rest in sizes]
 
 
@@ -88,7 +88,7 @@ def _filled(
 def measurement_batches(measured: "QuerySet[Measurement]") -> Iterator[list[Measurement]]:
     """All rows by their ids, some at a time."""
     first, last, size = 0, 0, 0
-    for pk, numbers in list(measured.order_by("pk").values_list("pk", "values__len")):
+    for pk, numbers in list(measured.order_by("pk").values_list("pk", "number")):
         if first and size + numbers > _VALUES_AT_ONCE:
             yield list(measured.filter(pk__range=(first, last)).order_by("pk"))
             first, size = 0, 0

@@ -9,7 +9,7 @@ from tidemark_agent.reproduce.document import read_document
 
 from server.detection.models import Comparison, Verdict
 from server.lab.models import Boot, Session
-from server.results.models import Benchmark, Measurement
+from server.results.models import Benchmark
 from server.sources.models import Series
 from tests.builders import (
     build_boot,
@@ -104,9 +104,8 @@ def test_agent_reads_what_the_service_gives(client: Client) -> None:
 def test_document_names_the_version_that_measured_not_today_s(client: Client) -> None:
     series = judged()
     boot = build_boot(series.sessions.get(machine__uarch__name="haswell"), 40, "base", measured=True)
-    Measurement.objects.filter(pk=build_measurement(boot, [1.0, 2.0]).pk).update(
-        version=build_version(build_case(), "cd" * 32)
-    )
+    build_measurement(boot, [1.0, 2.0])
+    boot.packed.update(version=build_version(build_case(), "cd" * 32))
     Benchmark.objects.update(version="ab" * 32)
     response = client.get(reverse("api-series-case", args=(series.pk, *CELL)))
     assert response.json()["case"]["version"] == "cd" * 32

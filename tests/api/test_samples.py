@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from server.core import clock
 from server.lab.models import Boot, Session
-from server.results.models import Measurement
+from server.results.models import PackedValues
 from tests.builders import build_case, build_measurement, build_metric, build_session
 
 pytestmark = pytest.mark.django_db
@@ -159,13 +159,13 @@ def test_samples_that_did_not_change_since_are_not_sent_again(client: Client, se
     assert "Last-Modified" not in samples(client, session).headers
     Session.objects.filter(pk=session.pk).update(state_since=now - timedelta(hours=3))
     Boot.objects.filter(session=session).update(state_since=now - timedelta(hours=3), ended_at=now - timedelta(hours=2))
-    Measurement.objects.filter(Q(boot__session=session)).update(recorded_at=now - timedelta(hours=1))
+    PackedValues.objects.filter(Q(boot__session=session)).update(recorded_at=now - timedelta(hours=1))
     first = samples(client, session)
     since = {"If-Modified-Since": first.headers["Last-Modified"]}
     path = reverse("api-session-samples", args=[session.pk])
     assert client.get(path, headers=since).status_code == 304
     # Who has a mark of it is told by that alone.
     assert client.get(path, headers={**since, "If-None-Match": '"other"'}).status_code == 200
-    Measurement.objects.filter(boot__session=session).update(recorded_at=now - timedelta(minutes=5))
+    PackedValues.objects.filter(boot__session=session).update(recorded_at=now - timedelta(minutes=5))
     assert client.get(path, headers=since).status_code == 200
     assert client.get(path, headers={"If-Modified-Since": "yesterday"}).status_code == 200

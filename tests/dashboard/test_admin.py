@@ -17,7 +17,7 @@ from tests.scenarios import busy_site
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")]
 ROOMS = ("core", "sources", "builds", "lab", "results", "detection", "reports")
 # Shown with the row they belong to.
-PARTS = {"Branch", "CoreType", "ChangedPath"}
+PARTS = {"Branch", "CoreType", "ChangedPath", "Measurement"}
 
 
 def test_every_model_can_be_looked_at(admin_client: Client) -> None:

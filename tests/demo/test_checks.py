@@ -18,7 +18,7 @@ from server.core.reasons import Because
 from server.detection.models import Comparison, Finding, FindingVerdict
 from server.lab.models import Boot, Session
 from server.reports.models import Delivery, Report
-from server.results.models import Measurement
+from server.results.models import PackedValues
 from server.sources.models import Patch, Series
 from tests.builders import build_boot, build_revision
 from tests.demo.finished import URL, Finished, fetch_by_client, finished_demo
@@ -106,11 +106,11 @@ FACTS: dict[str, tuple[Callable[[], object], set[str]]] = {
         {"boots are proved"},
     ),
     "a boot has too few values": (
-        lambda: Measurement.objects.filter(boot=patched_boot()).update(values=[1.0]),
+        lambda: PackedValues.objects.filter(boot=patched_boot()).update(values=[1.0], ends=[1]),
         {"measurements stored"},
     ),
     "a boot has no measurement": (
-        lambda: Measurement.objects.filter(boot=patched_boot()).delete(),
+        lambda: PackedValues.objects.filter(boot=patched_boot()).delete(),
         {"measurements stored"},
     ),
     "a finding says unchanged": (lambda: Finding.objects.update(kind="unchanged"), {"finding"}),

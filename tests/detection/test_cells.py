@@ -5,7 +5,7 @@ import pytest
 from server.detection.trials.judgement import read_cells
 from server.lab.models import Boot, Session
 from server.results.models import Measurement, Metric
-from tests.builders import build_boot, build_case, build_measurement, build_metric, build_series, build_session
+from tests.builders import build_boot, build_case, build_measurement, build_metric, build_series, build_session, forget
 from tests.detection.measured import STEADY, measured_session, physical
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +30,7 @@ def test_boots_that_gave_nothing_are_empty_and_those_to_come_are_not_there() -> 
     lost = build_boot(session, 4, Boot.Arm.BASE)
     Boot.objects.filter(pk=lost.pk).update(state=Boot.State.FAILED)
     build_boot(session, 5, Boot.Arm.PATCHED)
-    Measurement.objects.filter(boot__session=session, boot__position=1).delete()
+    forget(Measurement.objects.filter(boot__session=session, boot__position=1))
     cell = read_cells([session])[0].values
     assert [len(values) for values in cell.base] == [5, 5, 0]
     assert [len(values) for values in cell.patched] == [0, 5]

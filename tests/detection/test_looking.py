@@ -17,7 +17,7 @@ from server.detection.models import Comparison
 from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Machine, Session, Trial
 from server.results.models import Measurement
-from tests.builders import EPOCH, build_boot, build_series, build_trial, build_trial_session
+from tests.builders import EPOCH, build_boot, build_series, build_trial, build_trial_session, forget
 from tests.detection.measured import SLOWER, STEADY, measure, measured_trial, physical, play, scatter, virtual, visit
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_an_open_cell_gets_boots_up_to_its_next_look_on_its_own_machine_only() -
     trial = measured_trial(
         build_series(), {h1: {"copy": (2168.0, 2230.0)}, z1: {"copy": STEADY}}, spread=0.01, looks=(4, 6)
     )
-    Measurement.objects.filter(boot__session__machine=z1).delete()
+    forget(Measurement.objects.filter(boot__session__machine=z1))
     for boot in Boot.objects.filter(session__machine=z1):
         measure(boot, {"copy": STEADY})
     assert not look_at_trial(trial_id=trial.pk)
@@ -157,7 +157,7 @@ def test_a_machine_that_takes_no_more_boots_cuts_its_session_short() -> None:
 def test_a_case_without_values_keeps_no_session_going() -> None:
     machine = physical("h1", "haswell")
     trial = measured_trial(None, {machine: {"copy": STEADY, "crash": STEADY}}, purpose="head")
-    Measurement.objects.filter(case__name="crash", boot__arm="patched").delete()
+    forget(Measurement.objects.filter(case__name="crash", boot__arm="patched"))
     assert look_at_trial(trial_id=trial.pk)
     row = Comparison.objects.get(case__name="crash")
     assert (row.verdict, row.reason, row.p_value) == ("inconclusive", "patched kernel: no values", None)
@@ -173,7 +173,7 @@ def test_boots_that_lost_a_value_are_run_again_but_not_for_ever() -> None:
     for _ in range(12):
         # The patched kernel gives values of the case in its first two boots only.
         late = session.boots.filter(arm="patched").order_by("position")[2:]
-        Measurement.objects.filter(case__name="shaky", boot__in=[boot.pk for boot in late]).delete()
+        forget(Measurement.objects.filter(case__name="shaky", boot__in=[boot.pk for boot in late]))
         if look_at_trial(trial_id=trial.pk):
             break
         visit(session, cases)
@@ -272,7 +272,7 @@ def test_virtual_machines_beside_physical_ones_get_no_second_look_and_no_compari
         None, {virtual("vm", "zen3"): cases, physical("h1", "haswell"): {"copy": STEADY}}, purpose="head"
     )
     for boot in Boot.objects.filter(session__machine__name="vm"):
-        boot.measurements.all().delete()
+        boot.packed.all().delete()
         measure(boot, cases, spread=0.02)
     assert look_at_trial(trial_id=trial.pk)
     assert [row.session.machine.name for row in Comparison.objects.all()] == ["h1"]

@@ -7,7 +7,7 @@ from server.detection.models import Comparison, Finding, FindingVerdict
 from server.detection.models.finding import FIGURES
 from server.detection.trials.look import look_at_trial
 from server.results.models import Measurement
-from tests.builders import build_series
+from tests.builders import build_series, forget
 from tests.detection.measured import SLOWER, STEADY, judge_series, measured_session, measured_trial, physical
 
 pytestmark = pytest.mark.django_db
@@ -76,7 +76,7 @@ def test_check_fails_on_a_difference(series_id: int) -> None:
 
 
 def test_missing_and_surplus_comparisons_are_differences(series_id: int) -> None:
-    Measurement.objects.filter(case__name="copy").delete()
+    forget(Measurement.objects.filter(case__name="copy"))
     assert "h1 time of mm-basic/copy (all): comparison is there, now missing" in recompute()
 
 

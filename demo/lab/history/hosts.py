@@ -2,12 +2,12 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from demo.lab.history.truth import CASES_EACH, WARMUP, Array, Kernel, Levels, Truth
 from server.builds.models import Artifact, Build
@@ -24,11 +24,11 @@ from server.lab.models import Boot, BootState, Machine, Session
 from server.lab.scheduling.placement import Placement
 from server.results.measurements import Values, case_orders, record_boot
 from server.results.models import Benchmark, BenchmarkVersion, Case, Metric
+from server.results.packing import MeasuredCase, copy_measurements
 from server.sources.mirror import mirror
 from server.sources.models import Revision
 
 _FIELDS = ("state", "state_since", "outcome", "boot_id", "build_id", "started_at", "ended_at")
-_COLUMNS = 'boot_id, case_id, metric_id, core_type_id, version_id, warmup, "values", recorded_at'
 
 
 @dataclass(frozen=True)
@@ -74,19 +74,13 @@ class Bulk:
                 )
                 for one in booted
             )
-            self._copy(booted, core_type, now)
+            copy_measurements(((one.boot.pk, self._measured(one.values, core_type)) for one in booted), now)
 
-    def _copy(self, booted: Sequence[Booted], core_type: int, now: datetime) -> None:
-        with (
-            connection.cursor() as cursor,
-            cursor.copy(f"COPY results_measurement ({_COLUMNS}) FROM STDIN") as copy,
-        ):
-            for one in booted:
-                for item in one.values:
-                    case, metric = self._cases[item.benchmark, item.case], self._metrics[item.benchmark, item.metric]
-                    version = self._versions[item.benchmark]
-                    found = (case, metric, core_type, version, item.warmup, list(item.values), now)
-                    copy.write_row((one.boot.pk, *found))
+    def _measured(self, values: Sequence[Values], core_type: int) -> Iterator[MeasuredCase]:
+        for item in values:
+            case, metric = self._cases[item.benchmark, item.case], self._metrics[item.benchmark, item.metric]
+            version = self._versions[item.benchmark]
+            yield MeasuredCase(case, metric, core_type, version, item.warmup, item.values)
 
 
 # A server's way through its firmware to a shell, and what a case takes with its runs.

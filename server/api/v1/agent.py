@@ -88,8 +88,6 @@ def clean_text(value: Any) -> Any:
 
     Raises ValidationError for a number that is none: JSON's 1e999 is read as infinite.
     """
-    if isinstance(value, float) and not math.isfinite(value):
-        raise serializers.ValidationError({"numbers": ["a number is not finite"]})
     if isinstance(value, str):
         if value.isascii() and "\0" not in value:
             return value
@@ -101,6 +99,8 @@ def clean_text(value: Any) -> Any:
         if set(map(type, value)) == {float} and all(map(math.isfinite, value)):
             return value
         return [clean_text(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise serializers.ValidationError({"numbers": ["a number is not finite"]})
     return value
 
 

@@ -11,12 +11,13 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from server.core import clock
-from server.core.access.tokens import OF_PERSON, NewToken, opened, sealed
+from server.core.access.tokens import OF_PERSON, NewToken, opened, sealed, valid
 from server.core.errors import DomainError
 from server.core.models import LONGEST_ACTOR, PersonToken
 
 MOST_DAYS = 3650
 _LONGEST_NAME = 60
+_VALID = valid(lambda: PersonToken.objects.filter(user__is_active=True).select_related("user"))
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_LONGEST_NAME}}}")
 
 
@@ -53,7 +54,7 @@ def issue_person_token(user: User, *, name: str, scopes: Collection[str], days: 
 
 def find_person(secret: str) -> Person | None:
     """Whose token it is, and the token; None where it opens nothing: it has ended, or its owner may not log in."""
-    token = opened(secret, PersonToken.objects.filter(user__is_active=True).select_related("user"), mark=OF_PERSON)
+    token = opened(secret, _VALID.first, mark=OF_PERSON)
     return None if token is None else Person(token.user, token)
 
 

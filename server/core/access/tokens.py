@@ -8,16 +8,18 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import CharField, DateTimeField, QuerySet
 
 from server.core import clock
 from server.core.models import ApiToken, Credential
+from server.core.prepared import Given, Prepared
 
 # Before the prefix: whoever finds one in a log knows whose it is, and what to revoke.
 OF_AGENT, OF_PERSON = "tm", "tmp"
@@ -48,29 +50,38 @@ def issue_token(*, name: str, scope: ApiToken.Scope, subject: str, days: float |
         return sealed(row, timedelta(days=days or settings.TOKEN_DAYS)).secret
 
 
-def find_token(secret: str, *, held: Q | None = None) -> ApiToken | None:
+def valid(rows: "Callable[[], QuerySet[AnyToken]]") -> "Prepared[AnyToken]":
+    """How one of these rows is found by its `prefix`, while it is valid `now`."""
+    prefix, now = Given("prefix", CharField()), Given("now", DateTimeField())
+    return Prepared(lambda: rows().filter(prefix=prefix, revoked_at=None, expires_at__gt=now).order_by())
+
+
+_VALID = valid(ApiToken.objects.all)
+
+
+def find_token(secret: str, *, among: Callable[..., ApiToken | None] = _VALID.first) -> ApiToken | None:
     """The valid token that `secret` opens, or None. Its first use begins the end of the one that it was made for.
 
-    `held` is what must be true of it besides. One query, but for the first use in a minute.
+    One query, but for the first use in a minute.
     """
-    token = opened(secret, ApiToken.objects.filter(held or Q()), mark=OF_AGENT)
+    token = opened(secret, among, mark=OF_AGENT)
     if token is not None and token.last_used_at is None:
         older = ApiToken.objects.filter(name=token.name, pk__lt=token.pk, expires_at__gt=clock.now() + OVERLAP)
         older.update(expires_at=clock.now() + OVERLAP)
     return token
 
 
-def opened(secret: str, rows: QuerySet[AnyToken], *, mark: str) -> AnyToken | None:
-    """The one of these rows that `secret` opens now, or None; its use is noted, but not on the row that is returned."""
+def opened(secret: str, find: Callable[..., AnyToken | None], *, mark: str) -> AnyToken | None:
+    """The valid one that `secret` opens now, or None; its use is noted, but not on the row that is returned."""
     match = _FORM.fullmatch(secret)
     if match is None or match["mark"] != mark:
         return None
     now = clock.now()
-    token = rows.filter(prefix=match["prefix"], revoked_at=None, expires_at__gt=now).first()
+    token = find(prefix=match["prefix"], now=now)
     if token is None or not hmac.compare_digest(token.digest, _digest(secret)):
         return None
     if token.last_used_at is None or now - token.last_used_at > _LAST_USE_GRAIN:
-        rows.model._default_manager.filter(pk=token.pk).update(last_used_at=now)
+        type(token)._default_manager.filter(pk=token.pk).update(last_used_at=now)
     return token
 
 

@@ -171,7 +171,7 @@ def charts(boots: Mapping[int, int], cases: Sequence[tuple[str, str]] = (), *, f
 def _sizes(query: QuerySet[Measurement]) -> dict[_Key, tuple[int, int]]:
     """How many boots and values each chart has."""
     grouped = query.order_by().values_list("boot__session", "case", "metric", "core_type")
-    counted = grouped.annotate(dots=Count("pk"), numbers=Sum("values__len"))
+    counted = grouped.annotate(dots=Count("pk"), numbers=Sum("number"))
     return {_Key(*ids): (dots, numbers) for *ids, dots, numbers in counted}
 
 

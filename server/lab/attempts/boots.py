@@ -8,11 +8,22 @@ from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
 from django.db import transaction
-from django.db.models import BooleanField, Count, Exists, ExpressionWrapper, OuterRef, QuerySet, Subquery
+from django.db.models import (
+    BooleanField,
+    CharField,
+    Count,
+    Exists,
+    ExpressionWrapper,
+    IntegerField,
+    OuterRef,
+    QuerySet,
+    Subquery,
+)
 from django.db.models.functions import JSONObject
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.prepared import Given, Prepared
 from server.core.reasons import Because, Reason
 from server.lab.attempts.ends import end_session
 from server.lab.attempts.life import is_wanted
@@ -116,21 +127,12 @@ def start_boot(*, attempt: Attempt, agent: str, position: int) -> bool:
 def told_boot(session: Session, position: int, report: BootReport) -> ToldBoot:
     """One query. The caller holds the session locked."""
     alike, _own = parts_of_facts(report.facts)
-    elsewhere = Boot.objects.filter(boot_id=report.boot_id).exclude(boot_id="").exclude(pk=OuterRef("pk"))
-    others = Boot.objects.filter(session=session).exclude(pk=OuterRef("pk"))
-    facts = Facts.objects.filter(sha256=sha256_of_facts(alike)).values("pk")
-    core_types = CoreType.objects.filter(machine=session.machine_id).order_by("name")
-    boot = (
-        session.boots.filter(position=position)
-        .defer("notes")
-        .annotate(
-            is_trusted=ExpressionWrapper(TRUSTED_BOOT, output_field=BooleanField()),
-            is_elsewhere=Exists(elsewhere),
-            others_open=Exists(others.filter(state__in=_OPEN)),
-            told_facts=Subquery(facts),
-            cores=ArraySubquery(core_types.values(json=JSONObject(id="pk", name="name", cpus="cpus"))),
-        )
-        .first()
+    boot: Any = _TOLD.first(
+        session=session.pk,
+        machine=session.machine_id,
+        position=position,
+        boot_id=report.boot_id,
+        sha256=sha256_of_facts(alike),
     )
     if boot is None:
         raise DomainError("not-found", f"session {session.pk} has no boot {position}")
@@ -144,6 +146,29 @@ def told_boot(session: Session, position: int, report: BootReport) -> ToldBoot:
         others_open=boot.others_open,
         core_types=cores,
     )
+
+
+def _told() -> "QuerySet[Boot]":
+    session, boot_id = Given("session", IntegerField()), Given("boot_id", CharField())
+    elsewhere = Boot.objects.filter(boot_id=boot_id).exclude(boot_id="").exclude(pk=OuterRef("pk"))
+    others = Boot.objects.filter(session=session).exclude(pk=OuterRef("pk"))
+    facts = Facts.objects.filter(sha256=Given("sha256", CharField())).values("pk")
+    core_types = CoreType.objects.filter(machine=Given("machine", IntegerField())).order_by("name")
+    return (
+        Boot.objects.filter(session=session, position=Given("position", IntegerField()))
+        .order_by()
+        .defer("notes")
+        .annotate(
+            is_trusted=ExpressionWrapper(TRUSTED_BOOT, output_field=BooleanField()),
+            is_elsewhere=Exists(elsewhere),
+            others_open=Exists(others.filter(state__in=_OPEN)),
+            told_facts=Subquery(facts),
+            cores=ArraySubquery(core_types.values(json=JSONObject(id="pk", name="name", cpus="cpus"))),
+        )
+    )
+
+
+_TOLD = Prepared(_told)
 
 
 def close_boot(told: ToldBoot, *, report: BootReport, key: str) -> Boot | None:

@@ -3,18 +3,20 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, Max, Q, Value
+from django.db.models import CharField, Exists, Max, Q, Value
 from django.db.models.functions import Concat, Right
 
 from server.builds.models import Build, BuildState
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.core.prepared import Given, Prepared
 from server.core.reasons import Because, Reason
 from server.lab.hosts.state import follow_attempt
 from server.lab.models import (
@@ -152,19 +154,20 @@ _ASKS_AGAIN = timedelta(minutes=10)
 
 def find_attempt(*, key: str, token: ApiToken, related: Sequence[str] = ALL_OF_ATTEMPT) -> Attempt:
     """The attempt that this token may touch; one that it may not is as unknown as one that is not there."""
-    long = [f"{build}__{text}" for build in _BUILDS if _is_read(build, related) for text in _LONG_OF_BUILD]
-    attempt = (
-        Attempt.objects.filter(key=key if _KEY.fullmatch(key) else "")
-        .select_related(*related)
-        .defer("log", *long)
-        .first()
-    )
+    attempt = _by_key(related).first(key=key if _KEY.fullmatch(key) else "")
     if attempt is None:
         raise DomainError("not-found", f"no attempt {key}")
     work = work_of(attempt)
     if token.scope != work.scope or token.subject != work.subject:
         raise DomainError("not-found", f"no attempt {key} for the holder of this token")
     return attempt
+
+
+@cache
+def _by_key(related: Sequence[str]) -> Prepared[Attempt]:
+    long = [f"{build}__{text}" for build in _BUILDS if _is_read(build, related) for text in _LONG_OF_BUILD]
+    rows = Attempt.objects.filter(key=Given("key", CharField())).select_related(*related)
+    return Prepared(lambda: rows.defer("log", *long).order_by())
 
 
 def _is_read(row: str, related: Sequence[str]) -> bool:
@@ -251,11 +254,11 @@ def is_wanted(attempt: Attempt) -> bool:
     if attempt.session_id is None:
         return Build.objects.filter(pk=attempt.build_id or 0, state=BuildState.RUNNING).exists()
     session = Session.objects.filter(pk=attempt.session_id, state=SessionState.RUNNING)
-    return session.exclude(unwanted(attempt)).exists()
+    return session.exclude(unwanted(attempt.pk)).exists()
 
 
-def unwanted(attempt: Attempt) -> Q:
+def unwanted(attempt: int | Given) -> Q:
     """Whether nobody wants what this attempt at a running session still brings, for queries of sessions."""
     superseded = Q(series__state=SeriesState.SUPERSEDED) | Q(trial__series__state=SeriesState.SUPERSEDED)
-    stopping = Attempt.objects.filter(pk=attempt.pk, state=AttemptState.CANCELING)
+    stopping = Attempt.objects.filter(pk=attempt, state=AttemptState.CANCELING)
     return superseded | Q(trial__state=TrialState.CANCELED) | Q(Exists(stopping))

@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.conf import settings
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
+from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Sum
 
 from server.builds.models import Artifact
 from server.builds.storage import MAX_BYTES
 from server.core import clock
-from server.core.access.tokens import find_token, issue_token, revoke_tokens
+from server.core.access.tokens import find_token, issue_token, revoke_tokens, valid
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.core.prepared import Given
 from server.lab.models import Attempt, AttemptState, Builder, Host, Machine, Session
 from server.lab.work import local_builder
 
@@ -65,13 +67,16 @@ def revoke_host_tokens(host: str, scope: ApiToken.Scope) -> int:
 
 def find_host_token(secret: str) -> ApiToken | None:
     """The valid token that `secret` opens; None, too, when its host was removed or retired: as good as revoked."""
-    return find_token(secret, held=_held())
+    return find_token(secret, among=partial(_HELD.first, control=settings.LAB_CONTROL))
 
 
 def _held() -> Q:
     """`is_held` for queries of tokens."""
-    control = Q(scope=Scope.CONTROL, subject=settings.LAB_CONTROL) & ~Q(subject="")
+    control = Q(scope=Scope.CONTROL, subject=Given("control", CharField())) & ~Q(subject="")
     return _held_by_host(Scope.MACHINE) | _held_by_host(Scope.BUILDER) | control
+
+
+_HELD = valid(lambda: ApiToken.objects.filter(_held()))
 
 
 def _held_by_host(scope: ApiToken.Scope) -> Q:

@@ -17,10 +17,10 @@ from server.detection.sweep import tend_bisections
 from server.detection.trials.look import look_at_trial
 from server.lab.models import Boot, Machine, Session, Trial
 from server.lab.trials.life import plan_trial
-from server.results.models import Case, Measurement, Metric
+from server.results.models import Case, Metric, PackedValues
 from server.sources.mirror import mirror, record_revisions, tree_ref
 from server.sources.models import Branch, Patch, Revision, Series, Tree
-from tests.builders import because, build_case, build_list, build_metric, build_series, build_version, fake_sha
+from tests.builders import because, build_case, build_list, build_metric, build_series, build_version, fake_sha, packed
 from tests.detection.measured import physical
 from tests.sources.posting import NOON
 
@@ -128,9 +128,9 @@ class World:
         Boot.objects.bulk_update(boots, ["state", "boot_id", "build_id", "started_at", "ended_at"])
         levels = {arm: self.level(session.machine, build.revision) for arm, build in kernels.items()}
         cores, version = session.machine.core_types.get(), build_version(self.case)
-        cell = {"case": self.case, "metric": self.metric, "core_type": cores, "version": version}
-        Measurement.objects.bulk_create(
-            Measurement(boot=boot, warmup=1, values=[value, *[value] * 3], **cell)
+        cell = {"metric": self.metric, "core_type": cores, "version": version}
+        PackedValues.objects.bulk_create(
+            packed(self.case, [value] * 4, 1, boot=boot, **cell)
             for boot in boots
             if boot.arm not in dead
             for value in [levels[Boot.Arm(boot.arm)] * (1 + self.luck(boot, kernels[Boot.Arm(boot.arm)]))]

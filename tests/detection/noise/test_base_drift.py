@@ -8,7 +8,7 @@ from server.builds.models import Build
 from server.detection.models import MachineQuestion
 from server.detection.noise.questions import base_drift
 from server.lab.models import Boot, Machine, Session, Trial
-from server.results.models import Measurement
+from server.results.models import PackedValues
 from tests.builders import (
     build_build,
     build_case,
@@ -19,6 +19,7 @@ from tests.builders import (
     build_trial,
     build_trial_session,
     build_version,
+    packed,
 )
 
 pytestmark = pytest.mark.django_db
@@ -36,8 +37,8 @@ def measured(machine: Machine, levels: Mapping[str, float], base: Build | None =
     cases = [(build_case(name), level) for name, level in levels.items()]
     version = build_version(cases[0][0])
     same = {"metric": metric, "core_type": core_type, "version": version}
-    Measurement.objects.bulk_create(
-        Measurement(boot=boot, case=case, values=_values(boot, level), warmup=case.warmup, **same)
+    PackedValues.objects.bulk_create(
+        packed(case, _values(boot, level), case.warmup, boot=boot, **same)
         for boot in session.boots.all()
         for case, level in cases
     )
@@ -115,7 +116,7 @@ def test_another_version_of_the_benchmark_is_another_program() -> None:
     machine = build_machine()
     measured(machine, USUAL)
     trial = measured(machine, moved(*USUAL))
-    Measurement.objects.filter(boot__session__trial=trial).update(version=build_version(build_case(), "2"))
+    PackedValues.objects.filter(boot__session__trial=trial).update(version=build_version(build_case(), "2"))
     assert base_drift(trial) == []
 
 
