@@ -47,7 +47,7 @@ class Prepared(Generic[_M]):
         # That of this thread.
         compiler.connection = connections[asked.db]
         values = tuple(given[place.name] if isinstance(place, Given) else place for place in places)
-        # Nothing of it is made anew (docs/decisions/0036).
+        # Nothing of it is made anew (docs/decisions/0037).
         compiler.as_sql = lambda *_args, **_options: (statement, values)
         asked.query.get_compiler = lambda *_args, **_options: compiler  # type: ignore[method-assign]
         return list(asked)
