@@ -245,6 +245,17 @@ EMAIL_TIMEOUT = 20
 # HOST:PORT of the site's own sink, the only way out for a report about virtual machines.
 MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
 
+# --- other systems ---------------------------------------------------------------
+# Private networks in which webhooks of subscriptions may lie, as 10.0.0.0/8; empty: none.
+HOOK_NETWORKS = tuple(ip_network(network.strip()) for network in env.list("TIDEMARK_HOOK_NETWORKS", default=[]))
+# Where checks of series and reports of findings are sent, once their mail has left; empty: nowhere.
+PATCHWORK_URL = configured_address("TIDEMARK_PATCHWORK_URL", env.str("TIDEMARK_PATCHWORK_URL", default=""))
+PATCHWORK_TOKEN = secret("TIDEMARK_PATCHWORK_TOKEN") if PATCHWORK_URL else ""
+KCIDB_URL = configured_address("TIDEMARK_KCIDB_URL", env.str("TIDEMARK_KCIDB_URL", default=""))
+KCIDB_TOKEN = secret("TIDEMARK_KCIDB_TOKEN") if KCIDB_URL else ""
+# As which this site reports there: lower case letters, digits and _.
+KCIDB_ORIGIN = env.str("TIDEMARK_KCIDB_ORIGIN", default="tidemark")
+
 # --- web -------------------------------------------------------------------------
 # Of one web process: threads that answer people (agents and files have half as many each beside them), memory from
 # which on another process takes its place, and memory of which it gets no byte more.
@@ -342,6 +353,7 @@ SPECTACULAR_SETTINGS = {
         "TrialState": "server.lab.models.TrialState",
         "ReportKind": "server.reports.models.Report.Kind",
         "ReportState": "server.reports.models.ReportState",
+        "ReportKind": "server.reports.models.Report.Kind",
         "HostState": "server.lab.models.Host.State",
         "HeadMoveKind": "server.sources.models.HeadMove.Kind",
         "MessageKind": "server.sources.models.Message.Kind",

@@ -41,6 +41,7 @@ def beat_schedule(seconds: float) -> dict[str, dict[str, Any]]:
         for name in SWEEPS
     }
     entries["upkeep.clean"] = {"task": "upkeep.clean", "schedule": 3600.0, "options": {"queue": "upkeep"}}
+    entries["reports.digests"] = {"task": "reports.digests", "schedule": 3600.0, "options": {"queue": "reports"}}
     return entries
 
 

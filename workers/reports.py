@@ -1,8 +1,12 @@
 import structlog
 from celery import shared_task
 
+from server.core.clock import lately
 from server.core.errors import DomainError
+from server.core.tasks import enqueue
 from server.reports.outbox import queue_delivery, reports_without_delivery, send_delivery, wake_outbox
+from server.reports.subscribers.calls import calls_to_send, send_call
+from server.reports.subscribers.notices import findings_to_tell, notify, write_digests
 from server.reports.writing import tell_news
 
 log = structlog.get_logger(__name__)
@@ -28,3 +32,23 @@ def sweep() -> None:
             # One that moved on meanwhile must not keep the others from leaving.
             log.warning("delivery_not_queued", trace=report.trace, report=report.pk, error=error.message)
     wake_outbox()
+    for finding_id in findings_to_tell(since=lately()):
+        enqueue("reports.notify", finding_id)
+    for call_id in calls_to_send():
+        enqueue("reports.call", call_id)
+
+
+@shared_task(name="reports.notify")
+def tell_subscribers(finding_id: int) -> None:
+    notify(finding_id=finding_id)
+
+
+# A call that is still `sending` after two minutes belongs to a dead process.
+@shared_task(name="reports.call", soft_time_limit=90, time_limit=100)
+def call(call_id: int) -> None:
+    send_call(call_id=call_id)
+
+
+@shared_task(name="reports.digests")
+def digests() -> None:
+    write_digests()

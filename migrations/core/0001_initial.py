@@ -1,9 +1,10 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
-import server.core.clock
-import server.core.reasons
 from django.conf import settings
 from django.db import migrations, models
+
+import server.core.clock
+import server.core.reasons
 
 
 class Migration(migrations.Migration):

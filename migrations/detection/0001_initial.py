@@ -1,10 +1,11 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
+from django.conf import settings
+from django.db import migrations, models
+
 import server.core.clock
 import server.core.reasons
 import server.core.states
-from django.conf import settings
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -1,9 +1,10 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
+from django.db import migrations, models
+
 import server.core.clock
 import server.core.reasons
 import server.core.states
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):

@@ -1,10 +1,13 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.text
+from django.conf import settings
+from django.db import migrations, models
+
+import server.core.addresses
 import server.core.clock
 import server.core.reasons
 import server.core.states
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
@@ -12,6 +15,10 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ("detection", "0001_initial"),
+        ("lab", "0001_initial"),
+        ("results", "0001_initial"),
+        ("sources", "0001_initial"),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
@@ -231,5 +238,224 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(("state__in", ["queued", "sending", "sent", "failed"])), name="delivery_state_known"
             ),
+        ),
+        migrations.CreateModel(
+            name="Subscription",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "way",
+                    models.CharField(choices=[("mail", "mail"), ("webhook", "webhook")], default="mail", max_length=10),
+                ),
+                (
+                    "pace",
+                    models.CharField(
+                        choices=[("each", "each finding"), ("weekly", "a digest of its tree each week")],
+                        default="each",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "url",
+                    models.CharField(
+                        blank=True,
+                        help_text="Of a webhook.",
+                        max_length=500,
+                        validators=[server.core.addresses.check_address],
+                    ),
+                ),
+                (
+                    "salt",
+                    models.CharField(
+                        blank=True, help_text="Its secret is made of this and the site's own.", max_length=32
+                    ),
+                ),
+                (
+                    "claim",
+                    models.CharField(
+                        blank=True,
+                        choices=[("regressed", "what regressed somewhere"), ("improved", "what improved somewhere")],
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "path",
+                    models.CharField(blank=True, help_text="With which that of a changed file begins.", max_length=200),
+                ),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "benchmark",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="results.benchmark",
+                    ),
+                ),
+                (
+                    "tree",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="sources.tree",
+                    ),
+                ),
+                (
+                    "uarch",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="lab.microarchitecture",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="subscriptions",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["id"],
+            },
+        ),
+        migrations.CreateModel(
+            name="HookCall",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "reason_code",
+                    models.CharField(blank=True, choices=server.core.reasons.known_codes, default="", max_length=40),
+                ),
+                ("state_since", models.DateTimeField(default=server.core.clock.now)),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "target",
+                    models.CharField(
+                        choices=[
+                            ("webhook", "webhook of a subscription"),
+                            ("patchwork", "check in Patchwork"),
+                            ("kcidb", "report to KCIDB"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("key", models.CharField(help_text="What is told once.", max_length=200, unique=True)),
+                ("event", models.CharField(max_length=20)),
+                ("document", models.JSONField()),
+                ("tries", models.PositiveIntegerField(default=0)),
+                ("not_before", models.DateTimeField(blank=True, null=True)),
+                ("status", models.PositiveIntegerField(blank=True, help_text="Of the last answer.", null=True)),
+                (
+                    "finding",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="calls", to="detection.finding"
+                    ),
+                ),
+                (
+                    "subscription",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="calls",
+                        to="reports.subscription",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+            },
+        ),
+        migrations.AddIndex(
+            model_name="subscription",
+            index=models.Index(condition=models.Q(("ended_at", None)), fields=["id"], name="subscription_active"),
+        ),
+        migrations.AddConstraint(
+            model_name="subscription",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("url", ""), ("way", "mail")),
+                    models.Q(
+                        ("way", "webhook"), models.Q(("url", ""), _negated=True), models.Q(("salt", ""), _negated=True)
+                    ),
+                    _connector="OR",
+                ),
+                name="subscription_has_its_way",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="subscription",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("pace", "weekly"), _negated=True),
+                    models.Q(("tree__isnull", False), ("way", "mail")),
+                    _connector="OR",
+                ),
+                name="subscription_digest_of_a_tree",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="hookcall",
+            index=models.Index(
+                condition=models.Q(("state__in", ["queued", "sending"])), fields=["state"], name="hook_call_open"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="hookcall",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("state__in", ["queued", "sending", "sent", "failed"])), name="hook_call_state_known"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="hookcall",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("subscription__isnull", False), ("target", "webhook")),
+                    models.Q(("subscription", None), models.Q(("target", "webhook"), _negated=True)),
+                    _connector="OR",
+                ),
+                name="hook_call_has_its_target",
+            ),
+        ),
+        migrations.CreateModel(
+            name="MailStop",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("person", models.CharField(max_length=230)),
+                ("reason", models.TextField()),
+                ("at", models.DateTimeField(default=server.core.clock.now)),
+                ("ended_by", models.CharField(blank=True, max_length=230)),
+                ("ended_because", models.TextField(blank=True)),
+                ("ended_at", models.DateTimeField(blank=True, null=True)),
+            ],
+            options={
+                "ordering": ["-id"],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("ended_at", None)),
+                        fields=("ended_at",),
+                        name="mail_stop_one_at_a_time",
+                        nulls_distinct=False,
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(("person", ""), _negated=True), models.Q(("reason", ""), _negated=True)
+                        ),
+                        name="mail_stop_says_who_and_why",
+                    ),
+                ],
+            },
         ),
     ]

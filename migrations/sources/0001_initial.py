@@ -1,11 +1,12 @@
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.text
+from django.db import migrations, models
+
 import server.core.addresses
 import server.core.clock
 import server.core.reasons
 import server.core.states
-from django.db import migrations, models
 from server.sources.measure_rules import RULES
 
 
@@ -610,9 +611,7 @@ class Migration(migrations.Migration):
                     "moderated",
                     models.BooleanField(
                         default=True,
-                        help_text=(
-                            "A person releases each report on a regression of its branches before it is sent."
-                        ),
+                        help_text=("A person releases each report on a regression of its branches before it is sent."),
                     ),
                 ),
                 (

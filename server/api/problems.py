@@ -10,7 +10,14 @@ from rest_framework.views import exception_handler
 
 from server.core.errors import DomainError
 
-_STATUS = {"not-found": 404, "forbidden": 403, "job-edited": 403, "scope-missing": 403, "too-large": 413}
+_STATUS = {
+    "not-found": 404,
+    "not-for-it": 404,
+    "forbidden": 403,
+    "job-edited": 403,
+    "scope-missing": 403,
+    "too-large": 413,
+}
 # An agent keeps what is answered 401 or 403 for a better token, and puts aside what is answered so.
 _STATUS |= dict.fromkeys(("conflict", "superseded", "not-awaited", "account-used-up"), 409)
 # What cannot be done with a row as it is now.

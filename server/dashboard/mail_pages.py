@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import unified_diff
 from typing import Final
 
 from django.db.models import Count, Q, QuerySet
@@ -11,13 +12,18 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.core import clock
+from server.core.models import Transition
 from server.reports.leaving import Gate, Outgoing, gate, in_line, outgoing, with_mails
 from server.reports.models import DeliveryState, Report
+from server.reports.moderation import seen_now
 
 # Of each kind on the page.
 _SHOWN = 25
+_MOST_STEPS = 30
+_MODERATE = "reports.change_report"
 _DRAFT: Final = Report.State.DRAFT
-_OPEN: Final = (Report.State.APPROVED, _DRAFT)
+_UNDECIDED: Final = (_DRAFT, Report.State.HELD)
+_OPEN: Final = (Report.State.APPROVED, *_UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,8 @@ def mail_list(given: Mapping[str, str]) -> MailList:
     wanted = [one for one in _OPEN if not known or one == state]
     line = list(in_line(reports)[: _SHOWN + 1]) if Report.State.APPROVED in wanted else []
     failed = _failed(reports) if Report.State.APPROVED in wanted else []
-    drafts = list(reports.filter(state=Report.State.DRAFT).order_by("-id")[:_SHOWN]) if _DRAFT in wanted else []
+    undecided = [one for one in _UNDECIDED if one in wanted]
+    drafts = list(reports.filter(state__in=undecided).order_by("-id")[:_SHOWN]) if undecided else []
     ended = Q(state=state) if known else ~Q(state__in=_OPEN)
     over = list(reports.filter(ended & ~Q(state__in=_OPEN)).order_by("-state_since", "-id")[:_SHOWN])
     rows = outgoing([*line[:_SHOWN], *failed, *drafts, *over], passing)
@@ -69,7 +76,7 @@ def mail_list(given: Mapping[str, str]) -> MailList:
         held=tuple(row for row in waiting if not _leaves(row, passing)),
         is_cut=len(line) > _SHOWN,
         failed=tuple(approved[len(waiting) :]),
-        drafts=tuple(row for row in rows if row.report.state == Report.State.DRAFT),
+        drafts=tuple(row for row in rows if row.report.state in _UNDECIDED),
         over=tuple(row for row in rows if row.report.state not in _OPEN),
         counts=_counts(),
         state=state if known else "",
@@ -94,12 +101,31 @@ def _counts() -> tuple[tuple[str, str, int], ...]:
 
 @require_safe
 def mails(request: HttpRequest) -> HttpResponse:
-    context = {"now": clock.now(), "mails": mail_list(request.GET.dict()), "states": Report.State.choices}
+    context = {
+        "now": clock.now(),
+        "mails": mail_list(request.GET.dict()),
+        "states": Report.State.choices,
+        "may_moderate": request.user.has_perm(_MODERATE),
+    }
     return render(request, "dashboard/mails.html", context)
 
 
 @require_safe
 def mail(request: HttpRequest, report_id: int) -> HttpResponse:
+    return mail_page(request, report_id)
+
+
+def mail_page(
+    request: HttpRequest,
+    report_id: int,
+    *,
+    problem: str = "",
+    typed: Mapping[str, str] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """`typed` is what a form held that was refused for `problem`."""
+    # First: what comes in between is then not taken as seen.
+    seen = seen_now(report_id)
     report = with_mails(Report.objects.filter(pk=report_id)).first()
     if report is None:
         raise Http404(f"There is no mail {report_id}.")
@@ -109,5 +135,30 @@ def mail(request: HttpRequest, report_id: int) -> HttpResponse:
     if all(one.pk != report.pk for one in line):
         line.append(report)
     row = next(one for one in outgoing(line, passing) if one.report.pk == report.pk)
-    context = {"now": clock.now(), "gate": passing, "row": row}
-    return render(request, "dashboard/mail.html", context)
+    context = {
+        "now": clock.now(),
+        "gate": passing,
+        "row": row,
+        "seen": seen,
+        "problem": problem,
+        "typed": {name: (typed or {}).get(name, "") for name in ("act", "reason", "body")},
+        "edits": changed_lines(report.composed, report.body) if report.is_edited else (),
+        "steps": Transition.objects.filter(subject="report", subject_id=report_id).order_by("-pk")[:_MOST_STEPS],
+        "may_moderate": request.user.has_perm(_MODERATE),
+        "later": report.answered_by.only("pk", "kind", "subject", "state").order_by("pk"),
+    }
+    return render(request, "dashboard/mail.html", context, status=status)
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """`mark` is + or - for a line that came or went, @ between parts, and blank for one that stayed."""
+
+    mark: str
+    text: str
+
+
+def changed_lines(before: str, after: str) -> tuple[DiffLine, ...]:
+    """What a person changed, with three lines around it."""
+    found = unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    return tuple(DiffLine(line[:1], line[1:]) for line in list(found)[2:])

@@ -17,7 +17,7 @@ from server.dashboard import (
 )
 from server.dashboard.frame import access, search_page, tree_list
 from server.dashboard.lab import live
-from server.dashboard.triage import acts, finding_list, trade_offs
+from server.dashboard.triage import acts, finding_list, moderation, subscriptions, trade_offs
 from server.dashboard.verdicts import compare_page
 
 urlpatterns = [
@@ -55,7 +55,12 @@ urlpatterns = [
     path("builders/<slug:name>/act/", host_pages.act_on_builder, name="builder-act"),
     path("queue/", live.queue, name="queue"),
     path("mails/", mail_pages.mails, name="mails"),
+    path("mails/switch/", moderation.switch, name="mail-switch"),
     path("mails/<int:report_id>/", mail_pages.mail, name="mail"),
+    path("mails/<int:report_id>/act/", moderation.act, name="mail-act"),
+    path("subscriptions/", subscriptions.subscriptions, name="subscriptions"),
+    path("subscriptions/add/", subscriptions.add, name="subscription-add"),
+    path("subscriptions/<int:subscription_id>/end/", subscriptions.end, name="subscription-end"),
     path("status/", status_page.status, name="status"),
     path("search/", search_page.search, name="search"),
     path("login/", access.sign_in, name="login"),

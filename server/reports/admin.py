@@ -3,7 +3,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from server.core.admin import PlainAdmin, ReadOnlyAdmin, each
-from server.reports.models import Delivery, OptOut, Report
+from server.reports.models import Delivery, HookCall, OptOut, Report, Subscription
 from server.reports.moderation import approve_report, reject_report
 
 
@@ -45,3 +45,19 @@ class DeliveryAdmin(ReadOnlyAdmin):
 class OptOutAdmin(PlainAdmin):
     list_display = ["address", "created_at"]
     search_fields = ["address"]
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(ReadOnlyAdmin):
+    list_display = ["id", "user", "way", "pace", "claim", "uarch", "tree", "benchmark", "path", "ended_at"]
+    list_filter = ["way", "pace"]
+    list_select_related = ["user", "uarch", "tree", "benchmark"]
+    search_fields = ["=user__username"]
+
+
+@admin.register(HookCall)
+class HookCallAdmin(ReadOnlyAdmin):
+    documents = ("document",)
+    list_display = ["id", "target", "event", "finding", "state", "reason", "status", "tries", "not_before"]
+    list_filter = ["state", "target"]
+    search_fields = ["=trace", "key"]

@@ -13,7 +13,7 @@ from server.core.errors import DomainError
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
 from server.reports.mail import build_mail, route
-from server.reports.models import Delivery, DeliveryState, Report, ReportState
+from server.reports.models import Delivery, DeliveryState, MailStop, Report, ReportState
 from server.reports.outbox import is_being_bisected, overtaken, sent_lately
 from server.reports.recipients import opt_outs, readers, refuse_readers
 from server.reports.renewal import ABOUT, CHANGED, needs_person, other_text
@@ -22,7 +22,8 @@ _LATER_HEADERS = ("Message-ID", "Date")
 _READERS = re.compile(r"^(To|Cc): .*(?:\n[ \t].*)*", re.MULTILINE)
 # To write a mail anew takes a look at all that its finding says.
 _MOST_COMPOSED = 3
-_SWITCHED_OFF = "mail is switched off at this site (TIDEMARK_MAIL_ENABLED)"
+_MOST_STOPS = 5
+_SWITCHED_OFF = "mail is switched off at this site"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,20 @@ class Outgoing:
         return str(ReportState(self.report.state).label)
 
     @property
+    def kind_label(self) -> str:
+        return str(Report.Kind(self.report.kind).label)
+
+    @property
+    def place(self) -> str:
+        """Where it goes: the list of its series, a tree, or one who asked for it."""
+        if self.report.kind in Report.WANTED:
+            return "one who asked for it"
+        series, finding = self.report.series, self.report.finding
+        if series is not None:
+            return series.mailing_list.name
+        return finding.branch.tree.name if finding and finding.branch else ""
+
+    @property
     def delivery_label(self) -> str:
         return str(DeliveryState(self.delivery.state).label) if self.delivery else ""
 
@@ -74,11 +89,17 @@ class Outgoing:
 
 @dataclass(frozen=True)
 class Gate:
-    """What holds for all mails: the stop switch, and how many left in the last hour of those that may."""
+    """What holds for all mails: whether the site sends any, who stopped it, and how many of an hour's have left."""
 
     is_open: bool
     sent: int
     cap: int
+    stops: tuple[MailStop, ...] = ()
+
+    @property
+    def stop(self) -> MailStop | None:
+        """The one that holds; no other began after it."""
+        return next((stop for stop in self.stops if stop.ended_at is None), None)
 
     @property
     def room(self) -> int:
@@ -86,8 +107,10 @@ class Gate:
 
 
 def gate() -> Gate:
-    """One query."""
-    return Gate(settings.MAIL_ENABLED, sent_lately(), settings.MAIL_HOURLY_CAP)
+    """Two queries."""
+    stops = tuple(MailStop.objects.all()[:_MOST_STOPS])
+    is_open = settings.MAIL_ENABLED and all(stop.ended_at for stop in stops)
+    return Gate(is_open, sent_lately(), settings.MAIL_HOURLY_CAP, stops)
 
 
 def with_mails(reports: "QuerySet[Report]") -> "QuerySet[Report]":

@@ -20,6 +20,7 @@ from server.reports.mail import Route, build_mail, route, transmit
 from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
 from server.reports.recipients import opt_outs, readers, refuse_readers
 from server.reports.renewal import ABOUT, CHANGED, locked, renew
+from server.reports.stop_switch import may_leave
 from server.sources.models import Series
 
 log = structlog.get_logger(__name__)
@@ -94,7 +95,7 @@ def reports_without_delivery() -> list[Report]:
 
 
 def _due() -> QuerySet[Delivery]:
-    if not settings.MAIL_ENABLED:
+    if not may_leave():
         return Delivery.objects.none()
     return Delivery.objects.filter(Q(not_before=None) | Q(not_before__lte=clock.now()), state=DeliveryState.QUEUED)
 

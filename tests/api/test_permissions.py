@@ -29,8 +29,9 @@ LISTS = (
 )
 ROWS = (
     "timeline series-detail series-patches series-history series-case series-approval session-detail session-cells "
-    "session-samples machine-detail machine-noise builder-detail finding-detail finding-case timeline-detail "
-    "build-detail attempt-detail tree-detail message-detail nothing-here"
+    "session-samples machine-detail machine-noise builder-detail finding-detail finding-case finding-patchwork "
+    "finding-kcidb finding-regzbot finding-trailers timeline-detail build-detail attempt-detail tree-detail "
+    "message-detail nothing-here"
 )
 # With an empty body, which no act takes: whoever may act hears 400, and nothing is changed.
 ACTS = {
@@ -44,6 +45,9 @@ ACTS = {
     "acceptance-withdraw": Scope.TRIAGE,
     "report-approve": Scope.MODERATE,
     "report-reject": Scope.MODERATE,
+    "report-hold": Scope.MODERATE,
+    "report-release": Scope.MODERATE,
+    "report-edit": Scope.MODERATE,
     "machine-maintenance": Scope.MAINTENANCE,
     "build-again": Scope.BUILDS,
 }

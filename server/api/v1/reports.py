@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.shortcuts import get_object_or_404
 from django_filters import rest_framework as filters
 from rest_framework import generics, serializers
 from rest_framework.request import Request
@@ -23,6 +24,7 @@ from server.detection.lifecycle.ledger import holding_now
 from server.detection.models import Acceptance, Finding, FindingVerdict
 from server.lab.models import Microarchitecture
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
+from server.reports.subscribers.ports import kcidb_report, patchwork_check, regzbot_lines, trailers
 from server.results.models import Metric
 
 
@@ -210,3 +212,64 @@ class AcceptanceListView(PublicMixin, generics.ListAPIView[Acceptance]):
     @describe("acceptance_list", AcceptanceRowOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
+
+
+class PatchworkCheckOut(serializers.Serializer[Any]):
+    message_id = serializers.CharField(help_text="Of the patch at which the check stands: the last one.")
+    check = serializers.JSONField(help_text="As Patchwork's API takes it: state, target_url, context, description.")
+
+
+class KcidbOut(serializers.Serializer[Any]):
+    """After KCIDB's schema 5.3."""
+
+    version = serializers.JSONField()
+    checkouts = serializers.JSONField()
+    builds = serializers.JSONField()
+    tests = serializers.JSONField()
+
+
+class LinesOut(serializers.Serializer[Any]):
+    text = serializers.CharField(help_text="Lines of plain ASCII.")
+
+
+class PortView(PublicMixin, generics.GenericAPIView[Finding]):
+    """What a finding says in the words of another system. 409 where there is nothing that it could say there."""
+
+    queryset = Finding.objects.select_related(
+        "series__base__tree", "branch__tree", "culprit", "before", "after", "fix", "trial"
+    )
+
+    def found(self, pk: int) -> Finding:
+        return get_object_or_404(self.get_queryset(), pk=pk)
+
+
+class FindingPatchworkView(PortView):
+    serializer_class = PatchworkCheckOut
+
+    @describe("finding_patchwork", PatchworkCheckOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        return Response(patchwork_check(self.found(pk)))
+
+
+class FindingKcidbView(PortView):
+    serializer_class = KcidbOut
+
+    @describe("finding_kcidb", KcidbOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        return Response(kcidb_report(self.found(pk)))
+
+
+class FindingRegzbotView(PortView):
+    serializer_class = LinesOut
+
+    @describe("finding_regzbot", LinesOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        return Response({"text": regzbot_lines(self.found(pk))})
+
+
+class FindingTrailersView(PortView):
+    serializer_class = LinesOut
+
+    @describe("finding_trailers", LinesOut)
+    def get(self, _request: Request, pk: int) -> Response:
+        return Response({"text": trailers(self.found(pk))})

@@ -7,6 +7,7 @@ from rest_framework.authentication import SessionAuthentication
 
 from server.api.acts import findings as finding_acts
 from server.api.acts import lab as lab_acts
+from server.api.acts import reports as report_acts
 from server.api.acts import series as series_acts
 from server.api.answers import OpenAnswers
 from server.api.transitions import TransitionStreamView
@@ -74,6 +75,9 @@ act_patterns = [
         name="api-acceptance-withdraw",
     ),
     path("reports/<int:pk>/approve/", finding_acts.ReportApproveView.as_view(), name="api-report-approve"),
+    path("reports/<int:pk>/hold/", report_acts.ReportHoldView.as_view(), name="api-report-hold"),
+    path("reports/<int:pk>/release/", report_acts.ReportReleaseView.as_view(), name="api-report-release"),
+    path("reports/<int:pk>/edit/", report_acts.ReportEditView.as_view(), name="api-report-edit"),
     path("reports/<int:pk>/reject/", finding_acts.ReportRejectView.as_view(), name="api-report-reject"),
     path(
         "machines/<slug:name>/maintenance/",
@@ -112,6 +116,10 @@ urlpatterns = [
     path("builders/<slug:name>/", hosts.BuilderView.as_view(), name="api-builder-detail"),
     path("findings/", findings.FindingListView.as_view(), name="api-finding-list"),
     path("findings/<int:pk>/", findings.FindingView.as_view(), name="api-finding-detail"),
+    path("findings/<int:pk>/patchwork/", reports.FindingPatchworkView.as_view(), name="api-finding-patchwork"),
+    path("findings/<int:pk>/kcidb/", reports.FindingKcidbView.as_view(), name="api-finding-kcidb"),
+    path("findings/<int:pk>/regzbot/", reports.FindingRegzbotView.as_view(), name="api-finding-regzbot"),
+    path("findings/<int:pk>/trailers/", reports.FindingTrailersView.as_view(), name="api-finding-trailers"),
     path("transitions/", TransitionStreamView.as_view(), name="api-transitions"),
     path("compare/", pairs.PairView.as_view(), name="api-compare"),
     path("reports/", reports.ReportListView.as_view(), name="api-report-list"),

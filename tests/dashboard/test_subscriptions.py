@@ -1,0 +1,65 @@
+"""The page on which a person says what he wants to be told of."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from server.reports.models import Subscription
+from server.reports.subscribers.subscription import subscribe
+from tests.builders import build_uarch
+from tests.dashboard.conftest import Reader
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def ada(client: Client) -> User:
+    user = User.objects.create_user("ada", "ada@example.org", "a long enough word")
+    client.force_login(user)
+    return user
+
+
+def test_nobody_reads_it_without_signing_in(client: Client) -> None:
+    answer = client.get("/subscriptions/")
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login/")
+    assert client.post("/subscriptions/add/").status_code == 302
+    assert not Subscription.objects.exists()
+
+
+def test_a_person_subscribes_and_ends_it(client: Client, ada: User) -> None:
+    build_uarch("zen3")
+    reader = Reader(client)
+    answer = client.post("/subscriptions/add/", {"uarch": "zen3", "claim": "regressed"}, follow=True)
+    assert "You will be told of what regressed on zen3." in answer.content.decode()
+    row = Subscription.objects.get(user=ada)
+    assert "to ada@example.org" in reader.read("/subscriptions/")
+    client.post(f"/subscriptions/{row.pk}/end/")
+    assert "You have no subscription." in reader.read("/subscriptions/")
+
+
+def test_what_is_wrong_is_said_and_what_was_typed_stays(client: Client, ada: User) -> None:
+    answer = client.post("/subscriptions/add/", {"way": "webhook", "url": "gopher://x", "path": "mm/"})
+    assert answer.status_code == 400
+    text = answer.content.decode()
+    assert "url: an address that begins with https://" in text
+    assert 'value="gopher://x"' in text
+    assert 'value="mm/"' in text
+    assert not Subscription.objects.filter(user=ada).exists()
+
+
+def test_secret_and_end_are_the_owners_alone(client: Client, ada: User) -> None:
+    eve = User.objects.create_user("eve", "eve@example.org", "a long enough word")
+    row = subscribe(eve, {"way": "webhook", "url": "https://hooks.example.org/x"})
+    assert "hooks.example.org" not in Reader(client).read("/subscriptions/")
+    assert client.post(f"/subscriptions/{row.pk}/end/").status_code == 404
+    row.refresh_from_db()
+    assert row.ended_at is None
+    client.force_login(eve)
+    assert "whsec_" in Reader(client).read("/subscriptions/")
+
+
+def test_hostile_names_do_no_harm(client: Client, ada: User) -> None:
+    answer = client.post("/subscriptions/add/", {"uarch": "<script>\x00", "path": "\x00"})
+    assert answer.status_code == 400
+    assert "<script>" not in answer.content.decode().split("<main")[1]
