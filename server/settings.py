@@ -353,7 +353,6 @@ SPECTACULAR_SETTINGS = {
         "TrialState": "server.lab.models.TrialState",
         "ReportKind": "server.reports.models.Report.Kind",
         "ReportState": "server.reports.models.ReportState",
-        "ReportKind": "server.reports.models.Report.Kind",
         "HostState": "server.lab.models.Host.State",
         "HeadMoveKind": "server.sources.models.HeadMove.Kind",
         "MessageKind": "server.sources.models.Message.Kind",

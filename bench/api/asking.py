@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,25 +25,30 @@ ROUNDS = 7
 # What takes longer is not asked as often, once will do.
 _LONG_SECONDS = 3.0
 _PATIENCE = 60.0
+_DATA = re.compile(rb"<(tbody|svg)\b.*?</\1>|<script[^>]*application/json[^>]*>.*?</script>", re.DOTALL)
 # Asked by nobody in particular: what can only be posted, by people who are logged in.
 NOT_ASKED = frozenset({403, 405})
 
 
 @dataclass(frozen=True)
 class Inside:
-    """Asked in this process, alone. `status` is what it answered; `scans` are large tables read from end to end."""
+    """Asked in this process, alone. `status` is what it answered; `scans` are large tables read from end to end.
+
+    `bare` is its size without data: rows of tables, drawings and what scripts draw from.
+    """
 
     status: int
     queries: int
     size: int
     times: Times
     scans: frozenset[str] = field(default_factory=frozenset)
+    bare: int = 0
 
 
 def ask_inside(client: Client, question: Question, large: Mapping[str, int], rounds: int = ROUNDS) -> Inside:
     something_written()
     with statements() as asked:
-        status, size = _ask(client, question)
+        status, content = _ask(client, question)
     if status in NOT_ASKED:
         return Inside(status, 0, 0, Times(()))
     taken: list[float] = []
@@ -51,7 +57,8 @@ def ask_inside(client: Client, question: Question, large: Mapping[str, int], rou
         begun = time.perf_counter()
         _ask(client, question)
         taken.append(1000 * (time.perf_counter() - begun))
-    return Inside(status, len(asked), size, Times(tuple(taken)), frozenset(scanned(asked, large)))
+    scans = frozenset(scanned(asked, large))
+    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, len(_DATA.sub(b"", content)))
 
 
 def something_written() -> None:
@@ -79,11 +86,11 @@ def writing(each_second: float) -> Iterator[None]:
         thread.join()
 
 
-def _ask(client: Client, question: Question) -> tuple[int, int]:
+def _ask(client: Client, question: Question) -> tuple[int, bytes]:
     response: Any = client.get(question.path)
     # A stream is asked of the database while it is read.
     content = b"".join(response.streaming_content) if response.streaming else response.content
-    return response.status_code, len(content)
+    return response.status_code, content
 
 
 @dataclass

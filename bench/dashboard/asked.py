@@ -73,7 +73,8 @@ def _asked(served: Web, inside: list[tuple[Question, Inside]], chosen: Namespace
         alone, first = served.ask(page, 1, chosen.requests)
         crowded, others = served.ask(page, chosen.clients, chosen.requests)
         statuses = frozenset({seen.status, *first, *others})
-        yield PageCost(page.name, seen.queries, seen.size, alone, crowded, statuses, frozenset(page.statuses))
+        allowed = frozenset(page.statuses)
+        yield PageCost(page.name, seen.queries, seen.size, alone, crowded, statuses, allowed, seen.bare)
 
 
 def _draw() -> list[Drawn]:

@@ -36,6 +36,12 @@ class PageCost:
     crowded: Times
     statuses: frozenset[int]
     allowed: frozenset[int] = field(default=frozenset({200}))
+    # Without data; none: as it is.
+    bare: int | None = None
+
+    @property
+    def weight(self) -> int:
+        return self.size if self.bare is None else self.bare
 
     @property
     def missed(self) -> list[str]:
@@ -44,13 +50,13 @@ class PageCost:
             found.append(f"p95 {self.alone.p95:.0f} ms, not {PAGE_MS:.0f}")
         if self.queries > MOST_QUERIES:
             found.append(f"{self.queries} queries, not {MOST_QUERIES}")
-        if self.size > 1000 * MOST_KB:
-            found.append(f"{self.size / 1000:.0f} kB, not {MOST_KB:.0f}")
+        if self.weight > 1000 * MOST_KB:
+            found.append(f"{self.weight / 1000:.0f} kB without data, not {MOST_KB:.0f}")
         return found
 
 
 def pages_table(costs: Sequence[PageCost], clients: int) -> str:
-    head = ["page", "p50 ms", "p95 ms", f"p95 of {clients}", "queries", "kB", ""]
+    head = ["page", "p50 ms", "p95 ms", f"p95 of {clients}", "queries", "kB", "without data", ""]
     rows = [
         [
             one.name,
@@ -59,11 +65,12 @@ def pages_table(costs: Sequence[PageCost], clients: int) -> str:
             f"{one.crowded.p95:.0f}",
             str(one.queries),
             f"{one.size / 1000:.0f}",
+            f"{one.weight / 1000:.0f}",
             "FAIL" if one.missed else "pass",
         ]
         for one in costs
     ]
-    return table(head, [*rows, ["bar", "", f"{PAGE_MS:.0f}", "", str(MOST_QUERIES), f"{MOST_KB:.0f}", ""]])
+    return table(head, [*rows, ["bar", "", f"{PAGE_MS:.0f}", "", str(MOST_QUERIES), "", f"{MOST_KB:.0f}", ""]])
 
 
 @dataclass(frozen=True)

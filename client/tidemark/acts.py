@@ -1,4 +1,6 @@
-"""What a person has done by the command line: a series handed in, let run, measured again; each needs a token."""
+"""What a person has done by the command line: a series handed in, let run, measured again, a finding assigned; each
+needs a token.
+"""
 
 import argparse
 import os
@@ -11,7 +13,7 @@ from tidemark.api import ApiError, Tidemark
 
 # More than the service takes.
 _MOST_BYTES = 1024 * 1024
-ACTS = ("submit", "approve", "retest")
+ACTS = ("submit", "approve", "retest", "assign")
 
 
 def add_acts(commands: Any) -> None:
@@ -25,7 +27,13 @@ def add_acts(commands: Any) -> None:
     retest.add_argument("series", type=int)
     retest.add_argument("--machine", action="append", default=[], help="there only; may come several times")
     retest.add_argument("--reason", required=True, help="why, for its history")
-    for one in (submit, approve, retest):
+    assign = commands.add_parser("assign", help="have somebody look after a finding: you, if nobody is named")
+    assign.add_argument("finding", type=int)
+    whom = assign.add_mutually_exclusive_group()
+    whom.add_argument("--to", metavar="NAME", help="login name of who is to")
+    whom.add_argument("--nobody", action="store_true", help="nobody is to")
+    assign.add_argument("--seen", type=int, metavar="MARK", help="of the finding as you read it; refused if it changed")
+    for one in (submit, approve, retest, assign):
         one.add_argument(
             "--token-file",
             default=os.environ.get("TIDEMARK_TOKEN_FILE", ""),
@@ -50,10 +58,21 @@ def act(service: Tidemark, chosen: argparse.Namespace) -> Iterable[str]:
         return _submit(service, chosen.mbox)
     if chosen.command == "approve":
         return _approve(service, chosen)
+    if chosen.command == "assign":
+        return _assign(service, chosen)
     body = {"reason": chosen.reason, "machines": chosen.machine}
     told = service.post(f"series/{chosen.series}/retest", body)
     word = "is measured again" if told["acted"] else "is being measured again already"
     return [f"series {told['series']} {word}, by trial {told['trial']}", str(told["location"])]
+
+
+def _assign(service: Tidemark, chosen: argparse.Namespace) -> list[str]:
+    body: dict[str, Any] = {} if chosen.seen is None else {"seen": chosen.seen}
+    if chosen.nobody or chosen.to is not None:
+        body["assignee"] = None if chosen.nobody else chosen.to
+    told = service.post(f"findings/{chosen.finding}/assign", body)
+    whose = f"assigned to {told['assignee']}" if told["assignee"] else "assigned to nobody"
+    return [f"finding {told['finding']} is {whose}{'' if told['acted'] else ', and was so before'}"]
 
 
 def _submit(service: Tidemark, path: str) -> list[str]:

@@ -893,6 +893,14 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.AddIndex(
+            model_name="comparison",
+            index=models.Index(
+                condition=models.Q(("verdict__in", ("regressed", "improved"))),
+                fields=["verdict", "ratio"],
+                name="comparison_moved",
+            ),
+        ),
         migrations.AddConstraint(
             model_name="comparison",
             constraint=models.UniqueConstraint(

@@ -4,14 +4,10 @@ An answer that has rows is told as CSV and NDJSON too, where each row is a line.
 left out there, but for what each row repeats in front (`Rows.head`); where the pages before and after are says `Link`.
 """
 
-import csv
-import io
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, cached_property
-from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -26,9 +22,9 @@ from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
-from rest_framework.utils.encoders import JSONEncoder
 
 from server.api.parsers import BodyForm
+from server.core.rows.lines import as_json, csv_cell, csv_lines, json_lines
 
 Row = Mapping[str, Any]
 
@@ -147,64 +143,6 @@ def _reader(field: Any) -> Callable[[Any], Any]:
         return None if value is None else told(value) if isinstance(value, of) else ask(row)
 
     return read
-
-
-# A spreadsheet takes a text that begins so for a formula, and a mail's subject would run on its reader's machine. Signs
-# that nobody sees may stand before it, and where a semicolon parts cells the text begins anew behind one. That `'` is
-# among them lets a program tell what was put in front from what was there.
-_UNSEEN = (
-    "[ \\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f-\\xa0\\u1680\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u2064\\u3000\\ufeff]"
-)
-_FORMULA = re.compile(f"(?:^|(?<=[;\\t\\r\\n]))(?={_UNSEEN}*[=+@'\\-\uff1d\uff0b\uff0d\uff20])")
-
-
-def csv_cell(value: Any) -> Any:
-    """Numbers as they are, null as nothing, lists and objects as JSON; no text begins a formula."""
-    if isinstance(value, str):
-        return _FORMULA.sub("'", value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if value is None or isinstance(value, float | int):
-        return value
-    # Where a semicolon parts cells, none begins within.
-    return as_json(value).decode().replace(";", "\\u003b")
-
-
-# Lines that are written at once.
-_LINES = 1000
-
-
-def csv_lines(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> Iterator[bytes]:
-    """A header and a line for each row of cells (RFC 4180), many at a time."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(names)
-    left = iter(rows)
-    while some := list(islice(left, _LINES)):
-        writer.writerows(some)
-        yield out.getvalue().encode()
-        out.seek(0)
-        out.truncate()
-    if text := out.getvalue():
-        yield text.encode()
-
-
-def json_lines(rows: Iterable[Row]) -> Iterator[bytes]:
-    """NDJSON: an object on each line, many at a time."""
-    left = iter(rows)
-    while some := list(islice(left, _LINES)):
-        yield b"".join(as_json(row) + b"\n" for row in some)
-
-
-_ENCODER = JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-# Signs that programs take for the end of a line.
-_ENDS = {sign: f"\\u{sign:04x}" for sign in (0x85, 0x2028, 0x2029)}
-
-
-def as_json(value: Any) -> bytes:
-    """On one line, whoever reads it."""
-    text = _ENCODER.encode(value)
-    return (text if text.isascii() else text.translate(_ENDS)).encode()
 
 
 class TableRenderer(BaseRenderer):

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 
 from server.core import clock
 from server.dashboard.pictures.fingerprint import Fingerprint
+from server.dashboard.pictures.written import fingerprint_csv
 from server.dashboard.rows.fingerprints import fingerprint_of, image
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
@@ -58,6 +59,11 @@ class CheckLine:
     text: str
     caught: str
 
+    @property
+    def word(self) -> str:
+        """A search does not pass: it finds something or not."""
+        return _FOUND.get((self.name, self.outcome), self.outcome.replace("-", " "))
+
 
 def _row(finding: Finding) -> FindingRow:
     return FindingRow(
@@ -80,6 +86,11 @@ def _revisions(finding: Finding) -> tuple[RevisionLine, ...]:
     return tuple(RevisionLine(word, row.sha, row.subject, row.author) for word, row in named if row is not None)
 
 
+_FOUND: Mapping[tuple[str, str], str] = {
+    (Name.BISECTION, "passed"): "found",
+    (Name.BISECTION, "not-checked"): "found none",
+    (Name.FIX, "passed"): "mends it",
+}
 _CAUGHT: Mapping[str, str] = {
     Name.CODE: "a change between kernels that run the same code",
     Name.MACHINE: "a machine that was sick, or changed, when it measured this",
@@ -169,9 +180,19 @@ def _fingerprint(found: Finding, table: ComparisonTable, answer: FirstWords) -> 
 @require_safe
 @never_cache
 def finding_image(_request: HttpRequest, finding_id: int) -> HttpResponse:
+    return image(_drawn(finding_id))
+
+
+@require_safe
+@never_cache
+def finding_table(_request: HttpRequest, finding_id: int) -> HttpResponse:
+    return fingerprint_csv(_drawn(finding_id), f"finding-{finding_id}-fingerprint")
+
+
+def _drawn(finding_id: int) -> Fingerprint:
     found = _found(finding_id)
     table = comparison_table(sessions_of(found), found.checks)
-    return image(_fingerprint(found, table, answer_of(found, table)))
+    return _fingerprint(found, table, answer_of(found, table))
 
 
 def _document(finding: Finding) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import CharField, Count, Exists, OuterRef, Q, QuerySet, Value
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -14,9 +14,11 @@ from django.views.decorators.http import require_safe
 
 from server.builds.models import Build
 from server.core import clock
+from server.core.rows.together import read_together
 from server.core.states import Stateful
 from server.dashboard import series_pages
 from server.dashboard.lab.machine_lines import BUSY, IDLE, SICK, kind_of
+from server.dashboard.pictures.written import heat_csv
 from server.dashboard.rows.host_status import SessionRow, session_rows
 from server.dashboard.rows.postings import label_of
 from server.dashboard.rows.watchers import Watcher, watchers
@@ -174,29 +176,27 @@ _UNFINISHED: Mapping[str, tuple[type[Stateful], Sequence[str]]] = {
 }
 
 
-def load() -> tuple[Load, ...]:
-    """What waits and what runs, by kind of row; kinds of which nothing does are left out. One query."""
+def work() -> tuple[tuple[Load, ...], tuple[RunningBuild, ...]]:
+    """What waits and what runs, by kind of row, and the builds that run; kinds of which nothing does are left out.
+
+    One query.
+    """
     parts = [
-        model._default_manager.filter(state__in=states)
-        .order_by()
-        .values_list(Value(kind, output_field=CharField()), "state")
-        .annotate(count=Count("id"))
-        for kind, (model, states) in _UNFINISHED.items()
+        model._default_manager.filter(state__in=states).order_by().values_list("state").annotate(count=Count("id"))
+        for model, states in _UNFINISHED.values()
     ]
-    counts: Counter[tuple[str, str]] = Counter()
-    for kind, state, count in parts[0].union(*parts[1:], all=True):
-        counts[kind, state] = count
-    lines = (
-        Load(kind, tuple((state, counts[kind, state]) for state in states if counts[kind, state]))
-        for kind, (_, states) in _UNFINISHED.items()
-    )
-    return tuple(line for line in lines if line.counts)
+    running = Build.objects.filter(state__in=[Build.State.DISPATCHED, Build.State.RUNNING])
+    named = running.order_by("-state_since", "-id").values_list("pk", *_RUNNING_BUILD)[:_RUNNING_SHOWN]
+    builds, *counted = read_together(named, *parts)
+    lines = (_load(kind, dict(rows)) for kind, rows in zip(_UNFINISHED, counted, strict=True))
+    return tuple(line for line in lines if line.counts), tuple(RunningBuild(*row) for row in builds)
 
 
-def running_builds() -> tuple[RunningBuild, ...]:
-    rows = Build.objects.filter(state__in=[Build.State.DISPATCHED, Build.State.RUNNING]).select_related("revision")
-    near = rows.defer("log_tail", "first_error").order_by("-state_since", "-id")[:_RUNNING_SHOWN]
-    return tuple(RunningBuild(row.pk, row.revision.sha, row.revision.subject, row.state_since) for row in near)
+_RUNNING_BUILD = ("revision__sha", "revision__subject", "state_since")
+
+
+def _load(kind: str, counts: Mapping[str, int]) -> Load:
+    return Load(kind, tuple((state, counts[state]) for state in _UNFINISHED[kind][1] if counts.get(state)))
 
 
 def running_sessions() -> tuple[SessionRow, ...]:
@@ -282,9 +282,13 @@ _LONGEST_MESSAGE_ID = 500
 def home(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     choice = chosen(measured_branches(), request.GET)
+    if request.GET.get("format") == "csv":
+        heat = _heat(choice)
+        return heat_csv(heat.picture if heat else None, "heat")
     order = request.GET.get("order", "")
     watched, machines = watchers(), _machines()
     found = alarms(now, watched, machines)
+    load, builds = work()
     context = {
         "now": now,
         "choice": choice,
@@ -294,9 +298,9 @@ def home(request: HttpRequest) -> HttpResponse:
         "order_problem": order if order and order not in _ORDERS else "",
         "findings": home_findings(choice.shown, order),
         "sessions": running_sessions(),
-        "builds": running_builds(),
+        "builds": builds,
         "in_work": series_in_work(),
-        "load": load(),
+        "load": load,
         "machines": machine_counts(machines),
         "watched": watched,
         "alarms": found[:_MOST_ALARMS],

@@ -1,13 +1,13 @@
 """Pages of one machine, of builders, and what people with the right do there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django import forms
 from django.contrib.auth.views import redirect_to_login
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -17,8 +17,16 @@ from django.views.decorators.http import require_POST, require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.rows.together import Row, read_together
 from server.dashboard.frame.access import needs
-from server.dashboard.lab.machine_lines import MachineLine, machine_line, noise_course
+from server.dashboard.lab.machine_lines import (
+    MachineLine,
+    asked_of_lines,
+    machine_line,
+    noise_course,
+    sessions_of_course,
+    with_cycling,
+)
 from server.dashboard.lab.queue_page import QueueLine, queue_lines
 from server.dashboard.pictures.small import NoiseCourse
 from server.dashboard.rows.host_status import (
@@ -32,21 +40,33 @@ from server.dashboard.rows.host_status import (
     PowerCycleRow,
     SessionRow,
     actions_of,
-    audit_of,
+    asked_of_audit,
+    asked_of_people,
+    audit,
     host_status,
     machine_row,
-    power_cycles_of,
+    power_cycle_rows,
+    power_cycles,
     session_rows,
 )
 from server.dashboard.rows.machine_facts import Fact, readable_facts
 from server.dashboard.rows.work import AttemptRow, attempt_rows, unclaimed_rows
-from server.detection.noise.profiles import AlarmRate, NoiseRow, QuestionRow, alarm_rate, noise_of_machine, questions_of
+from server.detection.noise.profiles import (
+    AlarmRate,
+    NoiseRow,
+    QuestionRow,
+    noise_of_machine,
+    question_rows,
+    questions_of,
+    rate_of,
+)
 from server.lab import care
 from server.lab.hosts.probes import HardwareChange, Standing, facts_of_machine, latest_changes, standing
 from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Facts, Machine, builds_at_work
 from server.lab.port import Node, dispatcher
 from server.lab.scheduling.forecast import read_forecast
 from server.reports.progress import Queue, queue
+from server.sources.models import Tree
 
 _LATEST_SESSIONS = 25
 # Older changes of a machine stay in the history of states.
@@ -105,48 +125,90 @@ class MachinePage(MachineNow):
     noise: MachineNoise
 
 
+class _Told(NamedTuple):
+    """Rows, each list of its own question about one machine; `lines` are for its line, `audit` for its history."""
+
+    lines: Sequence[Sequence[Row]]
+    trees: Sequence[Row]
+    audit: Sequence[Sequence[Row]] = ()
+    core_types: Sequence[Row] = ()
+    fingerprints: Sequence[Row] = ()
+    cycles: Sequence[Row] = ()
+    changes: Sequence[Row] = ()
+    questions: Sequence[Row] = ()
+    people: Sequence[Row] = ()
+    equal: Sequence[Row] = ()
+
+
+def _told(machine: Machine) -> _Told:
+    # Of the last boot that told its facts.
+    latest = Facts.objects.filter(boots__session__machine=machine).order_by("-boots__id").values_list("fingerprint")
+    opened, profiles, asked, trees, health, state, kind, *rest = read_together(
+        *asked_of_lines(Q(machine=machine)),
+        _trees(),
+        *asked_of_audit(machine),
+        CoreType.objects.filter(machine=machine).values_list("name", "cpus")[:_CORE_TYPES],
+        latest[:1],
+        power_cycles(Q(machine=machine)),
+        latest_changes(machine, limit=_CHANGES),
+        questions_of(machine),
+        asked_of_people(MACHINE_PERMISSION),
+        sessions_of_course(machine),
+    )
+    return _Told((opened, profiles, asked), trees, (health, state, kind), *rest)
+
+
+def _told_now(machine: Machine) -> _Told:
+    *lines, trees = read_together(*asked_of_lines(Q(machine=machine)), _trees())
+    return _Told(lines, trees)
+
+
+def _trees() -> "QuerySet[Any, Any]":
+    return Tree.objects.order_by().values_list("pk", "name")
+
+
 def machine_page(name: str, *, logs: bool) -> MachinePage | None:
     machine = _named(name)
     if machine is None:
         return None
     active = Q(session__machine=machine) | Q(power_cycle__machine=machine)
-    facts = facts_of_machine(machine)
+    told, facts = _told(machine), facts_of_machine(machine)
     return MachinePage(
-        **_now_of(machine),
+        **_now_of(machine, told),
         standing=standing(machine),
         config=machine.config.name,
         toolchain=machine.toolchain.name,
         boots_per_side=machine.boots_per_side,
         health_build=machine.health_build_id,
-        fingerprint=_fingerprint(machine),
-        core_types=tuple(CoreType.objects.filter(machine=machine).values_list("name", "cpus")[:_CORE_TYPES]),
+        fingerprint=told.fingerprints[0][0] if told.fingerprints else "",
+        core_types=tuple(map(tuple, told.core_types)),
         options=readable_facts(machine.driver_options),
         facts=readable_facts(facts),
-        changes=latest_changes(machine, limit=_CHANGES),
-        actions=actions_of(machine),
-        audit=audit_of(machine),
-        power_cycles=power_cycles_of(machine),
+        changes=tuple(HardwareChange(*row) for row in told.changes),
+        actions=actions_of(machine, len(told.people)),
+        audit=audit(told.audit),
+        power_cycles=power_cycle_rows(told.cycles),
         active=attempt_rows(active & Q(state__in=Attempt.ACTIVE), logs=logs),
         unclaimed=unclaimed_rows(Q(machine=machine)) if logs else (),
         sessions=session_rows(Q(machine=machine), limit=_LATEST_SESSIONS),
-        noise=_noise(machine),
+        noise=_noise(machine, told),
     )
 
 
 def machine_now(name: str) -> MachineNow | None:
     machine = _named(name)
-    return MachineNow(**_now_of(machine)) if machine else None
+    return MachineNow(**_now_of(machine, _told_now(machine))) if machine else None
 
 
 def _named(name: str) -> Machine | None:
-    named = Machine.objects.select_related("uarch", "config", "toolchain").defer("config__fragment")
-    return named.filter(name=name).first()
+    named = Machine.objects.select_related("uarch", "config", "toolchain", "facts").defer("config__fragment")
+    return with_cycling(named).filter(name=name).first()
 
 
-def _now_of(machine: Machine) -> dict[str, Any]:
+def _now_of(machine: Machine, told: _Told) -> dict[str, Any]:
     forecast = read_forecast()
-    waiting = queue(machine=machine.name, waiting_now=forecast.waiting)
-    line = machine_line(machine, forecast)
+    waiting = queue(machine=machine.name, waiting_now=forecast.waiting, trees=dict(told.trees))
+    line = machine_line(machine, forecast, told.lines)
     return {
         "row": machine_row(machine, line.now.id if line.now else None, waiting.total),
         "line": line,
@@ -157,15 +219,11 @@ def _now_of(machine: Machine) -> dict[str, Any]:
     }
 
 
-def _noise(machine: Machine) -> MachineNoise:
+def _noise(machine: Machine, told: _Told) -> MachineNoise:
     cells, unshown = noise_of_machine(machine, _MOST_NOISE)
-    return MachineNoise(alarm_rate(machine), cells, unshown, noise_course(machine), questions_of(machine))
-
-
-def _fingerprint(machine: Machine) -> str:
-    """Of the last boot that told its facts."""
-    latest = Facts.objects.filter(boots__session__machine=machine).order_by("-boots__id")
-    return latest.values_list("fingerprint", flat=True).first() or ""
+    counts = next(([comparisons, alarms, p] for _, comparisons, alarms, p, _ in told.lines[1]), [0, 0, 0])
+    course = noise_course([pk for (pk,) in told.equal])
+    return MachineNoise(rate_of(machine, counts), cells, unshown, course, question_rows(told.questions))
 
 
 _LATEST_BUILDS = 25
@@ -252,10 +310,11 @@ def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
     if builder is None:
         return None
     active = attempt_rows(Q(builder=builder, state__in=Attempt.ACTIVE), logs=logs)
+    people, *lines = read_together(asked_of_people(BUILDER_PERMISSION), *asked_of_audit(builder))
     return BuilderPage(
         row=_row(builder, len(active)),
-        actions=actions_of(builder),
-        audit=audit_of(builder),
+        actions=actions_of(builder, len(people)),
+        audit=audit(lines),
         node=dispatcher().node(builder.node_name),
         active=active,
         unclaimed=unclaimed_rows(Q(builder=builder)) if logs else (),

@@ -18,6 +18,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.frame.access import needs
 from server.dashboard.pictures.fingerprint import Fingerprint
+from server.dashboard.pictures.written import fingerprint_csv
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.fingerprints import fingerprint_of, image
 from server.dashboard.rows.postings import (
@@ -88,6 +89,10 @@ def list_names() -> tuple[str, ...]:
     return tuple(MailingList.objects.values_list("name", flat=True))
 
 
+def _verdict(brief: FindingBrief | None) -> str:
+    return "" if brief is None or brief.state == "invalid" else brief.kind
+
+
 def series_rows(found: Sequence[Series]) -> tuple[SeriesListed, ...]:
     """Rows for series read with their mailing list; two queries more, however many rows."""
     briefs = briefs_by_series([row.pk for row in found])
@@ -101,7 +106,7 @@ def series_rows(found: Sequence[Series]) -> tuple[SeriesListed, ...]:
             mailing_list=row.mailing_list.name,
             submitted_at=row.submitted_at,
             state=row.state,
-            state_label=label_of(row),
+            state_label=label_of(row, _verdict(briefs.get(row.pk))),
             state_since=row.state_since,
             reason=row.reason,
             marks=marks_of(row),
@@ -162,7 +167,7 @@ def series_head(series: Series, finding: Finding | None) -> SeriesHead:
         link=archive_link(series.mailing_list.url, series.first_message_id),
         submitted_at=series.submitted_at,
         state=series.state,
-        state_label=label_of(series),
+        state_label=label_of(series, "" if finding is None or finding.state == "invalid" else finding.kind),
         state_since=series.state_since,
         reason=series.reason,
         marks=marks_of(series),
@@ -283,8 +288,18 @@ def _fingerprint(finding: Finding, table: ComparisonTable, answer: FirstWords) -
 @require_safe
 @never_cache
 def series_image(_request: HttpRequest, series_id: int) -> HttpResponse:
+    return image(_drawn(series_id))
+
+
+@require_safe
+@never_cache
+def series_table(_request: HttpRequest, series_id: int) -> HttpResponse:
+    return fingerprint_csv(_drawn(series_id), f"series-{series_id}-fingerprint")
+
+
+def _drawn(series_id: int) -> Fingerprint:
     row, finding = _found(series_id)
     if finding is None:
         raise Http404(f"Series {series_id} is not judged yet.")
     table = comparison_table(row.sessions.all(), finding.checks)
-    return image(_fingerprint(finding, table, answer_of(finding, table)))
+    return _fingerprint(finding, table, answer_of(finding, table))

@@ -1,17 +1,21 @@
 """The page of one session."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
+from typing import Any
 
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.dashboard.lab.work_now import session_line
+from server.core.rows.together import read_together
+from server.dashboard.lab.work_now import SessionProgressLine, session_line_of
 from server.dashboard.rows import charts, verdicts
 from server.dashboard.rows.machine_facts import (
     Fact,
@@ -110,6 +114,8 @@ class SessionFacts:
     settings: tuple[SettingRow, ...]
     differing_settings: tuple[str, ...]
     history: History
+    told: tuple[tuple[str, int], ...]
+    line: SessionProgressLine
 
     @property
     def measured(self) -> int:
@@ -127,13 +133,11 @@ def session_facts(session_id: int, *, logs: bool) -> SessionFacts | None:
         return None
     of_session = Boot.objects.filter(session=session)
     boots = list(of_session.order_by("position"))
-    releases = dict(of_session.values_list("pk", "conditions__facts__kernel_release"))
+    releases, consoles, told = [dict[Any, Any](rows) for rows in read_together(*_asked(session))]
     first = next(({boot.pk} for boot in boots if boot.facts_id is not None), set[int]())
     facts = facts_of_boots(of_session.filter(pk__in=first))
     settings = _settings(session)
     first_settings = next(settings, [])
-    failed = Conditions.objects.filter(boot__session=session, boot__state=Boot.State.FAILED)
-    consoles = dict(failed.values_list("boot_id", "console_tail"))
     return SessionFacts(
         id=session.pk,
         series_id=session.series_id,
@@ -161,7 +165,18 @@ def session_facts(session_id: int, *, logs: bool) -> SessionFacts | None:
         settings=readable_settings(first_settings),
         differing_settings=differing_settings(chain([first_settings], settings)),
         history=history(session_history(session), fold=False),
+        told=tuple((str(verdict), told[verdict]) for verdict in _VERDICTS if verdict in told),
+        line=session_line_of(session, Counter(boot.state for boot in boots)),
     )
+
+
+def _asked(session: Session) -> "tuple[QuerySet[Any, Any], ...]":
+    """What kernels its boots told, what those that failed wrote last, and how many of its cells have each verdict."""
+    conditions = Conditions.objects.filter(boot__session=session)
+    failed = conditions.filter(boot__state=Boot.State.FAILED)
+    judged = Comparison.objects.filter(session=session).order_by().values_list("verdict")
+    releases = conditions.values_list("boot", "facts__kernel_release")
+    return releases, failed.values_list("boot", "console_tail"), judged.annotate(Count("pk"))
 
 
 def _documents(boots: Sequence[Boot]) -> list[object]:
@@ -255,28 +270,37 @@ def session(request: HttpRequest, session_id: int) -> HttpResponse:
     facts = session_facts(session_id, logs=request.user.is_staff)
     if facts is None:
         raise Http404(f"There is no session {session_id}.")
+    if "charts" in request.GET:
+        # The charts were here once, and links to them are in mails.
+        return redirect(f"{reverse('session-values', args=[session_id])}?{request.GET.urlencode()}", permanent=True)
     cells, unshown = session_cells(facts.id)
-    drawing = charts.charts({facts.id: len(facts.boots)}, first=_number(request.GET.get("charts", "")))
     context = {
         "now": clock.now(),
         "session": facts,
-        "line": session_line(facts.id),
-        "told": _told(facts.id),
+        "line": facts.line,
+        "told": facts.told,
         "log": next((one.log for one in reversed(facts.attempts) if one.log), ""),
         "lines": verdicts.lines(cells),
         "unshown": unshown,
-        "cases": charts.by_case(drawing.charts),
-        "drawing": drawing,
-        "chart_data": [chart.data() for chart in drawing.charts],
     }
     return render(request, "dashboard/session.html", context)
 
 
-def _told(session_id: int) -> tuple[tuple[str, int], ...]:
-    """How many of its cells have each verdict."""
-    counted = Comparison.objects.filter(session=session_id).order_by().values_list("verdict").annotate(Count("pk"))
-    found = dict(counted)
-    return tuple((str(verdict), found[verdict]) for verdict in _VERDICTS if verdict in found)
+@require_safe
+def session_values(request: HttpRequest, session_id: int) -> HttpResponse:
+    """Every value of its boots as dots, as many charts at a time as one page can bear."""
+    row = Session.objects.select_related("machine").annotate(planned=Count("boots")).filter(pk=session_id).first()
+    if row is None:
+        raise Http404(f"There is no session {session_id}.")
+    drawing = charts.charts({row.pk: row.planned}, first=_number(request.GET.get("charts", "")))
+    context = {
+        "now": clock.now(),
+        "session": row,
+        "cases": charts.by_case(drawing.charts),
+        "drawing": drawing,
+        "chart_data": [chart.data() for chart in drawing.charts],
+    }
+    return render(request, "dashboard/session_values.html", context)
 
 
 def _number(given: str) -> int:

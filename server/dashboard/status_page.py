@@ -3,11 +3,12 @@ were not used.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, F, OuterRef, QuerySet, Subquery, Window
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
 from django.db.models.functions import RowNumber
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -17,12 +18,13 @@ from server.builds.models import Build
 from server.core import clock
 from server.core.access.tries import GivenUp, given_up
 from server.core.reasons import Because
+from server.core.rows.together import Row, read_together
 from server.dashboard import message_page
 from server.dashboard.rows import watchers
-from server.dashboard.rows.host_status import PowerCycleRow, power_cycle_row
+from server.dashboard.rows.host_status import PowerCycleRow, power_cycle_rows, power_cycles
 from server.dashboard.rows.postings import MailRow, mail_rows
 from server.dashboard.rows.watchers import Watcher, watcher
-from server.detection.noise.profiles import open_questions
+from server.detection.noise.profiles import open_questions, question_rows
 from server.lab.hosts.tokens import EndingToken, ending_tokens
 from server.lab.models import Builder, Host, Machine, PowerCycle, Session
 from server.lab.port import Alarm, ControllerStatus, dispatcher
@@ -64,32 +66,44 @@ class DispatchStatus:
     power_cycles: tuple[PowerCycleRow, ...]
 
 
-def dispatch_status(now: datetime) -> DispatchStatus:
-    """At most nine queries."""
+def _asked_of_dispatch() -> "tuple[QuerySet[Any, Any], ...]":
+    wanted, planned = (
+        Build.objects.filter(state=Build.State.WANTED),
+        Session.objects.filter(state=Session.State.PLANNED),
+    )
+    return (
+        _sick(Machine.objects.all()),
+        _sick(Builder.objects.all()),
+        _oldest(wanted),
+        _oldest(planned),
+        power_cycles(Q(state__in=PowerCycle.OPEN), _SHOWN),
+    )
+
+
+def dispatch_status(now: datetime, told: Sequence[Sequence[Row]]) -> DispatchStatus:
+    """From the answers to what is asked of it."""
     port = dispatcher()
-    cycles = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).select_related("machine")
+    machines, builders, builds, sessions, cycles = told
+    sick = [SickHost(kind, *row) for kind, rows in (("machine", machines), ("builder", builders)) for row in rows]
+    oldest = [OldestRow(kind, *row) for kind, rows in (("build", builds), ("session", sessions)) for row in rows]
     return DispatchStatus(
         about=port.about,
         controller=port.controller(),
         alarms=port.alarms(now),
-        sick=(*_sick("machine", Machine.objects.all()), *_sick("builder", Builder.objects.all())),
-        oldest=_oldest(),
-        power_cycles=tuple(power_cycle_row(cycle) for cycle in cycles[:_SHOWN]),
+        sick=tuple(sick),
+        oldest=tuple(oldest),
+        power_cycles=power_cycle_rows(cycles),
     )
 
 
-def _sick(kind: str, hosts: "QuerySet[Machine] | QuerySet[Builder]") -> tuple[SickHost, ...]:
+def _sick(hosts: "QuerySet[Any, Any]") -> "QuerySet[Any, Any]":
     taken_out = [Host.Health.QUARANTINED, Host.Health.MAINTENANCE, Host.Health.UNKNOWN]
     rows = hosts.filter(enabled=True, health__in=taken_out).order_by("health_since", "name")
-    return tuple(SickHost(kind, row.name, row.health, row.health_reason, row.health_since) for row in rows[:_SHOWN])
+    return rows.values_list("name", "health", "health_reason", "health_since")[:_SHOWN]
 
 
-def _oldest() -> tuple[OldestRow, ...]:
-    wanted = Build.objects.filter(state=Build.State.WANTED).defer("log_tail", "first_error")
-    builds = wanted.order_by("state_since", "id").first()
-    sessions = Session.objects.filter(state=Session.State.PLANNED).order_by("state_since", "id").first()
-    rows = [row for row in (("build", builds), ("session", sessions)) if row[1] is not None]
-    return tuple(OldestRow(kind, row.pk, row.state_since, row.reason) for kind, row in rows if row is not None)
+def _oldest(rows: "QuerySet[Any, Any]") -> "QuerySet[Any, Any]":
+    return rows.order_by("state_since", "id").values_list("pk", "state_since", "reason")[:1]
 
 
 # Branches of one tree on the page, those that moved last; the others are on the page of the tree.
@@ -101,6 +115,7 @@ _REASONS = 10
 _LATELY = timedelta(days=7)
 _WAITING = (Series.State.INCOMPLETE, Series.State.HELD, Series.State.READY)
 _REWRITTEN_STAYS = timedelta(days=14)
+_EPOCH = ("number", "last_commit", "rewritten_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +188,34 @@ class Status:
         return tuple(watcher for watcher in watched if watcher.alarming)
 
 
-def site_status() -> Status:
-    held = Series.objects.filter(state=Series.State.HELD, checked_at__isnull=False).defer("trailers")
+def _asked_of_site(held: "QuerySet[Series]") -> "tuple[QuerySet[Any, Any], ...]":
+    lately = Series.objects.exclude(state__in=_WAITING).filter(state_since__gte=clock.now() - _LATELY)
+    waiting = Series.objects.filter(state__in=_WAITING)
+    return (
+        Branch.objects.order_by().values_list("tree_id").annotate(Count("id"), Count("deleted_at")),
+        Epoch.objects.order_by("mailing_list_id", "number").values_list("mailing_list", *_EPOCH),
+        # Each by an index of its own: those that are over are counted over some days, since they only become more.
+        waiting.order_by().values_list("state").annotate(Count("id")),
+        lately.order_by().values_list("state").annotate(Count("id")),
+        held.order_by().values_list("state").annotate(Count("id")),
+    )
+
+
+def _held_series() -> "QuerySet[Series]":
+    return Series.objects.filter(state=Series.State.HELD, checked_at__isnull=False).defer("trailers")
+
+
+def site_status(told: Sequence[Sequence[Row]]) -> Status:
+    """From the answers to what is asked of it, and nine queries."""
+    branches, epochs, waiting, lately, held_in_all = told
+    held = _held_series()
     return Status(
-        trees=_trees(),
-        lists=_lists(),
+        trees=_trees(branches),
+        lists=_lists(epochs),
         rewritten=_rewritten(),
-        series=_counts(),
+        series=_counts([*waiting, *lately]),
         held=_held(held.select_related("mailing_list").order_by("state_since", "id")[:_SHOWN_STATUS_PAGE]),
-        held_in_all=held.count(),
+        held_in_all=sum(count for _, count in held_in_all),
         unused=mail_rows(_with_reason().exclude(reason_code=Because.COPY).order_by("-id")[:_SHOWN_STATUS_PAGE]),
         reasons=_reasons(),
         tokens=tuple(ending_tokens()),
@@ -189,10 +223,9 @@ def site_status() -> Status:
     )
 
 
-def _trees() -> tuple[TreeRow, ...]:
+def _trees(counted: Sequence[Row]) -> tuple[TreeRow, ...]:
     now = clock.now()
     trees = list(Tree.objects.all())
-    counted = Branch.objects.order_by().values_list("tree_id").annotate(Count("id"), Count("deleted_at"))
     counts = {tree: (every - gone, gone) for tree, every, gone in counted}
     place = Window(RowNumber(), partition_by="tree_id", order_by=[F("head_at").desc(nulls_last=True), F("id").asc()])
     living = Branch.objects.filter(deleted_at=None).annotate(place=place).filter(place__lte=_BRANCHES)
@@ -212,15 +245,13 @@ def _trees() -> tuple[TreeRow, ...]:
     )
 
 
-def _lists() -> tuple[ListRow, ...]:
+def _lists(told: Sequence[Row]) -> tuple[ListRow, ...]:
     now = clock.now()
     newest = Message.objects.filter(mailing_list=OuterRef("pk")).order_by("-id").values("id")[:1]
     lists = list(MailingList.objects.select_related("tree").annotate(last=Subquery(newest)))
     epochs: dict[int, list[EpochRow]] = {row.pk: [] for row in lists}
-    for epoch in Epoch.objects.order_by("mailing_list_id", "number"):
-        epochs.setdefault(epoch.mailing_list_id, []).append(
-            EpochRow(epoch.number, epoch.last_commit, epoch.rewritten_at)
-        )
+    for mailing_list, *epoch in told:
+        epochs.setdefault(mailing_list, []).append(EpochRow(*epoch))
     mails = {row.id: row for row in mail_rows(Message.objects.filter(pk__in=[row.last for row in lists if row.last]))}
     return tuple(
         ListRow(
@@ -240,15 +271,9 @@ def _rewritten() -> tuple[watchers.MoveRow, ...]:
     return watchers.move_rows(query.select_related(*watchers.MOVE_PARTS).order_by("-id")[:_SHOWN_STATUS_PAGE])
 
 
-def _counts() -> tuple[tuple[str, str, int], ...]:
-    """(state, its label, how many): all that are in a state that waits, and those that came to another one lately.
-
-    Each by an index of its own: those that are over are counted over some days, since they only become more.
-    """
-    lately = Series.objects.exclude(state__in=_WAITING).filter(state_since__gte=clock.now() - _LATELY)
-    waiting = Series.objects.filter(state__in=_WAITING)
-    parts = (part.order_by().values_list("state").annotate(Count("id")) for part in (waiting, lately))
-    found = Counter(dict(next(parts).union(*parts, all=True)))
+def _counts(told: Iterable[Row]) -> tuple[tuple[str, str, int], ...]:
+    """(state, its label, how many): all that are in a state that waits, and those that came to another one lately."""
+    found = Counter({str(state): int(count) for state, count in told})
     return tuple(
         (state, label if state in _WAITING else f"{label}, in {_LATELY.days} days", found[state])
         for state, label in Series.State.choices
@@ -289,7 +314,15 @@ _GONE = 410
 @require_safe
 def status(request: HttpRequest) -> HttpResponse:
     now = clock.now()
-    context = {"now": now, "status": site_status(), "dispatch": dispatch_status(now), "questions": open_questions()}
+    of_dispatch, of_site = _asked_of_dispatch(), _asked_of_site(_held_series())
+    questions, *told = read_together(open_questions(), *of_dispatch, *of_site)
+    end = len(of_dispatch)
+    context = {
+        "now": now,
+        "status": site_status(told[end:]),
+        "dispatch": dispatch_status(now, told[:end]),
+        "questions": question_rows(questions),
+    }
     return render(request, "dashboard/status.html", context)
 
 

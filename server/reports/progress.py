@@ -1,14 +1,15 @@
 """How far things have come, stored nowhere: the progress of a series, every step of its history, what waits."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from server.builds.models import Build
 from server.core.models import Transition
+from server.core.rows.together import Row, read_together
 from server.detection.models import Finding
 from server.lab.models import Attempt, Boot, PowerCycle, Session
 from server.lab.port import WorkKind
@@ -54,7 +55,7 @@ def series_history(series: Series) -> tuple[ProgressStep, ...]:
     attempts = list(
         Attempt.objects.filter(Q(build__in=builds) | Q(session__in=sessions)).values_list("id", "key", "build_id")
     )
-    labels = _session_labels(sessions) | _build_labels(series, builds)
+    labels = _session_labels(sessions, _boots_of(sessions)) | _build_labels(series, builds)
     labels |= {("attempt", pk): f"attempt {key}" for pk, key, _build in attempts}
     labels |= {("machine", session.machine_id): f"hardware of {session.machine.name}" for session in sessions}
     shared = Q(subject="build", subject_id__in=[build.pk for build in builds])
@@ -67,8 +68,10 @@ def series_history(series: Series) -> tuple[ProgressStep, ...]:
 
 def session_history(session: Session) -> tuple[ProgressStep, ...]:
     """Oldest first: the session, its boots and its attempts. Sessions of no series have a history, too."""
-    attempts = Attempt.objects.filter(session=session).values_list("id", "key")
-    labels = _session_labels([session]) | {("attempt", pk): f"attempt {key}" for pk, key in attempts}
+    attempts, boots = read_together(
+        Attempt.objects.filter(session=session).values_list("id", "key"), _boots_of([session])
+    )
+    labels = _session_labels([session], boots) | {("attempt", pk): f"attempt {key}" for pk, key in attempts}
     return _steps(_about(labels), labels)
 
 
@@ -115,10 +118,13 @@ def _build_labels(series: Series, builds: list[Build]) -> dict[tuple[str, int], 
     }
 
 
-def _session_labels(sessions: list[Session]) -> dict[tuple[str, int], str]:
+def _boots_of(sessions: list[Session]) -> "QuerySet[Any, Any]":
+    return Boot.objects.filter(session__in=sessions).values_list("id", "session_id", "position", "arm")
+
+
+def _session_labels(sessions: list[Session], boots: Iterable[Row]) -> dict[tuple[str, int], str]:
     labels = {("session", session.pk): f"session on {session.machine.name}" for session in sessions}
     names = {session.pk: session.machine.name for session in sessions}
-    boots = Boot.objects.filter(session__in=sessions).values_list("id", "session_id", "position", "arm")
     return labels | {
         ("boot", pk): f"boot {position} ({arm}) on {names[session_id]}" for pk, session_id, position, arm in boots
     }
@@ -167,12 +173,17 @@ class _Named:
     deadline: datetime | None = None
 
 
-def queue(tree: str = "", machine: str = "", waiting_now: Sequence[Waiting] | None = None) -> Queue:
+def queue(
+    tree: str = "",
+    machine: str = "",
+    waiting_now: Sequence[Waiting] | None = None,
+    trees: Mapping[int, str] | None = None,
+) -> Queue:
     """All that waits, or what waits for the tree, or the machine, of this name; places are those in the whole queue.
 
-    `waiting_now` is that whole queue where it was read already.
+    `waiting_now` is that whole queue, and `trees` are the names of trees, where they were read already.
     """
-    trees = _trees()
+    trees = dict(Tree.objects.values_list("id", "name")) if trees is None else trees
     waiting = [
         one
         for one in (queue_in_order() if waiting_now is None else waiting_now)
@@ -183,10 +194,6 @@ def queue(tree: str = "", machine: str = "", waiting_now: Sequence[Waiting] | No
 
 def _is_for(waiting: Waiting, machine: str) -> bool:
     return waiting.host == machine and waiting.kind is not WorkKind.BUILD
-
-
-def _trees() -> Mapping[int, str]:
-    return dict(Tree.objects.values_list("id", "name"))
 
 
 def _rows(waiting: Sequence[Waiting], trees: Mapping[int, str]) -> tuple[QueueRow, ...]:

@@ -15,6 +15,7 @@ from server.core import clock
 from server.core.access.people import issue_person_token
 from server.core.models import PersonToken, Transition, Tries
 from server.detection.findings.checks import Name, checks_named
+from server.detection.lifecycle import triage
 from server.detection.lifecycle.retest import retest_series
 from server.detection.models import Acceptance, Comparison, Finding, FindingVerdict, Verdict
 from server.detection.on_trial_over import answer_trial
@@ -365,13 +366,13 @@ def test_bodies_are_bounded(client: Client) -> None:
 def test_finding_is_withdrawn_once(client: Client, measured: Finding) -> None:
     path = f"findings/{measured.pk}/withdraw/"
     told(client, path, 400, reason=WHY, why="weather")
-    answer = {"finding": measured.pk, "state": "invalid", "acted": True}
-    assert told(client, path, reason=WHY, why="noise") == answer
+    answer = told(client, path, reason=WHY, why="noise")
+    assert (answer["finding"], answer["state"], answer["acted"]) == (measured.pk, "invalid", True)
     assert told(client, path, reason=WHY, why="noise") == {**answer, "acted": False}
     measured.refresh_from_db()
     assert measured.reason == f"noise: {WHY}"
     line = Transition.objects.get(subject="finding", subject_id=measured.pk, after="invalid")
-    assert line.actor == ACTOR
+    assert (line.actor, line.pk) == (ACTOR, answer["seen"])
 
 
 def test_trade_off_is_accepted_and_taken_back_once(client: Client, measured: Finding) -> None:
@@ -453,3 +454,47 @@ def test_end_of_maintenance_lifts_no_quarantine(client: Client, box: Machine) ->
 def test_old_counts_are_no_rows_for_ever(client: Client, box: Machine) -> None:
     told(client, "machines/box/maintenance/", on=True, reason=WHY)
     assert [len(key) <= 90 for key in Tries.objects.values_list("key", flat=True)] == [True]
+
+
+def test_finding_is_assigned_to_whoever_asks_or_to_who_is_named(client: Client, measured: Finding) -> None:
+    bob = User.objects.create_user("bob")
+    path = f"findings/{measured.pk}/assign/"
+    mine = told(client, path)
+    assert (mine["assignee"], mine["acted"]) == ("ada", True)
+    assert told(client, path)["acted"] is False
+    assert "Known: ada." in str(told(client, path, 400, assignee="bob"))
+    bob.user_permissions.add(Permission.objects.get(codename="change_finding"))
+    assert told(client, path, assignee="bob")["assignee"] == "bob"
+    assert told(client, path, assignee=None)["assignee"] is None
+    lines = Transition.objects.filter(subject="finding", subject_id=measured.pk, reason_code="assigned").order_by("id")
+    assert [line.reason for line in lines] == ["assigned to ada", "assigned to bob", "assigned to nobody"]
+    assert {line.actor for line in lines} == {ACTOR}
+
+
+ON_A_FINDING: dict[str, dict[str, str]] = {"assign": {}, "reopen": {"reason": WHY}, "accept": {"reason": WHY}}
+ON_A_FINDING |= {"withdraw": {"reason": WHY, "why": "noise"}, "fix": {"commit": "1234567"}}
+
+
+@pytest.mark.parametrize("act", ON_A_FINDING)
+def test_act_on_what_was_seen_before_somebody_else_acted_is_a_conflict_that_says_who_did_what(
+    client: Client, measured: Finding, act: str
+) -> None:
+    seen = client.get(f"/api/v1/findings/{measured.pk}/").json()["seen"]
+    assert client.get("/api/v1/findings/").json()["results"][0]["seen"] == seen
+    carl = User.objects.create_superuser("carl")
+    triage.assign(measured, carl, actor="carl")
+    answer = client.post(
+        f"/api/v1/findings/{measured.pk}/{act}/", {**ON_A_FINDING[act], "seen": seen}, "application/json"
+    )
+    assert (answer.status_code, answer.headers["Content-Type"]) == (409, "application/problem+json")
+    problem = answer.json()
+    assert (problem["code"], "assigned to carl" in problem["title"]) == ("changed", True)
+    measured.refresh_from_db()
+    assert (measured.assignee, measured.state) == (carl, Finding.State.CONFIRMED)
+
+
+def test_answer_of_an_act_has_the_mark_for_the_next_one(client: Client, measured: Finding) -> None:
+    seen = told(client, f"findings/{measured.pk}/assign/", seen=triage.seen_now(measured.pk))["seen"]
+    line = told(client, f"findings/{measured.pk}/accept/", reason=WHY, seen=seen)
+    told(client, f"acceptances/{line['acceptance']}/withdraw/", 409, reason=WHY, seen=seen)
+    told(client, f"acceptances/{line['acceptance']}/withdraw/", reason=WHY, seen=line["seen"])

@@ -12,7 +12,8 @@ from django.test import Client
 from django.urls import reverse
 from rest_framework import serializers
 
-from server.api.formats import PlainRows, csv_cell
+from server.api.formats import PlainRows
+from server.core.rows.lines import csv_cell
 from server.detection.models import Verdict
 from tests.builders import (
     EPOCH,

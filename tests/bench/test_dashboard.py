@@ -27,7 +27,7 @@ def test_only_pages_are_asked_each_address_once() -> None:
         (cost(queries=12), []),
         (cost(queries=13), ["13 queries, not 12"]),
         (cost(size=250_000), []),
-        (cost(size=251_000), ["251 kB, not 250"]),
+        (cost(size=251_000), ["251 kB without data, not 250"]),
         (cost(status=500), ["answered 500"]),
     ],
 )

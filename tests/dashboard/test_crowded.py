@@ -38,18 +38,20 @@ def read(client: Client, path: str) -> str:
 
 
 def test_page_of_a_crowded_session_draws_some_charts_and_leads_to_the_next(client: Client, session: Session) -> None:
-    text = read(client, f"/sessions/{session.pk}/")
+    text = read(client, f"/sessions/{session.pk}/values/")
     assert f"of {CELLS} charts, from number 1 on" in text
     following = text.split('rel="next" href="?charts=')[1].split("#")[0]
     assert 0 < int(following) < CELLS
-    further = read(client, f"/sessions/{session.pk}/?charts={following}")
+    further = read(client, f"/sessions/{session.pk}/values/?charts={following}")
     assert f"from number {int(following) + 1} on" in further
     assert "the first ones" in further
+    moved = client.get(f"/sessions/{session.pk}/?charts={following}")
+    assert moved.headers["Location"] == f"/sessions/{session.pk}/values/?charts={following}"
 
 
 @pytest.mark.parametrize("given", ["-1", "99999999999999999999", "x", "1e3", "²"])
 def test_charts_from_nowhere_are_the_first_ones(client: Client, session: Session, given: str) -> None:
-    assert "from number 1 on" in read(client, f"/sessions/{session.pk}/?charts={given}")
+    assert "from number 1 on" in read(client, f"/sessions/{session.pk}/values/?charts={given}")
 
 
 def test_pages_of_a_crowded_series_show_what_moved_and_count_the_rest(client: Client, session: Session) -> None:
@@ -65,7 +67,7 @@ def test_pages_of_a_crowded_series_show_what_moved_and_count_the_rest(client: Cl
 
 def test_no_page_reads_the_values_of_charts_that_it_does_not_draw(client: Client, session: Session) -> None:
     with CaptureQueriesContext(connection) as captured:
-        read(client, f"/sessions/{session.pk}/")
+        read(client, f"/sessions/{session.pk}/values/")
     asked = [query["sql"] for query in captured if '"results_measurement"."values"' in query["sql"]]
     # What counts them reads none; this names the cases of which it reads.
     assert len(asked) == 1

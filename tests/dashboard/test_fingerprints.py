@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from server.core.reasons import Because
-from server.dashboard.pictures.fingerprint import Absent, Dot, Fingerprint
+from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line, svg_of
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.detection.findings.table import comparison_table
 from server.lab.models import Session
@@ -140,3 +140,24 @@ def test_fingerprint_is_an_image_with_a_policy_of_its_own(reader: Reader, page: 
     assert "no-store" in answer.headers["Cache-Control"]
     assert "zen3" in ET.tostring(ET.fromstring(answer.content), encoding="unicode")  # noqa: S314 (our own)
     reader.read(f"/{page}/99999999/fingerprint.svg", status=404)
+
+
+@pytest.mark.parametrize("page", ["series", "findings"])
+def test_fingerprint_leaves_as_csv(reader: Reader, page: str) -> None:
+    series = build_series()
+    build_comparison(session_on(series, "z3", "zen3"), "regressed")
+    finding = build_finding(series)
+    address = f"/{page}/{series.pk if page == 'series' else finding.pk}/fingerprint.csv"
+    assert f'href="{address}"' in reader.read(address.removesuffix("fingerprint.csv"))
+    answer = reader.client.get(address)
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    head, line = answer.content.decode().splitlines()
+    assert head.startswith("group,case,parameters,column,verdict,ratio,low,high,better")
+    assert ",zen3,regressed," in line
+
+
+def test_titles_of_groups_are_whole_in_the_image() -> None:
+    title = "a-benchmark-with-a-long-name: a_case_with_a_long_name DRAM0 to DRAM1 cold"
+    line = Line("2M", "", (Absent("not there"),))
+    picture = Fingerprint((Column("zen3", "zen3"),), (Group(title, (line,)),), 0.01)
+    assert title in svg_of(picture)

@@ -9,6 +9,8 @@ from pytest_django.fixtures import Settings
 
 from server.builds.models import Build
 from server.core import clock
+from server.detection.models import MachineQuestion
+from server.detection.noise.questions import open_question
 from server.lab.models import Attempt, Boot, BootStart, Machine, Session
 from server.sources.models import Series
 from tests.builders import (
@@ -112,6 +114,18 @@ def test_idle_machine_with_work_says_what_the_work_waits_for(reader: Reader) -> 
     text = reader.read("/machines/")
     assert "1 session waits: the first goes with the next round" in line_of(text, "next-1")
     assert "needy-1 has no cxl" in line_of(text, "needy-1")
+
+
+def test_suspect_machine_is_told_in_the_words_of_its_own_page(reader: Reader) -> None:
+    build_machine("calm")
+    machine = build_machine("drifting")
+    open_question("drift:1", MachineQuestion.Kind.DRIFT, machine, "equal kernels differ by 3.1 %")
+    listed = reader.read("/machines/")
+    sentence = "suspect drift equal kernels differ by 3.1 %"
+    assert sentence in line_of(listed, "drifting")
+    assert "suspect" not in line_of(listed, "calm")
+    assert "1 suspect" in words(listed)
+    assert sentence in words(reader.read("/machines/drifting/"))
 
 
 def test_site_without_machines_says_how_one_is_added(reader: Reader) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from server.core.models import Transition
 from server.lab.attempts.boots import note_machine
-from server.lab.hosts.probes import latest_changes
+from server.lab.hosts.probes import HardwareChange, latest_changes
 from server.lab.models import Machine
 from tests.builders import build_machine
 
@@ -27,6 +27,10 @@ UPDATED: dict[str, object] = {
 }
 
 
+def told_changes(machine: Machine, *, limit: int) -> tuple[HardwareChange, ...]:
+    return tuple(HardwareChange(*row) for row in latest_changes(machine, limit=limit))
+
+
 def seen_by_boots(*boots: object) -> Machine:
     machine = build_machine()
     for facts in boots:
@@ -37,7 +41,7 @@ def seen_by_boots(*boots: object) -> Machine:
 
 def test_new_firmware_is_noted_with_what_is_new() -> None:
     machine = seen_by_boots(FACTS, UPDATED, UPDATED)
-    (change,) = latest_changes(machine, limit=5)
+    (change,) = told_changes(machine, limit=5)
     assert change.reason == "firmware: microcode 0x27 -> 0x28, version 2.4.4 -> 2.5.0"
     row = Transition.objects.get(subject="machine", subject_id=machine.pk)
     assert (row.before, row.after, row.trace) == ("1-aaaa", "1-bbbb", "b1946ac92492d234")
@@ -46,15 +50,15 @@ def test_new_firmware_is_noted_with_what_is_new() -> None:
 
 def test_changes_are_told_newest_first() -> None:
     machine = seen_by_boots(FACTS, UPDATED, FACTS)
-    assert [change.reason for change in latest_changes(machine, limit=1)] == [
+    assert [change.reason for change in told_changes(machine, limit=1)] == [
         "firmware: microcode 0x28 -> 0x27, version 2.5.0 -> 2.4.4"
     ]
-    assert len(latest_changes(machine, limit=5)) == 2
+    assert len(told_changes(machine, limit=5)) == 2
 
 
 def test_a_part_whose_facts_tell_nothing_is_named() -> None:
     moved = {**FACTS, "fingerprint": "1-cccc", "fingerprint_parts": {"cpu": "9", "memory": "2"}}
-    (change,) = latest_changes(seen_by_boots(FACTS, moved), limit=5)
+    (change,) = told_changes(seen_by_boots(FACTS, moved), limit=5)
     assert change.reason == "cpu; firmware; board"
 
 
@@ -70,12 +74,12 @@ def test_a_part_whose_facts_tell_nothing_is_named() -> None:
     ],
 )
 def test_boots_that_cannot_be_compared_or_are_alike_note_nothing(other: dict[str, object]) -> None:
-    assert latest_changes(seen_by_boots(FACTS, other), limit=5) == ()
-    assert latest_changes(build_machine("bench-2"), limit=5) == ()
+    assert told_changes(seen_by_boots(FACTS, other), limit=5) == ()
+    assert told_changes(build_machine("bench-2"), limit=5) == ()
 
 
 def test_facts_of_any_shape_are_noted_without_harm() -> None:
     odd = {**UPDATED, "firmware": "x" * 10_000, "microcode": {"a": [1]}, "fingerprint": "1-" + "f" * 1000}
-    (change,) = latest_changes(seen_by_boots(FACTS, odd), limit=5)
+    (change,) = told_changes(seen_by_boots(FACTS, odd), limit=5)
     assert change.reason.startswith("firmware: ")
     assert len(change.reason) < 1000

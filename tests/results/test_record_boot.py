@@ -225,7 +225,7 @@ def test_result_that_comes_twice_is_no_news_of_the_machine() -> None:
     record_boot(attempt=attempt, position=0, report=first, measured=[values(1.0, 2.0)])
     machine = Machine.objects.get()
     assert facts_of_machine(machine)["fingerprint"] == "1-b"
-    assert [change.reason for change in latest_changes(machine, limit=5)] == ["fingerprint"]
+    assert [reason for _at, reason, _trace in latest_changes(machine, limit=5)] == ["fingerprint"]
 
 
 def kinds(first: int, number: int = 16) -> dict[str, object]:

@@ -29,6 +29,7 @@ from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
 from server.detection.findings.filters import ClaimFilter, assignees, of_author, of_commit, of_mail, of_path, of_tree
 from server.detection.findings.table import comparison_table, finding_vector, finding_vectors, sessions_of
+from server.detection.lifecycle.triage import with_seen
 from server.detection.models import Acceptance, Comparison, Finding
 from server.detection.models.finding import FIGURES
 from server.lab.models import Machine, Microarchitecture
@@ -207,12 +208,18 @@ class ComponentOut(serializers.Serializer[Any]):
     core_type = serializers.CharField(source="cell.core_type.name", default=None, allow_null=True)
 
 
+def _seen() -> serializers.IntegerField:
+    told = "Names the last step of its life: an act that sends it is of the finding as it is here."
+    return serializers.IntegerField(read_only=True, help_text=told)
+
+
 class FindingRowOut(FindingOut):
     # The context holds the `vectors`.
+    seen = _seen()
     vector = serializers.SerializerMethodField(help_text="One verdict for each microarchitecture.")
 
     class Meta(FindingOut.Meta):
-        fields = [*FindingOut.Meta.fields, "vector"]
+        fields = [*FindingOut.Meta.fields, "seen", "vector"]
 
     @extend_schema_field(ComponentOut(many=True))
     def get_vector(self, finding: Finding) -> Any:
@@ -279,6 +286,7 @@ class FindingStepOut(serializers.ModelSerializer[Transition]):
 
 class FindingDetailOut(FindingOut):
     # The context holds the `vector`, the `cells`, `bisections` and `walk`; all are virtual when the finding is.
+    seen = _seen()
     explanations = ExplanationOut(many=True)
     counters = CounterOut(many=True)
     checks = CheckOut(many=True)
@@ -296,6 +304,7 @@ class FindingDetailOut(FindingOut):
     class Meta(FindingOut.Meta):
         fields = [
             *FindingOut.Meta.fields,
+            "seen",
             "previous",
             "explanations",
             "counters",
@@ -405,6 +414,7 @@ class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
     def get_queryset(self) -> QuerySet[Finding]:
         # One more table to join, and PostgreSQL would no longer look for the best order of them.
         rows = Finding.objects.select_related(*_NAMES).prefetch_related("assignee").defer(*Finding.LONG)
+        rows = with_seen(rows) if self.wants("seen") else rows
         return with_seen_virtual_findings(rows) if self.wants("virtual", "evidence") else rows
 
     @describe("finding_list", FindingRowOut(many=True))
@@ -424,7 +434,7 @@ class FindingView(PublicMixin, generics.GenericAPIView[Finding]):
     @describe("finding_detail", FindingDetailOut)
     def get(self, _request: Request, pk: int) -> Response:
         named = Finding.objects.select_related("series", *_NAMES).prefetch_related("assignee")
-        named = named.defer("series__trailers")
+        named = with_seen(named.defer("series__trailers"))
         findings = with_seen_virtual_findings(named)
         finding = get_object_or_404(findings, pk=pk)
         context: dict[str, Any] = {}

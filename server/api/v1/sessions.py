@@ -20,11 +20,12 @@ from server.api.filters import (
     SinceFilter,
     UntilFilter,
 )
-from server.api.formats import FILES, PlainRows, Rows, as_json, csv_cell, csv_lines, field_names, json_lines
+from server.api.formats import FILES, PlainRows, Rows, field_names
 from server.api.pagination import CellPages
 from server.api.public import PAGING, PublicMixin, SessionBriefOut, describe, page_of, paging, with_seen_virtual
 from server.api.v1.benchmarks import SampleFilter
 from server.api.v1.findings import ComparisonOut
+from server.core.rows.lines import as_json, csv_cell, csv_lines, json_lines
 from server.detection.findings.table import cells_by_id
 from server.lab.models import Boot, Machine, Microarchitecture, Session, SessionState
 from server.results.models import Measurement

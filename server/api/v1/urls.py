@@ -65,6 +65,7 @@ class SeriesListOrSubmissionView(series_acts.SubmissionMixin, series.SeriesListV
 act_patterns = [
     path("series/<int:pk>/approval/", series_acts.SeriesApprovalView.as_view(), name="api-series-approval"),
     path("series/<int:pk>/retest/", series_acts.SeriesRetestView.as_view(), name="api-series-retest"),
+    path("findings/<int:pk>/assign/", finding_acts.FindingAssignView.as_view(), name="api-finding-assign"),
     path("findings/<int:pk>/withdraw/", finding_acts.FindingWithdrawView.as_view(), name="api-finding-withdraw"),
     path("findings/<int:pk>/reopen/", finding_acts.FindingReopenView.as_view(), name="api-finding-reopen"),
     path("findings/<int:pk>/fix/", finding_acts.FindingFixView.as_view(), name="api-finding-fix"),

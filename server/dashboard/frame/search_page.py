@@ -3,11 +3,12 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import cached_property, partial
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
-from django.db.models import Max, Model, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -15,6 +16,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from server.builds.models import Build
+from server.core.rows.together import read_together
 from server.detection.findings.filters import of_author, of_commit
 from server.detection.models import Finding
 from server.lab.models import Machine, Microarchitecture, Session
@@ -28,7 +30,6 @@ _MOST_WORDS = 6
 # Subjects have no index of words: those of the newest rows are read.
 _NEWEST = 20_000
 _SHORT = 12
-_Named = TypeVar("_Named", bound=Model)
 _SHA = re.compile(r"[0-9a-f]{7,40}")
 _NUMBERED = re.compile(r"(?:(finding|series|session|build)s?\s*)?#?([0-9]{1,18})", re.IGNORECASE)
 
@@ -64,14 +65,15 @@ def search(request: HttpRequest) -> HttpResponse:
 
 def answers(asked: str) -> Iterator[HitGroup]:
     """Groups with a hit, by how much the text looks like such a name. A bounded number of queries."""
+    newest = _Newest()
     kinds: tuple[tuple[str, Callable[[str], Iterable[Hit]]], ...] = (
         ("By number", _numbers),
         ("Commits", _commits),
         ("Mails and series by Message-ID", _mails),
         ("Machines, microarchitectures, benchmarks and trees", _names),
-        ("Authors", _authors),
-        ("Series by subject", _subjects),
-        ("Measured commits by subject", _revisions),
+        ("Authors", partial(_authors, newest)),
+        ("Series by subject", partial(_subjects, newest)),
+        ("Measured commits by subject", partial(_revisions, newest)),
     )
     for name, find in kinds:
         hits = list(find(asked))
@@ -154,32 +156,51 @@ def _mails(asked: str) -> Iterator[Hit]:
 def _names(asked: str) -> Iterator[Hit]:
     if len(asked) > 100 or " " in asked:  # noqa: PLR2004 (longer than any name)
         return
-    for machine in _beginning(Machine.objects.select_related("uarch"), asked):
-        about = f"machine, {machine.uarch.name}"
-        yield Hit(machine.name, about, reverse("machine", args=[machine.name]), _same(machine.name, asked))
+    machines, uarchs, benchmarks, trees = read_together(
+        _beginning(Machine.objects.all(), asked, "uarch__name"),
+        _beginning(Microarchitecture.objects.all(), asked, "title"),
+        _beginning(Benchmark.objects.all(), asked),
+        _beginning(Tree.objects.all(), asked),
+    )
+    for name, uarch in machines:
+        yield Hit(name, f"machine, {uarch}", reverse("machine", args=[name]), _same(name, asked))
     listed = reverse("finding-list")
-    for uarch in _beginning(Microarchitecture.objects.all(), asked):
-        address = f"{listed}?{urlencode({'regressed_on': uarch.name})}"
-        about = f"microarchitecture, {uarch.title}: what regressed on it"
-        yield Hit(uarch.name, about, address, _same(uarch.name, asked))
-    for benchmark in _beginning(Benchmark.objects.all(), asked):
-        address = f"{listed}?{urlencode({'benchmark': benchmark.name})}"
-        yield Hit(
-            benchmark.name, "benchmark: findings that claim a change in it", address, _same(benchmark.name, asked)
-        )
-    for tree in _beginning(Tree.objects.all(), asked):
-        yield Hit(tree.name, "tree", reverse("tree", args=[tree.name]), _same(tree.name, asked))
+    for name, title in uarchs:
+        address = f"{listed}?{urlencode({'regressed_on': name})}"
+        yield Hit(name, f"microarchitecture, {title}: what regressed on it", address, _same(name, asked))
+    for (name,) in benchmarks:
+        address = f"{listed}?{urlencode({'benchmark': name})}"
+        yield Hit(name, "benchmark: findings that claim a change in it", address, _same(name, asked))
+    for (name,) in trees:
+        yield Hit(name, "tree", reverse("tree", args=[name]), _same(name, asked))
 
 
-def _beginning(rows: QuerySet[_Named], asked: str) -> QuerySet[_Named]:
-    return rows.filter(name__istartswith=asked).order_by("name")[:_SHOWN]
+def _beginning(rows: "QuerySet[Any, Any]", asked: str, *more: str) -> "QuerySet[Any, Any]":
+    return rows.filter(name__istartswith=asked).order_by("name").values_list("name", *more)[:_SHOWN]
 
 
 def _same(name: str, asked: str) -> bool:
     return name.lower() == asked.lower()
 
 
-def _authors(asked: str) -> Iterator[Hit]:
+class _Newest:
+    """The newest rows, of which subjects are read; how far they reach is asked once for all."""
+
+    @cached_property
+    def _last(self) -> tuple[int, int]:
+        series, revisions = read_together(
+            Series.objects.order_by("-pk").values_list("pk")[:1], Revision.objects.order_by("-pk").values_list("pk")[:1]
+        )
+        return (series[0][0] if series else 0), (revisions[0][0] if revisions else 0)
+
+    def series(self) -> QuerySet[Series]:
+        return Series.objects.filter(pk__gt=self._last[0] - _NEWEST)
+
+    def revisions(self) -> QuerySet[Revision]:
+        return Revision.objects.filter(pk__gt=self._last[1] - _NEWEST)
+
+
+def _authors(newest: _Newest, asked: str) -> Iterator[Hit]:
     """By address, or by the name as it stands in mails."""
     if "@" in asked:
         address = asked.rpartition("<")[2].strip("> ")
@@ -188,28 +209,23 @@ def _authors(asked: str) -> Iterator[Hit]:
             yield Hit(f"Findings in series of {address}", "", where)
         written = Series.objects.filter(author_address__iexact=address)
     else:
-        written = _newest(Series).filter(author_name__iexact=asked)
+        written = newest.series().filter(author_name__iexact=asked)
     for row in written.only("subject", "author_name").order_by("-id")[: _SHOWN + 1]:
         yield _of_series(row)
 
 
-def _subjects(asked: str) -> Iterator[Hit]:
-    rows = _newest(Series).filter(_words(asked)).only("subject", "author_name").order_by("-id")
+def _subjects(newest: _Newest, asked: str) -> Iterator[Hit]:
+    rows = newest.series().filter(_words(asked)).only("subject", "author_name").order_by("-id")
     for row in rows[: _SHOWN + 1]:
         yield _of_series(row, is_exact=_same(row.subject, asked))
 
 
-def _revisions(asked: str) -> Iterator[Hit]:
+def _revisions(newest: _Newest, asked: str) -> Iterator[Hit]:
     """Of a tree: what applying a series made has the subjects of its patches."""
-    rows = _newest(Revision).filter(_words(asked), foreign=False).select_related("tree").order_by("-id")
+    rows = newest.revisions().filter(_words(asked), foreign=False).select_related("tree").order_by("-id")
     for row in rows[: _SHOWN + 1]:
         address = f"{reverse('search')}?{urlencode({'q': row.sha})}"
         yield Hit(f"{row.sha[:_SHORT]} {row.subject}", f"in {row.tree.name}", address)
-
-
-def _newest(model: type[_Named]) -> QuerySet[_Named]:
-    last = model._default_manager.aggregate(last=Max("pk"))["last"] or 0
-    return model._default_manager.filter(pk__gt=last - _NEWEST)
 
 
 def _words(asked: str) -> Q:

@@ -2,27 +2,32 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Count, Exists, Max, OuterRef, Q, QuerySet, Sum
 
 from server.core import clock
 from server.core.reasons import Because
+from server.core.rows.together import Row, read_together
 from server.dashboard.lab.work_now import SessionNow, sessions_now
 from server.dashboard.pictures.small import Night, NoiseCourse
-from server.detection.models import NoiseProfile, Verdict
+from server.detection.models import MachineQuestion, NoiseProfile, Verdict
 from server.detection.noise.profiles import wilson
-from server.detection.trials.effects import equal_comparisons
+from server.detection.trials.effects import equal_sessions, judged_in
+from server.lab.hosts.probes import MachineKind, standing
+from server.lab.hosts.probes import kind_of as hardware_of
 from server.lab.models import Host, Machine, PowerCycle, Session
 from server.lab.port import dispatcher
 from server.lab.scheduling.decision import machine_trouble
-from server.lab.scheduling.forecast import BootPace, Forecast
-from server.lab.scheduling.reader import known_machine, waiting_sessions
+from server.lab.scheduling.forecast import Forecast
+from server.lab.scheduling.reader import known_machine, marks_of_sessions, waiting_sessions
 from server.lab.scheduling.snapshot import Snapshot
 
+# On a site where more of them are open, nobody answers any.
+_MOST_QUESTIONS = 500
 # In this order: what a person has to look at comes first.
 SICK, BUSY, IDLE, GONE = "sick", "busy", "idle", "gone"
 _ORDER: Final = (SICK, BUSY, IDLE, GONE)
@@ -47,13 +52,17 @@ class Quiet:
 
     comparisons: int
     false_alarms: int
+    rejections: int
     high: float
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLine:
-    """`word` is its state, `why` the reason for it, `advice` what a person can do; `since` is of that state."""
+    """`word` is its state, `why` the reason for it, `advice` what a person can do; `since` is of that state.
+
+    `questions` are those that nobody answered, as (kind, what was seen); `doubts` are whether it is virtual.
+    """
 
     name: str
     uarch: str
@@ -69,6 +78,13 @@ class MachineLine:
     now: SessionNow | None
     waiting: int
     quiet: Quiet | None
+    questions: tuple[tuple[str, str], ...]
+    doubts: tuple[str, ...]
+
+    @property
+    def suspect(self) -> bool:
+        """Whether its own page says that what it measures may be its own."""
+        return bool(self.questions or self.doubts) and self.kind != GONE
 
     @property
     def tone(self) -> str:
@@ -86,6 +102,10 @@ class MachineLines:
     def counts(self) -> tuple[tuple[str, int], ...]:
         found = Counter(line.kind for line in self.lines)
         return tuple((kind, found[kind]) for kind in _ORDER if found[kind])
+
+    @property
+    def suspect(self) -> int:
+        return sum(line.suspect for line in self.lines)
 
     @property
     def measuring(self) -> int:
@@ -114,49 +134,77 @@ class _Lab:
     cycling: frozenset[int]
     reasons: Mapping[int, str]
     quiet: Mapping[int, Quiet]
+    questions: Mapping[int, Sequence[tuple[str, str]]]
 
 
-def machine_line(machine: Machine, forecast: Forecast) -> MachineLine:
-    """Of one machine, with what was read of the queue already; five queries."""
-    waiting = [one.reason for one in forecast.waiting if one.host == machine.name]
-    return _lines(Machine.objects.filter(pk=machine.pk), Q(machine=machine), forecast.pace, {machine.pk: waiting})[0]
+def with_cycling(machines: "QuerySet[Machine]") -> "QuerySet[Any, Any]":
+    """Machines that know whether they are to be switched off and on."""
+    opened = PowerCycle.objects.filter(machine=OuterRef("pk"), state__in=PowerCycle.OPEN)
+    return machines.annotate(cycling=Exists(opened))
+
+
+def machine_line(machine: Any, forecast: Forecast, counted: Sequence[Sequence[Row]]) -> MachineLine:
+    """Of one that was read `with_cycling`, with the answers to `asked_of_lines` about it; one query."""
+    reason = next((one.reason for one in forecast.waiting if one.host == machine.name), "")
+    now = {one.machine: one for one in sessions_now(Q(machine=machine), forecast.pace)}
+    return _line(machine, _lab([machine], now, counted, {machine.pk: reason}))
 
 
 def machine_lines() -> MachineLines:
-    """A dozen queries, however many machines."""
-    return MachineLines(tuple(sorted(_lines(Machine.objects.all(), Q(), None, None), key=_urgency)))
+    """At most seven queries, however many machines."""
+    machines = list(with_cycling(Machine.objects.select_related("uarch")))
+    now = {one.machine: one for one in sessions_now()}
+    counted = read_together(*asked_of_lines(Q()))
+    lab = _lab(machines, now, counted, None)
+    return MachineLines(tuple(sorted((_line(machine, lab) for machine in machines), key=_urgency)))
 
 
-def _lines(
-    asked: "QuerySet[Machine]", where: Q, pace: BootPace | None, told: Mapping[int, Sequence[str]] | None
-) -> list[MachineLine]:
-    """`told` are the reasons of what waits, the first first, where they are known."""
-    opened = PowerCycle.objects.filter(machine=OuterRef("pk"), state__in=PowerCycle.OPEN)
-    machines = list(asked.select_related("uarch").annotate(cycling=Exists(opened)))
-    now = {one.machine: one for one in sessions_now(where, pace)}
-    waiting, checks = _waiting(where)
+def _lab(
+    machines: Sequence[Any],
+    now: Mapping[int, SessionNow],
+    counted: Sequence[Sequence[Row]],
+    reasons: Mapping[int, str] | None,
+) -> "_Lab":
+    """`reasons` are those of what waits first, where they are known."""
+    opened, profiles, asked = counted
+    questions: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for machine, kind, detail in asked:
+        questions[machine].append((kind, detail))
+    waiting = {pk: planned for pk, planned, _ in opened}
     cycling = frozenset(machine.pk for machine in machines if machine.cycling)
     idle = [one for one in machines if waiting.get(one.pk) and kind_of(one, now) == IDLE]
-    reasons = _reasons(idle, cycling) if told is None else {pk: why[0] for pk, why in told.items() if why}
-    lab = _Lab(now, waiting, checks, cycling, reasons, _quiet(where))
-    return [_line(machine, lab) for machine in machines]
+    return _Lab(
+        now=now,
+        waiting=waiting,
+        checks=frozenset(pk for pk, _, checks in opened if checks),
+        cycling=cycling,
+        questions=questions,
+        reasons=_reasons(idle, cycling) if reasons is None else reasons,
+        quiet={
+            pk: Quiet(count, alarms, p, wilson(alarms, count)[1], at) for pk, count, alarms, p, at in profiles if count
+        },
+    )
 
 
-def _urgency(line: MachineLine) -> tuple[int, int, str, str]:
+def _urgency(line: MachineLine) -> tuple[int, int, bool, str, str]:
     worst = _SICKEST.index(line.word) if line.word in _SICKEST else len(_SICKEST)
-    return _ORDER.index(line.kind), worst, line.uarch, line.name
+    return _ORDER.index(line.kind), worst, not line.suspect, line.uarch, line.name
 
 
-def _waiting(where: Q) -> tuple[dict[int, int], frozenset[int]]:
-    """How many sessions wait for each machine, and the machines that a health session is to check."""
+def asked_of_lines(where: Q) -> "tuple[QuerySet[Any, Any], ...]":
+    """Of each machine: how many sessions wait for it and how many are to check it, what it shows of its noise, and the
+    newest questions about it that nobody answered.
+    """
     health = Q(purpose=Session.Purpose.HEALTH)
     planned_or_checks = Q(state=Session.State.PLANNED) | health
     rows = Session.objects.filter(where, planned_or_checks, state__in=Session.OPEN).order_by()
     counted = rows.values_list("machine").annotate(
         planned=Count("pk", filter=Q(state=Session.State.PLANNED)), checks=Count("pk", filter=health)
     )
-    found = list(counted)
-    return {pk: planned for pk, planned, _ in found}, frozenset(pk for pk, _, checks in found if checks)
+    profiles = NoiseProfile.objects.filter(where).order_by().values_list("machine")
+    noise = profiles.annotate(Sum("comparisons"), Sum("false_alarms"), Sum("rejections"), Max("last_at"))
+    opened = MachineQuestion.objects.filter(where, state=MachineQuestion.State.OPEN).order_by("-id")
+    return counted, noise, opened.values_list("machine", "kind", "detail")[:_MOST_QUESTIONS]
 
 
 def _reasons(idle: Sequence[Machine], cycling: frozenset[int]) -> dict[int, str]:
@@ -167,7 +215,8 @@ def _reasons(idle: Sequence[Machine], cycling: frozenset[int]) -> dict[int, str]
         return {machine.pk: f"the {dispatcher().name} dispatcher hands nothing out" for machine in idle}
     now = clock.now()
     known = {one.pk: known_machine(one, cycling=one.pk in cycling) for one in idle}
-    sessions = [one for one in waiting_sessions({}, now, ()) if one.machine in known]
+    marks = read_together(*marks_of_sessions(now))
+    sessions = [one for one in waiting_sessions({}, marks) if one.machine in known]
     snapshot = Snapshot(now=now, machines=known)
     found: dict[int, str] = {}
     for session in sorted(sessions, key=lambda one: (-one.priority, one.since)):
@@ -176,14 +225,6 @@ def _reasons(idle: Sequence[Machine], cycling: frozenset[int]) -> dict[int, str]
         if not reason or session.machine not in found:
             found[session.machine] = reason
     return found
-
-
-def _quiet(where: Q) -> dict[int, Quiet]:
-    counted = NoiseProfile.objects.filter(where).order_by().values_list("machine")
-    rows = counted.annotate(Sum("comparisons"), Sum("false_alarms"), Max("last_at"))
-    return {
-        machine: Quiet(number, alarms, wilson(alarms, number)[1], at) for machine, number, alarms, at in rows if number
-    }
 
 
 def kind_of(machine: Machine, busy: Container[int]) -> str:
@@ -216,6 +257,8 @@ def _line(machine: Machine, lab: _Lab) -> MachineLine:
         now=doing,
         waiting=waiting,
         quiet=lab.quiet.get(machine.pk),
+        questions=tuple(lab.questions.get(machine.pk, ())),
+        doubts=standing(machine).doubts if hardware_of(machine) is MachineKind.UNKNOWN else (),
     )
 
 
@@ -270,9 +313,13 @@ _SHARE = 0.95
 _CHANGES = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
 
 
-def noise_course(machine: Machine) -> NoiseCourse:
+def sessions_of_course(machine: Machine) -> "QuerySet[Any, Any]":
+    return equal_sessions([machine.pk], since=clock.now() - _LATELY)
+
+
+def noise_course(sessions: Collection[int]) -> NoiseCourse:
     """One query. A false alarm is what the noise profile counts as one."""
-    rows = equal_comparisons([machine.pk], since=clock.now() - _LATELY).order_by("-computed_at")
+    rows = judged_in(sessions).order_by("-computed_at")
     nights: dict[date, list[tuple[float, bool]]] = defaultdict(list)
     for at, ratio, verdict, code in rows.values_list("computed_at", "ratio", "verdict", "reason_code")[:_MOST_ROWS]:
         if ratio is not None and ratio > 0:

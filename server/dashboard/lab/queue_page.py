@@ -1,7 +1,7 @@
 """The queue: what runs and what waits, when each is expected to begin and to end, and when a series is judged."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -10,6 +10,7 @@ from django.db.models.functions import Coalesce
 from django.urls import reverse
 
 from server.core import clock
+from server.core.rows.together import read_together
 from server.dashboard.lab.work_now import SessionNow, sessions_now
 from server.dashboard.pictures.small import QueueBar, QueueBars
 from server.lab.models import Attempt, Machine, Session
@@ -80,8 +81,12 @@ class WantedQueue:
     machine: str = ""
     series: int | None = None
     unknown: tuple[str, ...] = ()
-    trees: tuple[str, ...] = ()
+    named: Mapping[int, str] = field(default_factory=dict)
     machines: tuple[str, ...] = ()
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        return tuple(self.named.values())
 
     @property
     def narrowed(self) -> bool:
@@ -92,12 +97,15 @@ _KNOWN: Final = 12
 
 
 def wanted_queue(given: Mapping[str, str]) -> WantedQueue:
-    """Two queries."""
-    trees = tuple(Tree.objects.order_by("name").values_list("name", flat=True))
-    machines = tuple(Machine.objects.order_by("name").values_list("name", flat=True))
+    """One query."""
+    trees_told, machines_told = read_together(
+        Tree.objects.order_by("name").values_list("pk", "name"), Machine.objects.order_by("name").values_list("name")
+    )
+    named: dict[int, str] = dict(trees_told)
+    machines = tuple(name for (name,) in machines_told)
     unknown = []
     found: dict[str, str] = {}
-    for kind, names in (("tree", trees), ("machine", machines)):
+    for kind, names in (("tree", tuple(named.values())), ("machine", machines)):
         name = given.get(kind, "")
         if name in names:
             found[kind] = name
@@ -108,13 +116,13 @@ def wanted_queue(given: Mapping[str, str]) -> WantedQueue:
     series = int(number) if number.isascii() and number.isdecimal() and len(number) <= _LONGEST_NUMBER else None
     if number and series is None:
         unknown.append(f"“{number[:60]}” is no number of a series.")
-    return WantedQueue(found.get("tree", ""), found.get("machine", ""), series, tuple(unknown), trees, machines)
+    return WantedQueue(found.get("tree", ""), found.get("machine", ""), series, tuple(unknown), named, machines)
 
 
 def queue_facts(wanted: WantedQueue) -> QueueFacts:
     forecast = read_forecast()
     of_series = [one for one in forecast.waiting if wanted.series is None or one.series == wanted.series]
-    waiting = queue(wanted.tree, wanted.machine, waiting_now=of_series)
+    waiting = queue(wanted.tree, wanted.machine, waiting_now=of_series, trees=wanted.named)
     sessions = sessions_now(_asked(wanted), pace=forecast.pace)
     builds = () if wanted.machine or wanted.series else _builds(forecast, wanted.tree)
     answers = [] if wanted.machine else _answers(forecast, wanted)
@@ -191,15 +199,15 @@ def _builds(forecast: Forecast, tree: str) -> tuple[BuildNow, ...]:
 
 
 def _answers(forecast: Forecast, wanted: WantedQueue) -> list[WhenJudged]:
-    """Those that are expected first come first, those of which nobody can tell last. One query, and one for names."""
+    """Those that are expected first come first, those of which nobody can tell last. One query."""
     opened = Session.objects.filter(pk__in=list(forecast.sessions), series__isnull=False).order_by()
     opened = opened.filter(series=wanted.series) if wanted.series else opened
     opened = opened.filter(series__base__tree__name=wanted.tree) if wanted.tree else opened
-    by_series: dict[int, list[Expected]] = {}
-    for pk, series in opened.values_list("pk", "series"):
-        by_series.setdefault(series or 0, []).append(forecast.sessions[pk])
-    named = {row.pk: row for row in Series.objects.filter(pk__in=list(by_series)).defer("trailers")}
-    rows = [_answer(named[pk], expected) for pk, expected in by_series.items()]
+    by_series: dict[int, tuple[Series, list[Expected]]] = {}
+    for session in opened.select_related("series").defer("series__trailers"):
+        if session.series is not None:
+            by_series.setdefault(session.series.pk, (session.series, []))[1].append(forecast.sessions[session.pk])
+    rows = [_answer(series, expected) for series, expected in by_series.values()]
     never = clock.now().replace(year=9999)
     return sorted(rows, key=lambda row: (row.end or never, row.series_id))
 

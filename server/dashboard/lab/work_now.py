@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, Subquery
 
 from server.builds.models import Build
 from server.core import clock
@@ -57,8 +57,9 @@ class SessionNow:
 
 
 def sessions_now(where: Q | None = None, pace: BootPace | None = None) -> tuple[SessionNow, ...]:
-    """Those that run or are given to their machine, by machine; two queries, and two for a `pace` not given."""
+    """Those that run or are given to their machine, by machine; one query, and one for a `pace` not given."""
     pace, now = pace or read_pace(), clock.now()
+    active = Attempt.objects.filter(session=OuterRef("pk"), state__in=Attempt.ACTIVE)
     rows = (
         with_boots(Session.objects.filter(where or Q(), state__in=_AT_WORK))
         .select_related("series", "trial", "machine")
@@ -66,16 +67,15 @@ def sessions_now(where: Q | None = None, pace: BootPace | None = None) -> tuple[
         .annotate(
             measured=Count("boots", filter=Q(boots__state=Boot.State.MEASURED)),
             failed=Count("boots", filter=Q(boots__state=Boot.State.FAILED)),
+            told=Subquery(active.order_by("-id").values("progress")[:1]),
         )
         .order_by("machine__name", "id")
     )
-    attempts = Attempt.objects.filter(state__in=Attempt.ACTIVE, session__state__in=_AT_WORK)
-    told = dict(attempts.order_by("id").values_list("session", "progress"))
-    return tuple(_session_now(row, opened_of(row), told.get(row.pk) or "", pace, now) for row in rows)
+    return tuple(_session_now(row, opened_of(row), pace, now) for row in rows)
 
 
-def _session_now(row: Any, opened: OpenSession, told: str, pace: BootPace, now: datetime) -> SessionNow:
-    """`row` counts its boots that measured and that failed."""
+def _session_now(row: Any, opened: OpenSession, pace: BootPace, now: datetime) -> SessionNow:
+    """`row` counts its boots that measured and that failed, and has what its agent `told`."""
     running = opened.expected(pace, now)
     return SessionNow(
         id=row.pk,
@@ -89,7 +89,7 @@ def _session_now(row: Any, opened: OpenSession, told: str, pace: BootPace, now: 
         ended=row.measured + row.failed,
         failed=row.failed,
         boots=opened.boots,
-        progress=told,
+        progress=row.told or "",
         end=running.end,
         latest=running.latest,
         basis=pace.basis(row.machine_id),
@@ -129,6 +129,11 @@ def session_line(session_id: int) -> SessionProgressLine | None:
     if session is None:
         return None
     counts = dict(Boot.objects.filter(session=session).order_by().values_list("state").annotate(Count("pk")))
+    return session_line_of(session, counts)
+
+
+def session_line_of(session: Session, counts: Mapping[str, int]) -> SessionProgressLine:
+    """Of one that was read with its machine, and whose boots were counted by state."""
     running = sessions_now(Q(pk=session.pk)) if session.state in _AT_WORK else ()
     expected, place, why = Expected(), 0, ""
     if session.state == Session.State.PLANNED:

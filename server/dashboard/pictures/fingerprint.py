@@ -228,7 +228,10 @@ def _together(verdicts: set[str]) -> str:
 _LABEL, _GAP = 230, 14
 _COLUMN = {"roomy": 220, "tight": 130}
 _ROW, _HEAD = 22, 62
-_MOST = 28
+# Pixels of a sign of names, and how many signs stand before titles and labels.
+_SIGN, _INDENT = 7.3, (1, 3)
+# Of what is no name, and of a name of which nobody knows how long it is.
+_MOST, _LONGEST = 28, 160
 _NOT_MEASURED = '<text class="none" x="50%" y="13" text-anchor="middle">not measured</text>'
 _NOTE = "better is right; logarithmic; grey: below the minimum effect of"
 # What XML cannot hold, and what turns the direction of text around it.
@@ -255,10 +258,13 @@ def svg_of(picture: Fingerprint) -> str:
     """A whole SVG document. Folded groups are one line in it, as on the page."""
     groups = picture.drawn
     rows = list(_rows(groups))
-    wide = _LABEL + len(picture.columns) * (_COLUMN[picture.width] + _GAP) + _GAP
+    label = _label_width(rows)
+    wide = label + len(picture.columns) * (_COLUMN[picture.width] + _GAP) + _GAP
     tall = _HEAD + _ROW * (len(rows) + 1) + 8
-    heads = "".join(_head(column, number, picture) for number, column in enumerate(picture.columns))
-    lines = "".join(_row(row, _HEAD + number * _ROW, picture.width) for number, row in enumerate(rows))
+    heads = "".join(
+        _head(column, _left(number, label, picture), picture) for number, column in enumerate(picture.columns)
+    )
+    lines = "".join(_row(row, _HEAD + number * _ROW, label, picture) for number, row in enumerate(rows))
     more = f"; {picture.unshown} more not shown" if picture.unshown else ""
     note = f"{_NOTE} {picture.min_effect * 100:g} %{more}"
     return (
@@ -283,11 +289,22 @@ def _rows(groups: tuple[DrawnGroup, ...]) -> Iterator[DrawnGroup | DrawnLine]:
             yield from drawn.lines
 
 
-def _left(number: int, width: str) -> int:
-    return _LABEL + number * (_COLUMN[width] + _GAP)
+def _title(drawn: DrawnGroup) -> str:
+    return drawn.group.title if drawn.group.is_open else f"{drawn.group.title} ({len(drawn.lines)})"
 
 
-def _head(column: Column, number: int, picture: Fingerprint) -> str:
+def _label_width(rows: list[DrawnGroup | DrawnLine]) -> int:
+    """Room for the longest name: a title that is cut no longer says which cases it is of."""
+    titles = [len(_title(row)) + _INDENT[0] for row in rows if isinstance(row, DrawnGroup)]
+    labels = [len(row.line.label) + _INDENT[1] for row in rows if isinstance(row, DrawnLine)]
+    return max(_LABEL, round(min(max([*titles, *labels], default=0), _LONGEST) * _SIGN) + _GAP)
+
+
+def _left(number: int, label: int, picture: Fingerprint) -> int:
+    return label + number * (_COLUMN[picture.width] + _GAP)
+
+
+def _head(column: Column, left: int, picture: Fingerprint) -> str:
     sign = SIGNS.get(column.verdict, "")
     verdict = f'<g class="{clean(column.verdict)}"><text y="30">{sign} {clean(column.verdict)}</text></g>'
     ticks = "".join(
@@ -296,20 +313,20 @@ def _head(column: Column, number: int, picture: Fingerprint) -> str:
         if not tick.inner
     )
     title = f'<text class="bold" y="15">{clean(column.title, _COLUMN[picture.width] // 8)}</text>'
-    box = f'<svg x="{_left(number, picture.width)}" width="{_COLUMN[picture.width]}" height="{_HEAD}">'
+    box = f'<svg x="{left}" width="{_COLUMN[picture.width]}" height="{_HEAD}">'
     return f'{box}{title}{verdict}<g class="axis">{ticks}</g></svg>'
 
 
-def _row(row: DrawnGroup | DrawnLine, top: int, width: str) -> str:
+def _row(row: DrawnGroup | DrawnLine, top: int, label: int, picture: Fingerprint) -> str:
     if isinstance(row, DrawnGroup):
-        folded = "" if row.group.is_open else f" ({len(row.lines)})"
-        label, cells = f'<text class="bold" x="8" y="14">{clean(row.group.title)}{folded}</text>', row.summary
+        name, cells = f'<text class="bold" x="8" y="14">{clean(_title(row), _LONGEST)}</text>', row.summary
     else:
-        label, cells = f'<text x="20" y="14">{clean(row.line.label)}</text>', row.cells
+        name, cells = f'<text x="20" y="14">{clean(row.line.label, _LONGEST)}</text>', row.cells
+    width = picture.width
     drawn = "".join(
-        f'<svg class="{width}" x="{_left(number, width)}" width="{_COLUMN[width]}" height="18">'
+        f'<svg class="{width}" x="{_left(number, label, picture)}" width="{_COLUMN[width]}" height="18">'
         f'<g class="{clean(cell.verdict)}">'
         f"<title>{clean(cell.said, 300)}</title>{cell.svg or _NOT_MEASURED}</g></svg>"
         for number, cell in enumerate(cells)
     )
-    return f'<svg y="{top}" width="100%" height="{_ROW}">{label}{drawn}</svg>'
+    return f'<svg y="{top}" width="100%" height="{_ROW}">{name}{drawn}</svg>'

@@ -1,14 +1,17 @@
 """How machines and builders are, what a person may do to them, and machines and sessions as rows of tables."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 
 from server.core.models import Transition
+from server.core.rows.together import Row
 from server.lab.care import can_power_cycle
 from server.lab.hosts.probes import MachineKind, kind_of
 from server.lab.models import Boot, Builder, Host, Machine, PowerCycle, Session
@@ -17,10 +20,16 @@ from server.lab.trials.question import purpose_of
 
 def people_with(permission: str) -> int:
     """How many may log in at the admin site and have this right, written as `room.codename`."""
+    return asked_of_people(permission).count()
+
+
+def asked_of_people(permission: str) -> "QuerySet[Any, Any]":
+    """Their ids, as lists of values."""
     room, codename = permission.split(".")
     right = Permission.objects.filter(content_type__app_label=room, codename=codename)
     allowed = Q(is_superuser=True) | Q(user_permissions__in=right) | Q(groups__permissions__in=right)
-    return get_user_model().objects.filter(allowed, is_active=True, is_staff=True).distinct().count()
+    staff = get_user_model().objects.filter(allowed, is_active=True, is_staff=True)
+    return staff.order_by().distinct().values_list("pk")
 
 
 # The whole log is in the admin; these are the last lines of each kind.
@@ -100,38 +109,36 @@ def host_status(host: Machine | Builder) -> HostStatus:
     )
 
 
-def audit_of(host: Machine | Builder) -> Audit:
-    """Three queries."""
-    return Audit(
-        health=_lines(host, "health", _HEALTH_LINES),
-        state=_lines(host, "state", _STATE_LINES),
-        kind=_lines(host, "kind", _HEALTH_LINES),
+def asked_of_audit(host: Machine | Builder) -> "tuple[QuerySet[Any, Any], ...]":
+    return (
+        _lines(host, "health", _HEALTH_LINES),
+        _lines(host, "state", _STATE_LINES),
+        _lines(host, "kind", _HEALTH_LINES),
     )
 
 
-def power_cycles_of(machine: Machine) -> tuple[PowerCycleRow, ...]:
-    """The newest first."""
-    rows = PowerCycle.objects.filter(machine=machine).select_related("machine").order_by("-id")
-    return tuple(power_cycle_row(row) for row in rows[:_POWER_CYCLES])
+def audit(told: Sequence[Sequence[Row]]) -> Audit:
+    """From the answers to `asked_of_audit`."""
+    return Audit(*(tuple(AuditLine(*row) for row in rows) for rows in told))
 
 
-def power_cycle_row(row: PowerCycle) -> PowerCycleRow:
-    """`row` was read with its machine."""
-    return PowerCycleRow(
-        id=row.pk,
-        machine=row.machine.name,
-        state=row.state,
-        state_label=PowerCycle.State(row.state).label,
-        reason=row.reason,
-        state_since=row.state_since,
-        created_at=row.created_at,
+def power_cycles(where: Q, most: int = _POWER_CYCLES) -> "QuerySet[Any, Any]":
+    """The newest first, for `power_cycle_rows`."""
+    rows = PowerCycle.objects.filter(where).order_by("-id")
+    return rows.values_list("pk", "machine__name", "state", "reason", "state_since", "created_at")[:most]
+
+
+def power_cycle_rows(told: Sequence[Row]) -> tuple[PowerCycleRow, ...]:
+    """From the answers to `power_cycles`."""
+    return tuple(
+        PowerCycleRow(pk, machine, state, PowerCycle.State(state).label, *rest) for pk, machine, state, *rest in told
     )
 
 
-def _lines(host: Machine | Builder, what: str, limit: int) -> tuple[AuditLine, ...]:
+def _lines(host: Machine | Builder, what: str, limit: int) -> "QuerySet[Any, Any]":
     subject = f"{host._meta.model_name}-{what}"
-    rows = Transition.objects.filter(subject=subject, subject_id=host.pk).order_by("-id")[:limit]
-    return tuple(AuditLine(row.at, row.before, row.after, row.reason, row.actor) for row in rows)
+    rows = Transition.objects.filter(subject=subject, subject_id=host.pk).order_by("-id")
+    return rows.values_list("at", "before", "after", "reason", "actor")[:limit]
 
 
 MACHINE_PERMISSION = "lab.change_machine"
@@ -173,13 +180,13 @@ class Actions:
     permission: str
 
 
-def actions_of(host: Machine | Builder) -> Actions:
+def actions_of(host: Machine | Builder, people: int) -> Actions:
     permission = MACHINE_PERMISSION if isinstance(host, Machine) else BUILDER_PERMISSION
     # What was retired by mistake comes back by the same way as anything else.
     wanted = [Action.RELEASE] if host.health == Host.Health.RETIRED else _sensible(host)
     return Actions(
         choices=tuple((action.value, _LABELS[action]) for action in wanted),
-        people=people_with(permission),
+        people=people,
         permission=permission,
     )
 

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
+from typing import Any
 from urllib.parse import quote, urlsplit
 
-from django.db.models import Count, Exists, F, OuterRef, QuerySet, Sum
+from django.db.models import Case, Count, Exists, F, OuterRef, QuerySet, Sum, When
 
 from server.core.addresses import without_credentials
 from server.core.reasons import Because
@@ -85,24 +86,40 @@ class OlderVersions:
     unlisted: int
 
 
+_VERDICTS = {"unchanged": "no change"}
+
+
 def version_of(series: Series) -> OtherVersion:
-    return OtherVersion(series.pk, series.mark, series.subject, series.state, label_of(series))
+    """Of one that was read with the `kind` of its finding, and whether that stands."""
+    kind = "" if getattr(series, "withdrawn", False) else getattr(series, "kind", None)
+    return OtherVersion(series.pk, series.mark, series.subject, series.state, label_of(series, kind or ""))
 
 
-def label_of(series: Series) -> str:
-    """The state for people; a held series waits for nobody before its senders were checked."""
+def label_of(series: Series, verdict: str = "") -> str:
+    """The state for people; a held series waits for nobody before its senders were checked.
+
+    `verdict` is that of its finding: of what was judged nobody wants to know that it could be applied.
+    """
+    if verdict and series.state == Series.State.APPLIED:
+        return f"judged: {_VERDICTS.get(verdict, verdict)}"
     if series.state == Series.State.HELD and series.checked_at is None:
         return "senders not checked yet"
     return Series.State(series.state).label
 
 
 def newer_and_older(series: Series) -> tuple[OtherVersion | None, OlderVersions]:
-    """What replaced `series`, and what it replaced; two queries, with `superseded_by` read already."""
+    """What replaced `series`, and what it replaced; three queries at most, with `superseded_by` read already."""
     newer = series.superseded_by
-    older = Series.objects.filter(superseded_by=series).order_by("-version", "-minor", "-id")
+    older = _judged(Series.objects.filter(superseded_by=series)).order_by("-version", "-minor", "-id")
     rows = tuple(version_of(row) for row in older.defer("trailers", "prerequisites")[:_MOST_OLDER])
     unlisted = older.count() - len(rows) if len(rows) == _MOST_OLDER else 0
-    return version_of(newer) if newer else None, OlderVersions(rows, unlisted)
+    newest = _judged(Series.objects.filter(pk=newer.pk)).defer("trailers", "prerequisites").get() if newer else None
+    return version_of(newest) if newest else None, OlderVersions(rows, unlisted)
+
+
+def _judged(series: "QuerySet[Series]") -> "QuerySet[Any, Any]":
+    withdrawn = Case(When(finding__state="invalid", then=True), default=False)
+    return series.annotate(kind=F("finding__kind"), withdrawn=withdrawn)
 
 
 PERMISSION = "sources.change_series"

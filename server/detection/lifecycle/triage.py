@@ -1,7 +1,8 @@
 """Triage: who looks after a finding, and acts of people that were decided on what a page showed.
 
-Two may have the same list before them. Each act says up to which step of a finding's life it was shown; where a person
-has acted since then, or the finding has moved, nothing is done, and the one who comes second is told what happened.
+Two may have the same list before them, or a page and a script. Each act can say up to which step of a finding's life
+it was shown; where a person has acted since then, or the finding has moved, nothing is done, and the one who comes
+second is told what happened.
 """
 
 from collections.abc import Iterator
@@ -47,11 +48,15 @@ def seen_now(finding_id: int) -> int:
 
 
 @contextmanager
-def as_seen(finding_id: int, seen: int) -> Iterator[Finding]:
-    """The finding, held, if it is still as it was shown after step `seen`. DomainError `changed` where it is not."""
+def as_seen(finding_id: int, seen: int | None) -> Iterator[Finding]:
+    """The finding, held, if it is still as it was shown after step `seen`. DomainError `changed` where it is not.
+
+    None is of a script that did not look: it acts on the finding as it is.
+    """
     with transaction.atomic():
         row = held(finding_id)
-        _refuse_stale(row, seen)
+        if seen is not None:
+            _refuse_stale(row, seen)
         yield row
 
 

@@ -62,6 +62,14 @@ class Comparison(models.Model):
     computed_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
+        indexes = [
+            # Few cells move, and fewer by much: filters of findings by their size look for these.
+            models.Index(
+                fields=["verdict", "ratio"],
+                condition=Q(verdict__in=(Verdict.REGRESSED, Verdict.IMPROVED)),
+                name="comparison_moved",
+            )
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["session", "case", "metric", "core_type"],

@@ -5,9 +5,10 @@ API show of both.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet, Sum
@@ -16,6 +17,7 @@ from server import stats
 from server.core import clock
 from server.core.database import wait_for_lock
 from server.core.reasons import Because
+from server.core.rows.together import Row
 from server.detection.models import Comparison, MachineQuestion, NoiseProfile, Verdict
 from server.detection.trials.effects import (
     FEWEST_CHANGES,
@@ -155,9 +157,13 @@ class AlarmRate:
 def alarm_rate(machine: Machine | None = None) -> AlarmRate:
     """Of one machine, or of all physical ones of the site: what virtual ones show is no evidence. One query."""
     if machine is None:
-        return _summed(NoiseProfile.objects.filter(machine__virtual=False), "", "", virtual=False)
-    rows = NoiseProfile.objects.filter(machine=machine)
-    return _summed(rows, machine.name, machine.uarch.name, virtual=machine.virtual)
+        return _rate("", "", _counts(NoiseProfile.objects.filter(machine__virtual=False)), virtual=False)
+    return rate_of(machine, _counts(NoiseProfile.objects.filter(machine=machine)))
+
+
+def rate_of(machine: Machine, counts: Sequence[int]) -> AlarmRate:
+    """Of a machine whose comparisons, false alarms and rejections were counted already."""
+    return _rate(machine.name, machine.uarch.name, counts, virtual=machine.virtual)
 
 
 def alarm_rates() -> tuple[AlarmRate, ...]:
@@ -168,9 +174,9 @@ def alarm_rates() -> tuple[AlarmRate, ...]:
     return tuple(_rate(name, uarch, counts, virtual=virtual) for name, uarch, virtual, *counts in counted)
 
 
-def _summed(rows: "QuerySet[NoiseProfile]", name: str, uarch: str, *, virtual: bool) -> AlarmRate:
+def _counts(rows: "QuerySet[NoiseProfile]") -> list[int]:
     total = rows.order_by().aggregate(n=Sum("comparisons"), alarms=Sum("false_alarms"), p=Sum("rejections"))
-    return _rate(name, uarch, [total["n"] or 0, total["alarms"] or 0, total["p"] or 0], virtual=virtual)
+    return [total["n"] or 0, total["alarms"] or 0, total["p"] or 0]
 
 
 def wilson(found: int, number: int) -> tuple[float, float]:
@@ -244,14 +250,35 @@ def noise_profiles(machine: Machine) -> "QuerySet[NoiseProfile]":
     return NoiseProfile.objects.filter(machine=machine).select_related("case__benchmark", "metric", "core_type")
 
 
-def questions_of(machine: Machine, limit: int = 50) -> tuple[QuestionRow, ...]:
-    """The machine's newest questions, open ones first. One query."""
-    return _questions(MachineQuestion.objects.filter(machine=machine).order_by("-state", "-id"), limit)
+_ASKED = ("pk", "machine__name", "kind", "state", "detail", "reason", "state_since", "finding")
 
 
-def open_questions(limit: int = 50) -> tuple[QuestionRow, ...]:
-    """The newest questions of all machines that nobody answered. One query."""
-    return _questions(MachineQuestion.objects.filter(state=MachineQuestion.State.OPEN).order_by("-id"), limit)
+def questions_of(machine: Machine, limit: int = 50) -> "QuerySet[Any, Any]":
+    """The machine's newest questions, open ones first, for `question_rows`."""
+    return MachineQuestion.objects.filter(machine=machine).order_by("-state", "-id").values_list(*_ASKED)[:limit]
+
+
+def open_questions(limit: int = 50) -> "QuerySet[Any, Any]":
+    """The newest questions of all machines that nobody answered, for `question_rows`."""
+    opened = MachineQuestion.objects.filter(state=MachineQuestion.State.OPEN)
+    return opened.order_by("-id").values_list(*_ASKED)[:limit]
+
+
+def question_rows(told: Iterable[Row]) -> tuple[QuestionRow, ...]:
+    return tuple(
+        QuestionRow(
+            id=pk,
+            machine=machine,
+            kind=kind,
+            state=state,
+            state_label=MachineQuestion.State(state).label,
+            detail=detail,
+            reason="" if state == MachineQuestion.State.OPEN else reason,
+            at=at,
+            finding_id=finding,
+        )
+        for pk, machine, kind, state, detail, reason, at, finding in told
+    )
 
 
 def noise_row(row: NoiseProfile) -> NoiseRow:
@@ -312,21 +339,4 @@ def foreseen_row(row: NoiseProfile, boots: int) -> ForeseenRow:
         mde=None if row.boot_sd is None else stats.foreseen(boot_sd=row.boot_sd, boots=boots, min_effect=floor),
         statement=(FEW_CHANGES if few else "") if known else NO_SPREAD,
         last_at=row.last_at,
-    )
-
-
-def _questions(rows: "QuerySet[MachineQuestion]", limit: int) -> tuple[QuestionRow, ...]:
-    return tuple(
-        QuestionRow(
-            id=row.pk,
-            machine=row.machine.name,
-            kind=row.kind,
-            state=row.state,
-            state_label=MachineQuestion.State(row.state).label,
-            detail=row.detail,
-            reason="" if row.state == MachineQuestion.State.OPEN else row.reason,
-            at=row.state_since,
-            finding_id=row.finding_id,
-        )
-        for row in rows.select_related("machine")[:limit]
     )

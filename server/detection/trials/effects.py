@@ -6,9 +6,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import Min, Q, QuerySet
+from django.db.models import F, Min, OuterRef, Q, QuerySet, Subquery
 from scipy import special
 
 from server.core.models import Transition
@@ -131,21 +132,19 @@ class Change:
     at: datetime
 
 
-def sessions_of_equal_kernels(machines: Collection[int], *, since: datetime) -> list[int]:
-    """Ids of sessions of trials and series on these machines, planned since then, of one kernel on both sides.
+def equal_sessions(machines: Collection[int], *, since: datetime) -> "QuerySet[Any, Any]":
+    """Sessions of trials and series on these machines, planned since then, of one kernel on both sides; lists of an id.
 
     Two builds count where the service itself chose them for their noise; that a build of somebody's patches has the
     hash of its base is his word. Health sessions are not among them: two boots a side are too short, and nobody judges
-    them. Two queries, the other about the sessions that the first one found: joined, all trials there ever were are
-    read.
+    them.
     """
     planned = Session.objects.filter(machine__in=machines, created_at__gte=since)
     planned = planned.exclude(purpose=Session.Purpose.HEALTH).order_by()
-    rows = list(planned.values_list("pk", "trial_id", "base_build_id", "patched_build_id"))
-    different = {trial for _pk, trial, base, patched in rows if base != patched}
-    trials = Trial.objects.filter(pk__in=different, purpose=Trial.Purpose.NOISE)
-    nights = set(trials.values_list("pk", flat=True))
-    return [pk for pk, trial, base, patched in rows if base == patched or trial in nights]
+    # One trial at a time: joined, all that there ever were would be read.
+    asked = Subquery(Trial.objects.filter(pk=OuterRef("trial")).order_by().values("purpose")[:1])
+    alike = Q(base_build=F("patched_build")) | Q(asked=Trial.Purpose.NOISE)
+    return planned.annotate(asked=asked).filter(alike).values_list("pk")
 
 
 def planned_since(at: datetime) -> datetime:
@@ -158,16 +157,17 @@ def equal_comparisons(machines: Collection[int], *, since: datetime) -> QuerySet
 
     What a machine measured while its hardware or firmware was changed is no noise of either.
     """
-    return _judged(sessions_of_equal_kernels(machines, since=since))
+    return judged_in([pk for (pk,) in equal_sessions(machines, since=since)])
 
 
 def comparisons_of_nights(machine: int, trials: Collection[int]) -> QuerySet[Comparison]:
     """The same of some A/A trials on one machine, whenever they were."""
     nights = Session.objects.filter(machine=machine, trial__in=trials, trial__purpose=Trial.Purpose.NOISE)
-    return _judged(list(nights.order_by().values_list("pk", flat=True)))
+    return judged_in(list(nights.order_by().values_list("pk", flat=True)))
 
 
-def _judged(sessions: Collection[int]) -> QuerySet[Comparison]:
+def judged_in(sessions: Collection[int]) -> QuerySet[Comparison]:
+    """Cells that count for the noise of the machine, if kernels were equal in these sessions."""
     rows = Comparison.objects.filter(session__in=sessions, ratio__gt=0).exclude(reason_code=Because.OTHER_MACHINE)
     return rows.order_by("computed_at", "pk")
 

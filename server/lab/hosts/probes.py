@@ -145,10 +145,10 @@ def note_change(*, machine: Machine, facts: Mapping[str, Any], trace: str) -> st
     return reason
 
 
-def latest_changes(machine: Machine, *, limit: int) -> tuple[HardwareChange, ...]:
-    """The newest first."""
-    rows = Transition.objects.filter(subject=_SUBJECT, subject_id=machine.pk).order_by("-id")[:limit]
-    return tuple(HardwareChange(at=row.at, reason=row.reason, trace=row.trace) for row in rows)
+def latest_changes(machine: Machine, *, limit: int) -> "QuerySet[Any, Any]":
+    """The newest first, as lists of the values of `HardwareChange`."""
+    rows = Transition.objects.filter(subject=_SUBJECT, subject_id=machine.pk).order_by("-id")
+    return rows.values_list("at", "reason", "trace")[:limit]
 
 
 def changes_since(machine: Machine, since: datetime) -> str:

@@ -5,7 +5,7 @@ It is a guess for people and decides nothing. What waits for a person, or for a 
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,11 +15,12 @@ from django.db.models.functions import Coalesce
 
 from server.builds.models import BuildState
 from server.core import clock
+from server.core.rows.together import Row, read_together
 from server.lab.models import Attempt, AttemptState, BootStart, BootState, Session, SessionState
 from server.lab.port import WorkKind, dispatcher
 from server.lab.scheduling.decision import builder_trouble, lasting_trouble
 from server.lab.scheduling.placement import Waiting, queue_in_order
-from server.lab.scheduling.reader import read_snapshot, seconds_held
+from server.lab.scheduling.reader import read_snapshot_with, seconds_held
 from server.lab.scheduling.snapshot import Snapshot, WaitingBuild, WaitingSession
 
 _LATELY = timedelta(days=7)
@@ -49,13 +50,23 @@ class BootPace:
 
 
 def read_pace() -> BootPace:
-    """From the sessions that ended lately; two queries."""
+    """From the sessions that ended lately; one query."""
     now = clock.now()
+    return _pace(*read_together(*_ended(now)))
+
+
+def _ended(now: datetime) -> "tuple[QuerySet[Any, Any], QuerySet[Any, Any]]":
+    """Of each machine: how long sessions held it, and how many boots they had."""
     lately = {"state": AttemptState.DONE, "state_since__gt": now - _LATELY, "session__isnull": False}
     ended = Attempt.objects.filter(**lately, machine__isnull=False).exclude(agent="").order_by()
-    spent = dict(ended.values_list("machine").annotate(spent=seconds_held(now)))
     begun = BootStart.objects.filter(**{f"attempt__{name}": value for name, value in lately.items()}).order_by()
-    boots = dict(begun.values_list("attempt__machine").annotate(Count("pk")))
+    spent = ended.values_list("machine").annotate(spent=seconds_held(now))
+    return spent, begun.values_list("attempt__machine").annotate(Count("pk"))
+
+
+def _pace(held: Sequence[Row], begun: Sequence[Row]) -> BootPace:
+    spent: dict[int, timedelta] = dict(held)
+    boots: dict[int, int] = dict(begun)
     each = {
         machine: max(1.0, seconds.total_seconds() / boots[machine])
         for machine, seconds in spent.items()
@@ -163,11 +174,12 @@ class Forecast:
         return known.get(kind, {}).get(pk, Expected())
 
 
-def read_forecast(snapshot: Snapshot | None = None) -> Forecast:
-    """Of all that waits and all that runs; four queries beside those of the snapshot."""
-    snapshot = snapshot or read_snapshot()
+def read_forecast() -> Forecast:
+    """Of all that waits and all that runs; one query beside those of the snapshot."""
+    now = clock.now()
+    snapshot, (held, begun, building) = read_snapshot_with(now, *_ended(now), _building())
     waiting = queue_in_order(snapshot)
-    pace = read_pace()
+    pace = _pace(held, begun)
     sessions = {one.id: one for one in open_sessions()}
     lanes = _Lanes(snapshot.now, dispatcher().slots)
     expected: dict[int, Expected] = {}
@@ -177,7 +189,7 @@ def read_forecast(snapshot: Snapshot | None = None) -> Forecast:
         if not session.waits:
             expected[session.id] = running = session.expected(pace, snapshot.now)
             free[session.machine] = lanes.hold(running.end or snapshot.now)
-    builds = _builds(snapshot, waiting, lanes)
+    builds = _builds(snapshot, waiting, lanes, building)
     rows = {one.id: one for one in snapshot.sessions}
     for one in waiting:
         if one.kind is WorkKind.SESSION and one.id in sessions:
@@ -229,12 +241,18 @@ class _Lanes:
         return start
 
 
-def _builds(snapshot: Snapshot, waiting: Iterable[Waiting], lanes: _Lanes) -> dict[int, Expected]:
+def _building() -> "QuerySet[Any, Any]":
+    active = Attempt.objects.filter(state__in=Attempt.ACTIVE, build__isnull=False).order_by()
+    return active.values_list("build", "builder", Coalesce("arrived_at", F("created_at")))
+
+
+def _builds(
+    snapshot: Snapshot, waiting: Iterable[Waiting], lanes: _Lanes, building: Iterable[Row]
+) -> dict[int, Expected]:
     each = timedelta(seconds=snapshot.on_builders.expected)
     busy: dict[int, list[datetime]] = defaultdict(list)
     found: dict[int, Expected] = {}
-    active = Attempt.objects.filter(state__in=Attempt.ACTIVE, build__isnull=False).order_by()
-    for build, builder, since in active.values_list("build", "builder", Coalesce("arrived_at", F("created_at"))):
+    for build, builder, since in building:
         found[build] = Expected(since, end := max(since + each, snapshot.now))
         busy[builder or 0].append(lanes.hold(end))
     slots = {

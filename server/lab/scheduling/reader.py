@@ -1,9 +1,9 @@
-"""Reads the snapshot: a handful of queries of plain values, whatever waits."""
+"""Reads the snapshot: three statements of plain values, whatever waits."""
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db.models import (
     Case,
@@ -27,6 +27,7 @@ from django.db.models.functions import Cast, Coalesce, Extract
 
 from server.builds.models import Build, BuildState
 from server.core import clock
+from server.core.rows.together import Row, read_together
 from server.lab.models import (
     Attempt,
     AttemptState,
@@ -93,11 +94,11 @@ def _recent(now: datetime) -> datetime:
     return now - timedelta(seconds=LONGEST_WAIT_SECONDS)
 
 
-def _delays(rows: Iterable[tuple[int, datetime, int]]) -> dict[int, Delay]:
+def _delays(rows: Iterable[Row]) -> dict[int, Delay]:
     return {pk: Delay(due_at(since, fruitless), fruitless) for pk, since, fruitless in rows}
 
 
-def delayed_sessions(now: datetime) -> Mapping[int, Delay]:
+def _delayed_sessions(now: datetime) -> "QuerySet[Any, Any]":
     """Planned sessions that came back just now, by the attempts since their last boot with a result."""
     ended = Boot.objects.filter(session=OuterRef("session"), state__in=_ENDED).order_by().values("session")
     last = Subquery(ended.annotate(last=Max("state_since")).values("last"), output_field=DateTimeField())
@@ -105,23 +106,23 @@ def delayed_sessions(now: datetime) -> Mapping[int, Delay]:
     back = Attempt.objects.filter(session__isnull=False, state_since__gt=_recent(now)).values("session")
     attempts = Attempt.objects.filter(session__in=back, session__state=SessionState.PLANNED)
     counted = attempts.filter(created_at__gt=Coalesce(last, Value(_LONG_AGO)))
-    return _delays(counted.order_by().values_list("session", "session__state_since").annotate(Count("pk")))
+    return counted.order_by().values_list("session", "session__state_since").annotate(Count("pk"))
 
 
-def delayed_builds(now: datetime) -> Mapping[int, Delay]:
+def _delayed_builds(now: datetime) -> "QuerySet[Any, Any]":
     """Wanted builds that came back just now, by the attempts for their present cause."""
     attempts = Attempt.objects.filter(
         build__state=BuildState.WANTED, build__state_since__gt=_recent(now), trace=F("build__trace")
     )
-    return _delays(attempts.order_by().values_list("build", "build__state_since").annotate(Count("pk")))
+    return attempts.order_by().values_list("build", "build__state_since").annotate(Count("pk"))
 
 
-def delayed_cycles(now: datetime) -> Mapping[int, Delay]:
+def _delayed_cycles(now: datetime) -> "QuerySet[Any, Any]":
     attempts = Attempt.objects.filter(
         power_cycle__state=PowerCycleState.WANTED, power_cycle__state_since__gt=_recent(now)
     )
     rows = attempts.order_by().values_list("power_cycle", "power_cycle__state_since")
-    return _delays(rows.annotate(Count("pk")))
+    return rows.annotate(Count("pk"))
 
 
 # Fair share looks back so far: long enough for a night's sessions to count, short enough to be forgiven.
@@ -133,13 +134,16 @@ _USUAL_SESSION_SECONDS = 1800.0
 _USUAL_BUILD_SECONDS = 600.0
 
 
-def on_machines(now: datetime) -> Spent:
-    """Seconds of machines by tree, and by series or trial of no series."""
+def _held_machines(now: datetime) -> "QuerySet[Any, Any]":
     # What the service does with machines for itself is no tree's.
     own = Q(session__purpose=Session.Purpose.HEALTH) | Q(session__trial__purpose=Trial.Purpose.NOISE)
     asked = _claimed(now).filter(machine__isnull=False).exclude(own)
     grouped = asked.annotate(tree=tree_of("session__"), asker=asker_of("session__")).values_list("tree", "asker")
-    rows = list(grouped.annotate(count=Count("pk"), spent=seconds_held(now)))
+    return grouped.annotate(count=Count("pk"), spent=seconds_held(now))
+
+
+def _on_machines(rows: Sequence[Row]) -> Spent:
+    """Seconds of machines by tree, and by series or trial of no series."""
     trees: dict[int, float] = {}
     askers: dict[int, float] = {}
     for tree, asker, _count, spent in rows:
@@ -149,26 +153,28 @@ def on_machines(now: datetime) -> Spent:
     return Spent(trees, askers, _mean(trees, sum(row[2] for row in rows), _USUAL_SESSION_SECONDS))
 
 
-def on_builders(now: datetime) -> Spent:
+def _held_builders(now: datetime) -> "QuerySet[Any, Any]":
+    grouped = _claimed(now).filter(build__isnull=False).values_list("build__revision__tree")
+    return grouped.annotate(count=Count("pk"), spent=seconds_held(now))
+
+
+def _on_builders(rows: Sequence[Row]) -> Spent:
     """Seconds of builders by tree; one build serves many series, so that none of them is charged for it."""
-    rows = (
-        _claimed(now)
-        .filter(build__isnull=False)
-        .values_list("build__revision__tree")
-        .annotate(count=Count("pk"), spent=seconds_held(now))
-    )
     found = [(tree, count, max(0.0, spent.total_seconds())) for tree, count, spent in rows]
     trees = {tree: seconds for tree, _count, seconds in found}
     return Spent(trees, {}, _mean(trees, sum(count for _tree, count, _seconds in found), _USUAL_BUILD_SECONDS))
 
 
-def warm_trees(now: datetime) -> dict[tuple[int, int], int]:
-    """The builder that made a tree's kernel in a configuration last, by tree and configuration."""
+def _made(now: datetime) -> "QuerySet[Any, Any]":
     made = Attempt.objects.filter(
         build__isnull=False, builder__isnull=False, state=AttemptState.DONE, state_since__gt=now - _WARM
     )
     by = ("build__revision__tree", "build__config", "builder")
-    rows = made.order_by().values_list(*by).annotate(last=Max("pk")).order_by("last")
+    return made.order_by().values_list(*by).annotate(last=Max("pk")).order_by("last")
+
+
+def _warm(rows: Sequence[Row]) -> dict[tuple[int, int], int]:
+    """The builder that made a tree's kernel in a configuration last, by tree and configuration."""
     return {(tree, config): builder for tree, config, builder, _last in rows}
 
 
@@ -191,24 +197,25 @@ def _mean(seconds: Mapping[int, float], number: int, usual: float) -> float:
 _SESSION = ("pk", "machine_id", "tree", "asker", "priority", "created", "deadline", "purpose")
 _BUILD = ("pk", "revision__tree_id", "state_since", "arch", "toolchain__name", "config_id", "tree_sha")
 _NOTHING: frozenset[str] = frozenset()
-_NOBODY: frozenset[int] = frozenset()
 
 
-def waiting_sessions(
-    priorities: Mapping[int, int], now: datetime, held: Collection[int] = ()
-) -> tuple[WaitingSession, ...]:
-    """All planned sessions, in no order. `priorities` are those of the trees, `held` machines held in quarantine.
-
-    There are thousands of rows: what only few have is read by queries of its own.
-    """
-    delays = delayed_sessions(now)
+def marks_of_sessions(now: datetime) -> "tuple[QuerySet[Any, Any], ...]":
+    """What only few planned sessions have, of which there may be thousands: to be read together."""
     planned = Session.objects.filter(state=SessionState.PLANNED).order_by()
-    needs = {pk: frozenset(words) for pk, words in planned.exclude(needs=[]).values_list("pk", "needs")}
     # A kernel whose files were removed is being built again (lab/sweep.py): its sessions wait for it.
     built = {"base_build__state": BuildState.BUILT, "patched_build__state": BuildState.BUILT}
-    unbuilt = set(planned.exclude(**built).values_list("pk", flat=True))
-    equal = planned.filter(machine__in=held, trial__purpose=Trial.Purpose.NOISE)
-    trying = set(equal.values_list("pk", flat=True)) if held else _NOBODY
+    held = Machine.objects.filter(health=Machine.Health.QUARANTINED).exclude(health_hold="")
+    equal = planned.filter(machine__in=held.order_by(), trial__purpose=Trial.Purpose.NOISE)
+    needs = planned.exclude(needs=[]).values_list("pk", "needs")
+    return _delayed_sessions(now), needs, planned.exclude(**built).values_list("pk"), equal.values_list("pk")
+
+
+def waiting_sessions(priorities: Mapping[int, int], marks: Sequence[Sequence[Row]]) -> tuple[WaitingSession, ...]:
+    """All planned sessions, in no order; one query. `priorities` are those of the trees, `marks` of the sessions."""
+    back, needing, lacking, equal = marks
+    delays, needs = _delays(back), {pk: frozenset(words) for pk, words in needing}
+    unbuilt, trying = {pk for (pk,) in lacking}, {pk for (pk,) in equal}
+    planned = Session.objects.filter(state=SessionState.PLANNED).order_by()
     health = str(Session.Purpose.HEALTH)
     rows = planned.annotate(
         tree=tree_of(), asker=asker_of(), created=_as_seconds("created_at"), deadline=_as_seconds("deadline_at")
@@ -242,14 +249,14 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def waiting_builds(priorities: Mapping[int, int], now: datetime) -> tuple[WaitingBuild, ...]:
-    """All wanted builds, in no order."""
-    rows = list(Build.objects.filter(state=BuildState.WANTED).order_by().values_list(*_BUILD))
+def _waiting_builds(priorities: Mapping[int, int], now: datetime, rows: Sequence[Row]) -> tuple[WaitingBuild, ...]:
+    """All wanted builds, in no order. One query where there are any."""
     if not rows:
         return ()
-    delays = delayed_builds(now)
-    lacking = _lacking({row[-1] for row in rows})
-    asked = _trial_priorities(lacking)
+    back, based, headed, trials = read_together(_delayed_builds(now), *_lacking_series(), _wanted_trials())
+    delays = _delays(back)
+    lacking = _lacking({row[-1] for row in rows}, {*map(tuple, based), *map(tuple, headed)})
+    asked = _trial_priorities(trials, lacking)
     waiting = []
     for pk, tree, since, arch, toolchain, config, tree_sha in rows:
         stage, series, base = lacking.get(tree_sha, (1, 0, False))
@@ -261,27 +268,34 @@ def waiting_builds(priorities: Mapping[int, int], now: datetime) -> tuple[Waitin
     return tuple(waiting)
 
 
-def _trial_priorities(of_series: Container[str]) -> dict[str, int]:
-    """By source tree the highest priority of the trials that wait for it; not below that of a series that does, too."""
+def _wanted_trials() -> "QuerySet[Any, Any]":
     trials = Trial.objects.filter(state=TrialState.WANTED).exclude(priority=0).order_by()
+    return trials.values_list("priority", "base__tree_sha", "patched__tree_sha")
+
+
+def _trial_priorities(trials: Iterable[Row], of_series: Container[str]) -> dict[str, int]:
+    """By source tree the highest priority of the trials that wait for it; not below that of a series that does, too."""
     found: dict[str, int] = {}
-    for priority, *trees in trials.values_list("priority", "base__tree_sha", "patched__tree_sha"):
+    for priority, *trees in trials:
         for tree_sha in trees:
             found[tree_sha] = max(priority, found.get(tree_sha, 0 if tree_sha in of_series else priority))
     return found
 
 
-def _lacking(wanted: set[str]) -> dict[str, tuple[int, int, bool]]:
+def _lacking_series() -> "tuple[QuerySet[Any, Any], QuerySet[Any, Any]]":
+    """Those whose base, and those whose head is wanted, each by an index: with OR over both, every series is read."""
+    waiting = Build.objects.filter(state=BuildState.WANTED).order_by().values("tree_sha")
+    applied = Series.objects.filter(state=SeriesState.APPLIED).order_by()
+    fields = ("pk", "base__tree_sha", "head__tree_sha")
+    based, headed = (applied.filter(**{f"{end}__tree_sha__in": waiting}) for end in ("base", "head"))
+    return based.values_list(*fields), headed.values_list(*fields)
+
+
+def _lacking(wanted: set[str], rows: Iterable[Row]) -> dict[str, tuple[int, int, bool]]:
     """For the source tree of each wanted build: how many kernels its series lacks, which series, whether as its base.
 
     Of several series that one which lacks the fewest: its sessions can begin the soonest.
     """
-    waiting = Build.objects.filter(state=BuildState.WANTED).order_by().values("tree_sha")
-    applied = Series.objects.filter(state=SeriesState.APPLIED).order_by()
-    fields = ("pk", "base__tree_sha", "head__tree_sha")
-    # Two queries, each by an index: one with OR over both would read every series.
-    rows = set(applied.filter(base__tree_sha__in=waiting).values_list(*fields))
-    rows |= set(applied.filter(head__tree_sha__in=waiting).values_list(*fields))
     found: dict[str, list[tuple[int, int, bool]]] = defaultdict(list)
     for series, base, head in rows:
         stage = len({base, head} & wanted)
@@ -290,43 +304,89 @@ def _lacking(wanted: set[str]) -> dict[str, tuple[int, int, bool]]:
     return {tree_sha: min(series) for tree_sha, series in found.items()}
 
 
+class _Told(NamedTuple):
+    """Rows, each list of its own question."""
+
+    trees: Sequence[Row]
+    machines: Sequence[Row]
+    busy: Sequence[Row]
+    cycling: Sequence[Row]
+    builders: Sequence[Row]
+    made: Sequence[Row]
+    held_machines: Sequence[Row]
+    held_builders: Sequence[Row]
+    cycles: Sequence[Row]
+    delayed_cycles: Sequence[Row]
+    builds: Sequence[Row]
+
+
+def _told(
+    now: datetime, more: "Sequence[QuerySet[Any, Any]]"
+) -> tuple[_Told, Sequence[Sequence[Row]], Sequence[Sequence[Row]]]:
+    """With the marks of sessions, and the rows of `more`."""
+    busy = Attempt.objects.filter(state__in=Attempt.ACTIVE, machine__isnull=False).order_by()
+    opened = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).order_by()
+    wanted = PowerCycle.objects.filter(state=PowerCycleState.WANTED)
+    marks = marks_of_sessions(now)
+    told = read_together(
+        Tree.objects.order_by().values_list("pk", "priority"),
+        Machine.objects.order_by().values_list(*_MACHINE),
+        busy.values_list("machine", "key"),
+        opened.values_list("machine"),
+        _own_builders(),
+        _made(now),
+        _held_machines(now),
+        _held_builders(now),
+        wanted.values_list("pk", "machine_id", "created_at"),
+        _delayed_cycles(now),
+        Build.objects.filter(state=BuildState.WANTED).order_by().values_list(*_BUILD),
+        *marks,
+        *more,
+    )
+    end = len(told) - len(more)
+    own = end - len(marks)
+    return _Told(*told[:own]), told[own:end], told[end:]
+
+
 def read_snapshot(*, free_slots: int | None = None) -> Snapshot:
     """What waits, which hosts there are, and what each tree had in the last day."""
-    now = clock.now()
-    priorities = dict(Tree.objects.order_by().values_list("pk", "priority"))
-    builds = waiting_builds(priorities, now)
-    machines = _machines()
-    return Snapshot(
+    return read_snapshot_with(clock.now(), free_slots=free_slots)[0]
+
+
+def read_snapshot_with(
+    now: datetime, *more: "QuerySet[Any, Any]", free_slots: int | None = None
+) -> tuple[Snapshot, Sequence[Sequence[Row]]]:
+    """The rows of `more`, lists of values, are read with it."""
+    told, marks, rows = _told(now, more)
+    priorities: dict[int, int] = dict(told.trees)
+    snapshot = Snapshot(
         now=now,
-        sessions=waiting_sessions(priorities, now, [pk for pk, machine in machines.items() if machine.held]),
-        builds=builds,
-        cycles=_cycles(now),
-        machines=machines,
-        builders=_builders(),
-        warm=warm_trees(now) if builds else {},
+        sessions=waiting_sessions(priorities, marks),
+        builds=_waiting_builds(priorities, now, told.builds),
+        cycles=_cycles(told.cycles, _delays(told.delayed_cycles)),
+        machines=_machines(told.machines, dict(told.busy), {machine for (machine,) in told.cycling}),
+        builders=_builders(told.builders),
+        warm=_warm(told.made),
         weights={tree: weight_of(priority) for tree, priority in priorities.items()},
-        on_machines=on_machines(now),
-        on_builders=on_builders(now),
+        on_machines=_on_machines(told.held_machines),
+        on_builders=_on_builders(told.held_builders),
         free_slots=free_slots,
         all_slots=1 if free_slots is None else dispatcher().slots or 1,
     )
+    return snapshot, rows
 
 
-def _cycles(now: datetime) -> tuple[WaitingCycle, ...]:
-    wanted = list(PowerCycle.objects.filter(state=PowerCycleState.WANTED).values_list("pk", "machine_id", "created_at"))
-    delays = delayed_cycles(now) if wanted else {}
+def _cycles(wanted: Iterable[Row], delays: Mapping[int, Delay]) -> tuple[WaitingCycle, ...]:
     return tuple(
         WaitingCycle(pk, machine, created_at, *delays.get(pk, (created_at, 0))) for pk, machine, created_at in wanted
     )
 
 
-def _machines() -> dict[int, KnownMachine]:
-    held = Attempt.objects.filter(state__in=Attempt.ACTIVE, machine__isnull=False)
-    busy = dict(held.order_by().values_list("machine_id", "key"))
-    opened = PowerCycle.objects.filter(state__in=PowerCycle.OPEN).order_by()
-    cycling = set(opened.values_list("machine_id", flat=True))
-    health_fields = ("health", "health_reason", "health_hold")
-    fields = ("pk", "name", "enabled", "state", "state_reason", "clock", "capabilities", *health_fields)
+_HEALTH = ("health", "health_reason", "health_hold")
+_MACHINE = ("pk", "name", "enabled", "state", "state_reason", "clock", "capabilities", *_HEALTH)
+
+
+def _machines(rows: Iterable[Row], busy: Mapping[int, str], cycling: Container[int]) -> dict[int, KnownMachine]:
     return {
         pk: KnownMachine(
             id=pk,
@@ -342,9 +402,7 @@ def _machines() -> dict[int, KnownMachine]:
             alone=ticks == Machine.Clock.WALL,
             capabilities=frozenset(capabilities),
         )
-        for pk, name, enabled, state, state_reason, ticks, capabilities, health, health_reason, hold in (
-            Machine.objects.order_by().values_list(*fields)
-        )
+        for pk, name, enabled, state, state_reason, ticks, capabilities, health, health_reason, hold in rows
     }
 
 
@@ -365,23 +423,21 @@ def known_machine(machine: Machine, *, cycling: bool) -> KnownMachine:
     )
 
 
-def _builders() -> dict[int, KnownBuilder]:
+_STATE = ("enabled", "health", "health_reason", "state", "state_reason")
+_BUILDER = ("pk", "name", *_STATE, "capacity", "busy", "arches", "toolchains")
+
+
+def _own_builders() -> "QuerySet[Any, Any]":
     """The builders that this site's dispatcher reaches: this host itself, or the nodes of its controller."""
     here = Q(name=LOCAL_BUILDER)
     own = Builder.objects.filter(here if dispatcher().is_local else ~here)
-    return {
-        builder.pk: KnownBuilder(
-            id=builder.pk,
-            name=builder.name,
-            enabled=builder.enabled,
-            health=builder.health,
-            health_reason=builder.health_reason,
-            state=builder.state,
-            state_reason=builder.state_reason,
-            capacity=builder.capacity,
-            busy=builder.active,
-            arches=frozenset(builder.arches),
-            toolchains=frozenset(builder.toolchains),
-        )
-        for builder in own.annotate(active=builds_at_work())
-    }
+    return own.annotate(busy=builds_at_work()).values_list(*_BUILDER)
+
+
+def _builders(rows: Iterable[Row]) -> dict[int, KnownBuilder]:
+    return {pk: _builder(dict(zip(_BUILDER[1:], told, strict=True)), pk) for pk, *told in rows}
+
+
+def _builder(told: dict[str, Any], pk: int) -> KnownBuilder:
+    several = {name: frozenset(told[name]) for name in ("arches", "toolchains")}
+    return KnownBuilder(**{**told, **several, "id": pk})

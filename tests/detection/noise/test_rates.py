@@ -11,6 +11,7 @@ from server.detection.noise.profiles import (
     alarm_rates,
     noise_of_machine,
     open_questions,
+    question_rows,
     questions_of,
     refresh_profiles,
     wilson,
@@ -100,7 +101,7 @@ def test_questions_are_shown_open_ones_first() -> None:
     for number in range(3):
         open_question(f"event:{number}", MachineQuestion.Kind.EVENT, machine, f"event {number}")
     answer_question(MachineQuestion.objects.get(key="event:2"), "ada", "firmware")
-    shown = questions_of(machine)
+    shown = question_rows(questions_of(machine))
     assert [(row.detail, row.reason) for row in shown] == [("event 1", ""), ("event 0", ""), ("event 2", "firmware")]
-    assert [row.detail for row in open_questions(1)] == ["event 1"]
+    assert [row.detail for row in question_rows(open_questions(1))] == ["event 1"]
     assert shown[0].state_label == "to be looked at"

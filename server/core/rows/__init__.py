@@ -1,0 +1,1 @@
+"""Rows read and written many at a time."""
