@@ -16,7 +16,8 @@ from django.utils.http import quote_etag
 from django.views.decorators.http import require_safe
 
 from server.core.models import Transition
-from server.dashboard.trees.found import CLAIMS, FoundLine, findings_named, found_lines
+from server.dashboard.trees.found import FoundLine, findings_named, found_lines
+from server.detection.findings.filters import CLAIMS
 from server.detection.models import Finding
 from server.sources.models import Tree
 

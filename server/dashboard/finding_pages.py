@@ -13,17 +13,19 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from server.core import clock
+from server.core.reasons import Because
 from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.written import fingerprint_csv
 from server.dashboard.rows.fingerprints import fingerprint_of, image
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.dashboard.verdicts.commit_words import commit_words
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
-from server.dashboard.verdicts.first_words import FirstWords, answer_of, strip
-from server.dashboard.verdicts.next_steps import beside_culprit, run_again
-from server.detection.findings.checks import Name
+from server.dashboard.verdicts.first_words import FirstWords, answer_of
+from server.dashboard.verdicts.next_steps import run_again
+from server.detection.findings.checks import CheckOutcome, Name
 from server.detection.findings.table import ComparisonTable, comparison_table, sessions_of
 from server.detection.lifecycle.triage import seen_now
-from server.detection.models import Finding
+from server.detection.models import Finding, MachineQuestion
 from server.sources.models import Revision
 
 _PARTS = ("series", "branch__tree", "before", "after", "culprit", "fix", "previous")
@@ -39,6 +41,7 @@ class FindingRow:
     tree: str
     branch: str
     state_since: datetime
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,10 @@ class CheckLine:
     outcome: str
     text: str
     caught: str
+    # The machine's name, whether or not the text says it.
+    of: str
+    # What is open about the machine: a check looks at what it is about, and at nothing else.
+    questions: tuple[str, ...] = ()
 
     @property
     def word(self) -> str:
@@ -73,6 +80,8 @@ def _row(finding: Finding) -> FindingRow:
         tree=finding.branch.tree.name if finding.branch is not None else "",
         branch=finding.branch.name if finding.branch is not None else "",
         state_since=finding.state_since,
+        # What the search told is told below, commit by commit.
+        reason="" if finding.reason_code == Because.SEARCHED.value else finding.reason,
     )
 
 
@@ -86,6 +95,7 @@ def _revisions(finding: Finding) -> tuple[RevisionLine, ...]:
     return tuple(RevisionLine(word, row.sha, row.subject, row.author) for word, row in named if row is not None)
 
 
+_MOST_QUESTIONS = 20
 _FOUND: Mapping[tuple[str, str], str] = {
     (Name.BISECTION, "passed"): "found",
     (Name.BISECTION, "not-checked"): "found none",
@@ -105,16 +115,30 @@ _CAUGHT: Mapping[str, str] = {
 
 
 def _checks(finding: Finding) -> tuple[CheckLine, ...]:
+    names = [str(check.get("machine", "")) for check in finding.checks if check.get("name") == Name.MACHINE]
+    rows = MachineQuestion.objects.filter(machine__name__in=names, state=MachineQuestion.State.OPEN).order_by("-pk")
+    asked: dict[str, list[str]] = {}
+    for machine, detail in rows.values_list("machine__name", "detail")[:_MOST_QUESTIONS]:
+        asked.setdefault(machine, []).append(detail)
     return tuple(
         CheckLine(
             name=str(check.get("name", "")),
             machine=_unnamed_machine(check),
-            outcome=str(check.get("outcome", "")),
+            outcome=_outcome(check),
             text=str(check.get("text", "")),
             caught=_CAUGHT.get(str(check.get("name", "")), ""),
+            of=str(check.get("machine", "")),
+            questions=tuple(asked.get(str(check.get("machine", "")), ()) if check.get("name") == Name.MACHINE else ()),
         )
         for check in finding.checks
     )
+
+
+def _outcome(check: Mapping[str, Any]) -> str:
+    """A search for a fix that found none was made: it is no check that was left out."""
+    outcome = str(check.get("outcome", ""))
+    searched = check.get("name") == Name.FIX_SEARCH and outcome == CheckOutcome.NOT_CHECKED and check.get("revision")
+    return "searched" if searched else outcome.replace("-", " ")
 
 
 def _unnamed_machine(check: Mapping[str, Any]) -> str:
@@ -160,7 +184,7 @@ def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
         "revisions": _revisions(found),
         "ends": (found.before.sha, found.after.sha) if found.before and found.after else None,
         "culprit": found.culprit,
-        "bisected": beside_culprit(found),
+        "bisected": commit_words(found),
         "checks": _checks(found),
         "gaps": found.gaps,
         "acceptances": acceptances_of(found),
@@ -206,5 +230,6 @@ def finding_part(request: HttpRequest, finding_id: int, part: str) -> HttpRespon
     chosen = FINDING_PARTS.get(part)
     if chosen is None:
         raise Http404(f"A finding has no part {part[:40]!r}; it has {', '.join(FINDING_PARTS)}.")
-    context = _shared(found) | {"part": chosen, "strip": strip(found.verdicts.all())}
+    answer = answer_of(found, comparison_table(sessions_of(found), found.checks))
+    context = _shared(found) | {"part": chosen, "answer": answer, "strip": answer.chips}
     return render(request, "dashboard/finding_part.html", context | chosen.read(found))

@@ -22,9 +22,10 @@ from server.dashboard.pictures.written import heat_csv
 from server.dashboard.rows.host_status import SessionRow, session_rows
 from server.dashboard.rows.postings import label_of
 from server.dashboard.rows.watchers import Watcher, watchers
-from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
-from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
+from server.dashboard.trees.found import FoundLine, Lately, findings_named, found_lines, with_same
+from server.dashboard.trees.heat import BranchHeat, branch_heat
 from server.dashboard.trees.measured import LATELY, ChosenBranch, MeasuredBranch, chosen, measured_branches
+from server.detection.findings.filters import CLAIMS, OPEN
 from server.detection.models import Finding
 from server.lab.models import Boot, Host, Machine, Session, Trial
 from server.lab.port import dispatcher
@@ -114,6 +115,7 @@ def home_findings(shown: MeasuredBranch | None, order: str) -> HomeFindings:
         parts.append(every.filter(branch=shown.id, created_at__gte=since).values("pk")[:_MOST_LATELY])
     lines = found_lines(findings_named(Finding.objects.filter(pk__in=parts[0].union(*parts[1:]))))
     claims = [line for line in lines if line.state in OPEN and line.kind in CLAIMS]
+    claims = with_same(claims)
     if order == "worst":
         claims.sort(key=lambda line: line.worst)
     late = [line for line in lines if line.created_at >= since]
@@ -234,6 +236,11 @@ def alarms(now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine
         for row in sick
     ]
     return (*lines, *_offline_alarms(machines), *_watcher_alarms([one for one in watched if one.alarming]))
+
+
+def what_stopped() -> tuple[AlarmLine, ...]:
+    """Trees and lists that nobody asks, or that do not answer: no work comes from them."""
+    return tuple(_watcher_alarms([one for one in watchers() if one.alarming]))
 
 
 # Told already, in somebody's hands, or gone.

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from django import forms
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
+from django.db.models import Count, OuterRef, Subquery
+from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -35,12 +37,14 @@ from server.dashboard.rows.postings import (
     shown_trailers,
 )
 from server.dashboard.rows.verdicts import FindingBrief, briefs_by_series, finding_brief, with_verdicts
-from server.dashboard.verdicts.first_words import FirstWords, answer_of, strip
-from server.dashboard.verdicts.next_steps import culprit_of, run_again, way_of
+from server.dashboard.verdicts.commit_words import commit_words
+from server.dashboard.verdicts.coverage import not_measured
+from server.dashboard.verdicts.first_words import FirstWords, answer_of
+from server.dashboard.verdicts.next_steps import run_again, way_of
 from server.dashboard.verdicts.series_parts import PARTS
 from server.detection.findings.table import ComparisonTable, comparison_table
 from server.detection.models import Finding
-from server.sources.models import MailingList, Series
+from server.sources.models import MailingList, Patch, Series
 from server.sources.series.requests import approve_series, holding, not_held
 
 
@@ -125,6 +129,8 @@ class SeriesHead:
     subject: str
     mark: str
     total: int
+    # Of these; fewer where some never came.
+    arrived: int
     author_name: str
     author_address: str
     mailing_list: str
@@ -160,6 +166,7 @@ def series_head(series: Series, finding: Finding | None) -> SeriesHead:
         subject=series.subject,
         mark=series.mark,
         total=series.total,
+        arrived=getattr(series, "arrived", series.total),
         author_name=series.author_name,
         author_address=series.author_address,
         mailing_list=series.mailing_list.name,
@@ -193,7 +200,9 @@ _RELATED = ("mailing_list", "base__tree", "head__tree", "superseded_by")
 
 
 def _found(series_id: int) -> tuple[Series, Finding | None]:
-    series = Series.objects.select_related(*_RELATED).filter(pk=series_id).first()
+    patches = Patch.objects.filter(series=OuterRef("pk")).order_by().values("series")
+    arrived = Coalesce(Subquery(patches.annotate(count=Count("pk")).values("count")), 0)
+    series = Series.objects.select_related(*_RELATED).annotate(arrived=arrived).filter(pk=series_id).first()
     if series is None:
         raise Http404(f"There is no series {series_id}.")
     finding = Finding.objects.filter(series=series).select_related("report__delivery", "culprit")
@@ -246,7 +255,11 @@ def series_part(request: HttpRequest, series_id: int, part: str) -> HttpResponse
     chosen = PARTS.get(part)
     if chosen is None:
         raise Http404(f"A series has no part {part[:40]!r}; it has {', '.join(PARTS)}.")
-    context = _shared(row, finding) | {"part": chosen, "strip": strip(finding.verdicts.all()) if finding else ()}
+    context = _shared(row, finding) | {"part": chosen}
+    if finding is not None:
+        # The same words as on the first page: a chip that knows no cells would say something else.
+        answer = answer_of(finding, comparison_table(row.sessions.all(), finding.checks))
+        context |= {"strip": answer.chips, "kind": answer.kind}
     return render(request, "dashboard/series_part.html", context | chosen.read(row, finding))
 
 
@@ -271,7 +284,9 @@ def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: 
             "fingerprint": _fingerprint(finding, table, answer),
             "again": run_again(answer.again, "api-series-case", row.pk),
             "gaps": finding.gaps,
-            "culprit": culprit_of(finding),
+            "not_measured": not_measured(table),
+            "culprit": commit_words(finding),
+            "finding_culprit": finding.culprit,
         }
     return render(request, "dashboard/series.html", context, status=status)
 

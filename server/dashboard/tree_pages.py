@@ -27,11 +27,12 @@ from server.dashboard.rows.watchers import (
     watcher,
 )
 from server.dashboard.trees.courses import timeline_page
-from server.dashboard.trees.found import CLAIMS, FoundLine, Lately, findings_named, found_lines
-from server.dashboard.trees.heat import OPEN, BranchHeat, branch_heat
+from server.dashboard.trees.found import FoundLine, Lately, findings_named, found_lines
+from server.dashboard.trees.heat import BranchHeat, branch_heat
 from server.dashboard.trees.measured import LATELY, ChosenBranch, MeasuredBranch, chosen, measured_branches
 from server.dashboard.trees.newest_heads import HeadLine, head_lines
 from server.dashboard.trees.steps import LevelChange, level_changes
+from server.detection.findings.filters import CLAIMS, OPEN
 from server.detection.models import Finding
 from server.sources.models import Branch, HeadMove, Tag, Tree, WantedRevision
 

@@ -1,10 +1,13 @@
 """What pages say first of a finding, and the page that compares any two kernels."""
 
+import re
+from collections.abc import Iterable
+
 import pytest
 
 from server.dashboard.verdicts.first_words import why
 from server.detection.models import Finding, FindingVerdict
-from server.lab.models import Session
+from server.lab.models import Machine, Session
 from server.reports.models import Report
 from server.sources.models import Series
 from tests.builders import (
@@ -133,7 +136,7 @@ def test_two_kernels_compare_from_stored_samples(reader: Reader) -> None:
     assert series.head is not None
     query = f"base={series.base.sha}&patched={series.head.sha}"
     text = reader.read(f"/compare/?{query}")
-    assert "At most " in text
+    assert " cells: the most " in text
     assert "x slower in" in text
     assert "5811" in text
     assert "9932" in text
@@ -172,3 +175,59 @@ def test_kernels_that_no_machine_measured_both_say_so(reader: Reader) -> None:
     text = reader.read(f"/compare/?base={revisions[0].sha}&patched={revisions[1].sha}")
     assert "No machine measured both" in text
     assert "never built here" in text
+
+
+def _cells(series: Series, machine: Machine, cases: Iterable[tuple[str, str, float]]) -> None:
+    session = build_session(series, machine, state=Session.State.DONE)
+    for case, verdict, ratio in cases:
+        build_comparison(session, verdict, case=build_case(case), ratio=ratio)
+
+
+def test_split_of_different_cases_tells_what_both_ran(reader: Reader) -> None:
+    series = build_series()
+    zen3, zen5, zen4 = (build_machine(f"{name}-1", name, virtual=False) for name in ("zen3", "zen5", "zen4"))
+    assert zen4.enabled
+    _cells(series, zen3, [("a", "regressed", 1.13), ("b", "regressed", 1.098), ("hot", "regressed", 1.7)])
+    _cells(series, zen5, [("a", "improved", 0.5), ("b", "improved", 0.48), ("c", "improved", 0.4)])
+    why = {
+        "outcome": "one", "conditions": ["no avx512f"], "chance": 1.0, "changed": ["zen3-1"], "others": ["zen5-1"],
+        "benchmark": "mm-basic", "case": "a", "metric": "time", "cells": 2, "text": "No; it proves nothing.",
+    }  # fmt: skip
+    build_finding(series, Finding.Kind.SPLIT, explanations=[why])
+    text = reader.read(f"/series/{series.pk}/")
+    assert "On the 2 cases of 4 that both ran: zen3 9.8 to 13 % slower, zen5 2.00x to 2.08x faster." in text
+    assert "Not measured: zen4 at all; on zen3 mm-basic/c; on zen5 mm-basic/hot." in text
+    assert "true of zen3 and not of zen5; in 2 cells, as mm-basic/a time. Not proved: it proves nothing." in text
+
+
+def test_same_cases_need_no_word_of_what_all_ran(reader: Reader) -> None:
+    series = build_series()
+    for name in ("zen3", "zen5"):
+        _cells(series, build_machine(f"{name}-1", name), [("a", "regressed", 1.2)])
+    build_finding(series)
+    assert "both ran" not in reader.read(f"/series/{series.pk}/")
+
+
+def test_clear_answer_is_not_green_beside_an_open_microarchitecture(reader: Reader) -> None:
+    series = build_series()
+    _cells(series, build_machine("zen3-1", "zen3"), [(f"calm-{number}", "unchanged", 1.0) for number in range(6)])
+    _cells(series, build_machine("zen5-1", "zen5"), [("open", "inconclusive", 1.01)])
+    finding = build_finding(series, Finding.Kind.INCONCLUSIVE)
+    assert 'class="answer inconclusive"' in reader.read(f"/series/{series.pk}/")
+    text = reader.read(f"/findings/{finding.pk}/")
+    assert "Nearest to a change on each microarchitecture" in text
+    assert "the build id of the one that was wanted" in text
+
+
+def test_patches_that_never_came_are_counted(reader: Reader) -> None:
+    series = build_series(total=3)
+    series.patches.filter(index=3).delete()
+    assert "2 of 3 patches here" in reader.read(f"/series/{series.pk}/")
+
+
+@pytest.mark.usefixtures("virtual_verdicts")
+def test_command_says_where_its_program_comes_from(reader: Reader) -> None:
+    series = erms_regression()
+    text = reader.read(f"/series/{series.pk}/")
+    assert "scripts/build_agent.py" in text
+    assert re.search(r'<script type="module" src="[^"]*copy[^"]*\.js">', text)

@@ -10,7 +10,16 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.reasons import Because
 from server.dashboard.trees import heat
-from server.detection.models import ChangePoint, Comparison, Finding, MachineQuestion, Timeline, TimelinePoint
+from server.detection.models import (
+    Bisection,
+    ChangePoint,
+    Comparison,
+    Finding,
+    FindingVerdict,
+    MachineQuestion,
+    Timeline,
+    TimelinePoint,
+)
 from server.lab.models import Machine, Session
 from server.sources.models import Branch, HeadMove, Revision
 from tests.builders import (
@@ -65,7 +74,7 @@ def beside(timeline: Timeline, machine: str, uarch: str, verdict: str = "improve
 def test_branch_says_what_got_slower_lately_and_where(reader: Reader, timeline: Timeline, page: str) -> None:
     text = flat(reader.read(page))
     name = f"{timeline.branch.tree.name}/mm/unstable"
-    assert f"In the last 7 days 1 finding of {name} tells of something slower : 1 on zen3 ." in text
+    assert f"In the last 7 days 1 change for the worse was found in {name} : 1 on zen3 ." in text
     assert "zen3 11 % slower (mm-basic/folio-copy-2m time)" in text
     assert "60 heads judged." in text
 
@@ -266,3 +275,43 @@ def test_tree_leads_to_its_branches(reader: Reader, timeline: Timeline, page: st
 def test_reason_of_a_finding_is_no_markup(reader: Reader, page: str) -> None:
     Finding.objects.get().advance(Finding.State.INVALID, because("<script>alert(1)</script>"))
     assert "<script>alert" not in reader.read(page)
+
+
+def test_one_commit_that_two_findings_tell_of_counts_once(reader: Reader, timeline: Timeline, page: str) -> None:
+    first = Finding.objects.get()
+    cell = first.verdicts.get().comparison
+    heads = [timeline.points.get(place=place).head.revision for place in (110, 150)]
+    other = Finding.objects.create(
+        branch=timeline.branch, before=heads[0], after=heads[1], kind="regressed", state="confirmed", virtual=False,
+        headline="Regressed on zen3.", culprit=first.after, trace="e" * 16,
+    ).record_creation()  # fmt: skip
+    FindingVerdict.objects.create(finding=other, uarch=timeline.machine.uarch, verdict="regressed", comparison=cell)
+    assert "2 changes for the worse were found" in flat(reader.read(page))
+    assert cell is not None
+    Bisection.objects.create(
+        finding=first, machine=timeline.machine, target=cell, revisions=["a" * 40, "b" * 40], low=0, high=1, effect=0.1,
+        state="found", culprit=first.after,
+    )  # fmt: skip
+    text = flat(reader.read(page))
+    assert "1 change for the worse was found" in text
+    assert f"same commit as finding {first.pk}" in text
+
+
+def test_finding_of_several_commits_is_titled_by_them(reader: Reader, timeline: Timeline) -> None:
+    finding = Finding.objects.get()
+    cell = finding.verdicts.get().comparison
+    assert cell is not None
+    Bisection.objects.create(
+        finding=finding, machine=timeline.machine, target=cell, revisions=["a" * 40, "b" * 40], low=0, high=1,
+        effect=0.1, state="found", culprit=build_revision(timeline.reference.tree, subject="mm: First of two"),
+    )  # fmt: skip
+    text = flat(reader.read("/"))
+    assert "mm: First of two (zen3)" in text
+    assert "at the latest" not in text
+
+
+def test_two_kernels_are_compared_from_the_top_of_a_branch(reader: Reader, timeline: Timeline, page: str) -> None:
+    text = reader.read(page)
+    newest = timeline.points.order_by("-place")[0].head.revision.sha
+    link = f"/compare/?base={timeline.reference.sha}&amp;patched={newest}"
+    assert text.index(link) < text.index('class="heat')

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from server.core import clock
-from server.detection.models import Acceptance, Bisection, BisectionStep, Finding
+from server.detection.models import Acceptance, Bisection, BisectionStep, Finding, MachineQuestion
 from server.detection.models.finding import BisectionState
 from server.lab.models import Trial
 from server.sources.models import Series
@@ -108,7 +108,7 @@ def test_bisection_shows_its_steps_its_cost_and_what_is_left(reader: Reader, fin
     assert "Bisection on zen3" in text
     assert revisions[4].sha[:12] in text
     assert "Left: 4 revisions, about" in text
-    assert 'aria-label="bad: 4 of 8 commits left"' in text
+    assert 'aria-label="with it: 4 of 8 commits left"' in text
 
 
 def test_life_names_who_accepted_it_and_until_when(reader: Reader, finding: Finding) -> None:
@@ -139,3 +139,15 @@ def test_series_leads_to_what_its_finding_rests_on(reader: Reader, finding: Find
 def test_page_of_a_finding_that_is_only_suspected_claims_nothing(reader: Reader, finding: Finding) -> None:
     Finding.objects.update(state=Finding.State.CANDIDATE, state_since=clock.now())
     assert "suspected; fresh boots or checks are under way" in reader.read(page_of(finding))
+
+
+def test_check_of_a_machine_tells_what_is_open_about_it(reader: Reader, finding: Finding) -> None:
+    check = {"name": "machine", "outcome": "passed", "text": "z3 is good", "machine": "z3"}
+    Finding.objects.filter(pk=finding.pk).update(checks=[check])
+    machine = build_machine("z3")
+    asked = {"kind": "event", "machine": machine, "detail": "9 of its 9 timelines moved: a change of it?"}
+    question = MachineQuestion.objects.create(key="1", state="open", **asked)
+    text = reader.read(page_of(finding))
+    assert "Open about this machine: 9 of its 9 timelines moved" in text
+    MachineQuestion.objects.filter(pk=question.pk).update(state="answered")
+    assert "Open about this machine" not in reader.read(page_of(finding))

@@ -160,6 +160,15 @@ def test_without_any_measured_duration_times_are_called_rough(reader: Reader) ->
     assert "no session has ended lately, so all times are rough" in words(reader.read("/queue/"))
 
 
+def test_empty_queue_says_no_more_than_that(reader: Reader) -> None:
+    text = words(reader.read("/queue/"))
+    assert "No work is planned." in text
+    assert "rough" not in text
+    assert "every planned session" not in text
+    build_tree("mm", enabled=True)
+    assert "The tree mm is not polled yet. Check that the workers run." in words(reader.read("/queue/"))
+
+
 def test_queue_of_a_machine_is_laid_end_to_end_behind_what_runs(reader: Reader) -> None:
     machine = build_machine("bench-1", "zen3", state=Machine.State.WORKING)
     measured_at(machine, minutes_a_boot=10)

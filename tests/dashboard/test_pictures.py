@@ -111,9 +111,9 @@ def test_interval_down_to_zero_leaves_the_axis() -> None:
     ("ratio", "better", "words"),
     [
         (1.41, "lower", "41 % slower"),
-        (1.71, "lower", "1.7x slower"),
-        (0.5, "lower", "2.0x faster"),
-        (2.0, "higher", "2.0x faster"),
+        (1.71, "lower", "1.71x slower"),
+        (0.5, "lower", "2.00x faster"),
+        (2.0, "higher", "2.00x faster"),
         (0.95, "higher", "5.0 % slower"),
         (1.0, "lower", "0.0 %"),
         (300.0, "lower", "300x slower"),
@@ -133,8 +133,9 @@ def test_worse_and_better_differ_in_side_shape_and_word() -> None:
     worse, better = made.drawn[0].lines[0].cells
     assert '<path d="M-6 0' in worse.svg
     assert '<path d="M6 0' in better.svg
-    assert "2.0x slower" in worse.svg
-    assert "2.0x faster" in better.svg
+    assert "2.00x slower" in worse.svg
+    assert ">2.00x</text>" in worse.svg
+    assert "2.00x faster" in better.svg
 
 
 def test_inconclusive_is_hollow_and_claims_no_size() -> None:
@@ -328,7 +329,7 @@ def test_staircase_ends_with_what_the_whole_series_does() -> None:
     )
     made = Staircase(("one", "two", "three"), (Flight("zen3", "lower", treads),), 0.02)
     ((_, svg, end),) = made.drawn
-    assert end == "1.7x slower"
+    assert end == "1.70x slower"
     assert svg.count("tread own") == 2
     ((_, _, short),) = Staircase(("one", "two"), (Flight("zen3", "lower", treads[:2]),), 0.02).drawn
     assert short == "0.0 % up to 1"

@@ -3,6 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from server.dashboard.rows.figures import ago
+from server.dashboard.templatetags.tidemark import since
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -21,3 +22,8 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 )
 def test_ago_names_the_largest_unit_that_fits(seconds: float, text: str) -> None:
     assert ago(NOW - timedelta(seconds=seconds), NOW) == text
+
+
+def test_what_was_dated_by_a_clock_ahead_is_told_by_its_date() -> None:
+    assert ">2026-12-22</time>" in since(datetime(2026, 12, 22, 16, tzinfo=UTC), NOW)
+    assert ">in 2 h</time>" in since(NOW + timedelta(hours=2, minutes=1), NOW)

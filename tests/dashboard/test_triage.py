@@ -136,6 +136,34 @@ def test_list_is_narrowed_by_tree_and_commit(reader: Reader, split: Finding, bet
     assert listed(reader, f"commit={culprit.sha[:10]}") == {better.pk}
 
 
+def test_who_asks_for_nothing_sees_what_is_open(reader: Reader, split: Finding, better: Finding) -> None:
+    invalidate(better, actor="ada", why=Why.NOISE, reason=WHY)
+    assert listed(reader, "") == {split.pk}
+    assert listed(reader, "state=") == {split.pk, better.pk}
+
+
+def test_what_claims_nothing_is_judged_and_not_open(reader: Reader, split: Finding) -> None:
+    quiet = found("inconclusive", {"zen3": "inconclusive"}, subject="mm: Quiet")
+    assert listed(reader, "") == listed(reader, "state=open") == {split.pk}
+    assert listed(reader, "state=confirmed") == {split.pk, quiet.pk}
+    text = reader.read("/findings/?state=")
+    assert ">judged</span>" in text
+    assert re.search(
+        r'state=open"\s+aria-current="true"\s+title="[^"]*">open <span class="figure">1<', reader.read("/findings/")
+    )
+    assert re.search(r">open regressions <span class=.figure.>1<", text)
+    assert ">judged</span>" in reader.read(f"/findings/{quiet.pk}/")
+
+
+def test_findings_of_one_commit_name_each_other(reader: Reader, split: Finding, better: Finding) -> None:
+    culprit = build_revision(subject="mm: Culprit")
+    Finding.objects.update(culprit=culprit)
+    text = reader.read("/findings/")
+    assert text.count("mm: Culprit") == 2
+    for one in (split, better):
+        assert f'same commit as <a href="/findings/{one.pk}/">' in text
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [

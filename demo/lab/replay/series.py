@@ -1,6 +1,7 @@
 """The fleet of a replay as rows, and its series: real commits, and the rows that mails would have made."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -140,7 +141,7 @@ def post_series(study: Study, number: int) -> Series:
         subject=study.title,
         author_name="Ada Author",
         author_address=f"ada-{number}@example.org",
-        total=len(study.patches),
+        total=max(len(study.patches), announced(study.title)),
         submitted_at=clock.now(),
         base=base,
         head=revisions[-1],
@@ -155,6 +156,15 @@ def post_series(study: Study, number: int) -> Series:
     # As whoever applies a series does.
     enqueue("builds.sweep")
     return series
+
+
+_MARK = re.compile(r"\[[^]]*\d+/(\d+)\]")
+
+
+def announced(title: str) -> int:
+    """How many patches the mark of a published mail tells of; the study may have measured fewer."""
+    found = _MARK.match(title)
+    return int(found[1]) if found else 0
 
 
 def _message(series: Series, message_id: str, subject: str) -> Message:

@@ -10,7 +10,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.detection.findings.filters import OPEN
+from server.detection.findings.filters import is_open
 from server.detection.models import Finding
 from server.sources.models import Branch, Tree
 
@@ -49,7 +49,7 @@ def watched_trees() -> tuple[WatchedTree, ...]:
 
 def _open() -> dict[int, int]:
     """Of branches: how many findings in each wait for somebody."""
-    rows = Finding.objects.filter(branch__isnull=False, state__in=OPEN)
+    rows = Finding.objects.filter(is_open(), branch__isnull=False)
     if not settings.VIRTUAL_VERDICTS:
         rows = rows.filter(virtual=False)
     return dict(rows.order_by().values_list("branch_id").annotate(Count("pk")))

@@ -10,6 +10,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from server.core import clock
+from server.dashboard.home_page import what_stopped
 from server.dashboard.lab.machine_lines import machine_lines
 from server.dashboard.lab.queue_page import queue_facts, wanted_queue
 from server.dashboard.lab.work_now import BuildLine, build_line, builds_now, series_line, session_line
@@ -36,7 +37,8 @@ def machines_now(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def queue(request: HttpRequest) -> HttpResponse:
-    return _queue(request, "dashboard/queue.html")
+    # An empty queue may be one that nobody fills.
+    return _queue(request, "dashboard/queue.html", stopped=what_stopped())
 
 
 @require_safe
@@ -45,10 +47,10 @@ def queue_now(request: HttpRequest) -> HttpResponse:
     return _queue(request, "dashboard/_queue_now.html")
 
 
-def _queue(request: HttpRequest, template: str) -> HttpResponse:
+def _queue(request: HttpRequest, template: str, **more: object) -> HttpResponse:
     wanted = wanted_queue(request.GET.dict())
     context = {"now": clock.now(), "queue": queue_facts(wanted), "wanted": wanted, "query": request.GET.urlencode()}
-    return render(request, template, context)
+    return render(request, template, context | more)
 
 
 @require_safe

@@ -52,7 +52,7 @@ def told(ratio: float, better: str) -> str:
         return "no ratio"
     times = math.exp(abs(size))
     if times >= _AS_FACTOR:
-        return f"{times:.1f}x {direction(size)}" if times < _PLAIN else f"{times:.0f}x {direction(size)}"
+        return f"{times:.2f}x {direction(size)}" if times < _PLAIN else f"{times:.0f}x {direction(size)}"
     percent = abs(ratio - 1) * 100
     if percent < 0.05:  # noqa: PLR2004 (what one decimal cannot show)
         return "0.0 %"

@@ -121,6 +121,12 @@ class Fingerprint:
         return any(dot.min_effect not in (None, self.min_effect) for dot in self._dots())
 
     @property
+    def is_of_parts(self) -> bool:
+        """Whether lines are named by parts of their cases' names, which tell no parameters."""
+        lines = (line for group in self.groups for line in group.lines)
+        return any(not line.parameters and f"/{line.label}," not in f"{line.about}," for line in lines)
+
+    @property
     def lines(self) -> int:
         return sum(len(group.lines) for group in self.groups)
 
@@ -155,19 +161,25 @@ def _cell(cell: Dot | Absent, scale: RatioAxis) -> DrawnCell:
     parts.append(_mark(at, cell.verdict, scale.leaves(size)))
     if cell.verdict in CHANGES:
         ends = (at, at) if interval is None else (min(interval.low, at), max(interval.high, at))
-        parts.append(_words(ends, axis.told(cell.ratio, cell.better)))
+        parts += _words(ends, axis.told(cell.ratio, cell.better))
     return DrawnCell(cell.verdict, cell.said, cell.href, _svg(parts))
 
 
-def _words(ends: tuple[float, float], words: str) -> str:
-    """On the inner side of the mark, or on the outer one, or nowhere: never over an interval."""
+def _words(ends: tuple[float, float], words: str) -> list[str]:
+    """On the inner side of the mark, or on the outer one, or nowhere: never over an interval. In full, and without the
+    direction for columns that are too narrow for it: there the side and the shape say it.
+    """
     low, high = ends
     right, left = high <= _ROOM_FOR_WORDS, 100 - low <= _ROOM_FOR_WORDS
     if not (right or left):
-        return ""
+        return []
     toward_right = right and (not left or low + high < 100)  # noqa: PLR2004 (percents)
     at, shift, anchor = (high, 9, "start") if toward_right else (low, -9, "end")
-    return f'<text x="{at}%" dx="{shift}" y="13" text-anchor="{anchor}">{words}</text>'
+    short = words.rpartition(" ")[0]
+    return [
+        f'<text class="{name}" x="{at}%" dx="{shift}" y="13" text-anchor="{anchor}">{text}</text>'
+        for name, text in (("full", words), ("brief", short))
+    ]
 
 
 def _svg(parts: list[str]) -> SafeString:
@@ -244,7 +256,7 @@ svg{overflow:visible}text{font:12px ui-monospace,"DejaVu Sans Mono",monospace;fi
 g{fill:#5a5c58;stroke:none}.ci,.tick{stroke:#5a5c58}.hollow{fill:#fff;stroke:#6b4b00}
 .regressed,.regressed text{fill:#a1260d}.regressed .ci{stroke:#a1260d}.improved,.improved text{fill:#00604d}
 .improved .ci{stroke:#00604d}.inconclusive .ci{stroke:#6b4b00}.inconclusive text{fill:#6b4b00}.split text{fill:#652a8c}
-.tight text{display:none}.roomy text{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px}
+.tight text,.brief{display:none}.roomy text{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px}
 .tight .none{display:inline;font-size:11px}.median{fill:#5a5c58}
 @media(prefers-color-scheme:dark){text{fill:#e3e4e0}.quiet,.axis text,g{fill:#a5a9a5}.paper,.hollow{fill:#15181a}
 .roomy text{stroke:#15181a}

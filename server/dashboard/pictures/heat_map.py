@@ -58,7 +58,10 @@ class Heat:
         """What a pointer and a screen reader get."""
         words = [self.said]
         words += [f"stale: {self.stale_days} days old"] if self.stale_days else []
-        words += [f"finding {self.finding} is open"] if self.finding is not None else []
+        if self.finding is not None:
+            words.append(f"finding {self.finding} is open")
+            if self.verdict not in CHANGES:
+                words.append("it was judged by more boots, of the two heads beside its change")
         return "; ".join(words)
 
 

@@ -130,10 +130,14 @@ class NarrowingStep:
     said: str
     href: str = ""
 
+    @property
+    def told(self) -> str:
+        return ANSWERS.get(self.answer, self.answer)
+
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """A bisection: the range from good (place 0) to bad (place `total`), step by step."""
+    """A bisection: the range from the end without the change (place 0) to the one with it (place `total`)."""
 
     total: int
     steps: tuple[NarrowingStep, ...]
@@ -143,9 +147,11 @@ class Narrowing:
         return tuple((step, _narrowed(step, self.total)) for step in self.steps)
 
 
-_ANSWERS = {
-    "good": '<path class="improved" d="M6 0-4-5.5V5.5z"/>',
-    "bad": '<path class="regressed" d="M-6 0 4-5.5V5.5z"/>',
+# What changed may have become better: neither end is the good one.
+ANSWERS = {"good": "without it", "bad": "with it", "skipped": "skipped", "unsure": "cannot be told"}
+_ANSWER_MARKS = {
+    "good": '<path class="before" d="M6 0-4-5.5V5.5z"/>',
+    "bad": '<path class="after" d="M-6 0 4-5.5V5.5z"/>',
     "skipped": '<path class="failed" d="M-4-4 4 4M4-4-4 4"/>',
 }
 _UNSURE = '<circle class="inconclusive hollow" r="4"/>'
@@ -161,9 +167,9 @@ def _narrowed(step: NarrowingStep, total: int) -> SafeString:
     mark = format_html(
         '<svg x="{}%" y="9">{}</svg>',
         _share(step.place, 0, total),
-        SafeString(_ANSWERS.get(step.answer, _UNSURE)),
+        SafeString(_ANSWER_MARKS.get(step.answer, _UNSURE)),
     )
-    said = f"{step.answer}: {max(step.high - step.low, 0)} of {total} commits left"
+    said = f"{step.told}: {max(step.high - step.low, 0)} of {total} commits left"
     return _figure("narrowed", 18, said, (bar, mark))
 
 

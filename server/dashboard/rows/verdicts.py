@@ -39,6 +39,12 @@ class FindingBrief:
     chips: tuple[Chip, ...]
     created_at: datetime
 
+    @property
+    def state_word(self) -> str:
+        """What claims nothing has nothing that was confirmed."""
+        quiet = self.kind in (Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE)
+        return "judged" if quiet and self.state == Finding.State.CONFIRMED else self.state
+
 
 _MOVED = (*CHANGES, SPLIT)
 # Verdicts that ask for a reader's attention stand first.

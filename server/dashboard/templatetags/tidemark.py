@@ -1,6 +1,6 @@
 """What templates say about times, numbers and verdicts. All text is escaped by format_html or the engine."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django import template
@@ -15,6 +15,8 @@ register = template.Library()
 
 # Of something that is expected: nobody counts these seconds.
 _SOON = 20
+# Nothing that is told since when lies farther ahead, unless some clock is wrong.
+_CLOCKS_DIFFER = timedelta(days=1)
 _WORDS: Final = {"unchanged": "no change"}
 
 register.filter("ratio", figures.ratio)
@@ -72,10 +74,12 @@ def instant(at: datetime | None, now: datetime, missing: str = figures.NONE) -> 
 
 @register.simple_tag
 def since(at: datetime | None, now: datetime, missing: str = "never") -> SafeString | str:
-    """How long ago, with the time in UTC as its title."""
+    """How long ago, with the time in UTC as its title; the date of what a clock ahead of this one dated."""
     if at is None:
         return missing
     at = at.astimezone(UTC)
+    if at - now > _CLOCKS_DIFFER:
+        return format_html('<time datetime="{}">{}</time>', at.strftime("%Y-%m-%dT%H:%M:%SZ"), at.strftime("%Y-%m-%d"))
     return format_html(
         '<time datetime="{}" title="{} UTC">{}</time>',
         at.strftime("%Y-%m-%dT%H:%M:%SZ"),

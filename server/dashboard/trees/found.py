@@ -2,19 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Self
 
 from django.conf import settings
-from django.db.models import Prefetch, QuerySet
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import OuterRef, Prefetch, QuerySet
+from django.db.models.functions import JSONObject
 
 from server.dashboard.pictures.axis import speed, told
 from server.dashboard.trees.measured import LATELY, MeasuredBranch
 from server.detection.findings.vector import Coverage
-from server.detection.models import Finding, FindingVerdict, Verdict
+from server.detection.models import Bisection, BisectionState, Finding, FindingVerdict, Verdict
 
-CLAIMS = (Finding.Kind.REGRESSED, Finding.Kind.SPLIT, Finding.Kind.IMPROVED)
 _ORDER = ("regressed", "split", "improved", "inconclusive", "unchanged")
 
 
@@ -31,6 +32,15 @@ class Found:
     size: float
     reason: str
     seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCommit:
+    """A commit that made it on these microarchitectures, as their searches found."""
+
+    sha: str
+    subject: str
+    uarchs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,18 @@ class FoundLine:
     before: str
     after: str
     chips: tuple[Found, ...]
+    commits: tuple[FoundCommit, ...] = ()
+    # Findings beside it in which the same commit did the same.
+    also: tuple[int, ...] = ()
+
+    def made_by(self, uarch: str) -> str:
+        """The commit that made it there; of one that is not known, what no other finding has."""
+        own = next((one.sha for one in self.commits if uarch in one.uarchs), "")
+        return own or self.culprit or f"finding {self.id}"
+
+    def slower_by(self) -> set[tuple[str, str]]:
+        """What got slower where, by the commit that made it."""
+        return {(uarch, self.made_by(uarch)) for uarch in _uarchs(self, Verdict.REGRESSED)}
 
     @property
     def is_suspected(self) -> bool:
@@ -83,12 +105,20 @@ def findings_named(rows: "QuerySet[Finding] | None" = None) -> "QuerySet[Finding
     if not settings.VIRTUAL_VERDICTS:
         every = every.filter(virtual=False)
     named = every.select_related("series", "branch__tree", "culprit", "before", "after").prefetch_related(verdicts)
-    return named.defer(*Finding.LONG, "series__trailers").order_by("-id")
+    return with_commits(named).defer(*Finding.LONG, "series__trailers").order_by("-id")
+
+
+def with_commits(findings: "QuerySet[Finding]") -> "QuerySet[Finding]":
+    """With what their searches found, for `commits_of`: no query more."""
+    searches = Bisection.objects.filter(finding=OuterRef("pk"), state=BisectionState.FOUND, culprit__isnull=False)
+    told = JSONObject(sha="culprit__sha", subject="culprit__subject", uarch="machine__uarch__name")
+    return findings.annotate(found_commits=ArraySubquery(searches.order_by("pk").values(told=told)))
 
 
 def _line(finding: Finding) -> FoundLine:
     series, branch, made = finding.series, finding.branch, finding.culprit
-    title = series.subject if series is not None else made.subject if made is not None else _between(finding)
+    commits = commits_of(finding)
+    title = series.subject if series is not None else made.subject if made is not None else _between(finding, commits)
     author = (series.author_name or series.author_address) if series is not None else made.author if made else ""
     return FoundLine(
         id=finding.pk,
@@ -110,10 +140,20 @@ def _line(finding: Finding) -> FoundLine:
         before=finding.before.sha if finding.before is not None else "",
         after=finding.after.sha if finding.after is not None else "",
         chips=tuple(sorted((_found(row) for row in finding.verdicts.all()), key=_attention)),
+        commits=commits,
     )
 
 
-def _between(finding: Finding) -> str:
+def commits_of(finding: Finding) -> tuple[FoundCommit, ...]:
+    found: dict[str, tuple[str, dict[str, None]]] = {}
+    for row in getattr(finding, "found_commits", ()):
+        found.setdefault(row["sha"], (row["subject"], {}))[1][row["uarch"]] = None
+    return tuple(FoundCommit(sha, subject, tuple(uarchs)) for sha, (subject, uarchs) in found.items())
+
+
+def _between(finding: Finding, commits: Sequence[FoundCommit]) -> str:
+    if commits:
+        return " and ".join(f"{one.subject} ({', '.join(one.uarchs)})" for one in commits)
     if finding.before is None or finding.after is None:
         return finding.headline
     return f"A commit after {finding.before.sha[:12]}, {finding.after.sha[:12]} at the latest"
@@ -161,18 +201,42 @@ class Lately:
         """Of claims that stand: what was withdrawn or replaced does not count, what is suspected counts apart."""
         own = [line for line in lines if line.branch_id == shown.id]
         standing = [line for line in own if line.state in Finding.STANDING]
-        slower = [line for line in standing if _uarchs(line, Verdict.REGRESSED)]
-        faster = [line for line in standing if line not in slower and _uarchs(line, Verdict.IMPROVED)]
+        slower = once([line for line in standing if _uarchs(line, Verdict.REGRESSED)])
+        told = {line.id for line in slower}.union(*(line.also for line in slower))
+        faster = [line for line in standing if line.id not in told and _uarchs(line, Verdict.IMPROVED)]
         return cls(
             days=LATELY.days,
             heads=shown.lately,
             slower=tuple(slower),
             faster=tuple(faster),
             suspected=tuple(line for line in own if line.is_suspected),
-            slower_on=_counted(standing, Verdict.REGRESSED),
+            slower_on=_counted(slower, Verdict.REGRESSED),
             faster_on=_counted(standing, Verdict.IMPROVED),
             is_cut=is_cut,
         )
+
+
+def once(lines: Sequence[FoundLine]) -> list[FoundLine]:
+    """Of findings in which one commit made the same microarchitectures slower, that which names it best, with the
+    others beside it: timelines may tell of one change in two places.
+    """
+    kept: list[FoundLine] = []
+    for line in sorted(lines, key=lambda one: (not one.culprit, -len(one.slower_by()), one.id)):
+        same = next((n for n, one in enumerate(kept) if line.slower_by() <= one.slower_by()), None)
+        if same is None:
+            kept.append(line)
+        else:
+            kept[same] = replace(kept[same], also=(*kept[same].also, line.id))
+    return sorted(kept, key=lambda one: -one.id)
+
+
+def with_same(lines: Sequence[FoundLine]) -> list[FoundLine]:
+    """All of them, each with those in which one of its commits did something too."""
+    made = {line.id: {one.sha for one in line.commits} | {line.culprit} - {""} for line in lines}
+    return [
+        replace(line, also=tuple(pk for pk, shas in made.items() if pk != line.id and shas & made[line.id]))
+        for line in lines
+    ]
 
 
 def _uarchs(line: FoundLine, verdict: Verdict) -> list[str]:

@@ -17,15 +17,15 @@ from server.dashboard.pictures.fingerprint import Column
 from server.dashboard.pictures.heat_map import Heat, HeatMap, HeatRow
 from server.dashboard.rows import figures
 from server.dashboard.trees.measured import MeasuredBranch
-from server.detection.models import ChangePoint, Finding, TimelinePoint, Verdict
+from server.detection.findings.filters import CLAIMS, OPEN
+from server.detection.models import ChangePoint, TimelinePoint, Verdict
 from server.detection.models.finding import CHANGES
 
-# Findings that somebody has still to do something about.
-OPEN = (Finding.State.CANDIDATE, Finding.State.CONFIRMED, Finding.State.BISECTING, Finding.State.REPORTED)
 _STANDING = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
 # So many cases are rows of their own; of more, benchmarks are.
 _MOST_CASES = 30
 _MOST_ROWS = 400
+_LONGEST_SUBJECT = 60
 # A cell whose newest point is so much older than the branch's newest judged head is of the past.
 _STALE_DAYS = 7
 
@@ -131,6 +131,7 @@ def _open_findings(shown: MeasuredBranch) -> dict[int, int]:
         timeline__reference=shown.reference_id,
         state__in=_STANDING,
         finding__state__in=OPEN,
+        finding__kind__in=CLAIMS,
     )
     if not settings.VIRTUAL_VERDICTS:
         rows = rows.filter(finding__virtual=False)
@@ -145,7 +146,11 @@ def _columns(points: Iterable[_Point], uarchs: Sequence[str]) -> tuple[Column, .
 
 
 def _caption(shown: MeasuredBranch) -> str:
-    return f"{shown.tree}/{shown.name} at {shown.sha[:12]} beside the reference {shown.reference_sha[:12]}, worst first"
+    since = f"the reference {shown.reference_sha[:12]} {shown.reference_subject[:_LONGEST_SUBJECT]}".strip()
+    return (
+        f"All that changed since {since}: {shown.tree}/{shown.name} at {shown.sha[:12]} beside it, worst first by the "
+        "factor of speed"
+    )
 
 
 def _row(

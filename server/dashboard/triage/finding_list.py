@@ -2,12 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, QuerySet
+from django.db.models import CharField, Count, Q, QuerySet, Value
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.http import urlencode
@@ -16,15 +16,16 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.dashboard.rows.figures import paged
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.dashboard.trees.found import FoundCommit, commits_of, with_commits
 from server.dashboard.triage import question as asking
 from server.dashboard.triage.question import FindingQuestion, known_names, question_of
 from server.detection.branches.release import Why
-from server.detection.findings.filters import OPEN
+from server.detection.findings.filters import is_open
 from server.detection.findings.vector import SPLIT
 from server.detection.lifecycle.triage import TRIAGE, triagers, with_seen
 from server.detection.models import Finding, FindingVerdict, Verdict
 
-_PARTS = ("series", "branch__tree", "assignee")
+_PARTS = ("series", "branch__tree", "assignee", "culprit")
 _MOST_VIEWS = 12
 _MOST_COUNTED = 100
 
@@ -42,6 +43,8 @@ class TriageRow:
     state_since: datetime
     assignee: str
     seen: int
+    commits: tuple[FoundCommit, ...]
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ def _counted(findings: "QuerySet[Finding]") -> Counter[str]:
         findings.filter(state=state).order_by().values_list("state", "pk")[:_MOST_COUNTED]
         for state in Finding.State.values
     ]
+    open_ = Value(asking.OPEN_WORD, output_field=CharField())
+    ones.append(findings.filter(is_open()).order_by().values_list(open_, "pk")[:_MOST_COUNTED])
     return Counter(state for state, _pk in ones[0].union(*ones[1:], all=True))
 
 
@@ -69,7 +74,11 @@ def findings(request: HttpRequest) -> HttpResponse:
     people = dict(triagers().values_list("username", "pk"))
     me = request.user.get_username() if request.user.is_authenticated else ""
     may_triage = request.user.has_perm(TRIAGE)
-    question = question_of(request.GET, known_names(people, tells_people=may_triage), me)
+    given = request.GET.copy()
+    if given.keys() <= {"page"}:
+        # Who asks for nothing is here to see what waits.
+        given["state"] = asking.OPEN_WORD
+    question = question_of(given, known_names(people, tells_people=may_triage), me)
     query = question.narrowed(_all())
     counts = _counted(query)
     query = question.in_state(query)
@@ -100,14 +109,19 @@ _FOLDED = ("uarch", "improved_on", "author", "path", "commit", "since", "until")
 
 def _all() -> QuerySet[Finding]:
     """Newest first; those of virtual machines only where the site shows them."""
-    query = with_seen(Finding.objects.select_related(*_PARTS)).prefetch_related(with_verdicts())
+    query = with_commits(with_seen(Finding.objects.select_related(*_PARTS))).prefetch_related(with_verdicts())
     query = query.defer(*Finding.LONG, "series__trailers").order_by("-id")
     return query if settings.VIRTUAL_VERDICTS else query.filter(virtual=False)
 
 
 def triage_rows(findings: Sequence[Finding]) -> list[TriageRow]:
     """Of findings that were read `with_seen`."""
-    return [_row(finding) for finding in findings]
+    rows = [_row(finding) for finding in findings]
+    made = {row.brief.id: {one.sha for one in row.commits} for row in rows}
+    return [
+        replace(row, also=tuple(pk for pk, shas in made.items() if pk != row.brief.id and shas & made[row.brief.id]))
+        for row in rows
+    ]
 
 
 def _row(finding: Finding) -> TriageRow:
@@ -122,7 +136,14 @@ def _row(finding: Finding) -> TriageRow:
         state_since=finding.state_since,
         assignee=finding.assignee.get_username() if finding.assignee else "",
         seen=getattr(finding, "seen", 0),
+        commits=_commits(finding),
     )
+
+
+def _commits(finding: Finding) -> tuple[FoundCommit, ...]:
+    """Of a single patch, or where a person named it, nothing was searched."""
+    made = finding.culprit
+    return commits_of(finding) or ((FoundCommit(made.sha, made.subject, ()),) if made is not None else ())
 
 
 def _choices(question: FindingQuestion) -> dict[str, Any]:
@@ -143,14 +164,14 @@ def _address(asked: Mapping[str, str]) -> str:
 def _states(question: FindingQuestion, counts: Mapping[str, int]) -> list[ListLink]:
     """Of what else is asked for: how many are in each state."""
     others = {name: value for name, value in question.asked.items() if name != "state"}
-    whole = _told(sum(counts.values()), counts.values())
-    found = [ListLink("all", _address(others), whole, not question.state)]
+    of_states = [number for state, number in counts.items() if state != asking.OPEN_WORD]
+    whole = _told(sum(of_states), of_states)
+    found = [ListLink("all", _address({"state": "", **others}), whole, not question.state)]
     for state, label in asking.STATES.items():
-        parts = [counts.get(one, 0) for one in (OPEN if state == asking.OPEN_WORD else (state,))]
-        number = sum(parts)
+        number = counts.get(state, 0)
         if number or state in (asking.OPEN_WORD, question.state):
             address = _address({**others, "state": state})
-            found.append(ListLink(state, address, _told(number, parts), question.state == state, label))
+            found.append(ListLink(state, address, _told(number, (number,)), question.state == state, label))
     return found
 
 
@@ -161,21 +182,36 @@ def _told(number: int, parts: Iterable[int]) -> int | str:
 def _views(question: FindingQuestion) -> list[ListLink]:
     """Questions that are asked every day, as links."""
     regressed = {"state": asking.OPEN_WORD, "kind": Finding.Kind.REGRESSED.value}
+    every, worse, unassigned = _waiting()
     wanted: list[tuple[str, dict[str, str], int | None]] = [
-        ("open", {"state": asking.OPEN_WORD}, None),
-        ("open regressions", regressed, None),
+        ("open", {"state": asking.OPEN_WORD}, every),
+        ("open regressions", regressed, worse),
     ]
     if question.me:
         wanted.append(("mine", {"state": asking.OPEN_WORD, "assignee": asking.ME}, None))
-    wanted.append(("unassigned regressions", {**regressed, "assignee": asking.NOBODY}, None))
+    wanted.append(("unassigned regressions", {**regressed, "assignee": asking.NOBODY}, unassigned))
     for uarch, number in _regressed_on()[:_MOST_VIEWS]:
         wanted.append((f"regressed on {uarch}", {"state": asking.OPEN_WORD, "regressed_on": uarch}, number))
     return [ListLink(label, _address(asked), number, asked == question.asked) for label, asked, number in wanted]
 
 
+def _waiting() -> tuple[int, int, int]:
+    """How many findings are open, of them how many regressed somewhere, and how many of these nobody has. One query."""
+    rows = Finding.objects.filter(is_open())
+    if not settings.VIRTUAL_VERDICTS:
+        rows = rows.filter(virtual=False)
+    worse = Q(kind__in=(Finding.Kind.REGRESSED, Finding.Kind.SPLIT))
+    counted = rows.order_by().aggregate(
+        every=Count("pk"), worse=Count("pk", filter=worse), nobody=Count("pk", filter=worse & Q(assignee=None))
+    )
+    return counted["every"], counted["worse"], counted["nobody"]
+
+
 def _regressed_on() -> list[tuple[str, int]]:
     """Microarchitectures on which open findings regressed, with how many; most first."""
-    told = FindingVerdict.objects.filter(verdict__in=(Verdict.REGRESSED, SPLIT), finding__state__in=OPEN)
+    told = FindingVerdict.objects.filter(
+        verdict__in=(Verdict.REGRESSED, SPLIT), finding__in=Finding.objects.filter(is_open())
+    )
     if not settings.VIRTUAL_VERDICTS:
         told = told.filter(finding__virtual=False)
     rows = told.order_by().values_list("uarch__name").annotate(number=Count("pk"))

@@ -14,9 +14,9 @@ from django.http import QueryDict
 from django.utils.dateparse import parse_date, parse_datetime
 
 from server.detection.findings.filters import (
-    OPEN,
     ClaimFilter,
     claiming_anywhere,
+    is_open,
     of_author,
     of_commit,
     of_path,
@@ -123,7 +123,7 @@ class FindingQuestion:
         if not self.state:
             return findings
         if self.state == OPEN_WORD:
-            return findings.filter(state__in=OPEN)
+            return findings.filter(is_open())
         if self.state not in STATES:
             self.problems.append(_unknown("state", self.state, STATES))
         return findings.filter(state=self.state)

@@ -1,6 +1,6 @@
 """Any two kernels side by side, compared now from the stored samples as the API does it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -15,10 +15,11 @@ from server.core.errors import DomainError
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
 from server.dashboard.verdicts.first_words import largest
+from server.dashboard.verdicts.kernels_apart import apart_sentence, at_most, found_between
 from server.detection.findings.headline import headline
 from server.detection.findings.table import MOST_CELLS, ComparisonTable, table_of
 from server.detection.findings.vector import as_speed, uarch_verdicts
-from server.detection.models import Comparison
+from server.detection.models import Comparison, MeasuredHead, Verdict
 from server.detection.models.finding import CHANGES
 from server.detection.trials.naming import HOW, named_kernel
 from server.detection.trials.pair import PairOnMachine, compare_kernels
@@ -28,6 +29,7 @@ from server.sources.models import Revision
 
 _LONGEST = 100
 _MOST_NAMED = 12
+_MOST_HEADS = 40
 _SIDES = ("base", "patched")
 
 
@@ -57,7 +59,9 @@ class ComparedSide:
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One line of the table that stands beside the fingerprint. `delta` is by the metric's direction."""
+    """One line of the table that stands beside the fingerprint. `delta` is by the metric's direction; of a cell whose
+    kernels were measured `apart` it is no claim.
+    """
 
     machine: str
     uarch: str
@@ -65,6 +69,7 @@ class BenchRow:
     base_spread: str
     patched_spread: str
     delta: str
+    apart: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,8 @@ class Compared:
     table: ComparisonTable
     rows: tuple[BenchRow, ...]
     statements: tuple[tuple[str, str], ...]
-    sentence: str
+    sentences: tuple[str, ...]
+    shared: bool
 
 
 @require_safe
@@ -92,7 +98,9 @@ def compare(request: HttpRequest) -> HttpResponse:
         else:
             compared = _compared(wish, base.builds, patched.builds)
             context |= {"compared": compared, "fingerprint": fingerprint_of(compared.table)}
-    context |= {"problems": problems, "measured": [] if context["compared"] else _measured()}
+            if base.revision is not None and patched.revision is not None:
+                context["between"] = found_between(base.revision, patched.revision)
+    context |= {"problems": problems, "measured": [] if context["compared"] else _measured(sides)}
     return render(request, "dashboard/compare.html", context, status=400 if problems else 200)
 
 
@@ -119,11 +127,14 @@ def _address(wish: CompareWish) -> str:
     return f"{reverse('api-compare')}?{urlencode(query)}"
 
 
-def _measured() -> list[Revision]:
-    """Commits that sessions measured of late, for who does not know one."""
+def _measured(sides: Sequence[ComparedSide]) -> list[Revision]:
+    """Those that are chosen, commits that sessions measured of late, and heads of branches."""
     newest = Session.objects.filter(state=Session.State.DONE).order_by("-pk")[:_MOST_NAMED]
     pairs = newest.values_list("base_build__revision", "patched_build__revision")
-    wanted = list(dict.fromkeys(pk for pair in pairs for pk in pair))[:_MOST_NAMED]
+    heads = MeasuredHead.objects.filter(observed_at__isnull=False).order_by("-pk").values_list("revision", flat=True)
+    own = [side.revision.pk for side in sides if side.revision is not None]
+    late = [pk for pair in pairs for pk in pair]
+    wanted = list(dict.fromkeys([*own, *late, *heads[:_MOST_HEADS]]))[:_MOST_HEADS]
     rows = Revision.objects.select_related("tree").in_bulk(wanted)
     return [rows[pk] for pk in wanted if pk in rows]
 
@@ -136,8 +147,13 @@ def _compared(wish: CompareWish, base: frozenset[int], patched: frozenset[int]) 
     shown = cells[:MOST_CELLS]
     table = table_of([one.session for one in found], shown)
     table = replace(table, unshown=len(cells) - len(shown))
-    rows = tuple(_row(line) for line in lines(shown))
-    return Compared(table, rows, _statements(found), _sentence(cells))
+    apart = {one.session.pk for one in found if not one.shares_session}
+    rows = tuple(_row(line, apart) for line in lines(shown))
+    told = [_sentence([cell for cell in cells if cell.session.pk not in apart])]
+    if unjudged := [cell for cell in cells if cell.session.pk in apart]:
+        told.append(apart_sentence(unjudged, len(cells) - len(unjudged)))
+    shared = any(one.shares_session for one in found)
+    return Compared(table, rows, _statements(found), tuple(text for text in told if text), shared)
 
 
 def _asked(cell: Comparison, wish: CompareWish) -> bool:
@@ -150,12 +166,12 @@ def _worst_first(cell: Comparison) -> tuple[int, float]:
     return VERDICT_ORDER.index(cell.verdict), -slower
 
 
-def _row(line: FiguresRow) -> BenchRow:
+def _row(line: FiguresRow, apart: Collection[int]) -> BenchRow:
     cell = line.cell
     machine = cell.session.machine
     delta = as_speed(cell.ratio, cell.metric.better) if cell.ratio is not None else ""
     spreads = _spread(cell.base_mean, cell.base_sd), _spread(cell.patched_mean, cell.patched_sd)
-    return BenchRow(machine.name, machine.uarch.name, line, *spreads, delta)
+    return BenchRow(machine.name, machine.uarch.name, line, *spreads, delta, cell.session.pk in apart)
 
 
 def _spread(mean: float | None, deviation: float | None) -> str:
@@ -172,17 +188,14 @@ def _statements(found: Sequence[PairOnMachine]) -> tuple[tuple[str, str], ...]:
     return tuple((", ".join(machines), statement) for statement, machines in said.items())
 
 
+_WORDS = {Verdict.REGRESSED: "slower", Verdict.IMPROVED: "faster"}
+
+
 def _sentence(cells: Sequence[Comparison]) -> str:
     if not cells:
         return ""
-    extremes = {change: largest(cells, change) for change in CHANGES}
-    told = [
-        f"{as_speed(cell.ratio, cell.metric.better)} in {cell.metric.name} of {cell.case} on "
-        f"{cell.session.machine.uarch.name}"
-        for cell in extremes.values()
-        if cell is not None and cell.ratio is not None
-    ]
+    told = [at_most(cell) for change in CHANGES if (cell := largest(cells, change)) is not None]
     if told:
-        counts = ", ".join(f"{sum(c.verdict == v for c in cells)} {v}" for v in CHANGES)
-        return f"At most {' and '.join(told)}; {counts} of {len(cells)} cells."
+        counts = ", ".join(f"{sum(c.verdict == v for c in cells)} {word}" for v, word in _WORDS.items())
+        return f"{counts} of {len(cells)} cells: {' and '.join(told)}."
     return headline(uarch_verdicts((cell.session.machine.uarch for cell in cells), cells, ()), identical=False)

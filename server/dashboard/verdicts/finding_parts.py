@@ -11,6 +11,7 @@ from server.core.models import Transition
 from server.dashboard.rows.host_status import AuditLine, session_rows
 from server.dashboard.rows.verdicts import verdict_matrix
 from server.dashboard.verdicts.drawings import drawn_boots, drawn_search, drawn_walk
+from server.dashboard.verdicts.search_steps import step_lines
 from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
 from server.detection.findings.table import comparison_table, sessions_of
@@ -47,7 +48,9 @@ def _counters(finding: Finding) -> Context:
 
 
 def _search(finding: Finding) -> Context:
-    return {"bisections": tuple((row, drawn_search(row)) for row in bisections_of(finding))}
+    searches = bisections_of(finding)
+    lines = step_lines(finding, searches)
+    return {"bisections": tuple((row, drawn_search(row), lines.get(row.id, ())) for row in searches)}
 
 
 def _walk(finding: Finding) -> Context:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
+from server.dashboard.verdicts.coverage import in_common
 from server.detection.findings.table import CaseRow, ComparisonTable
 from server.detection.findings.vector import SPLIT, as_percent, as_speed
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
@@ -44,6 +45,8 @@ class FirstWords:
     why: str
     worst: tuple[WorstCase, ...]
     again: CaseRow | None
+    # What the microarchitectures did in the cases that all of them ran, where each ran others too.
+    common: str = ""
 
     @property
     def moved(self) -> bool:
@@ -58,8 +61,9 @@ def answer_of(finding: Finding, table: ComparisonTable) -> FirstWords:
         sentence=finding.headline,
         chips=strip(finding.verdicts.all(), by_uarch, whole=not table.unshown),
         why=why(finding, {machine.machine: machine.uarch for machine in table.machines}),
-        worst=_worst(by_uarch),
+        worst=_worst(by_uarch, {row.uarch.name: row for row in finding.verdicts.all()}),
         again=_to_run_again(table.rows),
+        common=in_common(table),
     )
 
 
@@ -126,11 +130,19 @@ def _counts_told(row: FindingVerdict) -> str:
 def _sizes(row: FindingVerdict, cells: Sequence[Comparison], *, whole: bool) -> str:
     """Of a split both directions, of no change what would have been seen."""
     if row.verdict in (*CHANGES, SPLIT):
-        extremes = [largest(cells, change) for change in CHANGES]
-        told = [cell for cell in extremes if cell is not None] or ([row.comparison] if row.comparison else [])
+        told = told_of(row, cells)
         return ", ".join(as_speed(cell.ratio, cell.metric.better) for cell in told if cell.ratio is not None)
     calm = [cell.mde for cell in cells if cell.verdict == Verdict.UNCHANGED] if whole else []
     return _down_to(calm or [row.mde])
+
+
+def told_of(row: FindingVerdict, cells: Sequence[Comparison]) -> list[Comparison]:
+    """The cells that speak for a change: that of the verdict itself, which the headline names; of a split the largest
+    of each direction.
+    """
+    if row.verdict != SPLIT and row.comparison is not None:
+        return [row.comparison]
+    return [cell for change in CHANGES if (cell := largest(cells, change)) is not None]
 
 
 def _counts(cells: Sequence[Comparison], *, whole: bool) -> str:
@@ -146,19 +158,25 @@ def _counts(cells: Sequence[Comparison], *, whole: bool) -> str:
 
 
 def largest(cells: Iterable[Comparison], verdict: str) -> Comparison | None:
-    return max((cell for cell in cells if cell.verdict == verdict), key=_movement, default=None)
+    return max((cell for cell in cells if cell.verdict == verdict), key=movement, default=None)
 
 
-def _movement(cell: Comparison) -> float:
+def movement(cell: Comparison) -> float:
+    """How far from no change, in either direction; -1 where there is no ratio."""
     return abs(math.log(cell.ratio)) if cell.ratio and cell.ratio > 0 else -1.0
 
 
-def _worst(by_uarch: Mapping[str, Sequence[Comparison]]) -> tuple[WorstCase, ...]:
+def _worst(
+    by_uarch: Mapping[str, Sequence[Comparison]], verdicts: Mapping[str, FindingVerdict]
+) -> tuple[WorstCase, ...]:
     """What got slower most on each microarchitecture and what got faster most; where nothing did, what moved most."""
     chosen: list[tuple[str, Comparison]] = []
     for uarch, cells in by_uarch.items():
-        moved = [cell for change in CHANGES if (cell := largest(cells, change)) is not None]
-        chosen += [(uarch, cell) for cell in moved or [max(cells, key=_movement)]]
+        row = verdicts.get(uarch)
+        spoken = {cell.pk for cell in told_of(row, cells)} if row is not None else set()
+        moved = [cell for cell in cells if cell.pk in spoken and cell.verdict in CHANGES]
+        moved = moved or [cell for change in CHANGES if (cell := largest(cells, change)) is not None]
+        chosen += [(uarch, cell) for cell in moved or [max(cells, key=movement)]]
     chosen.sort(key=lambda one: VERDICT_ORDER.index(one[1].verdict))
     rows = lines([cell for _uarch, cell in chosen])
     return tuple(
@@ -170,9 +188,7 @@ def _worst(by_uarch: Mapping[str, Sequence[Comparison]]) -> tuple[WorstCase, ...
 def _to_run_again(rows: Sequence[CaseRow]) -> CaseRow | None:
     """What got slower most; else what got faster most; else any."""
     for verdict in CHANGES:
-        sizes = {
-            n: _movement(cell) for n, row in enumerate(rows) if (cell := largest(_heard(row), verdict)) is not None
-        }
+        sizes = {n: movement(cell) for n, row in enumerate(rows) if (cell := largest(_heard(row), verdict)) is not None}
         if sizes:
             return rows[max(sizes, key=lambda number: sizes[number])]
     return rows[0] if rows else None
@@ -212,7 +228,16 @@ def _fits(row: Mapping[str, Any], uarchs: Mapping[str, str]) -> str:
     changed, others = (_uarchs(row.get(side) or [], uarchs) for side in ("changed", "others"))
     whom = f", true of {changed}" + (f" and not of {others}" if others else "") if changed else ""
     weight = str(row.get("text", "")).rpartition("; ")[2].rstrip(".")
-    return f"Consistent with: {facts}{whom}. Not proved: {weight}."
+    return f"Consistent with: {facts}{whom}{_where(row)}. Not proved: {weight}."
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    """It explains these cells, and not the largest of all that stand above it."""
+    cells, case = row.get("cells"), row.get("case")
+    if not case:
+        return ""
+    name = f"{row.get('benchmark', '')}/{case} {row.get('metric', '')}".strip()
+    return f"; in {cells} cells, as {name}" if isinstance(cells, int) and cells > 1 else f"; in {name}"
 
 
 def _uarchs(machines: Sequence[str], uarchs: Mapping[str, str]) -> str:

@@ -6,7 +6,6 @@ from typing import Literal
 from django.conf import settings
 from django.urls import NoReverseMatch, reverse
 
-from server.detection.findings.checks import Name
 from server.detection.findings.table import CaseRow
 from server.detection.models import Finding, FindingState
 from server.reports.progress import series_progress
@@ -72,18 +71,3 @@ def run_again(row: CaseRow | None, address: str, number: int) -> Again | None:
         return None
     document = f"{settings.SITE_URL.rstrip('/')}{path}"
     return Again(f"{row.benchmark}/{row.case}", f"tidemark-agent reproduce {document}", path)
-
-
-def culprit_of(finding: Finding) -> str:
-    """What the bisection said, as the checks keep it: no query."""
-    said = [check.get("text", "") for check in finding.checks if check.get("name") == Name.BISECTION]
-    return "; ".join(dict.fromkeys(text for text in said if text))
-
-
-def beside_culprit(finding: Finding) -> str:
-    """The same without the name of the culprit, where a page names it already."""
-    said = culprit_of(finding)
-    if finding.culprit is None:
-        return said
-    _before, named, rest = said.partition(finding.culprit.subject)
-    return rest.lstrip(":; ") if named else said

@@ -22,7 +22,7 @@ from server.detection.models import Bisection, BisectionState, BisectionStep, Fi
 from server.sources.models import Revision
 
 # On logs: what one revision makes, or leaves, of the change is told where it is not nearly all, or nothing, of it.
-_REST = 0.25
+REST = 0.25
 
 
 def made_by(bisections: Sequence[Bisection]) -> str:
@@ -51,8 +51,8 @@ def _ratio(bisection: Bisection) -> str:
     ratio = step.ratio if step and step.ratio is not None else math.exp(bisection.effect)
     target = bisection.target
     better = target.metric.better
-    part = "" if _share(bisection, ratio) >= 1 - _REST else f" of {as_speed(math.exp(bisection.effect), better)}"
-    what = f"{target.metric.name} of {target.case.name} on {bisection.machine.uarch.name}"
+    part = "" if _share(bisection, ratio) >= 1 - REST else f" of {as_speed(math.exp(bisection.effect), better)}"
+    what = f"{target.metric.name} of {target.case.benchmark.name}/{target.case.name} on {bisection.machine.uarch.name}"
     return f"{as_speed(ratio, better)}{part} in {what}"
 
 
@@ -70,11 +70,18 @@ def _of_revert(bisection: Bisection) -> str:
 
 def _what_is_left(bisection: Bisection, step: BisectionStep) -> str:
     """Less than half, which is all that was asked: others may have made the rest."""
-    if step.ratio is None or _share(bisection, step.ratio) <= _REST:
+    if what_is_left(bisection, step.ratio) <= REST:
         return "without it the change is gone"
+    # One that was told by its code alone has nothing left.
+    assert step.ratio is not None
     better = bisection.target.metric.better
     left, whole = (as_speed(ratio, better) for ratio in (step.ratio, math.exp(bisection.effect)))
     return f"without it {left} of {whole} is left: others made the rest"
+
+
+def what_is_left(bisection: Bisection, ratio: float | None) -> float:
+    """The share of the change that a kernel without the culprit shows; none where it was told by its code alone."""
+    return 0.0 if ratio is None else _share(bisection, ratio)
 
 
 def _share(bisection: Bisection, ratio: float) -> float:
@@ -95,9 +102,9 @@ def settle(finding_id: int) -> None:
         if finding.state != Finding.State.BISECTING:
             return
         bisections = list(
-            finding.bisections.select_related("machine__uarch", "culprit", "target__case", "target__metric").order_by(
-                "machine__name"
-            )
+            finding.bisections.select_related(
+                "machine__uarch", "culprit", "target__case__benchmark", "target__metric"
+            ).order_by("machine__name")
         )
         if any(bisection.state not in Bisection.FINAL for bisection in bisections):
             return

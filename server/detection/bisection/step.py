@@ -11,7 +11,7 @@ from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.detection.bisection.knowledge import Kind as KnowledgeKind
 from server.detection.bisection.knowledge import builds_for, does_not_build, lock
-from server.detection.bisection.walk import name_of_cell
+from server.detection.bisection.walk import cell_in_full
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding, Verdict
 from server.detection.trials.scope import has_told, is_same_code
 from server.lab.models import Boot, BootState, Session, Trial
@@ -260,7 +260,7 @@ class BisectionProgress:
 
 def bisections_of(finding: Finding) -> tuple[BisectionProgress, ...]:
     rows = finding.bisections.select_related(
-        "machine__uarch", "culprit", "target__metric", "target__case", "target__core_type"
+        "machine__uarch", "culprit", "target__metric", "target__case__benchmark", "target__core_type"
     )
     return tuple(progress_of(row) for row in rows.order_by("machine__uarch__name", "machine__name"))
 
@@ -277,7 +277,7 @@ def progress_of(bisection: Bisection) -> BisectionProgress:
         id=bisection.pk,
         machine=bisection.machine.name,
         uarch=bisection.machine.uarch.name,
-        cell=name_of_cell(bisection.target),
+        cell=cell_in_full(bisection.target),
         state=bisection.state,
         state_label=str(BisectionState(bisection.state).label),
         reason=bisection.reason,

@@ -81,6 +81,12 @@ def name_of_cell(row: Comparison) -> str:
     return f"{row.metric.name} of {row.case.name}{cores}"
 
 
+def cell_in_full(row: Comparison) -> str:
+    """With its benchmark: cases of several may have one name."""
+    cores = "" if row.core_type.name == "all" else f" on {row.core_type.name} cores"
+    return f"{row.metric.name} of {row.case.benchmark.name}/{row.case.name}{cores}"
+
+
 class Chain:
     """The product so far of each cell; None from the patch on that has no ratio for it."""
 

@@ -31,6 +31,7 @@ from server.stats.changepoints.causes import MachineEvent
 from server.stats.changepoints.watch import NEAR, StepState
 
 _OPEN = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
+_LONGEST_SUBJECT = 80
 _MOST_NAMED = 3
 # What is told of a change point, and what a confirmation asks for, names these.
 POINT_PARTS = ("timeline__machine__uarch", "timeline__case__benchmark", "timeline__metric")
@@ -130,14 +131,17 @@ def near(fleet: BranchFleet, place: int) -> tuple[int, int]:
 def _told(head: MeasuredHead, fleet: BranchFleet, event: MachineEvent) -> str:
     largest = sorted(event.shifts.items(), key=lambda one: -abs(one[1]))[:_MOST_NAMED]
     cells = ", ".join(f"{_cell(fleet.timelines[name])} {100 * math.expm1(shift):+.1f} %" for name, shift in largest)
+    of_branch = MeasuredHead.objects.filter(branch=head.branch_id, reference=head.reference_id, place=event.revision)
+    first = of_branch.select_related("revision").first()
+    where = f"{first.revision.sha[:12]} {first.revision.subject[:_LONGEST_SUBJECT]}" if first else "a head"
     return (
-        f"{event.moved} of its {event.measured} timelines on {head.branch} moved at place {event.revision}, "
+        f"{event.moved} of its {event.measured} timelines on {head.branch} moved at {where} (place {event.revision}), "
         f"as other machines did not ({cells}): a change of the machine itself?"
     )
 
 
 def _cell(timeline: Timeline) -> str:
-    return f"{timeline.metric.name} of {timeline.case.name}"
+    return f"{timeline.metric.name} of {timeline.case.benchmark.name}/{timeline.case.name}"
 
 
 log = structlog.get_logger(__name__)

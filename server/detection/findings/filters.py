@@ -16,7 +16,13 @@ from server.sources.series.requests import holding, touching
 
 _ENDS = ("culprit", "before", "after", "fix")
 # Of these somebody may still have to decide something.
+CLAIMS = (Finding.Kind.REGRESSED, Finding.Kind.SPLIT, Finding.Kind.IMPROVED)
 OPEN = (FindingState.CANDIDATE, FindingState.CONFIRMED, FindingState.BISECTING, FindingState.REPORTED)
+
+
+def is_open() -> Q:
+    """What claims nothing waits for nobody, however it was judged."""
+    return Q(state__in=OPEN, kind__in=CLAIMS)
 
 
 def assignees() -> list[str]:

@@ -52,7 +52,7 @@ def undecided(cell: Cell, ratio_low: float, ratio_high: float) -> str:
     """The reason of a cell whose interval allows no verdict."""
     return (
         f"the interval {ratio_low:.3g} to {ratio_high:.3g} lies neither within "
-        f"nor beyond a change of {100 * cell.min_effect:g} %"
+        f"nor beyond a change of {100 * cell.min_effect:.2g} %"
     )
 
 

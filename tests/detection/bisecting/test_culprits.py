@@ -47,7 +47,7 @@ def test_what_others_made_of_the_change_is_told_with_the_culprit(tmp_path: Path)
     assert finding.culprit is not None
     assert finding.culprit.sha == world.shas[5]
     # 1.5 of 1.8 is made by it; taking it back leaves the 1.2 of the other.
-    assert "(1.50x slower of 1.80x slower in time of fault-4k on zen3)" in finding.reason
+    assert "(1.50x slower of 1.80x slower in time of mm-basic/fault-4k on zen3)" in finding.reason
     assert "without it 20 % slower of 1.80x slower is left: others made the rest" in finding.reason
 
 

@@ -20,7 +20,7 @@ def test_a_bisection_shows_its_steps_its_cost_and_what_remains(tmp_path: Path) -
     finding = judged(world, machine)
     tend_bisections()
     (before,) = bisections_of(finding)
-    assert (before.machine, before.uarch, before.cell) == ("zen3-a", "zen3", "time of fault-4k")
+    assert (before.machine, before.uarch, before.cell) == ("zen3-a", "zen3", "time of mm-basic/fault-4k")
     # The ends are known from the finding's boots; three halvings and two checks are left, and nothing is spent.
     assert (before.state, before.left, before.steps_left) == ("searching", 8, 5)
     assert (before.sessions, before.seconds, before.seconds_left) == (0, 0.0, None)
