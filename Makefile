@@ -6,8 +6,8 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-reports bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay demo-bisect
-.PHONY: e2e-jenkins fuzz fuzz-api format lock clean clean-cache
+.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-reports bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay bench-outbox demo-bisect
+.PHONY: e2e-jenkins e2e-mail fuzz fuzz-api format lock clean clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -147,6 +147,15 @@ fuzz: ## 200000 spoiled mails, read and stored (ARGS="--seed N": the same ones a
 e2e-jenkins: ## the whole way through a real controller: JENKINS_URL=... JENKINS_USER=... JENKINS_TOKEN_FILE=...
 	@scripts/setup.sh
 	@$(PYTHON) -m scripts.e2e_jenkins $(ARGS)
+
+e2e-mail: ## reports through a private postfix, their bounces, and the thread as public-inbox and b4 see it (as root)
+	@scripts/setup.sh --test
+	@B4=$$($(PYTHON) -c "from bench.kit import environment_of as made; print(made('b4==0.16.0').removesuffix('python') + 'b4')") \
+		$(PYTHON) -m scripts.run_tests tests/e2e/test_mail_server.py $(ARGS)
+
+bench-outbox: ## a worker killed 100 times while it sends, and what the mail server got (ARGS="--kills N --seed N")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.outbox $(ARGS)
 
 format: ## put Python files and templates in order
 	@scripts/setup.sh --test

@@ -57,6 +57,7 @@ llvm llvm-ar
 nginx-light nginx
 openssl openssl
 pgbouncer pgbouncer
+postfix postfix
 qemu-system-arm qemu-system-aarch64
 "
 # Without these the service still runs: the servers come from PyPI then, and ccache only saves time.
@@ -172,7 +173,7 @@ put_back() {
 # A step's own failures do not end the script, so each is handed up.
 install_packages() {
     local server new=""
-    for server in redis-server nginx pgbouncer; do
+    for server in redis-server nginx pgbouncer postfix; do
         if ! has_package "$server"; then new+=" $server"; fi
     done
     forbid_starts
@@ -187,6 +188,12 @@ install_packages() {
         *" kexec-tools "*)
             # Tests want the program inside their machines; this host's own reboots stay as they are.
             echo "kexec-tools kexec-tools/load_kexec boolean false" | debconf-set-selections || return
+            ;;
+    esac
+    case " $* " in
+        *" postfix "*)
+            # Tests bring a configuration of their own; this host's mails stay as they are.
+            echo "postfix postfix/main_mailer_type select No configuration" | debconf-set-selections || return
             ;;
     esac
     apt_install "$@" || return

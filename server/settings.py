@@ -242,6 +242,16 @@ EMAIL_HOST_USER = env.str("TIDEMARK_SMTP_USER", default="")
 EMAIL_HOST_PASSWORD = secret("TIDEMARK_SMTP_PASSWORD", default="-") if EMAIL_HOST_USER else ""
 EMAIL_USE_TLS = env.bool("TIDEMARK_SMTP_STARTTLS", default=False)
 EMAIL_TIMEOUT = 20
+EMAIL_BACKEND = "server.reports.sending.wire.MailWire"
+# Where mails of people go that answer a report; empty: to MAIL_FROM.
+MAIL_REPLY_TO = env.str("TIDEMARK_MAIL_REPLY_TO", default="")
+# Where mail servers send back what they do not take, as NAME+NUMBER.MARK@DOMAIN, one for each delivery.
+MAIL_BOUNCES = env.str("TIDEMARK_MAIL_BOUNCES", default="")
+# What comes to these addresses is handed to `manage.py import_mail`: mails may ask for answers.
+MAIL_ANSWERS = env.bool("TIDEMARK_MAIL_ANSWERS", default=False)
+# Private keys that sign mails, SELECTOR=FILE, and their domain if it is not that of MAIL_FROM.
+DKIM_KEYS = env.list("TIDEMARK_DKIM_KEYS", default=[])
+DKIM_DOMAIN = env.str("TIDEMARK_DKIM_DOMAIN", default="")
 # HOST:PORT of the site's own sink, the only way out for a report about virtual machines.
 MAIL_SINK = env.str("TIDEMARK_MAIL_SINK", default="")
 

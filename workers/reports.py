@@ -4,7 +4,8 @@ from celery import shared_task
 from server.core.clock import lately
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
-from server.reports.outbox import queue_delivery, reports_without_delivery, send_delivery, wake_outbox
+from server.reports.outbox import queue_delivery, reports_without_delivery, send_delivery, send_rest, wake_outbox
+from server.reports.sending.bounces import read_returned_mails
 from server.reports.subscribers.calls import calls_to_send, send_call
 from server.reports.subscribers.notices import findings_to_tell, notify, write_digests
 from server.reports.writing import tell_news
@@ -23,8 +24,14 @@ def send(delivery_id: int) -> None:
     send_delivery(delivery_id=delivery_id)
 
 
+@shared_task(name="reports.send_rest", soft_time_limit=90, time_limit=100)
+def send_again(delivery_id: int) -> None:
+    send_rest(delivery_id=delivery_id)
+
+
 @shared_task(name="reports.sweep")
 def sweep() -> None:
+    read_returned_mails()
     for report in reports_without_delivery():
         try:
             queue_delivery(report=report)

@@ -421,7 +421,9 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "blind",
-                    models.PositiveIntegerField(db_default=0, default=0, help_text="Of these, cells without any figure."),
+                    models.PositiveIntegerField(
+                        db_default=0, default=0, help_text="Of these, cells without any figure."
+                    ),
                 ),
                 (
                     "missed",

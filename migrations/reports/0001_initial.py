@@ -161,8 +161,16 @@ class Migration(migrations.Migration):
                 ("sent_at", models.DateTimeField(blank=True, null=True)),
                 (
                     "in_doubt",
-                    models.BooleanField(
-                        default=False, help_text="A try ended without an answer: it may have arrived."
+                    models.BooleanField(default=False, help_text="A try ended without an answer: it may have arrived."),
+                ),
+                (
+                    "put_off",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(max_length=320),
+                        blank=True,
+                        default=list,
+                        help_text="Addresses that the mail server takes later, while the others have the mail.",
+                        size=None,
                     ),
                 ),
                 (
@@ -455,6 +463,118 @@ class Migration(migrations.Migration):
                         ),
                         name="mail_stop_says_who_and_why",
                     ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="RestingAddress",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("address", models.CharField(max_length=320, unique=True)),
+                ("since", models.DateTimeField(default=server.core.clock.now)),
+                ("reason", models.TextField(help_text="What made it rest.")),
+                (
+                    "lifted_at",
+                    models.DateTimeField(
+                        blank=True,
+                        help_text="It is written to again; what came back before does not count any more.",
+                        null=True,
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name_plural": "resting addresses",
+                "ordering": ["address"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("address", django.db.models.functions.text.Lower("address"))),
+                        name="resting_lower_case",
+                    )
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Bounce",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("address", models.CharField(max_length=320)),
+                ("permanent", models.BooleanField(help_text="The server will not take such a mail later, either.")),
+                (
+                    "status",
+                    models.CharField(blank=True, help_text="RFC 3463, such as 5.1.1; empty: not told.", max_length=11),
+                ),
+                ("said", models.TextField(blank=True, help_text="The words of the mail server.")),
+                ("at", models.DateTimeField(default=server.core.clock.now)),
+                (
+                    "delivery",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="bounces", to="reports.delivery"
+                    ),
+                ),
+                (
+                    "message",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="The mail that told it.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="+",
+                        to="sources.message",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+                "indexes": [
+                    models.Index(fields=["address", "at"], name="bounce_of_address"),
+                    models.Index(condition=models.Q(("permanent", True)), fields=["at"], name="bounce_permanent"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("delivery", "address", "message"), name="bounce_told_once"),
+                    models.UniqueConstraint(
+                        condition=models.Q(("message", None)),
+                        fields=("delivery", "address"),
+                        name="bounce_answered_once",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("address", django.db.models.functions.text.Lower("address"))),
+                        name="bounce_lower_case",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="ReturnedMail",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "meaning",
+                    models.CharField(
+                        choices=[
+                            ("bounce", "an address does not take a mail of ours"),
+                            ("delay", "a mail of ours is late, and still on its way"),
+                            ("automatic", "an automatic answer"),
+                            ("not-ours", "tells of no mail of this site, or of nobody that it was sent to"),
+                            ("other", "no notice of a mail server"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("read_at", models.DateTimeField(default=server.core.clock.now)),
+                (
+                    "message",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="returned", to="sources.message"
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("meaning__in", ["bounce", "delay", "automatic", "not-ours", "other"])),
+                        name="returned_mail_meaning_known",
+                    )
                 ],
             },
         ),

@@ -30,6 +30,7 @@ from server.detection.models import Finding
 from server.lab.models import Boot, Host, Machine, Session, Trial
 from server.lab.port import dispatcher
 from server.reports.models import Delivery, Report
+from server.reports.sending.bounces import refusing_lists
 from server.sources.models import Series
 
 # Of findings that are open; of series that showed nothing; of what runs.
@@ -235,7 +236,19 @@ def alarms(now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine
         )
         for row in sick
     ]
-    return (*lines, *_offline_alarms(machines), *_watcher_alarms([one for one in watched if one.alarming]))
+    alarming = [one for one in watched if one.alarming]
+    return (*lines, *_offline_alarms(machines), *_watcher_alarms(alarming), *_refusal_alarms())
+
+
+def _refusal_alarms() -> list[AlarmLine]:
+    return [
+        AlarmLine(
+            f"The list {one.address} refuses reports{f' ({one.status})' if one.status else ''}.",
+            "Ask its owner whether the sender must be subscribed.",
+            reverse("mail", args=[one.report]),
+        )
+        for one in refusing_lists()
+    ]
 
 
 def what_stopped() -> tuple[AlarmLine, ...]:

@@ -2,8 +2,18 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from server.core import clock
 from server.core.admin import PlainAdmin, ReadOnlyAdmin, each
-from server.reports.models import Delivery, HookCall, OptOut, Report, Subscription
+from server.reports.models import (
+    Bounce,
+    Delivery,
+    HookCall,
+    OptOut,
+    Report,
+    RestingAddress,
+    ReturnedMail,
+    Subscription,
+)
 from server.reports.moderation import approve_report, reject_report
 
 
@@ -61,3 +71,35 @@ class HookCallAdmin(ReadOnlyAdmin):
     list_display = ["id", "target", "event", "finding", "state", "reason", "status", "tries", "not_before"]
     list_filter = ["state", "target"]
     search_fields = ["=trace", "key"]
+
+
+@admin.register(Bounce)
+class BounceAdmin(ReadOnlyAdmin):
+    documents = ("said",)
+    list_display = ["at", "address", "status", "permanent", "delivery"]
+    list_display_links = ["at", "address"]
+    list_filter = ["permanent", "status"]
+    list_select_related = ["delivery"]
+    search_fields = ["=address", "=delivery__trace"]
+
+
+@admin.register(RestingAddress)
+class RestingAddressAdmin(ReadOnlyAdmin):
+    list_display = ["address", "since", "reason", "lifted_at"]
+    search_fields = ["address"]
+    actions = ["lift"]
+
+    def has_moderate_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("reports.change_report")
+
+    @admin.action(description="Lift: write to the address again", permissions=["moderate"])
+    def lift(self, _request: HttpRequest, queryset: QuerySet[RestingAddress]) -> None:
+        queryset.filter(lifted_at=None).update(lifted_at=clock.now())
+
+
+@admin.register(ReturnedMail)
+class ReturnedMailAdmin(ReadOnlyAdmin):
+    list_display = ["read_at", "meaning", "message"]
+    list_display_links = ["read_at", "message"]
+    list_filter = ["meaning"]
+    list_select_related = ["message"]

@@ -12,11 +12,13 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.detection.models import Finding
 from server.lab.models import Boot, Session
-from server.reports.mail import build_mail, route
 from server.reports.models import Delivery, DeliveryState, MailStop, Report, ReportState
 from server.reports.outbox import is_being_bisected, overtaken, sent_lately
-from server.reports.recipients import opt_outs, readers, refuse_readers
 from server.reports.renewal import ABOUT, CHANGED, needs_person, other_text
+from server.reports.sending.bounces import returns
+from server.reports.sending.headers import build_mail
+from server.reports.sending.readers import opt_outs, readers, refuse_readers
+from server.reports.sending.route import route
 
 _LATER_HEADERS = ("Message-ID", "Date")
 _READERS = re.compile(r"^(To|Cc): .*(?:\n[ \t].*)*", re.MULTILINE)
@@ -51,13 +53,17 @@ class Letter:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A report with its mail. `held` says why it does not leave at this moment, empty if it does; `note` what else."""
+    """A report with its mail. `held` says why it does not leave at this moment, empty if it does; `note` what else.
+
+    `returned` tells what came back of it.
+    """
 
     report: Report
     delivery: Delivery | None
     held: str
     note: str
     letter: Letter | None
+    returned: tuple[str, ...] = ()
 
     @property
     def state_label(self) -> str:
@@ -126,12 +132,14 @@ def in_line(reports: "QuerySet[Report]") -> "QuerySet[Report]":
 
 
 def outgoing(reports: Sequence[Report], passing: Gate) -> list[Outgoing]:
-    """Each as it stands, in the order given. Four queries, and those of a few texts that may have changed.
+    """Each as it stands, in the order given. Seven queries, and those of a few texts that may have changed.
 
     What leaves takes its part of what the hour has left; those behind wait.
     """
     virtual = _virtual(reports)
     out = opt_outs(address for report in reports for address in (*report.to, *report.cc))
+    deliveries = {report.pk: found.pk for report in reports if (found := getattr(report, "delivery", None))}
+    returned = returns(list(deliveries.values()))
     rows: list[Outgoing] = []
     room, composed = passing.room, 0
     for report in reports:
@@ -141,6 +149,7 @@ def outgoing(reports: Sequence[Report], passing: Gate) -> list[Outgoing]:
             held=_held(report, delivery, passing, out, virtual=report.pk in virtual),
             note=_note(report),
             letter=letter(report, delivery, out) if report.body else None,
+            returned=tuple(returned.get(deliveries.get(report.pk, 0), ())),
         )
         if _leaves(row) and row.note:
             row = replace(row, held=_stale(report, composed) or row.held)

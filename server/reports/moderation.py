@@ -13,10 +13,10 @@ from server.core.reasons import Because
 from server.detection.models import Finding
 from server.reports.composer import MOST_LINES
 from server.reports.composer.evidence import is_virtual
-from server.reports.mail import route
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.reports.outbox import is_replaced, queue_delivery, still_holds
 from server.reports.renewal import CHANGED, has_begun, locked, put_back, renew
+from server.reports.sending.route import route
 
 WIDEST = 78
 _MOST_FAULTS = 5

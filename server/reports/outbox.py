@@ -1,6 +1,7 @@
 """The outbox: every mail is a committed row before it is sent, and is asked once more whether it may leave."""
 
 import hashlib
+import random
 from datetime import timedelta
 from email.utils import parseaddr
 
@@ -16,10 +17,13 @@ from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue, in_turn
 from server.detection.models import Finding
 from server.reports.composer.evidence import is_virtual
-from server.reports.mail import Route, build_mail, route, transmit
 from server.reports.models import Delivery, DeliveryState, OptOut, Report, ReportState
-from server.reports.recipients import opt_outs, readers, refuse_readers
 from server.reports.renewal import ABOUT, CHANGED, locked, renew
+from server.reports.sending.bounces import note_given_up, note_refusals
+from server.reports.sending.headers import SealedMail, build_mail
+from server.reports.sending.readers import bare, opt_outs, readers, refuse_readers
+from server.reports.sending.route import Route, route
+from server.reports.sending.wire import transmit
 from server.reports.stop_switch import may_leave
 from server.sources.models import Series
 
@@ -29,9 +33,12 @@ log = structlog.get_logger(__name__)
 STUCK_AFTER = timedelta(minutes=2)
 _FIRST_WAIT = timedelta(seconds=30)
 _LONGEST_WAIT = timedelta(hours=1)
+# A mail that kills its sender each time must end; one that only finds no server is worth as many days as others give.
 _MOST_TRIES = 12
 # The server may have the mail all the same.
-_NO_ANSWER = ("sender-lost", "no-answer")
+_LOST = "sender-lost"
+_NO_ANSWER = (_LOST, "no-answer")
+_LONGEST_LIFE = timedelta(days=5)
 # Of each kind in one sweep: a site that comes back after a week must not fill the queue faster than it is worked off.
 _MOST_AT_ONCE = 100
 _ABOUT = ("report", *(f"report__{name}" for name in ABOUT))
@@ -46,12 +53,58 @@ def send_delivery(*, delivery_id: int) -> bool:
         return False
     try:
         way, to, cc = _permission(delivery)
-        transmit(build_mail(delivery, to, cc), way)
+        mail = build_mail(delivery, to, cc).sealed(delivery)
+        transmit(mail, way)
     except DomainError as error:
         _not_sent(delivery, error)
         return False
-    _sent(delivery)
+    _sent(delivery, mail)
     return True
+
+
+def send_rest(*, delivery_id: int) -> bool:
+    """Try again whom the mail server put off while it took the mail for others; True when nobody is left.
+
+    The same mail to fewer people: it counts for no cap, and nothing overtakes it that is in the thread already.
+    """
+    delivery = _claim_rest(delivery_id)
+    if delivery is None:
+        return False
+    if delivery.sent_at is None or clock.now() - delivery.sent_at > _LONGEST_LIFE:
+        note_given_up(delivery, delivery.put_off)
+        Delivery.objects.filter(pk=delivery.pk).update(put_off=[], not_before=None)
+        return True
+    wanted = {bare(one) for one in delivery.put_off}
+    left: list[str] = []
+    mail = None
+    try:
+        way, to, cc = _permission(delivery)
+        mail = build_mail(delivery, to, cc).sealed(delivery)
+        mail.only = [one for one in (*to, *cc) if bare(one) in wanted]
+        if mail.only:
+            transmit(mail, way)
+    except DomainError as error:
+        left = [] if error.permanent else list(delivery.put_off)
+    if mail is not None and not left:
+        left = note_refusals(delivery, mail)
+    Delivery.objects.filter(pk=delivery.pk).update(put_off=left, not_before=delivery.not_before if left else None)
+    return not left
+
+
+def _claim_rest(delivery_id: int) -> Delivery | None:
+    if not may_leave():
+        return None
+    late = Delivery.objects.filter(pk=delivery_id, state=DeliveryState.SENT, not_before__lte=clock.now())
+    delivery = late.exclude(put_off=[]).select_related(*_ABOUT).first()
+    if delivery is None:
+        return None
+    # Whoever changes it first has it, until the next try is due.
+    then = clock.now() + max(_pause(delivery.tries), STUCK_AFTER)
+    mine = Delivery.objects.filter(pk=delivery.pk, tries=delivery.tries, not_before=delivery.not_before)
+    if not mine.update(tries=delivery.tries + 1, not_before=then):
+        return None
+    delivery.not_before = then
+    return delivery
 
 
 def wake_outbox() -> None:
@@ -63,11 +116,14 @@ def wake_outbox() -> None:
     stuck = Delivery.objects.filter(state=DeliveryState.SENDING, state_since__lt=clock.now() - STUCK_AFTER)
     for delivery in stuck.order_by("state_since", "pk")[:_MOST_AT_ONCE]:
         # A mail that kills its sender each time must end too.
-        _not_sent(delivery, DomainError("sender-lost", "its sender was lost", permanent=False))
+        _not_sent(delivery, DomainError(_LOST, "its sender was lost", permanent=False))
     # What has to wait, or was not sent, is put off: it goes behind those that were never tried.
     due = _due().order_by(*IN_LINE)
     for delivery_id in due.values_list("pk", flat=True)[:_MOST_AT_ONCE]:
         enqueue("reports.send", delivery_id)
+    rest = Delivery.objects.filter(state=DeliveryState.SENT, not_before__lte=clock.now()).exclude(put_off=[])
+    for delivery_id in rest.order_by(*IN_LINE).values_list("pk", flat=True)[:_MOST_AT_ONCE]:
+        enqueue("reports.send_rest", delivery_id)
 
 
 def may_be_told(finding: Finding) -> bool:
@@ -201,13 +257,15 @@ def _permission(delivery: Delivery) -> tuple[Route, list[str], list[str]]:
     return way, to, cc
 
 
-def _sent(delivery: Delivery) -> None:
+def _sent(delivery: Delivery, mail: SealedMail) -> None:
     with transaction.atomic():
         about = delivery.report.finding_id
         # Held in the order in which whoever tells its news holds them.
         finding = Finding.objects.select_for_update(no_key=True).filter(pk=about).first() if about else None
         report = locked(delivery.report_id)
-        if not delivery.advance(DeliveryState.SENT, sent_at=clock.now()):
+        again = note_refusals(delivery, mail)
+        later = clock.now() + _pause(delivery.tries) if again else None
+        if not delivery.advance(DeliveryState.SENT, sent_at=clock.now(), put_off=again, not_before=later):
             log.error("mail_sent_by_two", trace=delivery.trace, delivery=delivery.pk)
             return
         if report.state == ReportState.APPROVED:
@@ -233,11 +291,17 @@ def _not_sent(delivery: Delivery, error: DomainError) -> None:
         Delivery.objects.filter(pk=delivery.pk).update(in_doubt=True)
     if error.permanent:
         _fail(delivery, Because.NOT_SENT(error.message))
-    elif delivery.tries >= _MOST_TRIES:
+    elif delivery.tries >= _MOST_TRIES and (error.code == _LOST or clock.now() - delivery.created_at > _LONGEST_LIFE):
         _fail(delivery, Because.GIVEN_UP(f"given up after {delivery.tries} tries: {error.message}"))
     else:
-        wait = min(_FIRST_WAIT * 2 ** (delivery.tries - 1), _LONGEST_WAIT)
-        delivery.advance(DeliveryState.QUEUED, Because.NOT_SENT(error.message), not_before=clock.now() + wait)
+        later = clock.now() + _pause(delivery.tries)
+        delivery.advance(DeliveryState.QUEUED, Because.NOT_SENT(error.message), not_before=later)
+
+
+def _pause(tries: int) -> timedelta:
+    """Twice as long after each try, up to an hour; not to the second, so that what failed together parts."""
+    longest: timedelta = min(_FIRST_WAIT * 2 ** min(max(tries - 1, 0), 16), _LONGEST_WAIT)
+    return longest * random.uniform(0.75, 1.0)  # noqa: S311 (nobody gains by guessing it)
 
 
 def queue_delivery(*, report: Report) -> Delivery:

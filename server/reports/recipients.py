@@ -1,9 +1,8 @@
 """Who is written to, and on which thread: of a series, of a commit in a branch, and below a mail of our own."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from email import message_from_bytes, policy
 from email.utils import getaddresses, parseaddr
 
@@ -15,7 +14,7 @@ from server.core.errors import DomainError
 from server.detection.models import Finding
 from server.reports.composer.evidence import root_message
 from server.reports.culprit import MESSAGE_ID, concerned, place_of, read_commit
-from server.reports.models import OptOut, Report
+from server.reports.models import Report
 from server.sources.models import Open, Series
 
 _MOST_REFERENCES = 20
@@ -84,26 +83,6 @@ def envelope_below(report: Report) -> Envelope:
     """Below a mail of our own that left, to all its readers."""
     name = report.delivery.message_id
     return Envelope(to=tuple(report.to), cc=tuple(report.cc), in_reply_to=name, references=(*report.references, name))
-
-
-def opt_outs(addresses: Iterable[str]) -> dict[str, datetime]:
-    """Those of them that asked for no mail, in lower case, and when."""
-    asked = OptOut.objects.filter(address__in={address.lower() for address in addresses})
-    return dict(asked.values_list("address", "created_at"))
-
-
-def readers(report: Report, out: Container[str]) -> tuple[list[str], list[str]]:
-    """To and Cc of a report without `out`."""
-    to = [address for address in report.to if address.lower() not in out]
-    cc = [address for address in report.cc if address.lower() not in out]
-    return (to, cc) if to else (cc[:1], cc[1:])
-
-
-def refuse_readers(to: Sequence[str], cc: Sequence[str]) -> None:
-    if len(to) + len(cc) > settings.MAIL_MAX_RECIPIENTS:
-        raise DomainError("too-many-recipients", f"{len(to) + len(cc)} recipients are too many")
-    if not to:
-        raise DomainError("nobody-to-tell", "every recipient has opted out")
 
 
 def _named_in(raw: bytes, headers: Iterable[str]) -> list[str]:

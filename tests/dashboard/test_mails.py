@@ -11,7 +11,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.detection.models import Finding
 from server.reports.composer import Text
-from server.reports.models import Delivery, OptOut, Report
+from server.reports.models import Bounce, Delivery, OptOut, Report
 from server.reports.outbox import queue_delivery, send_delivery
 from server.sources.models import MailingList, Series
 from tests.builders import build_finding, build_series
@@ -210,7 +210,7 @@ def test_mail_is_shown_as_it_is_sent(staff: Reader) -> None:
     delivery = released()
     OptOut.objects.create(address="linux-mm@example.org")
     text = staff.read(f"/mails/{delivery.report_id}/")
-    assert "1 asked for no mail and is left out" in words(text)
+    assert "1 asked for no mail, or takes none, and is left out" in words(text)
     assert send_delivery(delivery_id=delivery.pk)
     sent = mail.outbox[0].message().as_bytes().decode()
     shown = text.split("<code>", 2)[-1].split("</code></pre>")[0]
@@ -269,3 +269,15 @@ def test_list_needs_a_dozen_queries_at_most(reader: Reader, django_assert_max_nu
         report(state=Report.State.REJECTED)
     with django_assert_max_num_queries(12):
         reader.read("/mails/")
+
+
+def test_what_came_back_is_said_with_lists_by_name_and_people_counted(reader: Reader) -> None:
+    delivery = released()
+    MailingList.objects.update(address="linux-mm@example.org")
+    for address, status in (("linux-mm@example.org", "5.7.1"), ("ada@example.org", "5.1.1")):
+        Bounce.objects.create(delivery=delivery, address=address, permanent=True, status=status, said="no")
+    text = words(reader.read(f"/mails/{delivery.report_id}/"))
+    assert "Came back: linux-mm@example.org refused it (5.7.1); it came back from 1 address." in text
+    assert "ada@example.org" not in text
+    home = words(reader.read("/"))
+    assert "The list linux-mm@example.org refuses reports (5.7.1)." in home

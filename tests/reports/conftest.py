@@ -44,7 +44,7 @@ def server(settings: Settings) -> Iterator[Server]:
         port = free.getsockname()[1]
     controller = Controller(handler, hostname="127.0.0.1", port=port)
     controller.start()
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_BACKEND = "server.reports.sending.wire.MailWire"
     settings.EMAIL_HOST = "127.0.0.1"
     settings.EMAIL_PORT = port
     yield handler

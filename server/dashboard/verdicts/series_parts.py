@@ -20,7 +20,7 @@ from server.lab.models import Session
 from server.reports.leaving import in_public, mail_readers, with_mails
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_history, series_progress
-from server.reports.recipients import opt_outs
+from server.reports.sending.readers import opt_outs
 from server.sources.models import Series
 
 _LOG_TAILS = 20
