@@ -58,9 +58,25 @@ def covers(person: str, path: str) -> bool:
     return unmaintained(SECTIONS, person, [path]) == ""
 
 
-def test_sections_without_people_are_left_out() -> None:
-    assert [section.title for section in SECTIONS] == ["ARM/IMX", "BIT CHANGES", "DEEP", "THE REST"]
+def test_sections_that_name_nobody_are_left_out() -> None:
+    assert [section.title for section in SECTIONS] == ["ARM/IMX", "BIT CHANGES", "DEEP", "NOBODY", "THE REST"]
     assert SECTIONS[1].people == {"dot@example.org", "bare@example.org"}
+    assert (SECTIONS[3].people, SECTIONS[3].lists) == (frozenset(), ("linux@example.org",))
+
+
+def test_lists_that_anybody_may_write_to_and_reviewers_are_read() -> None:
+    text = """\
+X
+M:\tMia <Mia@example.org>
+R:\tRon <ron@example.org>
+L:\topen@example.org (moderated for non-subscribers)
+L:\tclosed@example.org (subscribers-only)
+L:\t
+F:\tmm/
+"""
+    (section,) = read_maintainers(text)
+    assert section.lists == ("open@example.org",)
+    assert (section.maintainers, section.reviewers) == (("Mia@example.org",), ("ron@example.org",))
 
 
 @pytest.mark.parametrize(
