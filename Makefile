@@ -7,7 +7,7 @@ NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; i
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-reports bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay bench-outbox demo-bisect
-.PHONY: e2e-jenkins e2e-mail fuzz fuzz-api format lock clean clean-cache
+.PHONY: e2e-jenkins e2e-mail fuzz fuzz-api fuzz-commands format lock clean clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -143,6 +143,10 @@ bench-history: ## 300 revisions on 6 simulated machines: what is found of 12 cha
 fuzz: ## 200000 spoiled mails, read and stored (ARGS="--seed N": the same ones again)
 	@scripts/setup.sh
 	@nice $(PYTHON) -m bench.mail.fuzz $(ARGS)
+
+fuzz-commands: ## 10000 honest and hostile answers to our mails: who is obeyed (ARGS="COUNT SEED")
+	@scripts/setup.sh
+	@TIDEMARK_LOG_LEVEL=CRITICAL nice $(PYTHON) -m bench.scratch_database bench.mail.fuzz_commands $(ARGS)
 
 e2e-jenkins: ## the whole way through a real controller: JENKINS_URL=... JENKINS_USER=... JENKINS_TOKEN_FILE=...
 	@scripts/setup.sh

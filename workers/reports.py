@@ -2,8 +2,10 @@ import structlog
 from celery import shared_task
 
 from server.core.clock import lately
+from server.core.database import advisory_lock
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
+from server.reports.commands.inbox import answer_trial_asked, obey_mail, read_new_mails, sweep_commands
 from server.reports.outbox import queue_delivery, reports_without_delivery, send_delivery, send_rest, wake_outbox
 from server.reports.sending.bounces import read_returned_mails
 from server.reports.subscribers.calls import calls_to_send, send_call
@@ -39,6 +41,7 @@ def sweep() -> None:
             # One that moved on meanwhile must not keep the others from leaving.
             log.warning("delivery_not_queued", trace=report.trace, report=report.pk, error=error.message)
     wake_outbox()
+    sweep_commands()
     for finding_id in findings_to_tell(since=lately()):
         enqueue("reports.notify", finding_id)
     for call_id in calls_to_send():
@@ -59,3 +62,27 @@ def call(call_id: int) -> None:
 @shared_task(name="reports.digests")
 def digests() -> None:
     write_digests()
+
+
+@shared_task(name="reports.read_commands")
+def read_commands() -> None:
+    """Commands in mails that came since the last time; one process at a time, for some seconds."""
+    with advisory_lock("reports.read_commands") as free:
+        if free and read_new_mails():
+            enqueue("reports.read_commands")
+
+
+@shared_task(name="reports.obey")
+def obey(message_id: int) -> None:
+    try:
+        obey_mail(message_id=message_id)
+    except DomainError as error:
+        if error.permanent:
+            raise
+        # It waits still; the sweep tries again.
+        log.warning("command_not_obeyed_yet", message=message_id, reason=error.message)
+
+
+@shared_task(name="reports.answer_trial")
+def answer_trial(trial_id: int) -> None:
+    answer_trial_asked(trial_id=trial_id)

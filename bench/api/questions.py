@@ -250,6 +250,7 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
         "api-attempt-list": ({"machine": "old-7"}, {"active": "true"}),
         "api-delivery-list": ({"waiting": "true"}, {"page_size": "500"}),
         "api-report-list": ({"page_size": "500"},),
+        "api-mail-command-list": ({"state": "ignored"}, {"page_size": "500"}),
         "api-case-list": ({"parameter": "size:4k"}, {"page_size": "500"}),
         "api-what-if": ({"machine": session.machine.name, "boots": 4},),
     }

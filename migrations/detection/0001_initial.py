@@ -209,6 +209,15 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "promised_fix",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        help_text="Subject of the commit that is to mend it, as a person says.",
+                        max_length=300,
+                    ),
+                ),
+                (
                     "assignee",
                     models.ForeignKey(
                         blank=True,

@@ -578,4 +578,135 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.CreateModel(
+            name="ReadingMark",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("reader", models.CharField(max_length=20, unique=True)),
+                ("up_to", models.BigIntegerField(default=0)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="MailCommand",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("state", models.CharField(max_length=20)),
+                ("reason", models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")),
+                (
+                    "reason_code",
+                    models.CharField(blank=True, choices=server.core.reasons.known_codes, default="", max_length=40),
+                ),
+                ("state_since", models.DateTimeField(default=server.core.clock.now)),
+                ("trace", models.CharField(db_index=True, default=server.core.states.new_trace, max_length=16)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("line", models.PositiveIntegerField(help_text="In the text of its mail, from 1.")),
+                ("text", models.CharField(blank=True, max_length=1000)),
+                (
+                    "verb",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("retest", "measure all of it again"),
+                            ("test", "measure some of it again"),
+                            ("accept", "it is a known trade-off"),
+                            ("invalid", "it is wrong"),
+                            ("dup", "another finding tells of it"),
+                            ("fix", "a commit with this subject mends it"),
+                            ("stop", "no more mails"),
+                        ],
+                        help_text="Empty: none was understood.",
+                        max_length=10,
+                    ),
+                ),
+                ("sender", models.CharField(blank=True, help_text="Lower case.", max_length=320)),
+                (
+                    "role",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("author", "author of what was measured"),
+                            ("trusted", "trusted sender"),
+                            ("triager", "user of this site who may decide about findings"),
+                            ("maintainer", "maintainer of what is changed"),
+                            ("reader", "one of those our mail went to"),
+                        ],
+                        help_text="By which it was obeyed.",
+                        max_length=10,
+                    ),
+                ),
+                (
+                    "by_name",
+                    models.CharField(
+                        blank=True, db_index=True, help_text="Hash of sender and Message-ID.", max_length=64
+                    ),
+                ),
+                (
+                    "by_text",
+                    models.CharField(
+                        blank=True, db_index=True, help_text="Hash of what its signature covers of it.", max_length=64
+                    ),
+                ),
+                (
+                    "tried_at",
+                    models.DateTimeField(blank=True, help_text="When its sender was last looked for.", null=True),
+                ),
+                (
+                    "answer",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="What was answered.",
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="commands",
+                        to="reports.report",
+                    ),
+                ),
+                (
+                    "delivery",
+                    models.ForeignKey(
+                        help_text="The mail of ours that it answers.",
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="commands",
+                        to="reports.delivery",
+                    ),
+                ),
+                (
+                    "message",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="commands", to="sources.message"
+                    ),
+                ),
+                (
+                    "trial",
+                    models.ForeignKey(
+                        blank=True,
+                        help_text="Asked for by it.",
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="commands",
+                        to="lab.trial",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["-id"],
+                "indexes": [
+                    models.Index(fields=["state", "-id"], name="mail_command_in_state"),
+                    models.Index(fields=["sender", "-id"], name="mail_command_of_sender"),
+                ],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ["waiting", "under-way", "done", "refused", "ignored"])),
+                        name="mail_command_state_known",
+                    ),
+                    models.UniqueConstraint(fields=("message", "line"), name="mail_command_once"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("verb__in", ["", "retest", "test", "accept", "invalid", "dup", "fix", "stop"])
+                        ),
+                        name="mail_command_verb_known",
+                    ),
+                ],
+            },
+        ),
     ]

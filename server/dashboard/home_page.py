@@ -1,7 +1,7 @@
 """The home page: where the chosen branch stands, what was found, what runs now, and what needs a person."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from server.builds.models import Build
@@ -19,18 +18,17 @@ from server.core.states import Stateful
 from server.dashboard import series_pages
 from server.dashboard.lab.machine_lines import BUSY, IDLE, SICK, kind_of
 from server.dashboard.pictures.written import heat_csv
+from server.dashboard.rows.alarms import alarms
 from server.dashboard.rows.host_status import SessionRow, session_rows
 from server.dashboard.rows.postings import label_of
-from server.dashboard.rows.watchers import Watcher, watchers
+from server.dashboard.rows.watchers import watchers
 from server.dashboard.trees.found import FoundLine, Lately, findings_named, found_lines, with_same
 from server.dashboard.trees.heat import BranchHeat, branch_heat
 from server.dashboard.trees.measured import LATELY, ChosenBranch, MeasuredBranch, chosen, measured_branches
 from server.detection.findings.filters import CLAIMS, OPEN
 from server.detection.models import Finding
 from server.lab.models import Boot, Host, Machine, Session, Trial
-from server.lab.port import dispatcher
 from server.reports.models import Delivery, Report
-from server.reports.sending.bounces import refusing_lists
 from server.sources.models import Series
 
 # Of findings that are open; of series that showed nothing; of what runs.
@@ -55,15 +53,6 @@ class HomeFindings:
     quiet: tuple[FoundLine, ...]
     lately: Lately | None
     ordered: int
-
-
-@dataclass(frozen=True, slots=True)
-class AlarmLine:
-    """Something that a person must do: what is wrong, what to do about it, and where."""
-
-    what: str
-    advice: str
-    href: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +196,7 @@ def running_sessions() -> tuple[SessionRow, ...]:
 
 
 _AT_WORK = (Session.State.DISPATCHED, Session.State.RUNNING)
-_MOST_ALARMS, _MOST_NAMED = 4, 5
+_MOST_ALARMS = 4
 
 
 def machine_counts(machines: Sequence[Machine]) -> MachineCounts:
@@ -221,78 +210,6 @@ def _machines() -> list[Machine]:
     """Each with whether a session is `busy` on it."""
     at_work = Session.objects.filter(machine=OuterRef("pk"), state__in=_AT_WORK).order_by()
     return list(Machine.objects.annotate(busy=Exists(at_work)).order_by("name"))
-
-
-def alarms(now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine]) -> tuple[AlarmLine, ...]:
-    """What needs a person, the most urgent first."""
-    status = reverse("status")
-    lines = [AlarmLine(f"Dispatcher: {one.what}", one.advice, status) for one in dispatcher().alarms(now)]
-    sick = (row for row in machines if row.enabled and row.health == Host.Health.QUARANTINED)
-    lines += [
-        AlarmLine(
-            f"Machine {row.name} gets no work, it is quarantined: {row.health_reason}.",
-            "Look at it, then release it.",
-            reverse("machine", args=[row.name]),
-        )
-        for row in sick
-    ]
-    alarming = [one for one in watched if one.alarming]
-    return (*lines, *_offline_alarms(machines), *_watcher_alarms(alarming), *_refusal_alarms())
-
-
-def _refusal_alarms() -> list[AlarmLine]:
-    return [
-        AlarmLine(
-            f"The list {one.address} refuses reports{f' ({one.status})' if one.status else ''}.",
-            "Ask its owner whether the sender must be subscribed.",
-            reverse("mail", args=[one.report]),
-        )
-        for one in refusing_lists()
-    ]
-
-
-def what_stopped() -> tuple[AlarmLine, ...]:
-    """Trees and lists that nobody asks, or that do not answer: no work comes from them."""
-    return tuple(_watcher_alarms([one for one in watchers() if one.alarming]))
-
-
-# Told already, in somebody's hands, or gone.
-_NO_NEWS = (Host.Health.QUARANTINED, Host.Health.MAINTENANCE, Host.Health.RETIRED)
-
-
-def _offline_alarms(machines: Iterable[Machine]) -> list[AlarmLine]:
-    """One line for all: what takes many away is mostly one thing."""
-    lost = [row for row in machines if row.enabled and row.state == Host.State.OFFLINE and row.health not in _NO_NEWS]
-    if not lost:
-        return []
-    advice = "Look at the power, the network and the agent."
-    if len(lost) == 1:
-        why = f": {lost[0].state_reason}" if lost[0].state_reason else ""
-        return [AlarmLine(f"Machine {lost[0].name} is offline{why}.", advice, reverse("machine", args=[lost[0].name]))]
-    names = ", ".join(row.name for row in lost[:_MOST_NAMED]) + (", ..." if len(lost) > _MOST_NAMED else "")
-    return [AlarmLine(f"{len(lost)} machines ({names}) are offline.", advice, reverse("machines"))]
-
-
-def _watcher_alarms(alarming: Sequence[Watcher]) -> list[AlarmLine]:
-    """One line for each that fails, since errors differ; one for all that nobody asks."""
-    failing = [one for one in alarming if one.failing_since]
-    silent = [one for one in alarming if not one.failing_since]
-    lines = [
-        AlarmLine(f"The {one.kind} {one.name} is failing: {one.error}", "Check its address and the network.", _at(one))
-        for one in failing
-    ]
-    if silent:
-        known = list(dict.fromkeys(one.name for one in silent))
-        names = ", ".join(known[:_MOST_NAMED]) + (", ..." if len(known) > _MOST_NAMED else "")
-        never = all(one.polled_at is None for one in silent)
-        what = "not polled yet" if never else "late: no poll for longer than its interval allows"
-        who = f"The {silent[0].kind} {names} is" if len(silent) == 1 else f"{len(silent)} trees and lists ({names}) are"
-        lines.append(AlarmLine(f"{who} {what}.", "Check that the workers run.", reverse("status")))
-    return lines
-
-
-def _at(one: Watcher) -> str:
-    return reverse("tree", args=[one.name]) if one.kind == "tree" else reverse("status")
 
 
 _LONGEST_MESSAGE_ID = 500

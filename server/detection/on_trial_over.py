@@ -220,4 +220,7 @@ def answer_trial(*, trial_id: int) -> bool:
             # A walk over its patches is part of what is told of the finding, too.
             Finding.objects.filter(series=trial.series_id, news=False).update(news=True)
         Trial.objects.filter(pk=trial.pk).update(answered_at=clock.now())
+        if trial.purpose == Trial.Purpose.RETEST:
+            # Somebody may have asked by mail.
+            enqueue("reports.answer_trial", trial.pk)
     return True

@@ -8,7 +8,9 @@ from server.reports.models import (
     Bounce,
     Delivery,
     HookCall,
+    MailCommand,
     OptOut,
+    ReadingMark,
     Report,
     RestingAddress,
     ReturnedMail,
@@ -103,3 +105,17 @@ class ReturnedMailAdmin(ReadOnlyAdmin):
     list_display_links = ["read_at", "message"]
     list_filter = ["meaning"]
     list_select_related = ["message"]
+
+
+@admin.register(MailCommand)
+class MailCommandAdmin(ReadOnlyAdmin):
+    documents = ("message__raw", "message__references", "message__recipients", "message__paths")
+    list_display = ["id", "text", "sender", "role", "state", "reason", "created_at"]
+    list_display_links = ["id", "text"]
+    list_filter = ["state", "verb", "role"]
+    search_fields = ["sender", "text", "=trace"]
+
+
+@admin.register(ReadingMark)
+class ReadingMarkAdmin(ReadOnlyAdmin):
+    list_display = ["reader", "up_to"]

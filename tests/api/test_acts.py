@@ -191,12 +191,16 @@ def test_series_is_measured_again_by_a_trial_of_its_own(client: Client, measured
     assert answer.status_code == 202
     trial = Trial.objects.get(purpose=Trial.Purpose.RETEST)
     assert answer.json() == {
-        "series": measured.series_id, "trial": trial.pk, "state": "wanted", "machines": [], "acted": True,
+        "series": measured.series_id, "trial": trial.pk, "state": "wanted", "machines": [], "benchmarks": [],
+        "acted": True,
     }  # fmt: skip
     assert client.get(answer.headers["Location"]).json()["results"] == []
     # The same request told twice is the same trial; another one has to wait.
     assert told(client, path, reason=WHY)["acted"] is False
     assert told(client, path, 409, reason=WHY, machines=["vm-haswell"])["code"] == "under-way"
+    assert told(client, path, 409, reason=WHY, benchmarks=["mm-basic"])["code"] == "under-way"
+    assert "Known: mm-basic" in str(told(client, path, 400, reason=WHY, benchmarks=["mm-basics"]))
+    assert "Known: fault-4k" in str(told(client, path, 400, reason=WHY, benchmarks=["mm-basic/x"]))
     measured.refresh_from_db()
     assert [check["outcome"] for check in checks_named(measured, Name.RETEST)] == ["pending"]
     assert measured.series is not None
@@ -412,6 +416,18 @@ def test_only_what_is_mended_is_opened_again_and_only_a_branch_is_mended(client:
     assert told(client, f"findings/{measured.pk}/reopen/", reason=WHY)["state"] == "confirmed"
     assert told(client, f"findings/{measured.pk}/fix/", 409, commit="1234567")["code"] == "conflict"
     told(client, f"findings/{measured.pk}/fix/", 400, commit="main")
+    told(client, f"findings/{measured.pk}/fix/", 400)
+    told(client, f"findings/{measured.pk}/fix/", 400, commit="1234567", subject="mm: Be quick again")
+    assert told(client, f"findings/{measured.pk}/fix/", 409, subject="mm: Be quick again")["code"] == "conflict"
+
+
+def test_a_finding_stands_down_for_another_once(client: Client, measured: Finding) -> None:
+    other = build_finding(build_series())
+    path = f"findings/{measured.pk}/duplicate/"
+    assert told(client, path, reason=WHY, of=other.pk)["state"] == "superseded"
+    assert told(client, path, reason=WHY, of=other.pk)["acted"] is False
+    told(client, path, 400, reason=WHY, of=other.pk + 99)
+    assert told(client, f"findings/{other.pk}/duplicate/", 409, reason=WHY, of=other.pk)["code"] == "conflict"
 
 
 def test_report_is_released_and_rejected(client: Client, measured: Finding) -> None:

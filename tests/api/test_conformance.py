@@ -56,6 +56,7 @@ _LISTS += [
     "metric_list",
     "report_list",
     "delivery_list",
+    "mail_command_list",
     "acceptance_list",
 ]
 # The client in here unpacks nothing.
@@ -226,6 +227,7 @@ def test_no_question_makes_a_server_error(operations: dict[str, Any], checks: li
 
 
 _ACTING = ["series_submit", "series_approve", "series_retest", "finding_withdraw", "finding_reopen", "finding_fix"]
+_ACTING += ["finding_duplicate"]
 _ACTING += ["finding_accept", "acceptance_withdraw", "report_approve", "report_reject", "machine_maintenance"]
 _ACTING += ["build_again", "finding_assign"]
 

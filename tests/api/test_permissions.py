@@ -25,7 +25,7 @@ Scope = PersonToken.Scope
 # Anybody reads. What one row tells is asked of a row that is not there: 404, and nobody is asked who he is.
 LISTS = (
     "acceptance benchmark branch build builder case delivery finding head-move list machine machine-question message "
-    "metric power-cycle report series session tag timeline tree uarch wanted-revision attempt"
+    "metric mail-command power-cycle report series session tag timeline tree uarch wanted-revision attempt"
 )
 ROWS = (
     "timeline series-detail series-patches series-history series-case series-approval session-detail session-cells "
@@ -41,6 +41,7 @@ ACTS = {
     "finding-assign": Scope.TRIAGE,
     "finding-withdraw": Scope.TRIAGE,
     "finding-reopen": Scope.TRIAGE,
+    "finding-duplicate": Scope.TRIAGE,
     "finding-fix": Scope.TRIAGE,
     "finding-accept": Scope.TRIAGE,
     "acceptance-withdraw": Scope.TRIAGE,

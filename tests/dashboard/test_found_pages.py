@@ -106,6 +106,7 @@ def test_step_that_another_one_answered_says_so(reader: Reader) -> None:
     for search in Bisection.objects.all():
         culprit, middle = (search.steps.get(kind=kind) for kind in ("culprit", "middle"))
         BisectionStep.objects.filter(pk=culprit.pk).update(trial=middle.trial_id)
+        assert middle.trial is not None
         build_comparison(middle.trial.sessions.get(), "regressed", case=search.target.case, metric=search.target.metric)
     text = _plain(reader.read(f"/findings/{finding.pk}/bisection/"))
     assert text.count("the same boots as step 2") == 2

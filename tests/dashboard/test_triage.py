@@ -367,7 +367,7 @@ def test_page_of_a_finding_was_read_after_the_step_that_its_form_tells(
     ("wanted", "more", "said"),
     [
         ("invalid", {"why": "noise"}, "Say why; everybody can read it."),
-        ("invalid", {"reason": WHY}, "Say what it was: noise, layout or the machine."),
+        ("invalid", {"reason": WHY}, "Say what it was: noise, layout, the machine, or that it is wrong."),
         ("accept", {}, "Say why; everybody can read it."),
         ("accept", {"reason": WHY, "until": "2020-01-01"}, "2020-01-01 00:00 UTC is over."),
         ("accept", {"reason": WHY, "until": "soon"}, "Write a day as 2026-11-30, not soon."),

@@ -22,8 +22,10 @@ from pytest_django.fixtures import Settings
 
 from bench.archive.inbox import Inbox
 from server.reports.models import Bounce, Delivery, Report, RestingAddress, ReturnedMail
-from server.reports.outbox import approve_report, compose_report, queue_delivery, send_delivery
+from server.reports.moderation import approve_report
+from server.reports.outbox import queue_delivery, send_delivery
 from server.reports.sending.signature import signing_keys
+from server.reports.writing import compose_report
 from tests.e2e.postfix import Postfix, postfix, why_not
 from tests.found_scenarios import split_finding
 from workers.reports import sweep

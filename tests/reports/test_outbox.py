@@ -370,7 +370,8 @@ def test_sweep_finds_what_lost_messages_left(sent_tasks: Sent, django_capture_on
     with django_capture_on_commit_callbacks(execute=True):
         sweep()
     delivery = Delivery.objects.get(report=unqueued)
-    assert set(sent_tasks) == {("reports.compose", (unwritten.pk,)), ("reports.send", (delivery.pk,))}
+    wanted = {("reports.compose", (unwritten.pk,)), ("reports.send", (delivery.pk,)), ("reports.read_commands", ())}
+    assert set(sent_tasks) == wanted
 
 
 def test_report_command_prints_the_mail(capsys: pytest.CaptureFixture[str]) -> None:
@@ -400,7 +401,7 @@ def test_superseded_series_gets_no_report_and_the_sweep_forgets_it(
     tell_news(finding_id=finding.pk)
     with django_capture_on_commit_callbacks(execute=True):
         sweep()
-    assert sent_tasks == []
+    assert sent_tasks == [("reports.read_commands", ())]
 
 
 def test_mail_of_a_series_that_was_superseded_meanwhile_does_not_leave() -> None:

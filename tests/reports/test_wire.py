@@ -11,7 +11,8 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.models import Transition
 from server.reports.models import Bounce, Delivery, Report
-from server.reports.outbox import compose_report, send_delivery, send_rest, wake_outbox
+from server.reports.outbox import send_delivery, send_rest, wake_outbox
+from server.reports.writing import compose_report
 from tests.reports.hostile_server import HostileServer, Line, Talk, hostile_server
 from tests.reports.test_outbox import queued, regressed
 

@@ -20,6 +20,7 @@ from server.api.permissions import person_of
 from server.core.models import LONGEST_ACTOR, PersonToken
 from server.detection.branches.release import Why, invalidate
 from server.detection.lifecycle.ledger import accept, ask_for_fix, reopen, withdraw_acceptance
+from server.detection.lifecycle.remarks import LONGEST_SUBJECT, mark_duplicate, promise_fix
 from server.detection.lifecycle.triage import as_seen, assign, seen_now, triagers
 from server.detection.models import Acceptance, Finding, FindingState
 from server.lab.models import TrialState
@@ -126,21 +127,53 @@ class FindingReopenView(_Triage):
             return Response(_told_of(finding))
 
 
+class DuplicateIn(DecisionIn):
+    of = serializers.IntegerField(min_value=1, help_text="The finding that tells of the same change.")
+
+
+class FindingDuplicateView(_Triage):
+    @describe_act("finding_duplicate", DuplicateIn, {200: FindingActOut}, _TRIAGE)
+    def post(self, request: Request, pk: int) -> Response:
+        form, actor = filled(DuplicateIn, request), person_of(request).actor
+        other = Finding.objects.filter(pk=form["of"]).first()
+        if other is None:
+            raise ValidationError({"of": [f"There is no finding {form['of']}."]})
+        with self.held(pk, form) as finding:
+            acted = mark_duplicate(finding, other, actor=actor, reason=form["reason"])
+            return Response(_told_of(finding, acted=acted))
+
+
 class FixIn(SeenIn):
-    commit = serializers.RegexField(r"^[0-9a-f]{7,40}$", help_text="That is said to mend it, from 7 digits on.")
+    """One of them. A `subject` is looked for in the finding's branch, now and later."""
+
+    commit = serializers.RegexField(
+        r"^[0-9a-f]{7,40}$", required=False, help_text="That is said to mend it, from 7 digits on."
+    )
+    subject = serializers.CharField(
+        min_length=8, max_length=LONGEST_SUBJECT, required=False, help_text="Of the commit that will mend it."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if ("commit" in attrs) == ("subject" in attrs):
+            raise ValidationError({"commit": ["Name a commit, or the subject of one."]})
+        return attrs
 
 
 class FixOut(FindingActOut):
-    trial = serializers.IntegerField()
-    trial_state = serializers.ChoiceField(choices=TrialState.choices)
+    trial = serializers.IntegerField(allow_null=True, help_text="Null: the commit is looked for.")
+    trial_state = serializers.ChoiceField(choices=TrialState.choices, allow_null=True)
 
 
 class FindingFixView(_Triage):
     @describe_act("finding_fix", FixIn, {202: FixOut}, _TRIAGE)
     def post(self, request: Request, pk: int) -> Response:
         form = filled(FixIn, request)
+        actor = person_of(request).actor
         with self.held(pk, form) as finding:
-            trial = ask_for_fix(finding, form["commit"], actor=person_of(request).actor)
+            if "subject" in form:
+                acted = promise_fix(finding, form["subject"], actor=actor)
+                return Response({**_told_of(finding, acted=acted), "trial": None, "trial_state": None}, status=202)
+            trial = ask_for_fix(finding, form["commit"], actor=actor)
             answer = {**_told_of(finding), "trial": trial.pk, "trial_state": trial.state}
         return Response(answer, status=202)
 

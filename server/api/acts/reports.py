@@ -16,7 +16,7 @@ from server.reports.moderation import edit_report, hold_report, release_report
 _MODERATE = PersonToken.Scope.MODERATE
 
 
-class SeenIn(ReasonIn):
+class ReadIn(ReasonIn):
     seen = serializers.IntegerField(
         min_value=0, required=False, help_text="The last step of its life that was read; 409 where more has happened."
     )
@@ -40,17 +40,17 @@ class _Moderation(Acting):
 
 
 class ReportHoldView(_Moderation):
-    @describe_act("report_hold", SeenIn, {200: ModerationOut}, _MODERATE)
+    @describe_act("report_hold", ReadIn, {200: ModerationOut}, _MODERATE)
     def post(self, request: Request, pk: int) -> Response:
-        form = _known(SeenIn, request, pk)
+        form = _known(ReadIn, request, pk)
         done = hold_report(report_id=pk, reason=form["reason"], actor=person_of(request).actor, seen=form.get("seen"))
         return _told(done)
 
 
 class ReportReleaseView(_Moderation):
-    @describe_act("report_release", SeenIn, {200: ModerationOut}, _MODERATE)
+    @describe_act("report_release", ReadIn, {200: ModerationOut}, _MODERATE)
     def post(self, request: Request, pk: int) -> Response:
-        form = _known(SeenIn, request, pk)
+        form = _known(ReadIn, request, pk)
         done = release_report(
             report_id=pk, reason=form["reason"], actor=person_of(request).actor, seen=form.get("seen")
         )

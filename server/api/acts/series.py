@@ -22,6 +22,7 @@ from server.core.errors import DomainError
 from server.core.models import PersonToken
 from server.detection.lifecycle.retest import retest_series
 from server.lab.models import Machine, TrialState
+from server.results.models import Benchmark, Case
 from server.sources.messages.mailboxes import submit_mails
 from server.sources.models import Series, SeriesState
 from server.sources.series.requests import approve_series, holding, lines_to_read, may_be_approved, posting_mark
@@ -134,6 +135,23 @@ class RetestIn(ReasonIn):
         help_text="Where; none: on all that its tree is interested in.",
     )
 
+    benchmarks = BoundedList(
+        child=serializers.CharField(max_length=121),
+        default=list,
+        max_length=_MOST_MACHINES,
+        help_text="Names of benchmarks, or of cases as benchmark/case; none: those that it was measured with.",
+    )
+
+    def validate_benchmarks(self, names: list[str]) -> list[str]:
+        for name in names:
+            benchmark, _, case = name.partition("/")
+            if not Benchmark.objects.filter(name=benchmark).exists():
+                raise unknown("benchmark", name, Benchmark.objects.order_by("name").values_list("name", flat=True))
+            if case and not Case.objects.filter(benchmark__name=benchmark, name__startswith=case).exists():
+                cases = Case.objects.filter(benchmark__name=benchmark).order_by("name").values_list("name", flat=True)
+                raise unknown("case", name, cases)
+        return names
+
     def validate_machines(self, names: list[str]) -> list[Machine]:
         found = {machine.name: machine for machine in Machine.objects.filter(name__in=names)}
         for name in names:
@@ -149,6 +167,7 @@ class RetestOut(serializers.Serializer[Any]):
     trial = serializers.IntegerField()
     state = serializers.ChoiceField(choices=TrialState.choices)
     machines = serializers.ListField(child=serializers.CharField(), help_text="Empty: all that its tree asks for.")
+    benchmarks = serializers.ListField(child=serializers.CharField(), help_text="Empty: all.")
     acted = serializers.BooleanField(help_text="False: it is being measured again already.")
 
 
@@ -159,9 +178,9 @@ class SeriesRetestView(Acting):
     def post(self, request: Request, pk: int) -> Response:
         form = filled(RetestIn, request)
         series = get_object_or_404(Series, pk=pk)
-        actor = person_of(request).actor
-        trial, new = retest_series(series, actor=actor, reason=form["reason"], machines=form["machines"])
+        trial, new = retest_series(series, actor=person_of(request).actor, **form)
         names = list(trial.machines.order_by("name").values_list("name", flat=True))
-        answer = {"series": pk, "trial": trial.pk, "state": trial.state, "machines": names, "acted": new}
+        measured = {"machines": names, "benchmarks": trial.benchmarks}
+        answer = {"series": pk, "trial": trial.pk, "state": trial.state, **measured, "acted": new}
         where = f"{reverse('api-session-list')}?{urlencode({'trial': trial.pk})}"
         return Response(answer, status=202 if new else 200, headers={"Location": request.build_absolute_uri(where)})

@@ -23,9 +23,10 @@ from server.api.v1.findings import AcceptanceOut
 from server.detection.lifecycle.ledger import holding_now
 from server.detection.models import Acceptance, Finding, FindingVerdict
 from server.lab.models import Microarchitecture
-from server.reports.models import Delivery, DeliveryState, Report, ReportState
+from server.reports.models import CommandState, Delivery, DeliveryState, MailCommand, Report, ReportState
 from server.reports.subscribers.ports import kcidb_report, patchwork_check, regzbot_lines, trailers
 from server.results.models import Metric
+from server.sources.models import Message
 
 
 class ReportOut(serializers.ModelSerializer[Report]):
@@ -109,6 +110,42 @@ class DeliveryOut(serializers.ModelSerializer[Delivery]):
         ]
 
 
+class MailCommandOut(serializers.ModelSerializer[MailCommand]):
+    """A line `#tidemark ...` of a mail that answers one of ours, whether it was obeyed or not."""
+
+    message = serializers.IntegerField(source="message_id", help_text="The mail, in `messages/`.")
+    message_id = serializers.CharField(source="message.message_id", help_text="Its Message-ID.")
+    report = serializers.IntegerField(source="delivery.report_id", help_text="Whose mail it answers.")
+    finding = serializers.IntegerField(source="delivery.report.finding_id", allow_null=True)
+    series = serializers.IntegerField(source="delivery.report.finding.series_id", default=None, allow_null=True)
+    answer = serializers.IntegerField(source="answer_id", allow_null=True, help_text="The report that answers it.")
+    trial = serializers.IntegerField(source="trial_id", allow_null=True, help_text="What was measured for it.")
+
+    class Meta:
+        model = MailCommand
+        list_serializer_class = PlainRows
+        fields = [
+            "id",
+            "message",
+            "message_id",
+            "report",
+            "finding",
+            "series",
+            "line",
+            "text",
+            "verb",
+            "sender",
+            "role",
+            "state",
+            "reason",
+            "reason_code",
+            "state_since",
+            "created_at",
+            "trial",
+            "answer",
+        ]
+
+
 class AcceptanceRowOut(AcceptanceOut):
     series = serializers.IntegerField(source="finding.series_id", allow_null=True)
     benchmark = serializers.CharField(source="metric.benchmark.name", default=None, allow_null=True)
@@ -150,6 +187,23 @@ class DeliveryFilter(Filters):
 
     def by_message_id(self, queryset: QuerySet[Delivery], _name: str, value: str) -> QuerySet[Delivery]:
         return queryset.filter(message_id=value.strip().strip("<>"))
+
+
+class MailCommandFilter(Filters):
+    state = filters.ChoiceFilter(choices=CommandState.choices)
+    sender = filters.CharFilter(method="by_sender", label="address of its sender")
+    message = IdFilter(field_name="message_id")
+    finding = IdFilter(field_name="delivery__report__finding_id")
+    series = IdFilter(field_name="delivery__report__finding__series_id")
+    since = SinceFilter(field_name="created_at")
+    until = UntilFilter(field_name="created_at")
+
+    class Meta:
+        model = MailCommand
+        fields: tuple[str, ...] = ()
+
+    def by_sender(self, queryset: QuerySet[MailCommand], _name: str, value: str) -> QuerySet[MailCommand]:
+        return queryset.filter(sender=value.strip().lower())
 
 
 class AcceptanceFilter(Filters):
@@ -198,6 +252,20 @@ class DeliveryListView(PublicMixin, generics.ListAPIView[Delivery]):
     filterset_class = DeliveryFilter
 
     @describe("delivery_list", DeliveryOut(many=True))
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request, *args, **kwargs)
+
+
+class MailCommandListView(PublicMixin, generics.ListAPIView[MailCommand]):
+    keeps = True
+    queryset = MailCommand.objects.select_related("message", "delivery__report__finding").defer(
+        *(f"message__{name}" for name in Message.LONG),
+        *(f"delivery__report__{name}" for name in (*_UNTOLD, *_UNTOLD_FINDING)),
+    )
+    serializer_class = MailCommandOut
+    filterset_class = MailCommandFilter
+
+    @describe("mail_command_list", MailCommandOut(many=True))
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.list(request, *args, **kwargs)
 

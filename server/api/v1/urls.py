@@ -69,6 +69,7 @@ act_patterns = [
     path("findings/<int:pk>/withdraw/", finding_acts.FindingWithdrawView.as_view(), name="api-finding-withdraw"),
     path("findings/<int:pk>/reopen/", finding_acts.FindingReopenView.as_view(), name="api-finding-reopen"),
     path("findings/<int:pk>/fix/", finding_acts.FindingFixView.as_view(), name="api-finding-fix"),
+    path("findings/<int:pk>/duplicate/", finding_acts.FindingDuplicateView.as_view(), name="api-finding-duplicate"),
     path("findings/<int:pk>/accept/", finding_acts.FindingAcceptView.as_view(), name="api-finding-accept"),
     path(
         "acceptances/<int:pk>/withdraw/",
@@ -125,6 +126,7 @@ urlpatterns = [
     path("compare/", pairs.PairView.as_view(), name="api-compare"),
     path("reports/", reports.ReportListView.as_view(), name="api-report-list"),
     path("deliveries/", reports.DeliveryListView.as_view(), name="api-delivery-list"),
+    path("commands/", reports.MailCommandListView.as_view(), name="api-mail-command-list"),
     path("acceptances/", reports.AcceptanceListView.as_view(), name="api-acceptance-list"),
     path("catalogue/", benchmarks.CatalogueView.as_view(), name="api-catalogue"),
     path("benchmarks/", benchmarks.BenchmarkListView.as_view(), name="api-benchmark-list"),

@@ -10,10 +10,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.dashboard.home_page import what_stopped
 from server.dashboard.lab.machine_lines import machine_lines
 from server.dashboard.lab.queue_page import queue_facts, wanted_queue
 from server.dashboard.lab.work_now import BuildLine, build_line, builds_now, series_line, session_line
+from server.dashboard.rows.alarms import what_stopped
 from server.lab.models import Attempt, Session
 from server.sources.models import Series
 

@@ -97,7 +97,7 @@ class ActForm(forms.Form):
         if act in _WITH_REASON and not given.get("reason"):
             self.add_error("reason", "Say why; everybody can read it.")
         if act == "invalid" and not given.get("why"):
-            self.add_error("why", "Say what it was: noise, layout or the machine.")
+            self.add_error("why", "Say what it was: noise, layout, the machine, or that it is wrong.")
         if act == "assign":
             given["person"] = triagers().filter(username=clean(given.get("assignee", ""))).first()
             if given["person"] is None:

@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from server.core.models import Transition
 from server.dashboard.rows.host_status import AuditLine, session_rows
+from server.dashboard.rows.mail_commands import commands_about
 from server.dashboard.rows.verdicts import verdict_matrix
 from server.dashboard.verdicts.drawings import drawn_boots, drawn_search, drawn_walk
 from server.dashboard.verdicts.search_steps import step_lines
@@ -67,6 +68,7 @@ def _life(finding: Finding) -> Context:
     return {
         "life": tuple(AuditLine(row.at, row.before, row.after, row.reason, row.actor) for row in rows),
         "acceptances": acceptances_of(finding),
+        "commands": commands_about(finding),
     }
 
 

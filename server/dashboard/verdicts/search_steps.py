@@ -22,7 +22,7 @@ class _Target(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StepLine:
+class SearchStepLine:
     """`note` says whose boots answered it where they are not its own."""
 
     step: StepView
@@ -35,7 +35,7 @@ class StepLine:
     note: str
 
 
-def step_lines(finding: Finding, searches: Sequence[BisectionProgress]) -> dict[int, tuple[StepLine, ...]]:
+def step_lines(finding: Finding, searches: Sequence[BisectionProgress]) -> dict[int, tuple[SearchStepLine, ...]]:
     """By bisection. Three queries, however many there are."""
     columns = ("pk", "machine", "target__case", "target__metric", "target__core_type", "target__metric__better")
     rows = Bisection.objects.filter(finding=finding).values_list(*columns)
@@ -72,8 +72,8 @@ def _cells(trials: set[int], targets: Mapping[int, _Target]) -> _Cells:
 
 def _lines(
     search: BisectionProgress, target: _Target, trials: Mapping[tuple[int, int], int], cells: _Cells, own: int | None
-) -> tuple[StepLine, ...]:
-    lines: list[StepLine] = []
+) -> tuple[SearchStepLine, ...]:
+    lines: list[SearchStepLine] = []
     first: dict[int, int] = {}
     for step in search.steps:
         trial = trials.get((search.id, step.number))
@@ -85,7 +85,7 @@ def _lines(
             same = f"the same boots as step {known}" if known != step.number else ""
             note = "the finding's own boots" if trial == own else same
         lines.append(
-            StepLine(
+            SearchStepLine(
                 step=step,
                 kind=_KINDS.get(step.kind, step.kind),
                 answer=ANSWERS.get(step.answer, step.answer) if step.answer else "being measured",

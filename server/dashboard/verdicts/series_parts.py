@@ -9,6 +9,7 @@ from django.db.models import Q
 
 from server.builds.models import Build
 from server.dashboard.rows.host_status import session_rows
+from server.dashboard.rows.mail_commands import commands_about
 from server.dashboard.rows.postings import kernel_facts, patches_of, sender_facts, shown_trailers
 from server.dashboard.rows.verdicts import verdict_matrix
 from server.dashboard.rows.work import blame_sentences, history
@@ -189,7 +190,7 @@ def _sessions(series: Series, _finding: Finding | None) -> Context:
 
 
 def _reply(_series: Series, finding: Finding | None) -> Context:
-    return {"mails": _mails(finding) if finding else ()}
+    return {"mails": _mails(finding), "commands": commands_about(finding)} if finding else {"mails": ()}
 
 
 def _senders(series: Series, _finding: Finding | None) -> Context:

@@ -113,9 +113,15 @@ class Why(StrEnum):
     NOISE = "noise"
     LAYOUT = "layout"
     MACHINE = "machine"
+    WRONG = "wrong"
 
 
-_WITHDRAWN = {Why.NOISE: Because.NOISE, Why.LAYOUT: Because.LAYOUT, Why.MACHINE: Because.MACHINE}
+_WITHDRAWN = {
+    Why.NOISE: Because.NOISE,
+    Why.LAYOUT: Because.LAYOUT,
+    Why.MACHINE: Because.MACHINE,
+    Why.WRONG: Because.BY_PERSON,
+}
 
 
 def invalidate(finding: Finding, *, actor: str, why: Why, reason: str) -> bool:

@@ -154,8 +154,27 @@ def _candidates(finding: Finding, head: str) -> Iterator[Candidate]:
     for found in mendings(mirror(), culprits_of(finding), since=since, head=head):
         revision = record_revisions(tree=tree, shas=[found.landed])[0]
         yield Candidate(revision, f"{found.sha[:_SHORT]} says that it mends {found.culprit[:_SHORT]}")
+    for landed in _promised(finding, head):
+        revision = record_revisions(tree=tree, shas=[landed])[0]
+        yield Candidate(revision, f"a person says that `{finding.promised_fix}` mends it")
     for point in change_points_after(finding):
         yield Candidate(point.revision, f"a timeline went back at {point.revision.sha[:_SHORT]}")
+
+
+def _promised(finding: Finding, head: str) -> Iterator[str]:
+    """First-parent commits by which one with the subject that a person named came into the branch after the change."""
+    subject = finding.promised_fix
+    if not subject or finding.after is None:
+        return
+    start = finding.after.sha if mirror().resolve(finding.after.sha) is not None else _read_from(finding, head)
+    if start == head:
+        return
+    some = ("--reverse", f"-n{_MOST_FOUND}", "--format=%H %s", "--fixed-strings", f"--grep={subject}")
+    told = mirror().output("log", *some, f"{start}..{head}", "--", timeout=_SECONDS).decode(errors="replace")
+    for line in told.splitlines():
+        sha, _, found = line.partition(" ")
+        if found.strip() == subject:
+            yield _landed(mirror(), sha, since=start, head=head)
 
 
 def _read_from(finding: Finding, head: str) -> str:

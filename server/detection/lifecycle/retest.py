@@ -15,11 +15,12 @@ from server.core.errors import DomainError
 from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, held
-from server.detection.findings.result import remake, result_of
+from server.detection.findings.result import Result, remade, remake, result_of
 from server.detection.lifecycle.confirmation import CLAIMS, follow_up
 from server.detection.lifecycle.disproof import disprove
 from server.detection.lifecycle.ledger import write_line
 from server.detection.models import Comparison, Finding, Verdict
+from server.detection.models.finding import CHANGES
 from server.lab.models import Machine, Trial, TrialState
 from server.lab.trials.life import wanted_benchmarks
 from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
@@ -32,12 +33,20 @@ _UNTOLD = (Finding.State.CANDIDATE, Finding.State.CONFIRMED)
 _SECONDS_PER_HOUR = 3600.0
 
 
-def retest_series(series: Series, *, actor: str, reason: str, machines: Collection[Machine] = ()) -> tuple[Trial, bool]:
+def retest_series(
+    series: Series,
+    *,
+    actor: str,
+    reason: str,
+    machines: Collection[Machine] = (),
+    benchmarks: Collection[str] = (),
+) -> tuple[Trial, bool]:
     """Have an applied series measured anew, with fresh boots; the trial, and whether it is new.
 
-    No `machines` are all that its tree is interested in. Asked while such a trial goes on, the same machines find that
-    one. DomainError `no-reason`, `nobody`, `disabled` for a machine that is out of the lab, `conflict` for a series
-    that is not applied or was measured often enough, `under-way` while the first trial or another one goes on.
+    No `machines` are all that its tree is interested in, no `benchmarks` those that it was measured with. Asked while
+    such a trial goes on, the same machines and benchmarks find that one. DomainError `no-reason`, `nobody`, `disabled`
+    for a machine that is out of the lab, `conflict` for a series that is not applied or was measured often enough,
+    `under-way` while the first trial or another one goes on.
     """
     person, why = actor.strip()[:LONGEST_ACTOR], " ".join(reason.split())[:_LONGEST_REASON]
     _refuse_empty(series, person, why, machines)
@@ -46,11 +55,11 @@ def retest_series(series: Series, *, actor: str, reason: str, machines: Collecti
         before = _refuse_unmeasured(row)
         going_on = before.exclude(state__in=Trial.FINAL).first()
         if going_on is not None:
-            return _same(going_on, machines), False
+            return _same(going_on, machines, _wanted(row, benchmarks)), False
         number = before.count() + 1
         if number > MOST_RETESTS:
             raise DomainError("conflict", f"series {row.pk} was measured again {MOST_RETESTS} times: that is enough")
-        trial = _ask(row, number, machines)
+        trial = _ask(row, number, machines, _wanted(row, benchmarks))
         Transition.objects.create(
             trace=row.trace, subject="series", subject_id=row.pk, before=row.state, after=row.state, actor=person,
             **Because.ASKED_AGAIN(f"measured again by trial {trial.pk}: {why}").columns(),
@@ -75,7 +84,7 @@ def answer_retest(trial: Trial) -> None:
         text = f"measured again by trial {trial.pk}, without a result: {trial.reason or TrialState(trial.state).label}"
         add_check(finding, Check(Name.RETEST, CheckOutcome.NOT_CHECKED, text))
         return
-    if said_nothing(finding) and not _has_measured(finding):
+    if said_nothing(finding) and not _has_measured(finding) and _asks_all(trial):
         Finding.objects.filter(pk=finding.pk).update(trial=trial)
         finding.trial = trial
         remake(finding)
@@ -83,9 +92,8 @@ def answer_retest(trial: Trial) -> None:
         add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED, text))
         _follow_up_anew(finding, text)
         return
-    same = result.kind == finding.kind
-    text = f"measured again by trial {trial.pk}: {result.headline}"
-    add_check(finding, Check(Name.RETEST, CheckOutcome.PASSED if same else CheckOutcome.FAILED, text))
+    told = compare_retest(finding, trial, result)
+    add_check(finding, Check(Name.RETEST, told, f"measured again by trial {trial.pk}: {result.headline}"))
     disprove(finding, trial)
 
 
@@ -112,6 +120,38 @@ def _has_gap(finding: Finding) -> bool:
     if finding.state not in _UNTOLD or finding.kind != Finding.Kind.UNCHANGED:
         return False
     return finding.verdicts.filter(comparison=None).exclude(verdict=Verdict.UNCHANGED).exists()
+
+
+def compare_retest(finding: Finding, trial: Trial, result: Result) -> CheckOutcome:
+    """Whether what a trial of purpose RETEST measured says the same as the finding.
+
+    One of fewer machines or benchmarks speaks of its cells alone: it fails where one that had changed is unchanged now,
+    or moved the other way, and cannot tell where it has none of those.
+    """
+    if _asks_all(trial) and not trial.machines.exists():
+        return CheckOutcome.PASSED if result.kind == finding.kind else CheckOutcome.FAILED
+    first = remade(finding)
+    again = {_cell(row): row for row in result.comparisons}
+    changed = [row for row in (first.comparisons if first else ()) if row.verdict in CHANGES]
+    pairs = [(row, again[_cell(row)]) for row in changed if _cell(row) in again]
+    known = {_cell(row) for row in changed}
+    if any(row.verdict in CHANGES and cell not in known for cell, row in again.items()):
+        return CheckOutcome.FAILED
+    if any(now.verdict not in (row.verdict, Verdict.INCONCLUSIVE) for row, now in pairs):
+        return CheckOutcome.FAILED
+    if any(now.verdict == row.verdict for row, now in pairs):
+        return CheckOutcome.PASSED
+    return CheckOutcome.NOT_CHECKED if changed else CheckOutcome.PASSED
+
+
+def _cell(row: Comparison) -> tuple[int, int, int, int]:
+    return row.session.machine_id, row.case_id, row.metric_id, row.core_type_id
+
+
+def _asks_all(trial: Trial) -> bool:
+    """Whether it asks about all that its series is measured with."""
+    assert trial.series is not None
+    return set(trial.benchmarks) == set(wanted_benchmarks(trial.series))
 
 
 def _has_measured(finding: Finding) -> bool:
@@ -145,14 +185,21 @@ def _refuse_unmeasured(row: Series) -> QuerySet[Trial]:
     return Trial.objects.filter(series=row, purpose=Trial.Purpose.RETEST)
 
 
-def _same(trial: Trial, machines: Collection[Machine]) -> Trial:
+def _wanted(row: Series, benchmarks: Collection[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(benchmarks))) or tuple(wanted_benchmarks(row))
+
+
+def _same(trial: Trial, machines: Collection[Machine], benchmarks: Collection[str]) -> Trial:
+    told = f"series {trial.series_id} is being measured again already"
     if {machine.pk for machine in machines} != set(trial.machines.values_list("pk", flat=True)):
         where = ", ".join(trial.machines.order_by("name").values_list("name", flat=True)) or "all machines"
-        raise DomainError("under-way", f"series {trial.series_id} is being measured again already, on {where}")
+        raise DomainError("under-way", f"{told}, on {where}")
+    if set(benchmarks) != set(trial.benchmarks):
+        raise DomainError("under-way", f"{told}, with {', '.join(trial.benchmarks) or 'all benchmarks'}")
     return trial
 
 
-def _ask(row: Series, number: int, machines: Collection[Machine]) -> Trial:
+def _ask(row: Series, number: int, machines: Collection[Machine], benchmarks: tuple[str, ...]) -> Trial:
     assert row.base is not None
     assert row.head is not None
     return want_trial(
@@ -165,7 +212,7 @@ def _ask(row: Series, number: int, machines: Collection[Machine]) -> Trial:
             trace=row.trace,
             series=row,
             machines=tuple(sorted(machines, key=lambda machine: machine.name)),
-            benchmarks=tuple(wanted_benchmarks(row)),
+            benchmarks=benchmarks,
             budget_seconds=settings.SERIES_HOURS * _SECONDS_PER_HOUR or None,
         )
     )

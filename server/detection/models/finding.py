@@ -210,6 +210,9 @@ class Finding(Stateful):
     fix = models.ForeignKey(
         Revision, null=True, blank=True, on_delete=models.PROTECT, related_name="findings_fixed_by_it"
     )
+    promised_fix = models.CharField(
+        max_length=300, blank=True, default="", help_text="Subject of the commit that is to mend it, as a person says."
+    )
     assignee = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         null=True,

@@ -210,6 +210,7 @@ _READ = frozenset(
     {
         *(b"message-id", b"in-reply-to", b"references", b"from", b"subject", b"date", b"to", b"cc", b"reply-to"),
         *(b"x-original-from", b"list-id", b"auto-submitted", b"x-tidemark"),
+        *(b"x-mailing-list", b"precedence", b"return-path", b"x-autoreply", b"x-autorespond"),
         *(b"content-type", b"content-disposition", b"content-transfer-encoding"),
     }
 )
@@ -363,8 +364,13 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 @dataclass(frozen=True)
 class TextPart:
+    """`attached` as a file; `flowed`: lines that end with a blank go on in the next, and with `delsp` without it."""
+
     text: str
     patch: bool
+    attached: bool = field(default=False, compare=False)
+    flowed: bool = field(default=False, compare=False)
+    delsp: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -388,8 +394,26 @@ def text_parts(headers: Headers, body: bytes) -> tuple[list[TextPart], bool]:
         patch = named or kind.name in _PATCH_TYPES
         if patch or kind.name == _TEXT:
             # A patch that is in the text and attached, too, is one patch.
-            parts[TextPart(_decoded(part_headers, kind, content), patch)] = None
+            parts.setdefault(_text_part(part_headers, kind, content, patch=patch))
     return list(parts), found == len(parts)
+
+
+def _text_part(headers: Headers, kind: "_Type", content: bytes, *, patch: bool) -> TextPart:
+    return TextPart(
+        _decoded(headers, kind, content),
+        patch,
+        attached=headers.first("content-disposition").partition(";")[0].strip().lower() == "attachment",
+        flowed=kind.parameters.get("format", "").strip().lower() == "flowed",
+        delsp=kind.parameters.get("delsp", "").strip().lower() == "yes",
+    )
+
+
+def every_text(headers: Headers, body: bytes) -> Iterator[str]:
+    """All that is some text, HTML and attached files too, decoded. Raises as `text_parts` does."""
+    for part_headers, content in _leaves(headers, body, 0, count()):
+        kind = _typed(part_headers.first("content-type"), _TEXT)
+        if kind.name.startswith(("text/", "message/")):
+            yield _decoded(part_headers, kind, content)
 
 
 def _leaves(headers: Headers, body: bytes, depth: int, counted: Iterator[int]) -> Iterator[tuple[Headers, bytes]]:

@@ -235,6 +235,22 @@ def open_in_any(mail: ProvableMail, sender: str) -> frozenset[Open]:
     return left_open(mail, set.intersection(*covers)) | _blanks(own)
 
 
+def covered(mail: ProvableMail, sender: str, names: Iterable[str]) -> frozenset[str]:
+    """Those headers of `names` that each signature for `sender` names, as often as they stand there.
+
+    Which of the signatures held, others know. None, where none is left that says what it covers.
+    """
+    domain = sender.rpartition("@")[2].lower()
+    found = [value for name, value in mail.headers if name == "dkim-signature"]
+    readable = (_read(number, value) for number, value in enumerate(found[: 10 * _MOST_SIGNATURES]))
+    own = [
+        [name.decode("ascii", "replace") for name in s.signed] for s in readable if s and speaks_for(s.domain, domain)
+    ]
+    return frozenset(
+        name for name in names if own and all(signed.count(name) >= max(1, len(mail.values(name))) for signed in own)
+    )
+
+
 def _blanks(signatures: Iterable["_Signature"]) -> frozenset[Open]:
     return frozenset({Open.BLANKS} if any(signature.is_relaxed for signature in signatures) else ())
 

@@ -28,6 +28,7 @@ from server.sources.trust.dkim_keys import Lookup, look_up_key, remembering
 from server.sources.trust.proofs import (
     Proof,
     UnprovableError,
+    covered,
     differ_in_blanks,
     open_in_any,
     prove_by_dkim,
@@ -236,6 +237,26 @@ def prove_loose(*, mail: Message, lookup: Lookup = look_up_key) -> bool:
         return False
     _group_again([mail])
     return True
+
+
+def prove_answer(*, mail: Message, last: bool = False, lookup: Lookup = look_up_key) -> bool | None:
+    """Prove the sender of a mail that is no part of a series; None where name servers left it open, unless it is the
+    `last` try. As soon as it is settled it is not looked at again.
+
+    Asks name servers, so it must not run inside a transaction.
+    """
+    _prove([mail], _of_stranger(lookup), end=f"for {_LONGEST_TRIAL.days} days" if last else "")
+    return mail.authentic
+
+
+def sure_headers(mail: Message, names: Collection[str]) -> frozenset[str]:
+    """Those headers of `names` of a proved mail that nobody but its sender has written."""
+    if mail.mailing_list.proof == MailingList.Proof.ARCHIVE:
+        return frozenset(names)
+    try:
+        return covered(read_provable(_text(mail.pk)), mail.sender_address, names)
+    except UnprovableError:
+        return frozenset()
 
 
 def _is_strange(mail: Message) -> bool:
