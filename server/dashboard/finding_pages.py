@@ -22,7 +22,7 @@ from server.dashboard.verdicts.commit_words import commit_words
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
 from server.dashboard.verdicts.first_words import FirstWords, answer_of
 from server.dashboard.verdicts.next_steps import run_again
-from server.detection.findings.checks import CheckOutcome, Name
+from server.detection.findings.checks import Name
 from server.detection.findings.table import ComparisonTable, comparison_table, sessions_of
 from server.detection.lifecycle.triage import seen_now
 from server.detection.models import Finding, MachineQuestion
@@ -95,12 +95,13 @@ def _revisions(finding: Finding) -> tuple[RevisionLine, ...]:
     return tuple(RevisionLine(word, row.sha, row.subject, row.author) for word, row in named if row is not None)
 
 
-_MOST_QUESTIONS = 20
 _FOUND: Mapping[tuple[str, str], str] = {
     (Name.BISECTION, "passed"): "found",
     (Name.BISECTION, "not-checked"): "found none",
     (Name.FIX, "passed"): "mends it",
+    (Name.FIX_SEARCH, "not-checked"): "searched",
 }
+_MOST_QUESTIONS = 20
 _CAUGHT: Mapping[str, str] = {
     Name.CODE: "a change between kernels that run the same code",
     Name.MACHINE: "a machine that was sick, or changed, when it measured this",
@@ -124,7 +125,7 @@ def _checks(finding: Finding) -> tuple[CheckLine, ...]:
         CheckLine(
             name=str(check.get("name", "")),
             machine=_unnamed_machine(check),
-            outcome=_outcome(check),
+            outcome=str(check.get("outcome", "")),
             text=str(check.get("text", "")),
             caught=_CAUGHT.get(str(check.get("name", "")), ""),
             of=str(check.get("machine", "")),
@@ -132,13 +133,6 @@ def _checks(finding: Finding) -> tuple[CheckLine, ...]:
         )
         for check in finding.checks
     )
-
-
-def _outcome(check: Mapping[str, Any]) -> str:
-    """A search for a fix that found none was made: it is no check that was left out."""
-    outcome = str(check.get("outcome", ""))
-    searched = check.get("name") == Name.FIX_SEARCH and outcome == CheckOutcome.NOT_CHECKED and check.get("revision")
-    return "searched" if searched else outcome.replace("-", " ")
 
 
 def _unnamed_machine(check: Mapping[str, Any]) -> str:

@@ -148,9 +148,7 @@ def test_what_claims_nothing_is_judged_and_not_open(reader: Reader, split: Findi
     assert listed(reader, "state=confirmed") == {split.pk, quiet.pk}
     text = reader.read("/findings/?state=")
     assert ">judged</span>" in text
-    assert re.search(
-        r'state=open"\s+aria-current="true"\s+title="[^"]*">open <span class="figure">1<', reader.read("/findings/")
-    )
+    assert 'open <span class="figure">1<' in reader.read("/findings/")
     assert re.search(r">open regressions <span class=.figure.>1<", text)
     assert ">judged</span>" in reader.read(f"/findings/{quiet.pk}/")
 

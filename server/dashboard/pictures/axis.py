@@ -24,7 +24,8 @@ _INNER = {
 # A point at the very edge would be cut in half.
 _ROOM = 1.06
 _IN_PERCENT = 1.1
-_AS_FACTOR = 1.5
+# Between these a percentage says more: as the headlines say it.
+_HALF, _AS_FACTOR = 0.5, 1.5
 _PLAIN = 10
 
 
@@ -51,7 +52,7 @@ def told(ratio: float, better: str) -> str:
     if size is None:
         return "no ratio"
     times = math.exp(abs(size))
-    if times >= _AS_FACTOR:
+    if ratio >= _AS_FACTOR or ratio <= _HALF:
         return f"{times:.2f}x {direction(size)}" if times < _PLAIN else f"{times:.0f}x {direction(size)}"
     percent = abs(ratio - 1) * 100
     if percent < 0.05:  # noqa: PLR2004 (what one decimal cannot show)

@@ -70,10 +70,8 @@ def _of_revert(bisection: Bisection) -> str:
 
 def _what_is_left(bisection: Bisection, step: BisectionStep) -> str:
     """Less than half, which is all that was asked: others may have made the rest."""
-    if what_is_left(bisection, step.ratio) <= REST:
+    if step.ratio is None or what_is_left(bisection, step.ratio) <= REST:
         return "without it the change is gone"
-    # One that was told by its code alone has nothing left.
-    assert step.ratio is not None
     better = bisection.target.metric.better
     left, whole = (as_speed(ratio, better) for ratio in (step.ratio, math.exp(bisection.effect)))
     return f"without it {left} of {whole} is left: others made the rest"
