@@ -247,8 +247,6 @@ EMAIL_BACKEND = "server.reports.sending.wire.MailWire"
 MAIL_REPLY_TO = env.str("TIDEMARK_MAIL_REPLY_TO", default="")
 # Where mail servers send back what they do not take, as NAME+NUMBER.MARK@DOMAIN, one for each delivery.
 MAIL_BOUNCES = env.str("TIDEMARK_MAIL_BOUNCES", default="")
-# What comes to these addresses is handed to `manage.py import_mail`: mails may ask for answers.
-MAIL_ANSWERS = env.bool("TIDEMARK_MAIL_ANSWERS", default=False)
 # Private keys that sign mails, SELECTOR=FILE, and their domain if it is not that of MAIL_FROM.
 DKIM_KEYS = env.list("TIDEMARK_DKIM_KEYS", default=[])
 DKIM_DOMAIN = env.str("TIDEMARK_DKIM_DOMAIN", default="")

@@ -7,7 +7,6 @@ from email.header import Header
 from email.message import Message as ParsedMessage
 from email.utils import format_datetime, formataddr, parseaddr
 from typing import Any
-from urllib.parse import quote
 
 from django.conf import settings
 from django.core.mail import EmailMessage
@@ -87,9 +86,6 @@ def _head(delivery: Delivery, to: Sequence[str], cc: Sequence[str]) -> Iterator[
     # No Precedence: it is no standard, some lists drop what is "bulk", and Auto-Submitted quiets the same robots.
     yield f"Auto-Submitted: {'auto-replied' if is_answer else 'auto-generated'}"
     yield _folded("List-Id", ["Tidemark", "reports", f"<reports.{_plain(domain)}>"])
-    if settings.MAIL_ANSWERS:
-        answers = parseaddr(settings.MAIL_REPLY_TO or settings.MAIL_FROM)[1]
-        yield f"List-Unsubscribe: <mailto:{quote(answers, safe='@+')}?subject=stop&body={quote('#tidemark stop')}>"
     yield _folded("X-Tidemark", [f"series/{about.series_id}" if about and about.series_id else f"report/{report.pk}"])
 
 
