@@ -48,7 +48,8 @@ class Letter:
 
     @property
     def widest(self) -> int:
-        return max((len(line) for line in self.body.splitlines()), default=0)
+        """Of the lines that can be broken: an address cannot."""
+        return max((len(line) for line in self.body.splitlines() if "://" not in line), default=0)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ class Model:
 KIB, MIB = 1 << 10, 1 << 20
 # The machines of the replay: what the probe would tell of the published models, from what is publicly known of them.
 #
-# Zen 3 has erms and fsrm as Zen 4 and 5 have them: what tells them apart is AVX-512.
+# The Zen 3 machine is told as its thread tells it: rep_good without erms and fsrm, by which the copy routines are chosen.
+# Others of its model have both; what a machine lacks, its firmware or its boot line may have taken from it.
 
 _X86 = (
     "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush mmx fxsr sse sse2 ht syscall nx "
@@ -59,7 +60,7 @@ _ARM = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid as
 
 MODELS = (
     Model(
-        *("zen3", "AMD EPYC 7713 64-Core Processor", "x86_64", f"{_X86} {_AMD} erms fsrm invpcid vaes vpclmulqdq"),
+        *("zen3", "AMD EPYC 7713 64-Core Processor", "x86_64", f"{_X86} {_AMD} invpcid vaes vpclmulqdq"),
         *(32 * KIB, 512 * KIB, 32 * MIB, 256, 512),
         microcode="0xa0011d5",
         numbers=(25, 1, 1),
