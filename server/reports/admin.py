@@ -9,6 +9,7 @@ from server.reports.models import (
     Delivery,
     HookCall,
     MailCommand,
+    MailStop,
     OptOut,
     ReadingMark,
     Report,
@@ -119,3 +120,9 @@ class MailCommandAdmin(ReadOnlyAdmin):
 @admin.register(ReadingMark)
 class ReadingMarkAdmin(ReadOnlyAdmin):
     list_display = ["reader", "up_to"]
+
+
+@admin.register(MailStop)
+class MailStopAdmin(ReadOnlyAdmin):
+    list_display = ["at", "person", "reason", "ended_at", "ended_by", "ended_because"]
+    list_display_links = ["at", "person"]

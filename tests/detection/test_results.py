@@ -13,7 +13,6 @@ from tests.detection.measured import (
     STEADY,
     Measured,
     judge_series,
-    measure,
     measured_trial,
     physical,
 )
@@ -155,22 +154,3 @@ def test_what_the_patched_kernel_says_of_its_machine_is_not_heard() -> None:
     finding = judge_series(series_id=trial.series_id or 0)
     assert finding is not None
     assert finding.kind == Finding.Kind.REGRESSED
-
-
-def test_all_clear_with_a_gap_is_made_anew_when_the_gap_is_measured_after_all() -> None:
-    trial = measured_trial(build_series(), {physical("h1", "haswell"): {"copy": STEADY}})
-    late = build_trial_session(trial, physical("z5", "zen5"), looks=[6, 8, 12, 16])
-    Session.objects.filter(pk=late.pk).update(state="failed", reason="lost power", reason_code=Because.LOST)
-    finding = judge_series(series_id=trial.series_id or 0)
-    assert finding is not None
-    assert (finding.kind, finding.state) == ("unchanged", "confirmed")
-    assert finding.headline.endswith("; not measured on zen5 (z5: lost power).")
-    Trial.objects.filter(pk=trial.pk).update(state=Trial.State.MEASURING, answered_at=None)
-    Session.objects.filter(pk=late.pk).update(state="done", reason="", reason_code="")
-    for boot in late.boots.all():
-        measure(boot, {"copy": SLOWER})
-    again = judge_series(series_id=trial.series_id or 0)
-    assert again == finding
-    assert (again.kind, again.state) == ("regressed", "confirmed")
-    # What it claims now was checked like any other claim.
-    assert {check["name"] for check in again.checks} >= {"code", "machine"}

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from django.test import Client
 from kcidb_io.schema import V5_3
 
 from server.core.errors import DomainError
@@ -77,3 +78,13 @@ def test_trailers_say_what_was_seen() -> None:
 def test_regzbot_names_the_commit_of_a_tree_regression_and_no_series() -> None:
     with pytest.raises(DomainError, match="not merged"):
         regzbot_lines(found())
+
+
+def test_api_gives_each_document_or_says_why_there_is_none(client: Client) -> None:
+    finding = split_finding()
+    base = f"/api/v1/findings/{finding.pk}"
+    assert client.get(f"{base}/patchwork/").json()["check"]["state"] == "warning"
+    assert V5_3.validate_exactly(client.get(f"{base}/kcidb/").json())
+    assert "Closes: " in client.get(f"{base}/trailers/").json()["text"]
+    refused = client.get(f"{base}/regzbot/")
+    assert (refused.status_code, refused.json()["code"]) == (404, "not-for-it")

@@ -102,7 +102,7 @@ def take_up_anew(finding: Finding, trial: Trial) -> None:
 
     Runs in the caller's transaction, which holds the series.
     """
-    if finding.trial_id != trial.pk or not (said_nothing(finding) or _has_gap(finding)):
+    if finding.trial_id != trial.pk or not said_nothing(finding):
         return
     remake(finding)
     _follow_up_anew(held(finding.pk), f"more was measured by trial {trial.pk}")
@@ -113,13 +113,6 @@ def _follow_up_anew(finding: Finding, text: str) -> None:
         # It was confirmed as one that claims nothing.
         finding.advance(Finding.State.CANDIDATE, Because.ASKED_AGAIN(text))
     follow_up(finding)
-
-
-def _has_gap(finding: Finding) -> bool:
-    """It tells of no change where it was measured, and nobody was told."""
-    if finding.state not in _UNTOLD or finding.kind != Finding.Kind.UNCHANGED:
-        return False
-    return finding.verdicts.filter(comparison=None).exclude(verdict=Verdict.UNCHANGED).exists()
 
 
 def compare_retest(finding: Finding, trial: Trial, result: Result) -> CheckOutcome:

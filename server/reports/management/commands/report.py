@@ -20,7 +20,7 @@ class Command(BaseCommand):
             with_mails(Report.objects.filter(Q(finding=int(name)) if name.isdecimal() else found)).order_by("pk")
         )
         if not reports:
-            raise CommandError(f"no report on {options['finding']}")
+            raise CommandError(f"no report on {'finding ' + name if name.isdecimal() else f'<{name}>'}")
         for row in outgoing(reports, gate()):
             self._tell(row)
 
