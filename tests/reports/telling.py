@@ -50,6 +50,7 @@ def moved(
     verdict: str = "",
     mde: float = 0.015,
     speaks: bool = True,
+    parameters: str = "",
 ) -> ToldCell:
     """A cell whose interval reaches `width` to both sides of its ratio; what crosses 1 has not changed."""
     slower = (ratio < 1) == (better == "higher")
@@ -60,6 +61,7 @@ def moved(
         benchmark=benchmark,
         case=case.replace("->", "-to-").replace(" ", "-").replace("=", "-"),
         words=tuple(case.split()),
+        parameters=tuple(parameters.split()),
         metric=metric,
         unit=unit,
         better=better,
@@ -119,6 +121,7 @@ def ran(cells: Sequence[ToldCell]) -> WhatRan:
         kernels=("server-x86-64 (x86_64), gcc 14.2.0",),
         machines=tuple(RanMachine(f"{name}-1", name, CPUS.get(name, ""), "wall clock") for name in names),
         command_lines=("console=ttyS0 mitigations=auto",),
+        patched="0c1d2e3f405162738495a6b7c8d9eafb0c1d2e3f",
     )
 
 
@@ -144,6 +147,9 @@ SIZES = ("64K", "512K", "2M")
 PLACES = ("0->0", "0->1", "1->0")
 
 
+_OF_COPIES = "function nodes folio cache"
+
+
 def split() -> ToldFinding:
     """Copies from another node lose where the CPU has no fast short copies, and win elsewhere."""
     cells = []
@@ -151,18 +157,21 @@ def split() -> ToldFinding:
         for m, size in enumerate(SIZES):
             case = f"folio_copy {place} {size} cold"
             cells += [
-                moved("zen3", case, 1 - 0.04 * (n + 1) * (m + 1) - 0.05, base=11.2 + n),
-                moved("zen5", case, 1.3 + 0.1 * n + 0.15 * m, base=24.5 - n),
-                calm("icelakex", case, 0.009 + 0.001 * n),
+                moved("zen3", case, 1 - 0.04 * (n + 1) * (m + 1) - 0.05, base=11.2 + n, parameters=_OF_COPIES),
+                moved("zen5", case, 1.3 + 0.1 * n + 0.15 * m, base=24.5 - n, parameters=_OF_COPIES),
+                calm("icelakex", case, 0.009 + 0.001 * n, parameters=_OF_COPIES),
+                moved("zen3", case.replace("cold", "hot"), 0.56 + 0.01 * m, base=10.5 + n, parameters=_OF_COPIES),
             ]
-    cells += [unsure("zen5", "folio_copy 0->2 2M cold", 0.18), calm("zen3", "folio_copy 0->2 2M cold", 0.02)]
+    far = "folio_copy 0->2 2M cold"
+    cells += [unsure("zen5", far, 0.18, parameters=_OF_COPIES), calm("zen3", far, 0.02, parameters=_OF_COPIES)]
     return finding(
         cells,
         separation=Separation(
             facts=("no fsrm", "no erms"),
-            changed=("zen3",),
-            others=("zen5",),
+            changed=("zen3-1",),
+            others=("zen5-1",),
             routines=("folio_copy", "folio_mc_copy"),
+            features=("fsrm", "erms"),
             rivals=14,
             machines=(1, 1),
             chance=1.0,
@@ -175,6 +184,7 @@ def split() -> ToldFinding:
             walk=("patch 1 adds nothing beyond 1.0 % on zen3 and zen5", "patch 3 changes no code on zen3 and zen5"),
         ),
         gaps=("neoverse-n1-1: kernel did not boot: no console within 300 s",),
+        uncovered=("sapphirerapids (out of service)",),
         uarchs=(
             *vector_of(cells),
             ToldUarch("neoverse-n1", "inconclusive", missing="kernel did not boot: no console within 300 s"),
@@ -205,7 +215,7 @@ def improved() -> ToldFinding:
     return finding(
         cells,
         separation=Separation(
-            ("clzero",), ("zen5",), ("icelakex",), rivals=10, uncounted=True, machines=(1, 1), chance=1.0
+            ("clzero",), ("zen5-1",), ("icelakex-1",), rivals=10, uncounted=True, machines=(1, 1), chance=1.0
         ),
     )
 

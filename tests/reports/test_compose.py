@@ -74,8 +74,9 @@ def test_report_says_what_was_run_and_where_the_data_are(settings: Settings) -> 
     settings.SITE_URL = "https://perf.example.org"
     series = split_series()
     assert series.base is not None
+    assert series.head is not None
     body = text_about(series).body
-    assert f"base {series.base.sha[:12]} ({series.base.subject}), tree stable" in body
+    assert f"base {series.base.sha[:12]} ({series.base.subject}), patched {series.head.sha[:12]}, tree stable" in body
     assert "box-zen3 (zen3): Vendor(R) zen3 CPU\n" in body
     assert "command line: console=ttyS0 nokaslr" in body
     assert f"https://perf.example.org/series/{series.pk}/" in body
@@ -110,7 +111,7 @@ def test_unchanged_report_says_what_was_covered() -> None:
     series = build_series()
     build_comparison(measured_session(series, "box-zen3", "zen3"))
     text = text_about(series, Finding.Kind.UNCHANGED, headline="No change on zen3 (would have seen 1.2 %).")
-    assert text.body.startswith("No change on zen3: 1 cell, would have seen 1.2 %.")
+    assert text.body.startswith("No change on zen3: 1 case, would have seen 1.2 %.")
     assert "  fault 4k  = <1.2%\n" in text.body
     assert_fits(text)
 
@@ -120,12 +121,13 @@ def test_large_matrix_with_long_names_still_fits_into_sixty_lines() -> None:
     cases = [build_case(f"a-rather-long-case-name-number-{n:02}-of-this-program") for n in range(30)]
     for n in range(20):
         session = measured_session(series, f"machine-with-a-long-name-{n:02}", f"microarchitecture-{n:02}")
-        for case in cases:
-            build_comparison(session, Verdict.REGRESSED if n % 2 else Verdict.UNCHANGED, case=case)
+        for m, case in enumerate(cases):
+            verdict = Verdict.REGRESSED if n % 2 else Verdict.UNCHANGED
+            build_comparison(session, verdict, case=case, ratio=1.1 * 1.3**m if n % 2 else 1.0)
     gaps = [{"machine": f"gone-{n}", "uarch": "x", "reason": "panic " * 60} for n in range(30)]
     text = text_about(series, headline=f"Regressed on {', '.join(f'uarch-{n}' for n in range(200))}.", gaps=gaps)
     assert_fits(text)
-    assert "more rows on the page" in text.body
+    assert "more cases on the page" in text.body
     assert "... columns on the page alone: " in text.body
 
 
@@ -195,7 +197,7 @@ def test_report_that_names_the_machine_without_result_is_written() -> None:
     series = split_series()
     build_session(series, build_machine("box-zen9", "zen9"), state=Session.State.FAILED, reason="panic")
     gap = {"machine": "box-zen9", "uarch": "zen9", "reason": "panic at boot"}
-    assert "Not measured:\n  box-zen9: panic at boot\n" in text_about(series, gaps=[gap]).body
+    assert "Not covered:\n  box-zen9: panic at boot\n" in text_about(series, gaps=[gap]).body
 
 
 def test_moved_cell_without_absolute_numbers_is_refused() -> None:

@@ -149,9 +149,13 @@ def post_series(study: Study, number: int) -> Series:
         state=Series.State.APPLIED,
     ).record_creation()
     git("update-ref", base_ref(series.pk), base.sha)
+    covered = _COVER.match(study.title) is not None
+    if covered:
+        Series.objects.filter(pk=series.pk).update(cover=_message(series, root, study.title, Message.Kind.COVER))
     for index, (subject, revision) in enumerate(zip(study.patches, revisions, strict=True), start=1):
         git("update-ref", series_ref(series.pk, index), revision.sha)
-        message = _message(series, f"{index}-{root}", subject)
+        message_id = root if index == 1 and not covered else f"{index}-{root}"
+        message = _message(series, message_id, _subject(study, index, subject), Message.Kind.PATCH)
         Patch.objects.create(series=series, index=index, message=message, subject=subject, revision=revision)
     # As whoever applies a series does.
     enqueue("builds.sweep")
@@ -167,16 +171,27 @@ def announced(title: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _message(series: Series, message_id: str, subject: str) -> Message:
+_COVER = re.compile(r"(\[[^]]*\b)0+(/\d+\])\s*")
+
+
+def _subject(study: Study, index: int, subject: str) -> str:
+    """As the thread had it: a cover's mark tells those of its patches, and a patch that was published has its own."""
+    cover = _COVER.match(study.title)
+    if cover is not None:
+        return f"{cover[1]}{index}{cover[2]} {_COVER.sub('', subject, count=1)}"
+    return subject if subject.startswith("[") else f"[PATCH] {subject}"
+
+
+def _message(series: Series, message_id: str, subject: str, kind: str) -> Message:
     raw = f"From: Ada Author <{series.author_address}>\nMessage-ID: <{message_id}>\n\nbody\n"
     return Message.objects.create(
         mailing_list=series.mailing_list,
         message_id=message_id,
         blob=git("hash-object", "--stdin", stdin=raw),
-        subject=f"[PATCH] {subject}",
+        subject=subject,
         sender_name=series.author_name,
         sender_address=series.author_address,
         sent_at=series.submitted_at,
-        kind=Message.Kind.PATCH,
+        kind=kind,
         raw=raw.encode(),
     )

@@ -1,7 +1,7 @@
 """Why a finding is as it is: the facts that separate machines, weighed by the code that changed, and who made it."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -52,13 +52,14 @@ def separation(finding: Finding, uarchs: Mapping[str, str]) -> Separation | None
         return Separation((), (), ()) if none else None
     touched = touched_routines(finding)
     weighed = [(row, *_of_routines(row, touched)) for row in told]
-    row, facts, routines = min(weighed, key=lambda one: (not one[1], _chance(one[0])))
+    row, facts, features, routines = min(weighed, key=lambda one: (not one[1], _chance(one[0])))
     every = [*row["conditions"], *row.get("alike", [])]
     return Separation(
         facts=facts or tuple(row["conditions"]),
         changed=_named(row.get("changed", []), uarchs),
         others=_named(row.get("others", []), uarchs),
         routines=routines,
+        features=features,
         rivals=len(every) - len(facts or row["conditions"]),
         uncounted=len(row.get("alike", [])) >= _MOST_STORED,
         machines=(len(row.get("changed", [])), len(row.get("others", []))),
@@ -94,13 +95,13 @@ def _of_patches(series: Series) -> list[str]:
 
 def _of_routines(
     row: Mapping[str, Any], touched: Mapping[str, frozenset[str]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which of its facts are features that choose a touched routine, and which routines these are."""
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Which of its facts are features that choose a touched routine, what these are called, and which routines."""
     every = [str(text) for text in (*row["conditions"], *row.get("alike", []))]
     features = {feature for of_it in touched.values() for feature in of_it}
     facts = tuple(text for text in every if features.intersection(_WORD.findall(text.lower())))
-    words = {word for text in facts for word in _WORD.findall(text.lower())}
-    return facts, tuple(name for name, of_it in touched.items() if of_it & words)
+    words = distinct(word for text in facts for word in _WORD.findall(text.lower()) if word in features)
+    return facts, tuple(words), tuple(name for name, of_it in touched.items() if of_it.intersection(words))
 
 
 def _chance(row: Mapping[str, Any]) -> float:
@@ -108,8 +109,10 @@ def _chance(row: Mapping[str, Any]) -> float:
     return float(chance) if isinstance(chance, int | float) else 1.0
 
 
-def _named(machines: Iterable[str], uarchs: Mapping[str, str]) -> tuple[str, ...]:
-    """Microarchitectures, with the kind of cores where a machine has several."""
+def _named(machines: Sequence[str], uarchs: Mapping[str, str]) -> tuple[str, ...]:
+    """The machine, of several their microarchitectures; with the kind of cores where a machine has several."""
+    if len(machines) == 1:
+        return (machines[0],)
     named = []
     for name in machines:
         machine, kind, rest = name.partition(" (")

@@ -22,8 +22,9 @@ from server.detection.models.finding import CHANGES
 from server.detection.models.timeline import MeasuredHead
 from server.detection.trials.scope import is_same_code
 from server.lab.hosts.probes import first_facts
-from server.lab.models import Boot, Session
+from server.lab.models import Boot, Machine, Session
 from server.lab.trials.life import SAME_CODE
+from server.reports.composer.case_words import CaseWords, words_of
 from server.reports.composer.causes import culprit_of, range_of, separation
 from server.reports.composer.told import (
     Correction,
@@ -41,7 +42,6 @@ from server.reports.composer.told import (
 from server.reports.composer.vector_words import by_uarch, largest
 from server.reports.composer.wording import distinct
 from server.reports.models import Report
-from server.results.models import Case
 from server.sources.models import Message, Revision, Series, Tree
 
 
@@ -69,10 +69,10 @@ def _account(finding: Finding, sessions: Sequence[Session], comparisons: Sequenc
         kind=finding.kind,
         virtual=is_virtual(finding),
         subject=(root.subject if root else "") or str(series or ""),
-        uarchs=_uarchs(finding, cells, unbooted),
+        uarchs=_uarchs(finding, cells, sessions),
         cells=cells,
         columns=tuple(distinct(cell.column for cell in cells)),
-        run=_what_ran(base, patched, used, unbooted, foreign=series is not None),
+        run=_what_ran(base, patched, used, unbooted),
         page=_page_of(finding),
         reproduce=_reproduce(finding, cells),
         gaps=(
@@ -83,7 +83,28 @@ def _account(finding: Finding, sessions: Sequence[Session], comparisons: Sequenc
         culprit=culprit_of(finding),
         range=range_of(finding),
         version=f"v{series.numeral}" if series else "",
+        uncovered=_uncovered(finding, base.tree, sessions),
     )
+
+
+def _uncovered(finding: Finding, tree: Tree, sessions: Sequence[Session]) -> tuple[str, ...]:
+    """Microarchitectures of the site's physical machines that neither a session nor a gap of the finding knows."""
+    if finding.virtual:
+        return ()
+    known = {session.machine.uarch.name for session in sessions} | {str(gap["uarch"]) for gap in finding.gaps}
+    rows = (
+        Machine.objects.filter(enabled=True, virtual=False).order_by("uarch__name").values_list("uarch__name", "health")
+    )
+    health: dict[str, set[str]] = defaultdict(set)
+    for name, state in rows:
+        health[name].add(state)
+    return tuple(f"{name}{_reason(name, tree, states)}" for name, states in health.items() if name not in known)
+
+
+def _reason(uarch: str, tree: Tree, health: set[str]) -> str:
+    if Machine.Health.GOOD not in health:
+        return " (out of service)"
+    return f" (not asked for by {tree.name})" if tree.uarchs and uarch not in tree.uarchs else ""
 
 
 def _writer() -> Writer:
@@ -190,7 +211,7 @@ def _told_cells(comparisons: Sequence[Comparison]) -> tuple[ToldCell, ...]:
     Machines of one microarchitecture that contradict each other in a case tell nothing there.
     """
     columns = _columns(comparisons)
-    words = {row.case_id: _words(row.case) for row in comparisons}
+    words = words_of(row.case for row in comparisons)
     groups: dict[tuple[int, int, int, str], list[Comparison]] = defaultdict(list)
     for row in comparisons:
         key = (row.session.machine.uarch_id, row.case_id, row.metric_id, row.core_type.name)
@@ -231,26 +252,14 @@ def _columns(comparisons: Sequence[Comparison]) -> dict[int, str]:
     return columns
 
 
-_NUMBER = re.compile(r"([A-Za-z_]\w*)-(\d+)(?=-|$)")
-_BETWEEN = re.compile(r"([A-Za-z0-9.]+)-to-([A-Za-z0-9.]+)")
-
-
-def _words(case: Case) -> tuple[str, ...]:
-    """Its parameters; of a case that tells none, the parts of its name."""
-    if case.parameters:
-        return tuple(f"{name}={value}" if value.isdigit() else value for name, value in case.parameters.items())
-    # DRAM0-to-CXL is one thing, and a bare number says nothing without the word before it.
-    parts = _NUMBER.sub(r"\1\0\2", _BETWEEN.sub("\\1\0->\0\\2", case.name).replace("\0->\0", "\1")).split("-")
-    return tuple(part.replace("\1", "->").replace("\0", " ") for part in parts if part)
-
-
-def _cell(row: Comparison, column: str, words: tuple[str, ...], *, speaks: bool, contested: bool) -> ToldCell:
+def _cell(row: Comparison, column: str, words: CaseWords, *, speaks: bool, contested: bool) -> ToldCell:
     return ToldCell(
         column=column,
         uarch=row.session.machine.uarch.name,
         benchmark=row.case.benchmark.name,
         case=row.case.name,
-        words=words,
+        words=words.words,
+        parameters=words.parameters,
         metric=row.metric.name,
         unit=row.metric.unit,
         better=row.metric.better,
@@ -268,13 +277,14 @@ def _cell(row: Comparison, column: str, words: tuple[str, ...], *, speaks: bool,
     )
 
 
-def _uarchs(finding: Finding, cells: Sequence[ToldCell], unbooted: Sequence[Session]) -> tuple[ToldUarch, ...]:
+def _uarchs(finding: Finding, cells: Sequence[ToldCell], sessions: Sequence[Session]) -> tuple[ToldUarch, ...]:
     """The stored vector, without what no cell bears out any more."""
     found: dict[str, set[str]] = defaultdict(set)
     for cell in cells:
         if cell.speaks:
             found[cell.uarch].add(cell.verdict)
-    same = {session.machine.uarch.name for session in unbooted}
+    same = {session.machine.uarch.name for session in sessions if is_same_code(session)}
+    free = {session.machine.uarch.name for session in sessions if not session.machine.cases}
     stored = dict(finding.verdicts.order_by("uarch__name").values_list("uarch__name", "verdict"))
     missing: dict[str, str] = {}
     for gap in finding.gaps:
@@ -286,6 +296,7 @@ def _uarchs(finding: Finding, cells: Sequence[ToldCell], unbooted: Sequence[Sess
             verdict=_borne_out(stored.get(name, ""), found.get(name, set()), same_code=name in same),
             missing="" if name in found or name in same else missing.get(name, "no measurements"),
             same_code=name in same and name not in found,
+            chosen=name in found and name not in free,
         )
         for name in names
     )
@@ -302,9 +313,7 @@ def _borne_out(stored: str, verdicts: set[str], *, same_code: bool) -> str:
     return Verdict.INCONCLUSIVE.value
 
 
-def _what_ran(
-    base: Revision, patched: Revision, used: Sequence[Session], unbooted: Sequence[Session], *, foreign: bool
-) -> WhatRan:
+def _what_ran(base: Revision, patched: Revision, used: Sequence[Session], unbooted: Sequence[Session]) -> WhatRan:
     first = first_facts(Boot.objects.filter(session__in=used, state=Boot.State.MEASURED))
     builds = {session.base_build_id: session.base_build for session in (*used, *unbooted)}.values()
     machines = [
@@ -329,7 +338,7 @@ def _what_ran(
         ),
         machines=tuple(machines),
         command_lines=tuple(distinct(_text(first.get(session.pk), "cmdline") for session in used)),
-        patched="" if foreign else patched.sha,
+        patched=patched.sha,
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from server.reports.composer.common_cases import in_common, uncovered_lines
 from server.reports.composer.grid import Grid
 from server.reports.composer.told import (
     IMPROVED,
@@ -41,6 +42,7 @@ from server.reports.composer.wording import cut, distinct, figures, listed, perc
 MOST_LINES = 60
 _MOST_SUBJECT = 200
 _MARK = re.compile(r"^(re|aw|sv|fwd?)\s*:\s*", re.IGNORECASE)
+_RFC = re.compile(r"\[[^]]*\bRFC\b[^]]*\]", re.IGNORECASE)
 _MOST_OPENING = 300
 _CHANGED = (REGRESSED, IMPROVED, SPLIT)
 _TAGGED = (REGRESSED, SPLIT)
@@ -86,7 +88,7 @@ def _short_vector(told: ToldFinding) -> str:
 
 
 def _opening(told: ToldFinding) -> str:
-    sentence = first_sentence(told)
+    sentence = _claim(told)
     if told.bisected and told.culprit is not None:
         return f"{cut(told.culprit.sentence, _MOST_OPENING)} {sentence}"
     if told.range is None:
@@ -95,6 +97,11 @@ def _opening(told: ToldFinding) -> str:
     since = f"made by {made_by.sha[:12]} ({cut(made_by.subject, 80)})" if made_by and made_by.sha else ""
     since = since or f"between {told.range.good[:12]} and {told.range.bad[:12]}"
     return f"{sentence} In {plain(_branch(told))}, {since}."
+
+
+def _claim(told: ToldFinding) -> str:
+    """The class and the vector, then like for like where these sides ran different cases."""
+    return f"{first_sentence(told)} {in_common(told) if told.kind in _CHANGED else ''}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -112,11 +119,12 @@ class _Limits:
 # The first that leaves room for a table worth its name is taken.
 _LIMITS = (
     _Limits(first=8, worst=6, why=6, culprit=10, gaps=5, machines=8),
-    _Limits(first=6, worst=4, why=5, culprit=7, gaps=4, machines=5),
-    _Limits(first=6, worst=3, why=5, culprit=6, gaps=3, machines=4),
-    _Limits(first=5, worst=2, why=4, culprit=4, gaps=2, machines=3),
+    _Limits(first=8, worst=4, why=5, culprit=7, gaps=4, machines=5),
+    _Limits(first=8, worst=3, why=5, culprit=6, gaps=3, machines=4),
+    _Limits(first=8, worst=2, why=4, culprit=4, gaps=2, machines=3),
+    _Limits(first=8, worst=2, why=4, culprit=2, gaps=1, machines=2),
 )
-_GOOD_TABLE, _LEAST_TABLE = 12, 4
+_GOOD_TABLE, _LEAST_TABLE = 8, 4
 # Another one is told beside the figures.
 _USUAL_CLOCK = "wall clock"
 Part = list[str]
@@ -128,7 +136,7 @@ def _body(told: ToldFinding, opening: str, beside: Sequence[Part] = ()) -> str:
     table = Grid(told.cells, told.columns, moved_only=moved_only)
     wanted = len(table.lines(MOST_LINES))
     for limits in _LIMITS:
-        before, after = _parts(told, opening, limits, beside)
+        before, after = _parts(told, opening, limits, beside, table)
         room = MOST_LINES - _count([*before, ["x"], *after]) - len(_table_head(told, table)) + 1
         if room >= min(wanted, _GOOD_TABLE):
             break
@@ -145,15 +153,19 @@ def _joined(parts: Sequence[Part]) -> str:
     return "\n\n".join("\n".join(line.rstrip() for line in part) for part in parts if part) + "\n"
 
 
-def _parts(told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Part]) -> tuple[list[Part], list[Part]]:
+def _parts(
+    told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Part], table: Grid
+) -> tuple[list[Part], list[Part]]:
     """What stands before and behind the table."""
+    figures_told = list(beside) or [_figures(told, limits)]
     before: list[Part] = [
         [_VIRTUAL] if told.virtual else [],
         wrapped(opening, most=limits.first),
-        *(beside or [_figures(told, limits)]),
+        *figures_told[:-1],
+        [*figures_told[-1], *_again(told)],
     ]
     after: list[Part] = [
-        _beside_table(told, limits),
+        _beside_table(told, limits, table),
         _why(told.separation, limits.why) if told.kind in _CHANGED else [],
         _culprit(told, limits.culprit),
         _run(told, limits.machines),
@@ -166,9 +178,27 @@ def _parts(told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Pa
 def _figures(told: ToldFinding, limits: _Limits) -> Part:
     if told.kind in _CHANGED:
         lines = worst_lines(told, limits.worst)
-        return ["Largest changes, mean +- spread of boots [95 % interval]:", *lines] if lines else []
+        return [*_FIGURES, *lines] if lines else []
     lines = coverage_lines(told, limits.machines + 2)
     return ["Covered:", *lines] if lines else []
+
+
+_FIGURES = (
+    "Largest changes of the metric, as a factor beyond 0.5 and 1.5 [95 % interval];",
+    "means +- standard deviation between boots (changes weigh odd boots down):",
+)
+
+
+def _again(told: ToldFinding) -> Part:
+    """The command that runs the worst case again, what it does, and where its program comes from."""
+    if not told.reproduce:
+        return []
+    most = largest(told.speaking, REGRESSED) or largest(told.speaking, IMPROVED)
+    which = "one of these cases"
+    if told.kind in _CHANGED and most is not None:
+        which = f"the largest {'loss' if most.verdict == REGRESSED else 'win'} ({plain(most.uarch)})"
+    about = f"Run {which} in your own kernel (boots nothing, builds no kernel; agent: {told.page}#again):"
+    return [about, f"  tidemark-agent reproduce {told.reproduce}"]
 
 
 def _table_head(told: ToldFinding, table: Grid) -> Part:
@@ -179,12 +209,9 @@ def _table_head(told: ToldFinding, table: Grid) -> Part:
     return wrapped(f"{title}{f' ({said})' if said else ''}:", most=3)
 
 
-def _beside_table(told: ToldFinding, limits: _Limits) -> Part:
+def _beside_table(told: ToldFinding, limits: _Limits, table: Grid) -> Part:
     untold = wrapped(untold_sentence(told), most=2) if told.kind in _CHANGED and untold_sentence(told) else []
-    if not told.gaps:
-        return untold
-    gaps = [wrap(gap, first="  ", most=1)[0] for gap in told.gaps]
-    return [*untold, "Not measured:", *_capped(gaps, limits.gaps)]
+    return [*untold, *uncovered_lines(told, limits.gaps, holes=table.has_holes)]
 
 
 def _capped(lines: Part, most: int) -> Part:
@@ -199,16 +226,30 @@ def _why(found: Separation | None, most: int) -> Part:
         return []
     if not found.facts:
         return wrapped("Why here and not there is not known: no fact of the machines separates them.", most=most)
-    whom = f"on {listed(found.changed)}" + (f", unlike {listed(found.others)}" if found.others else "")
     if found.routines:
         routines = listed([f"{name}()" for name in found.routines], 3)
         said = (
-            f"Why (consistent with, not proved): {', '.join(found.facts)} {whom}. The patches are about {routines}, "
-            f"and by such features the kernel chooses how it copies, clears or flushes."
+            f"Why (consistent with, not proved): {_separated(found)}. The patches are about {routines}, whose variants "
+            f"the kernel chooses by {listed(found.features) or 'such features'}."
         )
     else:
-        said = f"Why is not known. What separates them: {' or '.join(found.facts)} {whom}."
+        said = f"Why is not known. What separates them: {_separated(found)}."
     return wrap(f"{said} {_doubt(found)}", most=most)
+
+
+_ABSENT = "no "
+
+
+def _separated(found: Separation) -> str:
+    """What the machines told, which may be less than their models have: `no fsrm on this machine (zen3-1)`."""
+    one = found.machines[0] == 1
+    who = f"this machine ({listed(found.changed)})" if one else listed(found.changed)
+    if found.routines and all(fact.startswith(_ABSENT) for fact in found.facts):
+        names = [fact.removeprefix(_ABSENT) for fact in found.facts]
+        others = f", not on {listed(found.others)}" if found.others else ""
+        return f"{listed(names)} {'is' if len(names) == 1 else 'are'} absent on {who}{others}"
+    facts = ", ".join(found.facts) if found.routines else " or ".join(found.facts)
+    return f"{facts} on {who}" + (f", unlike {listed(found.others)}" if found.others else "")
 
 
 def _doubt(found: Separation) -> str:
@@ -218,11 +259,13 @@ def _doubt(found: Separation) -> str:
         rivals = "One other fact separates them as well: "
     elif found.rivals:
         rivals = f"{'At least ' if found.uncounted else ''}{found.rivals} other facts separate them as well: "
-    between = f"with {changed} against {others} machines"
-    if found.chance is None or found.chance >= 1:
-        said = f"{between} some fact always does"
+    if changed == others == 1:
+        said = "one machine each, so the cause is open"
+    elif found.chance is None or found.chance >= 1:
+        said = f"with {changed} against {others} machines some fact always does"
     else:
-        said = f"{between} chance alone finds such facts in {percent(found.chance)} of cases"
+        often = percent(found.chance)
+        said = f"with {changed} against {others} machines chance alone finds such facts in {often} of cases"
     return f"{rivals}{said}." if rivals else f"{said[:1].upper()}{said[1:]}."
 
 
@@ -247,7 +290,7 @@ def _culprit(told: ToldFinding, most: int) -> Part:
 def _run(told: ToldFinding, most: int) -> Part:
     run = told.run
     patched = f", patched {run.patched[:12]}" if run.patched else ""
-    base = f"base {run.base[:12]} ({cut(run.base_subject, 60)}), tree {run.tree}{patched}"
+    base = f"base {run.base[:12]} ({cut(run.base_subject, 40)}){patched}, tree {run.tree}"
     lines = wrap(base, first="  ", indent="    ", most=2)
     lines += _capped([wrap(f"kernel {kernel}", first="  ", most=1)[0] for kernel in run.kernels], 2)
     machines = []
@@ -257,26 +300,23 @@ def _run(told: ToldFinding, most: int) -> Part:
         clock = "" if machine.clock == _USUAL_CLOCK else f", {machine.clock}"
         machines += wrap(f"{machine.name} ({machine.uarch}): {cpu}{clock}{short}", first="  ", most=1)
     lines += _capped(machines, most)
-    if len(run.command_lines) > 1:
+    known = [line for line in run.command_lines if line]
+    if len(known) > 1:
         lines.append("  command lines differ between machines: see the page")
     elif run.machines:
-        told_line = next(iter(run.command_lines), "") or "not told"
-        lines += wrap(f"command line: {told_line}", first="  ", indent="    ", most=2)
-    lines.append(f"  all data: {told.page}")
-    if told.reproduce:
-        which = "the case that moved most" if told.kind in _CHANGED else "one of the cases"
-        lines += [f"  {which}, on a machine of yours:", f"  tidemark-agent reproduce {told.reproduce}"]
-    return ["What was run:", *lines]
+        some = " (not told by all machines)" if known and len(run.command_lines) > 1 else ""
+        lines += wrap(f"command line{some}: {known[0] if known else 'not told'}", first="  ", indent="    ", most=2)
+    return ["What was run:", *lines, f"  all data: {told.page}"]
 
 
 def _tags(told: ToldFinding) -> Part:
     """Tags help to find a report from a fix; nobody should credit figures that are not evidence."""
     if told.virtual or told.kind not in _TAGGED:
         return []
-    if told.range is None:
-        head = (
-            "If you fix this in a separate patch (not just in a new version of the same series), kindly add these tags:"
-        )
+    if _RFC.search(told.subject):
+        head = "Tags for a fix that is a patch of its own:"
+    elif told.range is None:
+        head = "If you fix this in a separate patch (not in a new version), kindly add these:"
     else:
         head = "If you fix this in a commit of its own, kindly add these:"
     # Behind a bar no program takes them for trailers of this mail.
@@ -285,14 +325,18 @@ def _tags(told: ToldFinding) -> Part:
 
 def _commands(told: ToldFinding) -> Part:
     """Two beside each other: whoever answers takes one of them."""
+    if not told.cells:
+        return _stop()
     uarch, benchmark = _example(told)
-    commands = ["retest", f"test on {uarch} bench {benchmark}"]
+    rows = [("retest", f"#tidemark test on {uarch} bench {benchmark}")]
     if told.kind in _TAGGED:
-        commands += ["accept: REASON", "invalid: REASON", "fix: SUBJECT"]
-    commands.append("stop   (no more of these mails)")
-    words = [f"#tidemark {command}" for command in (commands if told.cells else commands[-1:])]
-    rows = [words[at : at + 2] for at in range(0, len(words), 2)]
-    lines = [f"  {row[0]:<{_COMMAND_WIDTH}}{''.join(row[1:])}".rstrip() for row in rows]
+        rows += [
+            ("accept: REASON", "(the regression is known and wanted)"),
+            ("invalid: REASON", "(the finding is wrong)"),
+        ]
+    last = "stop   (no more of these mails)"
+    rows.append(("fix: SUBJECT", f"#tidemark {last}") if told.kind in _TAGGED else (last, ""))
+    lines = [f"  {f'#tidemark {command}':<{_COMMAND_WIDTH}}{said}".rstrip() for command, said in rows]
     return ["To act on this, answer with one of these at the beginning of a line:", *lines]
 
 
@@ -319,7 +363,7 @@ def _footer(writer: Writer) -> Part:
 def _follow_up(told: FollowUp) -> Text:
     """Both versions beside each other, then all that the new one says."""
     now = told.now
-    opening = f"{_became(told)} {first_sentence(now)}"
+    opening = f"{_became(told)} {_claim(now)}"
     return Text(_subject(now), _body(now, opening, [_both(told)]))
 
 
@@ -407,7 +451,7 @@ def _retraction(told: Retraction) -> Text:
 
 
 def _correction(told: Correction) -> Text:
-    opening = first_sentence(told.now)
+    opening = _claim(told.now)
     said = wrap(f"In place of what was told{_day(told.sent_at)}: {told.said}", indent="  ", most=4)
     return Text(_subject(told.now), _body(told.now, f"Correction. {opening}", [said, _figures(told.now, _LIMITS[2])]))
 

@@ -13,7 +13,8 @@ HIGHER = "higher"
 
 @dataclass(frozen=True, slots=True)
 class ToldCell:
-    """Base against patched in one column. `words` tell its case from the other cases of its benchmark.
+    """Base against patched in one column. `words` tell its case from the other cases of its benchmark; `parameters` are
+    what these words are called, where anybody knows.
 
     `speaks`: it stands for its microarchitecture; of several machines that agree one does.
     """
@@ -37,25 +38,32 @@ class ToldCell:
     boots: tuple[int, int] = (0, 0)
     mde: float | None = None
     speaks: bool = True
+    parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToldUarch:
-    """One component of the vector. `missing` says why it has no figures; `same_code`: both kernels run the same."""
+    """One component of the vector. `missing` says why it has no figures; `same_code`: both kernels run the same.
+
+    `chosen`: its machines are set to run some cases alone.
+    """
 
     name: str
     verdict: str
     missing: str = ""
     same_code: bool = False
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Separation:
-    """Facts that all changed microarchitectures show and none of the others.
+    """Facts that all changed machines show and none of the others; where a side is one machine it is named, otherwise
+    its microarchitectures are.
 
-    `routines` are those that the patches touch and whose variant these facts choose; without any the facts are only
-    what happens to separate. `rivals` counts the other facts that separate alike, `uncounted`: there may be more.
-    `machines` are how many changed and how many did not, `chance` how often such facts are found by chance alone.
+    `routines` are those that the patches touch, and `features` those of the facts by which the kernel chooses their
+    variants; without any the facts are only what happens to separate. `rivals` counts the other facts that separate
+    alike, `uncounted`: there may be more. `machines` are how many changed and how many did not, `chance` how often such
+    facts are found by chance alone.
     Without facts nothing separates them.
     """
 
@@ -67,6 +75,7 @@ class Separation:
     uncounted: bool = False
     machines: tuple[int, int] = (0, 0)
     chance: float | None = None
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,8 @@ class ToldFinding:
     """All that one finding says. `subject` is that of the mail which is answered, empty for one that begins a thread.
 
     `page` has all data; `reproduce` is the address that `tidemark-agent reproduce` reads. `bisected`: it is told for
-    what its bisection found. `version` is that of the series, empty for a branch.
+    what its bisection found. `version` is that of the series, empty for a branch. `uncovered` are microarchitectures of
+    the site that had no part in it, with the reason where one is known.
     """
 
     writer: Writer
@@ -149,6 +159,7 @@ class ToldFinding:
     range: BranchRange | None = None
     bisected: bool = False
     version: str = ""
+    uncovered: tuple[str, ...] = ()
 
     @property
     def speaking(self) -> tuple[ToldCell, ...]:

@@ -152,7 +152,7 @@ def all_clear(told: ToldFinding) -> str:
 
 
 def _counted(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"
+    return "1 case" if count == 1 else f"{count} cases"
 
 
 def _effects(cells: Sequence[ToldCell]) -> list[float]:
@@ -172,10 +172,13 @@ def _below(unsure: Sequence[ToldCell]) -> str:
 
 @dataclass(frozen=True)
 class _Worst:
+    """`kind`: of cores, where the machine has several; the others are not counted."""
+
     uarch: str
     cell: ToldCell
     alike: int
     judged: int
+    kind: str
 
 
 def worst_lines(told: ToldFinding, most: int) -> list[str]:
@@ -201,16 +204,23 @@ def _worst(told: ToldFinding) -> list[_Worst]:
         for verdict in _directions(uarch) if uarch.verdict in (*MOVED, SPLIT) else ():
             most = largest(cells, verdict)
             if most is not None:
-                alike = sum(cell.verdict == verdict for cell in cells)
-                found.append(_Worst(uarch.name, most, alike, len(cells)))
+                kind = _kind_of_cores(most)
+                beside = [cell for cell in cells if _kind_of_cores(cell) == kind]
+                alike = sum(cell.verdict == verdict for cell in beside)
+                found.append(_Worst(uarch.name, most, alike, len(beside), kind))
     return sorted(found, key=lambda one: (one.cell.verdict == IMPROVED, -movement(one.cell), one.uarch))
+
+
+def _kind_of_cores(cell: ToldCell) -> str:
+    return cell.column.partition("/")[2]
 
 
 def _worst_of(one: _Worst, *, alone: bool) -> list[str]:
     """`alone`: there is one benchmark and metric, and the table names them."""
     word = direction(one.cell)
     of = f"all {one.judged}" if one.alike == one.judged else f"{one.alike} of {one.judged}"
-    counted = f"; {word} in {of} cells" if one.judged > 1 else ""
+    on = f" on {plain(one.kind)}" if one.kind else ""
+    counted = f"; {word} in {of} cases{on}" if one.judged > 1 else ""
     head = f"{plain(one.uarch)}: {span(one.cell)}, {boots(one.cell)}{counted}"
     return [
         *wrapped(head, first="  ", indent="    ", most=2),

@@ -138,13 +138,13 @@ def movement(cell: ToldCell) -> float:
     return abs(math.log(cell.ratio)) if 0 < cell.ratio < math.inf else math.inf
 
 
-def _is_factor(ratio: float) -> bool:
+def is_factor(ratio: float) -> bool:
     return ratio >= _FACTOR or 0 < ratio <= _LOSS_FACTOR
 
 
 def _size(ratio: float, of: float) -> float:
     """How far `ratio` lies in the direction of `of`, on its scale."""
-    if _is_factor(of):
+    if is_factor(of):
         size = ratio if of > 1 else (1 / ratio if ratio else math.inf)
         return max(size, 0.0)
     return 100 * (ratio - 1 if of > 1 else 1 - ratio)
@@ -179,7 +179,7 @@ def _rounded(value: float, digits: int, how: Callable[[float], int]) -> str:
 def magnitude(cell: ToldCell, *, tenths: bool = False) -> str:
     """`41 %` or `2.21x`; with `tenths` a factor is told as `2.2x`."""
     assert cell.ratio is not None
-    factor = _is_factor(cell.ratio)
+    factor = is_factor(cell.ratio)
     size = _size(cell.ratio, cell.ratio)
     digits = _digits(size, factor=factor)
     if factor:
@@ -192,12 +192,29 @@ def speed(cell: ToldCell, *, tenths: bool = False) -> str:
     return f"{magnitude(cell, tenths=tenths)} {direction(cell)}"
 
 
+def reach_of_size(cells: Sequence[ToldCell], *, tenths: bool = False, to: str = " to ") -> str:
+    """`39 to 41 %`, `2.02 to 2.21x`, `45 % to 1.8x`: from the least moved to the most."""
+    ends = (min(cells, key=movement), max(cells, key=movement))
+    low, high = (magnitude(cell, tenths=tenths) for cell in ends)
+    if low == high:
+        return high
+    for unit in (" %", "x"):
+        if low.endswith(unit) and high.endswith(unit):
+            low = low.removesuffix(unit)
+    return f"{low}{to}{high}"
+
+
+def reach(cells: Sequence[ToldCell], *, tenths: bool = False, to: str = " to ") -> str:
+    """`39 to 41 % slower`, of cells that moved the same way."""
+    return f"{reach_of_size(cells, tenths=tenths, to=to)} {direction(cells[0])}"
+
+
 def span(cell: ToldCell) -> str:
     """`41 % slower [40 % to 43 %]`: the interval in the same words, rounded so that it holds the value."""
     assert cell.ratio is not None
     if cell.low is None or cell.high is None:
         return speed(cell)
-    factor = _is_factor(cell.ratio)
+    factor = is_factor(cell.ratio)
     digits = _digits(_size(cell.ratio, cell.ratio), factor=factor)
     ends = sorted(_size(end, cell.ratio) for end in (min(cell.low, cell.ratio), max(cell.high, cell.ratio)))
     unit = "x" if factor else " %"

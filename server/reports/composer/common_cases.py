@@ -1,0 +1,89 @@
+"""Like for like: what microarchitectures did in the cases that all of them ran, and what of it each did not run."""
+
+from collections.abc import Sequence
+
+from server.reports.composer.told import INCONCLUSIVE, MOVED, SPLIT, ToldCell, ToldFinding
+from server.reports.composer.vector_words import by_uarch
+from server.reports.composer.wording import listed, plain, reach, wrap, wrapped
+
+Key = tuple[str, str, str]
+_PAIR = 2
+_MOST_NAMES = 6
+
+
+def in_common(told: ToldFinding) -> str:
+    """A sentence about the cases that all those ran which moved; empty where nothing moved in any other.
+
+    The first sentence sets the largest change of each side by side, and these may be of different cases.
+    """
+    of = by_uarch(told.speaking)
+    measured = [uarch for uarch in told.uarchs if of.get(uarch.name)]
+    moved = [uarch for uarch in measured if uarch.verdict in (*MOVED, SPLIT)]
+    compared = moved if len(moved) >= _PAIR else measured
+    ran = [_keys(of[uarch.name]) for uarch in compared]
+    if not moved or len(compared) < _PAIR:
+        return ""
+    shared = ran[0].intersection(*ran)
+    if all(_key(cell) in shared for uarch in moved for cell in of[uarch.name] if cell.verdict in MOVED):
+        return ""
+    who = "both" if len(compared) == _PAIR else f"all {len(compared)}"
+    if not shared:
+        return f"No case ran on {who}: these are changes of different cases."
+    compared.sort(key=lambda uarch: _PLACES.index(uarch.verdict))
+    did = [
+        f"{plain(uarch.name)} {_did([cell for cell in of[uarch.name] if _key(cell) in shared])}" for uarch in compared
+    ]
+    cases = "the 1 case" if len(shared) == 1 else f"the {len(shared)} cases"
+    if len(did) > _MOST_NAMES:
+        return f"Only {len(shared)} of {len(set().union(*ran))} cases ran on {who}."
+    return f"In {cases} that {who} ran: {', '.join(did)}."
+
+
+_PLACES = ("regressed", SPLIT, "improved", "unchanged", INCONCLUSIVE)
+
+
+def _key(cell: ToldCell) -> Key:
+    return cell.benchmark, cell.case, cell.metric
+
+
+def _keys(cells: Sequence[ToldCell]) -> set[Key]:
+    return {_key(cell) for cell in cells}
+
+
+def _did(cells: Sequence[ToldCell]) -> str:
+    sides = []
+    for verdict in MOVED:
+        own = [cell for cell in cells if cell.verdict == verdict and cell.ratio is not None]
+        if own:
+            some = "" if len(own) == len(cells) else f" in {len(own)} of them"
+            sides.append(f"{reach(own, tenths=True)}{some}")
+    if sides:
+        return " and ".join(sides)
+    return "cannot be told" if any(cell.verdict == INCONCLUSIVE for cell in cells) else "no change"
+
+
+def uncovered_lines(told: ToldFinding, most: int, *, holes: bool) -> list[str]:
+    """What was not measured and why, as far as anybody knows. `holes`: the table has a sign for it."""
+    of = by_uarch(told.speaking)
+    every = {_key(cell) for cell in told.speaking}
+    partly = [
+        (uarch, left)
+        for uarch in told.uarchs
+        if of.get(uarch.name) and (left := len(every) - len(_keys(of[uarch.name])))
+    ]
+    parts = [
+        f"{left}{'' if n else f' of {len(every)} cases'} on {plain(uarch.name)}"
+        for n, (uarch, left) in enumerate(partly)
+    ]
+    why = ", which are set to run the others alone" if all(uarch.chosen for uarch, _left in partly) else ""
+    absent = [f"all on {plain(name)}" for name in told.uncovered]
+    said = [f"{listed(parts, _MOST_NAMES)}{why}" if parts else "", listed(absent, _MOST_NAMES)]
+    sign = ' ("." above: not measured, not "did not move")' if holes else ""
+    text = "; ".join(one for one in said if one)
+    gaps = [wrap(gap, first="  ", most=1)[0] for gap in told.gaps]
+    if len(gaps) > most:
+        gaps = [*gaps[: most - 1], f"  ... {len(gaps) - most + 1} more on the page"]
+    if not (text or gaps or sign):
+        return []
+    head = f"Not covered{sign}: {text}.".replace(": .", ":") if text or gaps else f"Not covered{sign}."
+    return [*wrapped(head, most=3), *gaps]
