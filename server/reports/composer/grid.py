@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from server.reports.composer.table_rows import RowGroup, Row, groups_of
+from server.reports.composer.table_rows import Row, RowGroup, groups_of
 from server.reports.composer.told import INCONCLUSIVE, MOVED, UNCHANGED, ToldCell
 from server.reports.composer.wording import WIDTH, is_slower, listed, percent, plain, reach, reach_of_size, wrapped
 

@@ -129,7 +129,8 @@ def _rows(told: _Names, rows: Mapping[Key, Mapping[str, ToldCell]], *, apart: bo
     left = dict(rows)
     made = []
     for words, keys in _families(told.words, rows):
-        if all(key in left for key in keys) and (words or not apart):
+        whole = not apart and len(keys) == len(rows)
+        if all(key in left for key in keys) and (words or whole):
             cells = defaultdict(list)
             for key in keys:
                 for column, cell in left.pop(key).items():
