@@ -45,7 +45,7 @@ class Model:
 KIB, MIB = 1 << 10, 1 << 20
 # The machines of the replay: what the probe would tell of the published models, from what is publicly known of them.
 #
-# The Zen 3 machine is told as its thread tells it: rep_good without erms and fsrm, by which the copy routines are chosen.
+# The Zen 3 machine is told as its thread tells it: rep_good without erms and fsrm, by which copy routines are chosen.
 # Others of its model have both; what a machine lacks, its firmware or its boot line may have taken from it.
 
 _X86 = (
