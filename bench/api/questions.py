@@ -127,6 +127,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "tree-feed": {"name": "stable"},
         "branch": {"name": "mainline", "branch_name": "daily"},
         "timeline": {"timeline_id": timeline},
+        "timeline-course": {"timeline_id": timeline},
         "message": {"message_id": message},
         "message-text": {"message_id": message},
         "message-raw": {"message_id": message},

@@ -38,7 +38,7 @@ _SHOWN: Mapping[str, Mapping[str, Callable[[], object]]] = {
         "hostile names": lambda: samples.heat(6, 6, _NAMES),
     },
     "course": {
-        "no data": lambda: Course((), 0.02),
+        "no data": lambda: Course((), {}, 0.02),
         "one value": lambda: samples.course(1, ("zen3",)),
         "a branch": lambda: samples.course(80),
         "hostile names": lambda: samples.course(20, _NAMES),

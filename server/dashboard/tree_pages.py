@@ -1,5 +1,6 @@
 """Pages of a tree, of a branch over time, and of one timeline."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ from server.dashboard.rows.watchers import (
     wanted_rows,
     watcher,
 )
-from server.dashboard.trees.courses import timeline_page
+from server.dashboard.trees.courses import course_of, timeline_page
 from server.dashboard.trees.found import FoundLine, Lately, findings_named, found_lines
 from server.dashboard.trees.heat import BranchHeat, branch_heat
 from server.dashboard.trees.measured import LATELY, ChosenBranch, MeasuredBranch, chosen, measured_branches
@@ -233,7 +234,17 @@ def branch(request: HttpRequest, name: str, branch_name: str) -> HttpResponse:
 
 @require_safe
 def timeline(request: HttpRequest, timeline_id: int) -> HttpResponse:
-    page = timeline_page(timeline_id)
+    page = timeline_page(timeline_id, request.GET.get("page", "1"))
     if page is None:
         raise Http404(f"There is no timeline {timeline_id}.")
     return render(request, "dashboard/timeline.html", {"now": clock.now(), "page": page})
+
+
+@require_safe
+def timeline_course(_request: HttpRequest, timeline_id: int) -> HttpResponse:
+    """What the picture of the page is drawn from: thousands of points, of use to its script alone."""
+    course = course_of(timeline_id)
+    if course is None:
+        raise Http404(f"There is no timeline {timeline_id}.")
+    body = json.dumps(course.data, separators=(",", ":"), ensure_ascii=False)
+    return HttpResponse(body, content_type="application/json")

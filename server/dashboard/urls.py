@@ -73,6 +73,7 @@ urlpatterns = [
     path("trees/<slug:name>/feed/", feeds.tree, name="tree-feed"),
     path("trees/<slug:name>/branches/<path:branch_name>/", tree_pages.branch, name="branch"),
     path("timelines/<int:timeline_id>/", tree_pages.timeline, name="timeline"),
+    path("timelines/<int:timeline_id>/course/", tree_pages.timeline_course, name="timeline-course"),
     path("messages/<int:message_id>/", status_page.message, name="message"),
     path("messages/<int:message_id>/text/", status_page.message_text, name="message-text"),
     path("messages/<int:message_id>/raw/", status_page.raw_message, name="message-raw"),

@@ -5,6 +5,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.test import Client
 from pytest_django.fixtures import Settings
 
 from server.core import clock
@@ -222,6 +223,26 @@ def test_timeline_lists_heads_with_their_commits_newest_first(reader: Reader, ti
     table = text.partition('id="points"')[2]
     assert table.index("Merge 160") < table.index("Merge 159")
     assert "Ada Author" in table
+
+
+def test_older_heads_of_a_timeline_stand_on_its_next_pages(reader: Reader, timeline: Timeline) -> None:
+    first = reader.read(f"/timelines/{timeline.pk}/").partition('id="points"')[2]
+    second = reader.read(f"/timelines/{timeline.pk}/?page=2").partition('id="points"')[2]
+    shown = [set(re.findall(r"Merge \d+", text)) for text in (first, second)]
+    assert all(shown)
+    assert shown[0].isdisjoint(shown[1])
+    assert 'href="?page=2"' in first
+    assert "Merge 160" in reader.read(f"/timelines/{timeline.pk}/?page=none")
+
+
+def test_script_of_a_timeline_asks_for_what_it_draws(client: Client, timeline: Timeline) -> None:
+    address = f"/timelines/{timeline.pk}/course/"
+    assert f'data-source="{address}"' in client.get(f"/timelines/{timeline.pk}/").content.decode()
+    data = client.get(address).json()
+    assert data["places"][-1] == 160
+    assert len(data["lanes"][0]["speeds"]) == len(data["places"]) == len(data["by"])
+    assert data["lanes"][0]["steps"][0][0] == 141
+    assert client.get("/timelines/999999/course/").status_code == 404
 
 
 def test_timeline_shows_all_machines_of_its_case(reader: Reader, timeline: Timeline) -> None:

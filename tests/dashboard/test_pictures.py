@@ -16,10 +16,10 @@ from server.dashboard.pictures.course import (
     Course,
     CourseEvent,
     CourseFlag,
+    CourseHead,
     CourseLane,
     CoursePoint,
     CourseStep,
-    Slice,
     thinned,
 )
 from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line, svg_of
@@ -260,9 +260,13 @@ def test_crowded_heat_map_shows_signs_alone() -> None:
 
 
 def point(place: int, ratio: float, low: float | None = None, high: float | None = None) -> CoursePoint:
-    return CoursePoint(
-        place, f"{place:040x}", "a subject", "An Author", _NOW + timedelta(hours=place), ratio, low, high
-    )
+    return CoursePoint(place, ratio, low, high)
+
+
+def course(*lanes: CourseLane) -> Course:
+    places = {point.place for lane in lanes for point in lane.points}
+    heads = {n: CourseHead(n, f"{n:040x}", "a subject", "An Author", _NOW + timedelta(hours=n)) for n in places}
+    return Course(lanes, heads, 0.02)
 
 
 def lane(*points: CoursePoint, **more: tuple[object, ...]) -> CourseLane:
@@ -270,31 +274,35 @@ def lane(*points: CoursePoint, **more: tuple[object, ...]) -> CourseLane:
 
 
 def test_lanes_stand_on_one_axis_in_order_of_their_revisions() -> None:
-    made = Course((lane(point(30, 1.0), point(10, 1.1)), lane(point(20, 1.2))), 0.02)
-    assert [p.place for p in made.revisions] == [10, 20, 30]
-    assert made.data["lanes"][0]["places"] == [10, 30]
+    made = course(lane(point(30, 1.0), point(10, 1.1)), lane(point(20, 1.2)))
+    assert made.data["places"] == [10, 20, 30]
+    assert [of["at"] for of in made.data["lanes"]] == [[0, 2], [1]]
     assert 'points="0,' in made.drawn[0].svg
     assert 'cx="50.0%"' in made.drawn[1].svg
 
 
 def test_interval_of_a_course_is_a_band_with_the_worse_end_below() -> None:
-    made = Course((lane(point(1, 1.5, 1.4, 1.6), point(2, 1.5, 1.4, 1.6)),), 0.02)
+    made = course(lane(point(1, 1.5, 1.4, 1.6), point(2, 1.5, 1.4, math.inf)))
     data = made.data["lanes"][0]
+    assert data["at"] is None
     assert data["lows"][0] < data["speeds"][0] < data["highs"][0] < 0
+    # An end that nothing is known of.
+    assert data["lows"][1] == data["speeds"][1] < data["highs"][1]
 
 
 def test_points_without_a_ratio_are_left_out() -> None:
-    made = Course((lane(point(1, 0.0), point(2, math.nan), point(3, 1.0)),), 0.02)
-    assert made.data["lanes"][0]["places"] == [3]
+    made = course(lane(point(1, 0.0), point(2, math.nan), point(3, 1.0)))
+    assert made.data["lanes"][0]["at"] == [2]
 
 
 def test_long_courses_keep_their_extremes() -> None:
-    pieces = [Slice(n, 0.0, 0.0, 0.0) for n in range(MOST_POINTS * 2)]
-    pieces[1234] = Slice(1234, 0.5, 0.5, 0.5)
+    (pieces,) = course(lane(*(point(n, 0.5 if n == 777 else 1.0) for n in range(MOST_POINTS * 2)))).pieces
     thin = thinned(pieces, 100)
     assert len(thin) == 100
-    assert max(piece.high for piece in thin) == 0.5
-    assert thinned(pieces[:MOST_POINTS], 100) == pieces[:MOST_POINTS]
+    assert thin.highs.max() == pytest.approx(math.log(2))
+    assert thin.middles.max() == thin.lows.max() == 0
+    (few,) = course(lane(*(point(n, 1.0) for n in range(MOST_POINTS)))).pieces
+    assert thinned(few, 100) is few
 
 
 def test_steps_findings_and_machine_events_are_drawn_and_listed() -> None:
@@ -305,7 +313,7 @@ def test_steps_findings_and_machine_events_are_drawn_and_listed() -> None:
         flags=(CourseFlag(5, "/findings/4/", "finding 4"),),
         events=(CourseEvent(3, "new microcode"), CourseEvent(99, "out of sight")),
     )
-    page = html("course", Course((found,), 0.02))
+    page = html("course", course(found))
     assert 'class="step" x1="100.0%"' in page
     assert 'class="event" x1="50.0%"' in page
     assert page.count("/findings/4/") >= 2
@@ -313,7 +321,7 @@ def test_steps_findings_and_machine_events_are_drawn_and_listed() -> None:
 
 
 def test_course_names_its_first_and_last_revision() -> None:
-    page = html("course", Course((lane(point(1, 1.0), point(5, 1.3)),), 0.02))
+    page = html("course", course(lane(point(1, 1.0), point(5, 1.3))))
     assert f"{1:040x}"[:12] in page
     assert "2026-11-29" in page
 

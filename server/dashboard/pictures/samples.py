@@ -5,7 +5,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from server.dashboard.pictures import axis
-from server.dashboard.pictures.course import Course, CourseEvent, CourseFlag, CourseLane, CoursePoint, CourseStep
+from server.dashboard.pictures.course import (
+    Course,
+    CourseEvent,
+    CourseFlag,
+    CourseHead,
+    CourseLane,
+    CoursePoint,
+    CourseStep,
+)
 from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line
 from server.dashboard.pictures.heat_map import Heat, HeatMap, HeatRow
 from server.dashboard.pictures.small import (
@@ -138,26 +146,27 @@ def course(points: int, titles: tuple[str, ...] = ("haswell", "zen3", "zen5"), *
     """zen3 steps down in the middle and zen5 a little up."""
     chance = random.Random(4)  # noqa: S311
     lanes = [_lane(chance, n, title, points, better) for n, title in enumerate(titles)]
-    return Course(tuple(lanes), _MIN_EFFECT)
+    heads = {place * 3: _head(place, titles[-1]) for place in range(points)}
+    return Course(tuple(lanes), heads, _MIN_EFFECT)
+
+
+def _head(place: int, title: str) -> CourseHead:
+    subject = f"mm: Change number {place} of many" if title.isalnum() else title
+    at = datetime(2026, 6, 1, tzinfo=UTC) + timedelta(hours=5 * place)
+    return CourseHead(place * 3, f"{place * 7919:040x}"[::-1], subject, f"Author {place % 9}", at)
 
 
 def _lane(chance: random.Random, number: int, title: str, points: int, better: str) -> CourseLane:
-    begin = datetime(2026, 6, 1, tzinfo=UTC)
     level, middle = (1.0, 1.31, 0.92)[number % 3], points // 2
     made = []
     for place in range(points):
         ratio = (level if place >= middle else 1.0) * (1 + chance.gauss(0, 0.008))
-        subject = f"mm: Change number {place} of many" if title.isalnum() else title
-        at = begin + timedelta(hours=5 * place)
-        sha = f"{place * 7919:040x}"[::-1]
-        made.append(
-            CoursePoint(place * 3, sha, subject, f"Author {place % 9}", at, ratio, ratio * 0.985, ratio * 1.015)
-        )
+        made.append(CoursePoint(place * 3, ratio, ratio * 0.985, ratio * 1.015))
     if level == 1 or points < 10:  # noqa: PLR2004
         return CourseLane(title, title, better, tuple(made))
-    point, words = made[middle], axis.told(level, better)
-    steps = (CourseStep(point.place, point.sha, f"{words} from {point.sha[:12]} on", "/findings/"),)
-    flags = (CourseFlag(point.place, "/findings/", f"finding 4: {words}"),)
+    head, words = _head(middle, title), axis.told(level, better)
+    steps = (CourseStep(head.place, head.sha, f"{words} from {head.sha[:12]} on", "/findings/"),)
+    flags = (CourseFlag(head.place, "/findings/", f"finding 4: {words}"),)
     events = (CourseEvent(made[points // 4].place, "bench-2 got new microcode"),)
     return CourseLane(title, title, better, tuple(made), steps, flags, events)
 

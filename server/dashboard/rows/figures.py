@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Model, QuerySet
+from django.db.models import QuerySet
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -85,7 +85,7 @@ def probability(value: float | None) -> str:
 
 
 Row = TypeVar("Row")
-Source = TypeVar("Source", bound=Model)
+Source = TypeVar("Source")
 PER_PAGE = 50
 
 
@@ -102,9 +102,12 @@ class Paged(Generic[Row]):
 
 
 def paged(
-    query: "QuerySet[Source]", number: str, rows: Callable[[Sequence[Source]], Sequence[Row]], per_page: int = PER_PAGE
+    query: "QuerySet[Any, Source] | Sequence[Source]",
+    number: str,
+    rows: Callable[[Sequence[Source]], Sequence[Row]],
+    per_page: int = PER_PAGE,
 ) -> Paged[Row]:
-    """Two queries and those of `rows`; a page number that makes no sense gives the nearest page."""
+    """Two queries, of what is not read yet, and those of `rows`; one that makes no sense gives the nearest page."""
     page: Page[Source] = Paginator(query, per_page).get_page(number)
     return Paged(
         rows=tuple(rows(list(page.object_list))),

@@ -5,32 +5,31 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 from django.conf import settings
 from django.urls import reverse
 
 from server.dashboard.pictures.axis import told
-from server.dashboard.pictures.course import Course, CourseEvent, CourseFlag, CourseLane, CoursePoint, CourseStep
+from server.dashboard.pictures.course import (
+    Course,
+    CourseEvent,
+    CourseFlag,
+    CourseHead,
+    CourseLane,
+    CoursePoint,
+    CourseStep,
+)
 from server.dashboard.rows import figures
 from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead, Timeline, TimelinePoint
 
 # All lanes together draw so many points at most, and one of them so many.
 _MOST_POINTS, _MOST_OF_LANE = 12_000, 5_000
 _MOST_LANES = 24
-_LISTED = 60
+_LISTED = 25
 # Beside the lane that was asked for, so many stand in the table.
 _MOST_COLUMNS = 5
 _STANDING = (ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED)
 _NAMES = ("branch__tree", "reference", "machine__uarch", "case__benchmark", "metric", "core_type")
-
-
-class _Head(NamedTuple):
-    place: int
-    sha: str
-    subject: str
-    author: str
-    committed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ class PointLine:
 
 @dataclass(frozen=True, slots=True)
 class TimelinePage:
-    """`lanes` are the titles of the columns of `points`, which are the newest, newest first."""
+    """`lanes` are the titles of the columns of `points`, newest first."""
 
     id: int
     tree: str
@@ -88,13 +87,26 @@ class TimelinePage:
     course: Course
     steps: tuple[StepLine, ...]
     lanes: tuple[str, ...]
-    points: tuple[PointLine, ...]
+    points: figures.Paged[PointLine]
     newest: str
     total: int
     unshown: int
 
 
-def timeline_page(timeline_id: int) -> TimelinePage | None:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of the lanes of a case. `points` and `changes` are by timeline."""
+
+    timeline: Timeline
+    lanes: Sequence[Timeline]
+    unshown: int
+    points: Mapping[int, Sequence[CoursePoint]]
+    heads: Mapping[int, CourseHead]
+    changes: Mapping[int, Sequence[ChangePoint]]
+    course: Course
+
+
+def _seen(timeline_id: int) -> _Seen | None:
     """Eight queries at most."""
     timeline = Timeline.objects.select_related(*_NAMES).defer("watch").filter(pk=timeline_id).first()
     if timeline is None:
@@ -103,6 +115,23 @@ def timeline_page(timeline_id: int) -> TimelinePage | None:
     points, heads = _points_of(timeline, lanes)
     changes = _changes(lanes)
     events = _events(timeline, lanes)
+    drawn = (_lane(lane, points[lane.pk], heads, changes[lane.pk], events[lane.machine_id]) for lane in lanes)
+    course = Course(tuple(drawn), heads, _min_effect(timeline))
+    return _Seen(timeline, lanes, unshown, points, heads, changes, course)
+
+
+def course_of(timeline_id: int) -> Course | None:
+    """The picture alone, as its script asks for it."""
+    seen = _seen(timeline_id)
+    return seen.course if seen is not None else None
+
+
+def timeline_page(timeline_id: int, number: str) -> TimelinePage | None:
+    """With the page of that number of its table."""
+    seen = _seen(timeline_id)
+    if seen is None:
+        return None
+    timeline, lanes, points = seen.timeline, seen.lanes, seen.points
     own = points[timeline.pk]
     columns = [lane for lane in lanes if points[lane.pk]][: _MOST_COLUMNS + 1]
     return TimelinePage(
@@ -120,16 +149,13 @@ def timeline_page(timeline_id: int) -> TimelinePage | None:
         virtual=timeline.machine.virtual,
         reference_sha=timeline.reference.sha,
         reference_subject=timeline.reference.subject,
-        course=Course(
-            tuple(_lane(lane, points[lane.pk], changes[lane.pk], events[lane.machine_id]) for lane in lanes),
-            _min_effect(timeline),
-        ),
-        steps=tuple(_step_line(lane, one, heads) for lane in lanes for one in changes[lane.pk]),
+        course=seen.course,
+        steps=tuple(_step_line(lane, one, seen.heads) for lane in lanes for one in seen.changes[lane.pk]),
         lanes=tuple(_title(lane) for lane in columns),
-        points=_listed(points, columns, heads),
+        points=_listed(points, columns, seen.heads, number),
         newest=_against(own[-1], timeline.metric.better) if own else "",
         total=timeline.points_seen,
-        unshown=unshown,
+        unshown=seen.unshown,
     )
 
 
@@ -151,12 +177,12 @@ def _lanes_beside(timeline: Timeline) -> tuple[list[Timeline], int]:
 
 def _points_of(
     timeline: Timeline, lanes: Sequence[Timeline]
-) -> tuple[defaultdict[int, list[CoursePoint]], Mapping[int, _Head]]:
+) -> tuple[defaultdict[int, list[CoursePoint]], Mapping[int, CourseHead]]:
     """The newest points of all lanes, over the same heads. Two queries: names of a head are read once, not by lane."""
     heads = MeasuredHead.objects.filter(branch=timeline.branch_id, reference=timeline.reference_id)
     columns = ("place", "revision__sha", "revision__subject", "revision__author", "revision__committed_at")
     each = min(max(_MOST_POINTS // len(lanes), _LISTED), _MOST_OF_LANE)
-    found = {row[0]: _Head(*row) for row in heads.order_by("-place").values_list(*columns)[:each]}
+    found = {row[0]: CourseHead(*row) for row in heads.order_by("-place").values_list(*columns)[:each]}
     points = defaultdict[int, list[CoursePoint]](list)
     if not found:
         return points, found
@@ -165,8 +191,8 @@ def _points_of(
         "timeline_id", "place", "ratio", "ratio_low", "ratio_high"
     )
     for lane, place, ratio, low, high in figures_of:
-        if (head := found.get(place)) is not None and math.isfinite(ratio) and ratio > 0:
-            points[lane].append(CoursePoint(*head[:5], ratio, low, high))
+        if place in found and math.isfinite(ratio) and ratio > 0:
+            points[lane].append(CoursePoint(place, ratio, low, high))
     return points, found
 
 
@@ -190,13 +216,20 @@ def _events(timeline: Timeline, lanes: Sequence[Timeline]) -> defaultdict[int, l
 
 
 def _lane(
-    lane: Timeline, points: Sequence[CoursePoint], changes: Sequence[ChangePoint], events: Sequence[CourseEvent]
+    lane: Timeline,
+    points: Sequence[CoursePoint],
+    heads: Mapping[int, CourseHead],
+    changes: Sequence[ChangePoint],
+    events: Sequence[CourseEvent],
 ) -> CourseLane:
-    shas = {point.place: point.sha for point in points}
     better = lane.metric.better
     standing = sorted((one for one in changes if one.state in _STANDING), key=lambda one: one.place)
     steps = [
-        CourseStep(one.place, shas.get(one.place, ""), f"{told(math.exp(one.effect), better)} from here on")
+        CourseStep(
+            one.place,
+            heads[one.place].sha if one.place in heads else "",
+            f"{told(math.exp(one.effect), better)} from here on",
+        )
         for one in standing
     ]
     flags = [
@@ -218,7 +251,7 @@ def _title(lane: Timeline) -> str:
     return f"{lane.machine.uarch.name}{kind} ({lane.machine.name})"
 
 
-def _step_line(lane: Timeline, change: ChangePoint, heads: Mapping[int, _Head]) -> StepLine:
+def _step_line(lane: Timeline, change: ChangePoint, heads: Mapping[int, CourseHead]) -> StepLine:
     first, last = heads.get(change.place), heads.get(change.before_place)
     finding = change.finding
     return StepLine(
@@ -236,16 +269,19 @@ def _step_line(lane: Timeline, change: ChangePoint, heads: Mapping[int, _Head]) 
 
 
 def _listed(
-    points: Mapping[int, Sequence[CoursePoint]], columns: Sequence[Timeline], heads: Mapping[int, _Head]
-) -> tuple[PointLine, ...]:
-    by_place: dict[int, dict[int, CoursePoint]] = defaultdict(dict)
-    for lane in columns:
-        for point in points[lane.pk][-_LISTED:]:
-            by_place[point.place][lane.pk] = point
-    return tuple(
-        PointLine(*heads[place], tuple(_value(by_place[place].get(lane.pk), lane.metric.better) for lane in columns))
-        for place in sorted(by_place, reverse=True)[:_LISTED]
-    )
+    points: Mapping[int, Sequence[CoursePoint]],
+    columns: Sequence[Timeline],
+    heads: Mapping[int, CourseHead],
+    number: str,
+) -> figures.Paged[PointLine]:
+    by_lane = {lane.pk: {point.place: point for point in points[lane.pk]} for lane in columns}
+    places = sorted({place for of in by_lane.values() for place in of}, reverse=True)
+
+    def line(place: int) -> PointLine:
+        values = (_value(by_lane[lane.pk].get(place), lane.metric.better) for lane in columns)
+        return PointLine(*heads[place], tuple(values))
+
+    return figures.paged(places, number, lambda wanted: [line(place) for place in wanted], _LISTED)
 
 
 def _against(point: CoursePoint, better: str) -> str:

@@ -70,22 +70,22 @@ function paintMarks(plot, lane, colours) {
 
 // What is said of one place: the commits since the revision measured before it, and every lane's value there.
 function tell(figure, course, titles, place) {
-  const revision = course.revisions[place];
-  if (!revision) return "";
-  const [sha, subject, author, day] = revision;
-  const before = course.order[course.order.indexOf(place) - 1];
-  const range = before === undefined ? sha : `${course.revisions[before][0]}..${sha}`;
-  const values = course.lanes.map((lane, number) => {
+  const number = course.places.indexOf(place);
+  if (number < 0) return "";
+  const sha = course.shas[number];
+  const author = course.authors[course.by[number]];
+  const range = number ? `${course.shas[number - 1]}..${sha}` : sha;
+  const values = course.lanes.map((lane, own) => {
     const index = lane.places.indexOf(place);
     if (index < 0) return "";
-    return `${titles[number]} ${speed(lane.speeds[index])} [${speed(lane.lows[index])} to ${speed(lane.highs[index])}]`;
+    return `${titles[own]} ${speed(lane.speeds[index])} [${speed(lane.lows[index])} to ${speed(lane.highs[index])}]`;
   });
-  const marks = course.lanes.flatMap((lane, number) =>
+  const marks = course.lanes.flatMap((lane, own) =>
     [...lane.steps, ...lane.flags, ...lane.events]
       .filter((mark) => mark[0] === place)
-      .map((mark) => `${titles[number]}: ${mark[1]}`),
+      .map((mark) => `${titles[own]}: ${mark[1]}`),
   );
-  return [`${range} ${day} ${author}: ${subject}`, ...values.filter(Boolean), ...marks].join("\n");
+  return [`${range} ${course.days[number]} ${author}: ${course.subjects[number]}`, ...values.filter(Boolean), ...marks].join("\n");
 }
 
 function options(host, course, lane, colours, told) {
@@ -117,11 +117,20 @@ function options(host, course, lane, colours, told) {
   };
 }
 
+// The server sends whole numbers of a small unit, and a lane's places only where it lacks some.
+function spread(course) {
+  const sizes = (column) => column.map((size) => size * course.unit);
+  for (const lane of course.lanes) {
+    lane.places = lane.at ? lane.at.map((number) => course.places[number]) : course.places;
+    for (const name of ["speeds", "lows", "highs"]) lane[name] = sizes(lane[name]);
+  }
+  return course;
+}
+
 class Figure {
-  constructor(figure) {
+  constructor(figure, course) {
     this.figure = figure;
-    this.course = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
-    this.course.order = Object.keys(this.course.revisions).map(Number);
+    this.course = spread(course);
     this.course.reach = this.reach();
     this.course.key = `course-${Math.random()}`;
     this.course.zoomed = (plot) => this.zoomed(plot);
@@ -135,7 +144,7 @@ class Figure {
   }
 
   begin() {
-    if (this.course.order.length < 2) return false;
+    if (this.course.places.length < 2) return false;
     this.draw();
     this.resized = new ResizeObserver(() => this.resize());
     this.resized.observe(this.hosts[0]);
@@ -143,8 +152,8 @@ class Figure {
   }
 
   reach() {
-    const { order } = this.course;
-    const [first, last] = [order[0], order.at(-1)];
+    const { places } = this.course;
+    const [first, last] = [places[0], places.at(-1)];
     return first === last ? [first - 1, last + 1] : [first, last];
   }
 
@@ -187,10 +196,24 @@ class Figure {
 
 // The time it takes stands in the browser's own record of this page.
 performance.mark("course-begin");
-const figures = [...document.querySelectorAll("figure.course")]
-  .map((figure) => new Figure(figure))
+const figures = [];
+
+function begin(element, course) {
+  const figure = new Figure(element, course);
   // In a single revision is nothing to zoom.
-  .filter((figure) => figure.begin());
+  if (figure.begin()) figures.push(figure);
+}
+
+// Without an answer the server's own drawing stays.
+async function ask(element) {
+  const answer = await fetch(element.dataset.source).catch(() => undefined);
+  if (answer?.ok) begin(element, await answer.json());
+}
+
+for (const element of document.querySelectorAll("figure.course")) {
+  if (element.dataset.source) ask(element);
+  else begin(element, JSON.parse(element.querySelector('script[type="application/json"]').textContent));
+}
 queueMicrotask(() => queueMicrotask(() => performance.measure("course", "course-begin")));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const figure of figures) figure.draw();
