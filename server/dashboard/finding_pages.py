@@ -224,6 +224,7 @@ def finding_part(request: HttpRequest, finding_id: int, part: str) -> HttpRespon
     chosen = FINDING_PARTS.get(part)
     if chosen is None:
         raise Http404(f"A finding has no part {part[:40]!r}; it has {', '.join(FINDING_PARTS)}.")
-    answer = answer_of(found, comparison_table(sessions_of(found), found.checks))
+    table = comparison_table(sessions_of(found), found.checks)
+    answer = answer_of(found, table)
     context = _shared(found) | {"part": chosen, "answer": answer, "strip": answer.chips}
-    return render(request, "dashboard/finding_part.html", context | chosen.read(found))
+    return render(request, "dashboard/finding_part.html", context | chosen.read(found, table))

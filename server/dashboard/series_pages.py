@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Literal
 
 from django import forms
@@ -255,12 +256,13 @@ def series_part(request: HttpRequest, series_id: int, part: str) -> HttpResponse
     chosen = PARTS.get(part)
     if chosen is None:
         raise Http404(f"A series has no part {part[:40]!r}; it has {', '.join(PARTS)}.")
+    table = cache(lambda: comparison_table(row.sessions.all(), finding.checks if finding else ()))
     context = _shared(row, finding) | {"part": chosen}
     if finding is not None:
         # The same words as on the first page: a chip that knows no cells would say something else.
-        answer = answer_of(finding, comparison_table(row.sessions.all(), finding.checks))
+        answer = answer_of(finding, table())
         context |= {"strip": answer.chips, "kind": answer.kind}
-    return render(request, "dashboard/series_part.html", context | chosen.read(row, finding))
+    return render(request, "dashboard/series_part.html", context | chosen.read(row, finding, table))
 
 
 def _shared(row: Series, finding: Finding | None) -> dict[str, Any]:

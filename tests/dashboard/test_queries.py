@@ -34,10 +34,10 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("virtual_verdicts")
 
 
 @pytest.fixture
-def queries(client: Client) -> Callable[[str], int]:
-    def count(path: str) -> int:
+def queries(client: Client) -> Callable[..., int]:
+    def count(path: str, status: int = 200) -> int:
         with CaptureQueriesContext(connection) as captured:
-            assert client.get(path).status_code == 200
+            assert client.get(path).status_code == status
         return len(captured)
 
     return count
@@ -144,6 +144,16 @@ def test_series_page_needs_the_same_queries_for_few_boots_and_for_many(queries: 
     for part in ("", "figures/", "boots/", "why/", "sessions/", "life/"):
         before = queries(f"/findings/{finding.pk}/{part}")
         assert before == queries(f"/findings/{other.pk}/{part}") <= _MOST.get(part, 12), part
+
+
+def test_comparison_of_two_kernels_needs_few_queries(queries: Callable[..., int]) -> None:
+    sides = [erms_regression(boots_per_side=boots).sessions.order_by("pk") for boots in (2, 5)]
+    few, many = ((one.base_build.revision.sha, one.patched_build.revision.sha) for one in (of[0] for of in sides))
+    heads = [point.head.revision.sha for point in moved_timeline().points.order_by("place")[139:141]]
+    for base, patched in (few, many, heads, (few[0], many[1]), ("", ""), ("nothing", few[0])):
+        with_status = 400 if base == "nothing" else 200
+        assert queries(f"/compare/?base={base}&patched={patched}", with_status) <= 12, (base, patched)
+    assert queries(f"/api/v1/compare/?base={few[0]}&patched={few[1]}") <= 12
 
 
 def test_session_page_needs_the_same_queries_for_few_boots_and_for_many(queries: Callable[[str], int]) -> None:

@@ -1,5 +1,6 @@
 """Any two kernels side by side, from what is stored of them; and a case of a finding, to be run again."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.http import Http404
@@ -17,9 +18,10 @@ from server.api.public import PublicMixin, RevisionOut, VirtualOut, describe
 from server.api.v1.findings import ComparisonOut
 from server.api.v1.series import SeriesCaseOut
 from server.core.errors import DomainError
+from server.core.rows.together import Row, read_together
 from server.detection.findings.table import published_case
 from server.detection.models import Finding
-from server.detection.trials.naming import HOW, named_kernel
+from server.detection.trials.naming import HOW, asked_of, kernel_of
 from server.detection.trials.pair import PairOnMachine, compare_kernels
 from server.lab.models import Boot, Machine
 from server.sources.models import Revision
@@ -71,8 +73,11 @@ class PairView(PublicMixin, APIView):
     )
     def get(self, request: Request) -> Response:
         """Two kernels, compared now from the stored samples, on every machine that measured both."""
-        base, base_builds = _kernel(request, "base")
-        patched, patched_builds = _kernel(request, "patched")
+        words = {name: request.query_params.get(name, "").strip() for name in ("base", "patched")}
+        told = read_together(*map(asked_of, words.values()))
+        (base, base_builds), (patched, patched_builds) = (
+            _kernel(name, word, rows) for (name, word), rows in zip(words.items(), told, strict=True)
+        )
         if base_builds & patched_builds:
             raise serializers.ValidationError({"patched": ["Both have the same content: they are one kernel."]})
         found = compare_kernels(base_builds, patched_builds, machines=_machines(request))
@@ -80,10 +85,10 @@ class PairView(PublicMixin, APIView):
         return self.told(PairOut(answer, context={"seen_virtual": _seen_virtual(found)}))
 
 
-def _kernel(request: Request, name: str) -> tuple[Revision, set[int]]:
+def _kernel(name: str, word: str, rows: Sequence[Row]) -> tuple[Revision, set[int]]:
     """The revision that a parameter names, and its builds."""
     try:
-        return named_kernel(request.query_params.get(name, "").strip())
+        return kernel_of(word, rows)
     except DomainError as error:
         raise serializers.ValidationError({name: [error.message]}) from error
 

@@ -59,6 +59,15 @@ def read_together(*asked: "QuerySet[Any, Any]") -> list[list[Row]]:
     return [part.rows(next(told)) if part.sql else [] for part in parts]
 
 
+def objects_together(*asked: "QuerySet[Any, Any]") -> list[list[Any]]:
+    """The same as objects of each one's model, without what is joined to them."""
+    names = [[field.attname for field in one.model._meta.concrete_fields] for one in asked]
+    told = read_together(*(one.values_list(*own) for one, own in zip(asked, names, strict=True)))
+    return [
+        [one.model.from_db(one.db, own, row) for row in rows] for one, own, rows in zip(asked, names, told, strict=True)
+    ]
+
+
 def _part(asked: "QuerySet[Any, Any]") -> _Part:
     compiler = asked.query.get_compiler(asked.db)
     try:

@@ -12,16 +12,17 @@ from django.views.decorators.http import require_safe
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.rows.together import Row, read_together
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
 from server.dashboard.verdicts.first_words import largest
-from server.dashboard.verdicts.kernels_apart import apart_sentence, at_most, found_between
+from server.dashboard.verdicts.kernels_apart import apart_sentence, at_most, found_between, heads_named
 from server.detection.findings.headline import headline
 from server.detection.findings.table import MOST_CELLS, ComparisonTable, table_of
 from server.detection.findings.vector import as_speed, uarch_verdicts
 from server.detection.models import Comparison, MeasuredHead, Verdict
 from server.detection.models.finding import CHANGES
-from server.detection.trials.naming import HOW, named_kernel
+from server.detection.trials.naming import HOW, asked_of, kernel_of
 from server.detection.trials.pair import PairOnMachine, compare_kernels
 from server.lab.models import Machine, Session
 from server.results.models import Benchmark
@@ -84,9 +85,15 @@ class Compared:
 @require_safe
 def compare(request: HttpRequest) -> HttpResponse:
     wish = CompareWish(*(request.GET.get(name, "").strip()[:_LONGEST] for name in CompareWish.__slots__))
-    machines = list(Machine.objects.order_by("name").values_list("name", flat=True))
-    benchmarks = list(Benchmark.objects.order_by("name").values_list("name", flat=True))
-    sides = [_side(name, getattr(wish, name)) for name in _SIDES]
+    words = {name: getattr(wish, name) for name in _SIDES}
+    *names, base_heads, patched_heads, base_rows, patched_rows = read_together(
+        Machine.objects.order_by("name").values_list("name"),
+        Benchmark.objects.order_by("name").values_list("name"),
+        *map(heads_named, words.values()),
+        *map(asked_of, words.values()),
+    )
+    machines, benchmarks = ([name for (name,) in rows] for rows in names)
+    sides = [_side(name, words[name], rows) for name, rows in zip(_SIDES, (base_rows, patched_rows), strict=True)]
     problems = [*_unknown("machine", wish.machine, machines), *_unknown("benchmark", wish.benchmark, benchmarks)]
     problems += [side.problem for side in sides if side.problem]
     context: dict[str, Any] = {"now": clock.now(), "wish": wish, "machines": machines, "benchmarks": benchmarks}
@@ -99,16 +106,16 @@ def compare(request: HttpRequest) -> HttpResponse:
             compared = _compared(wish, base.builds, patched.builds)
             context |= {"compared": compared, "fingerprint": fingerprint_of(compared.table)}
             if base.revision is not None and patched.revision is not None:
-                context["between"] = found_between(base.revision, patched.revision)
+                context["between"] = found_between(base.revision, patched.revision, [*base_heads, *patched_heads])
     context |= {"problems": problems, "measured": [] if context["compared"] else _measured(sides)}
     return render(request, "dashboard/compare.html", context, status=400 if problems else 200)
 
 
-def _side(name: str, word: str) -> ComparedSide:
+def _side(name: str, word: str, rows: Sequence[Row]) -> ComparedSide:
     if not word:
         return ComparedSide(name, None, frozenset(), "")
     try:
-        revision, builds = named_kernel(word)
+        revision, builds = kernel_of(word, rows)
     except DomainError as error:
         return ComparedSide(name, None, frozenset(), f"{name}: {error.message}")
     return ComparedSide(name, revision, frozenset(builds), "")

@@ -2,11 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 
 from server.dashboard.pictures import axis
 from server.dashboard.pictures.small import Flight, Narrowing, NarrowingStep, Staircase, Tread
@@ -15,14 +15,12 @@ from server.dashboard.rows.host_status import session_rows
 from server.dashboard.rows.verdicts import verdict_matrix
 from server.detection.bisection.step import BisectionProgress
 from server.detection.bisection.walk import Walk, WalkCell, WalkRow
-from server.detection.findings.table import comparison_table
+from server.detection.findings.table import ComparisonTable
 from server.detection.models.finding import BisectionStep
-from server.lab.models import Session
 
 
-def drawn_boots(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def drawn_boots(table: ComparisonTable) -> dict[str, Any]:
     """What the template of boots shows. Charts of the cases that moved come first, so that a long page keeps them."""
-    table = comparison_table(of, checks)
     sessions = session_rows(Q(pk__in=[machine.session_id for machine in table.machines]))
     cases = list(dict.fromkeys((row.case.benchmark, row.case.case) for row in verdict_matrix(table).rows))
     drawing = charts.charts({row.id: row.boots for row in sessions}, cases[: charts.MOST_CASES])

@@ -15,7 +15,7 @@ from server.dashboard.verdicts.drawings import drawn_boots, drawn_search, drawn_
 from server.dashboard.verdicts.search_steps import step_lines
 from server.detection.bisection.step import bisections_of
 from server.detection.bisection.walk import walk_of
-from server.detection.findings.table import comparison_table, sessions_of
+from server.detection.findings.table import ComparisonTable, sessions_of
 from server.detection.findings.versions import compare_versions
 from server.detection.models import Finding
 
@@ -32,38 +32,38 @@ class AcceptanceRow:
     created_at: datetime
 
 
-def _figures(finding: Finding) -> Context:
-    return {"matrix": verdict_matrix(comparison_table(sessions_of(finding), finding.checks)), "gaps": finding.gaps}
+def _figures(finding: Finding, table: ComparisonTable) -> Context:
+    return {"matrix": verdict_matrix(table), "gaps": finding.gaps}
 
 
-def _boots(finding: Finding) -> Context:
-    return drawn_boots(sessions_of(finding), finding.checks)
+def _boots(_finding: Finding, table: ComparisonTable) -> Context:
+    return drawn_boots(table)
 
 
-def _sessions(finding: Finding) -> Context:
+def _sessions(finding: Finding, _table: ComparisonTable) -> Context:
     return {"sessions": session_rows(Q(pk__in=sessions_of(finding)))}
 
 
-def _counters(finding: Finding) -> Context:
+def _counters(finding: Finding, _table: ComparisonTable) -> Context:
     return {"explanations": finding.explanations, "counters": finding.counters}
 
 
-def _search(finding: Finding) -> Context:
+def _search(finding: Finding, _table: ComparisonTable) -> Context:
     searches = bisections_of(finding)
     lines = step_lines(finding, searches)
     return {"bisections": tuple((row, drawn_search(row), lines.get(row.id, ())) for row in searches)}
 
 
-def _walk(finding: Finding) -> Context:
+def _walk(finding: Finding, _table: ComparisonTable) -> Context:
     walk = walk_of(finding.series) if finding.series is not None else None
     return {"walk": walk, "staircase": drawn_walk(walk) if walk else None}
 
 
-def _versions(finding: Finding) -> Context:
+def _versions(finding: Finding, _table: ComparisonTable) -> Context:
     return {"versions": compare_versions(finding)}
 
 
-def _life(finding: Finding) -> Context:
+def _life(finding: Finding, _table: ComparisonTable) -> Context:
     rows = Transition.objects.filter(subject="finding", subject_id=finding.pk).order_by("id")
     return {
         "life": tuple(AuditLine(row.at, row.before, row.after, row.reason, row.actor) for row in rows),
@@ -92,7 +92,7 @@ class FindingPart:
 
     slug: str
     title: str
-    read: Callable[[Finding], Context]
+    read: Callable[[Finding, ComparisonTable], Context]
 
 
 FINDING_PARTS: Mapping[str, FindingPart] = {

@@ -2,15 +2,18 @@
 from one to the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
+from server.core.rows.together import Row
 from server.dashboard.verdicts.first_words import movement
 from server.detection.findings.vector import as_speed
 from server.detection.models import ChangePoint, Comparison, Finding, MeasuredHead
+from server.detection.trials.naming import revisions_named
 from server.results.models import Metric
 from server.sources.models import Revision
 
@@ -56,11 +59,18 @@ def _slower(cell: Comparison) -> bool:
 _MOST_FOUND = 12
 
 
-def found_between(base: Revision, patched: Revision) -> tuple[FoundBetween, ...]:
-    """Standing findings of branches that measured both, by the steps of their timelines. Two queries."""
-    heads = MeasuredHead.objects.filter(revision__in=(base.pk, patched.pk)).order_by()
+def heads_named(word: str) -> "QuerySet[Any, Any]":
+    """Where branches have the commit of this word, of which `found_between` reads."""
+    heads = MeasuredHead.objects.filter(revision__in=revisions_named(word).values("pk"))
+    return heads.order_by().values_list("revision", "branch", "reference", "place")
+
+
+def found_between(base: Revision, patched: Revision, heads: Iterable[Row]) -> tuple[FoundBetween, ...]:
+    """Standing findings of branches that measured both, by the steps of their timelines. One query at most."""
     places: dict[tuple[int, int], set[int]] = {}
-    for branch, reference, place in heads.values_list("branch", "reference", "place"):
+    for revision, branch, reference, place in heads:
+        if revision not in (base.pk, patched.pk):
+            continue
         places.setdefault((branch, reference), set()).add(place)
     ways = [(branch, min(found), max(found)) for (branch, _), found in places.items() if len(found) > 1]
     if not ways:

@@ -15,9 +15,8 @@ from server.dashboard.rows.verdicts import verdict_matrix
 from server.dashboard.rows.work import blame_sentences, history
 from server.dashboard.verdicts.drawings import drawn_boots, drawn_walk
 from server.detection.bisection.walk import walk_of
-from server.detection.findings.table import comparison_table
+from server.detection.findings.table import ComparisonTable
 from server.detection.models import Finding
-from server.lab.models import Session
 from server.reports.leaving import in_public, mail_readers, with_mails
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_history, series_progress
@@ -151,18 +150,19 @@ def _mail(report: Report, out: Mapping[str, datetime]) -> Mail:
 
 
 Context = dict[str, Any]
+# The cells of all sessions, read when they are first asked for: the head of the page may have them.
+TableOnce = Callable[[], ComparisonTable]
 
 
-def _figures(series: Series, finding: Finding | None) -> Context:
-    table = comparison_table(Session.objects.filter(series=series), finding.checks if finding else ())
-    return {"matrix": verdict_matrix(table), "gaps": finding.gaps if finding else ()}
+def _figures(_series: Series, finding: Finding | None, table: TableOnce) -> Context:
+    return {"matrix": verdict_matrix(table()), "gaps": finding.gaps if finding else ()}
 
 
-def _boots(series: Series, finding: Finding | None) -> Context:
-    return drawn_boots(Session.objects.filter(series=series), finding.checks if finding else ())
+def _boots(_series: Series, _finding: Finding | None, table: TableOnce) -> Context:
+    return drawn_boots(table())
 
 
-def _patches(series: Series, finding: Finding | None) -> Context:
+def _patches(series: Series, finding: Finding | None, _table: TableOnce) -> Context:
     walk = walk_of(series) if finding is not None else None
     return {
         "patches": patches_of(series),
@@ -172,7 +172,7 @@ def _patches(series: Series, finding: Finding | None) -> Context:
     }
 
 
-def _kernels(series: Series, _finding: Finding | None) -> Context:
+def _kernels(series: Series, _finding: Finding | None, _table: TableOnce) -> Context:
     builds = _builds(series)
     return {
         "posting": kernel_facts(series),
@@ -181,23 +181,23 @@ def _kernels(series: Series, _finding: Finding | None) -> Context:
     }
 
 
-def _way(series: Series, _finding: Finding | None) -> Context:
+def _way(series: Series, _finding: Finding | None, _table: TableOnce) -> Context:
     return {"progress": series_progress(series)}
 
 
-def _sessions(series: Series, _finding: Finding | None) -> Context:
+def _sessions(series: Series, _finding: Finding | None, _table: TableOnce) -> Context:
     return {"sessions": session_rows(Q(series=series))}
 
 
-def _reply(_series: Series, finding: Finding | None) -> Context:
+def _reply(_series: Series, finding: Finding | None, _table: TableOnce) -> Context:
     return {"mails": _mails(finding), "commands": commands_about(finding)} if finding else {"mails": ()}
 
 
-def _senders(series: Series, _finding: Finding | None) -> Context:
+def _senders(series: Series, _finding: Finding | None, _table: TableOnce) -> Context:
     return {"posting": sender_facts(series)}
 
 
-def _history(series: Series, _finding: Finding | None) -> Context:
+def _history(series: Series, _finding: Finding | None, _table: TableOnce) -> Context:
     return {"trace": series.trace, "history": history(series_history(series), fold=True)}
 
 
@@ -207,7 +207,7 @@ class SeriesPart:
 
     slug: str
     title: str
-    read: Callable[[Series, Finding | None], Context]
+    read: Callable[[Series, Finding | None, TableOnce], Context]
 
 
 PARTS: Mapping[str, SeriesPart] = {

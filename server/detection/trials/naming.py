@@ -1,11 +1,11 @@
 """Which kernels a reader means by a word: a commit, or one build."""
 
 import re
-
 from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import OuterRef, QuerySet
 
 from server.builds.models import Build
@@ -21,7 +21,16 @@ _SHOWN = 40
 
 _FEW = 3
 _OF_REVISION = [field.attname for field in Revision._meta.concrete_fields]
-_OF_TREE = [field.attname for field in Tree._meta.concrete_fields]
+_OF_TREE = ["id", "name"]
+
+
+def revisions_named(word: str) -> QuerySet[Revision]:
+    """The few that the word may mean."""
+    rows = Revision.objects.order_by("sha")
+    number = _build_of(word)
+    if number is not None:
+        return rows.filter(builds=number)
+    return rows.filter(sha__startswith=word)[:_FEW] if SHA.fullmatch(word) else rows.none()
 
 
 def asked_of(word: str) -> "QuerySet[Any, Any]":
@@ -30,15 +39,8 @@ def asked_of(word: str) -> "QuerySet[Any, Any]":
     Kernels are made once for equal content, under whichever commit came first.
     """
     same = Build.objects.filter(revision__tree_sha=OuterRef("tree_sha")).order_by("pk").values("pk")
-    rows = Revision.objects.order_by("sha")
-    number = _build_of(word)
-    if number is not None:
-        rows = rows.filter(builds=number)
-    elif SHA.fullmatch(word):
-        rows = rows.filter(sha__startswith=word)
-    else:
-        rows = rows.none()
-    return rows.values_list(*_OF_REVISION, *(f"tree__{name}" for name in _OF_TREE), ArraySubquery(same))[:_FEW]
+    of_tree = (f"tree__{name}" for name in _OF_TREE)
+    return revisions_named(word).values_list(*_OF_REVISION, *of_tree, ArraySubquery(same))
 
 
 def kernel_of(word: str, rows: Sequence[Row]) -> tuple[Revision, set[int]]:
@@ -53,8 +55,8 @@ def kernel_of(word: str, rows: Sequence[Row]) -> tuple[Revision, set[int]]:
         several = f"{word} begins several commits: {', '.join(map(_sha, rows))}."
         raise _unknown(several if rows else f"There is no commit {word} here.")
     *told, builds = rows[0]
-    revision = Revision.from_db(None, _OF_REVISION, told[: len(_OF_REVISION)])
-    revision.tree = Tree.from_db(None, _OF_TREE, told[len(_OF_REVISION) :])
+    revision = Revision.from_db(DEFAULT_DB_ALIAS, _OF_REVISION, told[: len(_OF_REVISION)])
+    revision.tree = Tree.from_db(DEFAULT_DB_ALIAS, _OF_TREE, told[len(_OF_REVISION) :])
     return revision, {int(number)} if is_build else set(builds)
 
 

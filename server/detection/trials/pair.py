@@ -9,7 +9,7 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Exists, OuterRef, Q, Subquery
 
 from server import stats
-from server.builds.models import Build
+from server.core.rows.together import objects_together
 from server.detection.models import Comparison, Verdict
 from server.detection.models.finding import CHANGES
 from server.detection.trials.effects import min_effects
@@ -22,10 +22,9 @@ from server.detection.trials.judgement import (
     row_of,
     values_of,
 )
-from server.detection.trials.scope import Doubt, doubts_about, doubts_apart, that_have_told
+from server.detection.trials.scope import Doubt, doubts_beside, that_have_told
 from server.lab.models import Boot, CoreType, Machine, Session
-from server.results.models import Case, Metric
-from server.sources.models import Revision
+from server.results.models import Benchmark, Case, Metric
 
 # Of one machine, half of them for each kernel, newest first: old ones tell of a machine that may have changed since.
 MOST_SESSIONS = 20
@@ -59,11 +58,6 @@ class _Boots:
     shared: bool
 
 
-def kernels_of(revision: Revision) -> set[int]:
-    """Builds of the revision: kernels are made once for equal content, under whichever commit came first."""
-    return set(Build.objects.filter(revision__tree_sha=revision.tree_sha).values_list("pk", flat=True))
-
-
 def compare_kernels(
     base: Collection[int], patched: Collection[int], *, machines: Collection[str] = ()
 ) -> list[PairOnMachine]:
@@ -71,7 +65,7 @@ def compare_kernels(
 
     On a machine where a session measured both, the newest such session is compared, all its boots at once: where a
     trial ended early, the service's own comparison pays for its looks, and this one does not. Elsewhere all boots of
-    up to MOST_SESSIONS sessions are. Eleven queries for any number of machines, and those of their noise.
+    up to MOST_SESSIONS sessions are. Ten queries for any number of machines, and those of their noise.
     """
     found = _boots_by_machine(set(base), set(patched), machines)
     cells = _cells(found)
@@ -170,9 +164,7 @@ def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:
     for boot, case, metric, core_type, measured, warmup in measurements_of(machine_of):
         session = found[machine_of[boot]].sessions[0]
         values[CellKey(session.pk, case, metric, core_type)][boot] = measured[warmup:]
-    cases = Case.objects.select_related("benchmark").in_bulk({key.case for key in values})
-    metrics = Metric.objects.in_bulk({key.metric for key in values})
-    core_types = CoreType.objects.in_bulk({key.core_type for key in values})
+    cases, metrics, core_types = _parts_of(values)
     newest = {of.sessions[0].pk: of for of in found.values()}
     effects = min_effects([of.sessions[0] for of in found.values()]) if found else {}
     cells = [
@@ -193,14 +185,28 @@ def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:
     )
 
 
+def _parts_of(keys: Collection[CellKey]) -> tuple[dict[int, Case], dict[int, Metric], dict[int, CoreType]]:
+    """What the cells are of, each by its id. One query."""
+    cases = Case.objects.filter(pk__in={key.case for key in keys}).order_by()
+    rows, benchmarks, metrics, core_types = objects_together(
+        cases,
+        Benchmark.objects.filter(pk__in=cases.values("benchmark")).order_by(),
+        Metric.objects.filter(pk__in={key.metric for key in keys}).order_by(),
+        CoreType.objects.filter(pk__in={key.core_type for key in keys}).order_by(),
+    )
+    by_id = {one.pk: one for one in benchmarks}
+    for case in rows:
+        case.benchmark = by_id[case.benchmark_id]
+    return {one.pk: one for one in rows}, {one.pk: one for one in metrics}, {one.pk: one for one in core_types}
+
+
 def _doubts(found: Mapping[int, _Boots]) -> dict[int, Doubt]:
     """By machine."""
     shared = [of.sessions[0] for of in found.values() if of.shared]
-    told = doubts_about(shared) if shared else {}
-    doubts = {session.machine_id: told[session.pk] for session in shared if session.pk in told}
     apart = {
         machine: [boot for ids in of.arms.ids.values() for boot in ids]
         for machine, of in found.items()
         if not of.shared
     }
-    return doubts | (doubts_apart(apart) if apart else {})
+    about, beside = doubts_beside(shared, apart)
+    return beside | {session.machine_id: about[session.pk] for session in shared if session.pk in about}

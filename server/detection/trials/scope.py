@@ -4,12 +4,14 @@ look.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from server.builds.models import Artifact
 from server.core.reasons import Because, Reason
+from server.core.rows.together import Row, read_together
 from server.lab.models import Boot, Session, Trial
 
 
@@ -108,31 +110,49 @@ class Doubt:
 
 
 def doubts_about(sessions: Sequence[Session]) -> dict[int, Doubt]:
-    """By session; those that may be believed are left out. Three queries at most.
+    """By session; those that may be believed are left out. One query.
 
     A/A trials compare equal kernels on purpose: what they claim is their result, a false alarm.
     """
+    return doubts_beside(sessions, {})[0]
+
+
+def doubts_beside(
+    sessions: Sequence[Session], apart: Mapping[int, Sequence[int]]
+) -> tuple[dict[int, Doubt], dict[int, Doubt]]:
+    """The same, and that of boots of different sessions, by what they are given for. One query."""
+    owner_of = {boot: owner for owner, own in apart.items() for boot in own}
     rows = Session.objects.filter(pk__in=[session.pk for session in sessions], trial__purpose=Trial.Purpose.NOISE)
-    noise = set(rows.order_by().values_list("pk", flat=True))
-    compared = [session for session in sessions if session.pk not in noise]
-    doubts = {pk: Doubt(_SAME_IMAGE) for pk in sessions_with_one_image(compared)}
-    return doubts | {pk: Doubt(_OTHER_MACHINE, whole=True) for pk in _on_two_machines(sessions)}
-
-
-def doubts_apart(boots: Mapping[int, Sequence[int]]) -> dict[int, Doubt]:
-    """The same of boots of different sessions, by what they are given for. One query."""
-    owner_of = {boot: owner for owner, own in boots.items() for boot in own}
-    rows = Boot.objects.filter(pk__in=owner_of).values_list("pk", "facts__fingerprint")
-    told = [(owner_of[boot], fingerprint) for boot, fingerprint in rows]
-    return {owner: Doubt(_OTHER_SINCE, whole=True) for owner in _of_two_machines(told)}
+    # The base kernel alone is asked for the machine: a patch could make its own kernel lie.
+    base = Boot.objects.filter(session__in=sessions, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
+    noise, images, told, told_apart = read_together(
+        rows.order_by().values_list("pk"),
+        _images_of(sessions),
+        base.order_by().values_list("session_id", "facts__fingerprint"),
+        Boot.objects.filter(pk__in=owner_of).order_by().values_list("pk", "facts__fingerprint"),
+    )
+    on_purpose = {pk for (pk,) in noise}
+    compared = [session for session in sessions if session.pk not in on_purpose]
+    doubts = {pk: Doubt(_SAME_IMAGE) for pk in _with_one_image(compared, images)}
+    doubts |= {pk: Doubt(_OTHER_MACHINE, whole=True) for pk in _of_two_machines(told)}
+    owners = _of_two_machines((owner_of[boot], fingerprint) for boot, fingerprint in told_apart)
+    return doubts, {owner: Doubt(_OTHER_SINCE, whole=True) for owner in owners}
 
 
 def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
     """Sessions whose two kernels are byte for byte the same image, with the same modules beside it."""
+    return _with_one_image(sessions, _images_of(sessions))
+
+
+def _images_of(sessions: Sequence[Session]) -> "QuerySet[Any, Any]":
     builds = {build for session in sessions for build in (session.base_build_id, session.patched_build_id)}
-    found = Artifact.objects.filter(build__in=builds, kind=Artifact.Kind.IMAGE)
+    found = Artifact.objects.filter(build__in=builds, kind=Artifact.Kind.IMAGE).order_by()
     # A patch of a module leaves the image as it is.
-    images = {build: tuple(same) for build, *same in found.values_list("build_id", "sha256", "build__kernel_hash")}
+    return found.values_list("build_id", "sha256", "build__kernel_hash")
+
+
+def _with_one_image(sessions: Sequence[Session], told: Iterable[Row]) -> set[int]:
+    images = {build: tuple(same) for build, *same in told}
     return {
         session.pk
         for session in sessions
@@ -140,13 +160,7 @@ def sessions_with_one_image(sessions: Sequence[Session]) -> set[int]:
     }
 
 
-def _on_two_machines(sessions: Sequence[Session]) -> set[int]:
-    """The base kernel alone is asked: a patch could make its own kernel lie."""
-    boots = Boot.objects.filter(session__in=sessions, arm=Boot.Arm.BASE, state=Boot.State.MEASURED)
-    return _of_two_machines(boots.values_list("session_id", "facts__fingerprint"))
-
-
-def _of_two_machines(told: Iterable[tuple[int, object]]) -> set[int]:
+def _of_two_machines(told: Iterable[Row]) -> set[int]:
     """Of (owner, fingerprint of a boot) the owners with two fingerprints of one scheme (the number before the dash)."""
     seen: dict[tuple[int, str], set[str]] = {}
     for owner, fingerprint in told:
