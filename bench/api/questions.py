@@ -126,7 +126,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "tree": {"name": "stable"},
         "tree-feed": {"name": "stable"},
         "branch": {"name": "mainline", "branch_name": "daily"},
-        **dict.fromkeys(("timeline", "timeline-course"), {"timeline_id": timeline}),
+        **{name: {"timeline_id": timeline} for name in ("timeline", "timeline-course")},
         "message": {"message_id": message},
         "message-text": {"message_id": message},
         "message-raw": {"message_id": message},

@@ -17,7 +17,7 @@ from server.core.rows.together import read_together
 from server.core.states import Stateful
 from server.dashboard import series_pages
 from server.dashboard.lab.machine_lines import BUSY, IDLE, SICK, kind_of
-from server.dashboard.pictures.written import heat_csv
+from server.dashboard.pictures.written import heat_csv, problems_of, wants_csv
 from server.dashboard.rows.alarms import alarms
 from server.dashboard.rows.host_status import SessionRow, session_rows
 from server.dashboard.rows.postings import label_of
@@ -219,7 +219,7 @@ _LONGEST_MESSAGE_ID = 500
 def home(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     choice = chosen(measured_branches(), request.GET)
-    if request.GET.get("format") == "csv":
+    if wants_csv(request.GET):
         heat = _heat(choice)
         return heat_csv(heat.picture if heat else None, "heat")
     order = request.GET.get("order", "")
@@ -229,6 +229,7 @@ def home(request: HttpRequest) -> HttpResponse:
     context = {
         "now": now,
         "choice": choice,
+        "problems": problems_of(request.GET, ("tree", "branch", "order")),
         "heat": _heat(choice),
         "order": order if order in _ORDERS else _ORDERS[0],
         "orders": _ORDERS,

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.core import clock
-from server.dashboard.pictures.written import heat_csv
+from server.dashboard.pictures.written import heat_csv, problems_of, wants_csv
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.machine_facts import Fact
 from server.dashboard.rows.watchers import (
@@ -217,9 +217,10 @@ def tree(request: HttpRequest, name: str) -> HttpResponse:
     facts = tree_facts(name, request.GET.dict())
     if facts is None:
         raise Http404(f"There is no tree {name}.")
-    if request.GET.get("format") == "csv":
+    if wants_csv(request.GET):
         return heat_csv(facts.heat.picture if facts.heat else None, f"heat-{name}")
-    return render(request, "dashboard/tree.html", {"now": clock.now(), "tree": facts})
+    problems = problems_of(request.GET, ("branch", "branches", *TABLES))
+    return render(request, "dashboard/tree.html", {"now": clock.now(), "tree": facts, "problems": problems})
 
 
 @require_safe
@@ -227,9 +228,10 @@ def branch(request: HttpRequest, name: str, branch_name: str) -> HttpResponse:
     page = branch_page(name, branch_name.replace("\0", ""), request.GET.get("benchmark", ""))
     if page is None:
         raise Http404(f"The tree {name} has no branch {branch_name}.")
-    if request.GET.get("format") == "csv":
+    if wants_csv(request.GET):
         return heat_csv(page.heat.picture if page.heat else None, f"heat-{page.tree}-{page.branch.pk}")
-    return render(request, "dashboard/branch.html", {"now": clock.now(), "page": page})
+    problems = problems_of(request.GET, ("benchmark",))
+    return render(request, "dashboard/branch.html", {"now": clock.now(), "page": page, "problems": problems})
 
 
 @require_safe

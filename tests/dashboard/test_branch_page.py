@@ -336,3 +336,15 @@ def test_two_kernels_are_compared_from_the_top_of_a_branch(reader: Reader, timel
     newest = timeline.points.order_by("-place")[0].head.revision.sha
     link = f"/compare/?base={timeline.reference.sha}&amp;patched={newest}"
     assert text.index(link) < text.index('class="heat')
+
+
+@pytest.mark.parametrize("where", ["home", "tree", "branch"])
+def test_what_a_page_with_a_table_does_not_know_is_said(
+    reader: Reader, timeline: Timeline, page: str, where: str
+) -> None:
+    path = {"home": "/", "tree": f"/trees/{timeline.branch.tree.name}/", "branch": page}[where]
+    assert "This page has no format xml. Known: csv." in flat(reader.read(f"{path}?format=xml"))
+    text = flat(reader.read(f"{path}?effect=<b>0.05&format="))
+    assert "This page has no parameter effect. Known: " in text
+    assert "no format" not in text
+    assert "This page has no" not in reader.read(path)

@@ -1,7 +1,7 @@
 """Pictures as tables for programs: the same cells in the same order, one on each line."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.http import HttpResponse
@@ -12,6 +12,29 @@ from server.dashboard.pictures.heat_map import HeatMap
 
 _OF_DOTS = ("group", "case", "parameters", "column", "verdict", "ratio", "low", "high", "better", "min_effect", "said")
 _OF_HEAT = ("row", "about", "column", "verdict", "speed", "stale_days", "finding", "cases_disagree", "said")
+
+
+_FORMAT = "format"
+_FORMATS = ("csv",)
+_MOST_PROBLEMS, _LONGEST_SHOWN = 4, 40
+
+
+def wants_csv(asked: Mapping[str, str]) -> bool:
+    return asked.get(_FORMAT) == "csv"
+
+
+def problems_of(asked: Mapping[str, str], known: Sequence[str]) -> list[str]:
+    """What an address of a page with such a picture asks that the page knows nothing of, in words."""
+    known = [*known, _FORMAT]
+    strange = [name for name in asked if name not in known]
+    found = [_no("parameter", name, known) for name in strange]
+    if (given := asked.get(_FORMAT, "")) and given not in _FORMATS:
+        found.insert(0, _no(_FORMAT, given, _FORMATS))
+    return found[:_MOST_PROBLEMS]
+
+
+def _no(what: str, given: str, known: Iterable[str]) -> str:
+    return f"This page has no {what} {given[:_LONGEST_SHOWN]}. Known: {', '.join(known)}."
 
 
 def fingerprint_csv(picture: Fingerprint, name: str) -> HttpResponse:

@@ -31,6 +31,7 @@ from server.detection.bisection.knowledge import (
     was_not_measured,
 )
 from server.detection.bisection.step import ask_step, half_effect, known_step
+from server.detection.findings.vector import as_speed
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding
 from server.detection.models.finding import FIRST_ROUND
 from server.lab.models import Trial
@@ -109,7 +110,7 @@ def _known(bisection: Bisection) -> BisectionStep | None:
         return None
     if clock.now() - row.computed_at > _FRESH or not _is_precise(row):
         return None
-    reason = f"at {row.ratio:.3f}x it has the change, in the finding's own boots"
+    reason = f"at {as_speed(row.ratio, row.metric.better)} it has the change, in the finding's own boots"
     return BisectionStep(trial=trial, answer=Answer.BAD, ratio=row.ratio, reason=reason)
 
 

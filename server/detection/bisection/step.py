@@ -12,6 +12,7 @@ from server.core.tasks import enqueue
 from server.detection.bisection.knowledge import Kind as KnowledgeKind
 from server.detection.bisection.knowledge import builds_for, does_not_build, lock
 from server.detection.bisection.walk import cell_in_full
+from server.detection.findings.vector import as_speed
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding, Verdict
 from server.detection.trials.scope import has_told, is_same_code
 from server.lab.models import Boot, BootState, Session, Trial
@@ -131,9 +132,11 @@ def read_trial(bisection: Bisection, trial: Trial) -> Reading:
     if is_same_code(session) or session.base_build_id == session.patched_build_id:
         return Reading(Answer.GOOD, 1.0, "the same code as what it was measured against")
     target = bisection.target
-    row = Comparison.objects.filter(
-        session=session, case=target.case, metric=target.metric, core_type=target.core_type
-    ).first()
+    row = (
+        Comparison.objects.select_related("metric")
+        .filter(session=session, case=target.case, metric=target.metric, core_type=target.core_type)
+        .first()
+    )
     if row is None or row.ratio is None:
         return _silent(session, row)
     return _read(row, bisection.effect)
@@ -142,14 +145,15 @@ def read_trial(bisection: Bisection, trial: Trial) -> Reading:
 def _read(row: Comparison, effect: float) -> Reading:
     ratio = row.ratio
     assert ratio is not None
+    told = as_speed(ratio, row.metric.better)
     if row.verdict == Verdict.UNCHANGED:
-        return Reading(Answer.GOOD, ratio, f"at {ratio:.3f}x it is unchanged")
+        return Reading(Answer.GOOD, ratio, f"at {told} it is unchanged")
     if row.verdict == Verdict.INCONCLUSIVE:
-        return Reading(Answer.UNSURE, ratio, f"at {ratio:.3f}x it cannot be told: {row.reason}")
+        return Reading(Answer.UNSURE, ratio, f"at {told} it cannot be told: {row.reason}")
     if (ratio > 1) == (effect > 0):
-        return Reading(Answer.BAD, ratio, f"at {ratio:.3f}x it has the change")
+        return Reading(Answer.BAD, ratio, f"at {told} it has the change")
     # Not half way to the bad end, which is all that is asked: between here and there it must be crossed.
-    return Reading(Answer.GOOD, ratio, f"at {ratio:.3f}x it changed the other way")
+    return Reading(Answer.GOOD, ratio, f"at {told} it changed the other way")
 
 
 def _silent(session: Session, row: Comparison | None) -> Reading:

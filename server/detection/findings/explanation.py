@@ -8,7 +8,7 @@ from typing import Any
 
 from server import stats
 from server.detection.findings.result import remade
-from server.detection.findings.vector import heard
+from server.detection.findings.vector import as_speed, heard
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.hosts.probes import first_facts
@@ -231,7 +231,9 @@ def _counter_row(cell: Comparison, counter: str, result: stats.CellComparison) -
     machine, case = cell.session.machine, cell.case
     assert result.ratio is not None
     told = f"{counter} is {result.ratio:.2f}x ({result.ratio_low:.2f}x to {result.ratio_high:.2f}x)"
-    beside = f" where {cell.metric.name} is {cell.ratio:.2f}x" if cell.ratio is not None else ""
+    beside = (
+        f" where {cell.metric.name} is {as_speed(cell.ratio, cell.metric.better)}" if cell.ratio is not None else ""
+    )
     return {
         "machine": machine.name,
         "uarch": machine.uarch.name,

@@ -14,7 +14,7 @@ from server.core.errors import DomainError
 from server.core.reasons import Because
 from server.core.states import new_trace
 from server.detection.findings.table import sessions_of
-from server.detection.findings.vector import shorten
+from server.detection.findings.vector import as_speed, shorten
 from server.detection.models import Comparison, Finding, MachineQuestion, Verdict
 from server.detection.trials.effects import LEAST_EFFECT, CellKey, min_effects
 from server.lab.hosts.probes import trees_of_patches
@@ -163,7 +163,9 @@ def moved_cells(session: Session) -> Moved | None:
     ]
     moved = [(one.ratio or 1.0, now[key].first) for key, one in told if one.verdict in _CHANGES]
     moved.sort(key=lambda entry: -max(entry[0], 1 / entry[0]))
-    names = tuple(f"{first.metric.name} of {first.case.name} ({ratio:.3g}x)" for ratio, first in moved)
+    names = tuple(
+        f"{first.metric.name} of {first.case.name} ({as_speed(ratio, first.metric.better)})" for ratio, first in moved
+    )
     return Moved(before, len(told), names)
 
 

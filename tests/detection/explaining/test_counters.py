@@ -46,7 +46,7 @@ def test_a_counter_that_moved_is_told_with_its_interval(machine: Machine) -> Non
     assert row["low"] < row["ratio"] < row["high"]
     assert row["ratio"] == pytest.approx(1.8, rel=0.02)
     assert row["text"].startswith("On m1, mm-basic/copy: instructions is 1.8")
-    assert row["text"].endswith("where time is 1.71x.")
+    assert row["text"].endswith("where time is 1.71x slower.")
 
 
 def test_only_changed_cases_have_counters(machine: Machine) -> None:
