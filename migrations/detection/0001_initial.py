@@ -1103,4 +1103,15 @@ class Migration(migrations.Migration):
             model_name="timelinepoint",
             constraint=models.UniqueConstraint(fields=("timeline", "place"), name="timeline_point_once"),
         ),
+        migrations.AddIndex(
+            model_name="finding",
+            index=models.Index(
+                condition=models.Q(
+                    ("kind__in", ["regressed", "split", "improved"]),
+                    ("state__in", ["candidate", "confirmed", "bisecting", "reported"]),
+                ),
+                fields=["-id"],
+                name="finding_open",
+            ),
+        ),
     ]

@@ -253,6 +253,15 @@ class Finding(Stateful):
             # What sweeps look for: what moved of late. What says nothing stays confirmed for ever.
             models.Index(fields=["state_since"], name="finding_moved"),
             models.Index(fields=["created_at"], name="finding_since"),
+            # What waits for somebody, as lists and the home page count it.
+            models.Index(
+                fields=["-id"],
+                condition=Q(
+                    state__in=["candidate", "confirmed", "bisecting", "reported"],
+                    kind__in=["regressed", "split", "improved"],
+                ),
+                name="finding_open",
+            ),
             # A few among very many, however long ago they moved.
             models.Index(fields=["id"], condition=Q(news=True), name="finding_with_news"),
         ]

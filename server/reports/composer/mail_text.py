@@ -184,8 +184,8 @@ def _figures(told: ToldFinding, limits: _Limits) -> Part:
 
 
 _FIGURES = (
-    "Largest changes of the metric, as a factor beyond 0.5 and 1.5 [95 % interval];",
-    "means +- standard deviation between boots (changes weigh odd boots down):",
+    "Largest change of each [95 % interval; odd boots weigh less than the others];",
+    "means +- standard deviation between boots, base -> patched:",
 )
 
 

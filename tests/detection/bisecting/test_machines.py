@@ -49,7 +49,7 @@ def test_a_split_is_searched_on_both_machines_from_the_same_builds(tmp_path: Pat
     assert finding.culprit is not None
     assert finding.culprit.sha == world.shas[4]
     assert "1.7" in finding.reason
-    assert "x faster in time of mm-basic/fault-4k on zen5" in finding.reason
+    assert "% faster in time of mm-basic/fault-4k on zen5" in finding.reason
     assert finding.reason.count("mm: Change 4") == 1
     # Base, head, patches 3 and 4, and the head without patch 4: each once for both machines.
     assert Build.objects.count() == 5

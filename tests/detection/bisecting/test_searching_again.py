@@ -11,6 +11,7 @@ from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.dashboard.verdicts.search_steps import step_lines
 from server.detection.bisection.conclusion import ask_to_bisect, cancel_by_hand
 from server.detection.bisection.step import bisections_of
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, checks_named
@@ -60,15 +61,16 @@ def test_who_asks_anew_gets_fresh_ends_tries_and_budget(tmp_path: Path, settings
     assert state_of(finding) == ("confirmed", "found")
     assert finding.culprit is not None
     assert finding.culprit.sha == world.shas[5]
-    told = list(bisection.steps.values_list("number", "round", "kind", "index"))
-    assert told[:2] == [(1, 1, Kind.ENDS, 6), (2, 1, Kind.MIDDLE, 3)]
-    assert told[2:4] == [(3, 2, Kind.ENDS, 6), (4, 2, Kind.MIDDLE, 3)]
+    numbers = list(bisection.steps.values_list("number", "round", "kind", "index"))
+    assert numbers[:2] == [(1, 1, Kind.ENDS, 6), (2, 1, Kind.MIDDLE, 3)]
+    assert numbers[2:4] == [(3, 2, Kind.ENDS, 6), (4, 2, Kind.MIDDLE, 3)]
     assert {row.trial.purpose for row in bisection.steps.filter(number=3) if row.trial} == {Trial.Purpose.BISECT}
     (shown,) = bisections_of(finding)
     assert (shown.round, [step.earlier for step in shown.steps]) == (2, [True, True, *[False] * 6])
     # What all rounds cost.
     assert shown.sessions == 7
-    assert render_to_string("dashboard/_bisection.html", {"bisection": shown}).count("search 1, which ended") == 2
+    told = {"bisection": shown, "lines": step_lines(finding, [shown])[shown.id]}
+    assert render_to_string("dashboard/_bisection.html", told).count("search 1, which ended") == 2
     out = io.StringIO()
     call_command("bisect", str(finding.pk), stdout=out)
     assert out.getvalue().count("(search 1, which ended)") == 2

@@ -129,7 +129,7 @@ def test_a_question_about_a_machine_tells_the_metric_and_the_change_itself() -> 
     history = History(LAB, cases=6)
     history.heads(13)
     history.heads(6, history.all_of("z1", 1.5))
-    told = re.findall(r"time of case-\d ([+-]\d+)\.\d %", MachineQuestion.objects.get().detail)
+    told = re.findall(r"time of \S+/case-\d ([+-]\d+)\.\d %", MachineQuestion.objects.get().detail)
     assert len(told) == 3
     assert all(49 <= int(percent) <= 51 for percent in told)
 
