@@ -71,6 +71,10 @@ def unknown(examples: Mapping[str, Arguments]) -> list[str]:
     return [route.name for route in routes() if set(route.takes) - set(examples.get(route.name, {}))]
 
 
+_OF_SERIES = ("series", "series-image", "series-table", "series-progress", "series-approve")
+_OF_SESSION = ("session", "session-values", "session-progress", "session-log")
+
+
 def examples(site: Site, timeline: int) -> dict[str, Arguments]:
     """Of each route that names something, the dearest that the site has; `timeline` is one of many points."""
     session = Session.objects.filter(trial__series=site.wide).order_by("id")[0]
@@ -99,16 +103,9 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "api-attempt-detail": {"key": f"session-{Session.objects.order_by('-pk')[0].pk}-1"},
         "api-tree-detail": {"name": "stable"},
         "api-message-detail": {"pk": message},
-        "series": {"series_id": site.wide.pk},
+        **{name: {"series_id": site.wide.pk} for name in _OF_SERIES},
+        **{name: {"session_id": session.pk} for name in _OF_SESSION},
         "series-part": {"series_id": site.wide.pk, "part": "figures"},
-        "series-image": {"series_id": site.wide.pk},
-        "series-table": {"series_id": site.wide.pk},
-        "series-progress": {"series_id": site.wide.pk},
-        "series-approve": {"series_id": site.wide.pk},
-        "session": {"session_id": session.pk},
-        "session-values": {"session_id": session.pk},
-        "session-progress": {"session_id": session.pk},
-        "session-log": {"session_id": session.pk},
         "finding": {"finding_id": site.wide.finding.pk},
         "finding-part": {"finding_id": site.wide.finding.pk, "part": "figures"},
         "finding-image": {"finding_id": site.wide.finding.pk},
