@@ -261,28 +261,6 @@ def test_retest_is_refused_where_nothing_was_measured_yet(client: Client, measur
 
 # --- handing in ------------------------------------------------------------------------
 
-PATCH = """\
-From: Eve Writer <eve@example.org>
-Date: Sun, 1 Nov 2026 12:00:0{n} +0000
-Subject: [PATCH {n}/2] mm: Clear page {n}
-Message-ID: <{id}-{n}@example.org>
-{reply}
-Clear it.
-
-Signed-off-by: Eve Writer <eve@example.org>
----
- mm/memory.c | 2 +-
- 1 file changed, 1 insertion(+), 1 deletion(-)
-
-diff --git a/mm/memory.c b/mm/memory.c
-index 1111111111111111111111111111111111111111..2222222222222222222222222222222222222222 100644
---- a/mm/memory.c
-+++ b/mm/memory.c
-@@ -{n} +{n} @@
--int a;
-+int {what};
-"""
-
 
 def test_finding_is_withdrawn_once(client: Client, measured: Finding) -> None:
     path = f"findings/{measured.pk}/withdraw/"

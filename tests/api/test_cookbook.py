@@ -31,7 +31,7 @@ from server.detection.models import (
 from server.lab.models import Boot, Session, Trial
 from server.reports.models import Delivery, Report
 from server.sources.models import ChangedPath, Message, Revision, Series
-from tests.api.test_acts import mbox
+from tests.api.test_submissions import mbox
 from tests.builders import (
     EPOCH,
     build_build,

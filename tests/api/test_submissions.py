@@ -10,6 +10,7 @@ from server.api import permissions
 from server.api.acts import series as series_acts
 from server.core.access.people import issue_person_token
 from server.core.models import PersonToken
+from server.reports.progress import series_history
 from server.sources.models import MailingList, Message, Series
 from server.sources.series.formation import group_stale
 
@@ -25,6 +26,29 @@ def client() -> Client:
     user.user_permissions.set(Permission.objects.filter(codename__in=rights))
     secret = issue_person_token(user, name="ci", scopes=Scope.values).secret
     return Client(headers={"Authorization": f"Bearer {secret}"})
+
+
+PATCH = """\
+From: Eve Writer <eve@example.org>
+Date: Sun, 1 Nov 2026 12:00:0{n} +0000
+Subject: [PATCH {n}/2] mm: Clear page {n}
+Message-ID: <{id}-{n}@example.org>
+{reply}
+Clear it.
+
+Signed-off-by: Eve Writer <eve@example.org>
+---
+ mm/memory.c | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+diff --git a/mm/memory.c b/mm/memory.c
+index 1111111111111111111111111111111111111111..2222222222222222222222222222222222222222 100644
+--- a/mm/memory.c
++++ b/mm/memory.c
+@@ -{n} +{n} @@
+-int a;
++int {what};
+"""
 
 
 def mbox(name: str = "a", what: str = "b") -> bytes:
