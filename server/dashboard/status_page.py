@@ -183,6 +183,11 @@ class Status:
     given_up: tuple[GivenUp, ...]
 
     @property
+    def watches(self) -> bool:
+        """Whether any tree or list is polled."""
+        return any(row.watcher.enabled for row in (*self.trees, *self.lists))
+
+    @property
     def alarms(self) -> tuple[Watcher, ...]:
         watched = [row.watcher for row in self.trees] + [row.watcher for row in self.lists]
         return tuple(watcher for watcher in watched if watcher.alarming)

@@ -83,14 +83,14 @@ def test_branch_says_what_got_slower_lately_and_where(reader: Reader, timeline: 
 def test_what_was_withdrawn_made_nothing_slower(reader: Reader, page: str) -> None:
     Finding.objects.get().advance(Finding.State.INVALID, Because.NOISE("noise: no"))
     text = flat(reader.read(page))
-    assert "nothing that was confirmed made" in text
+    assert "nothing new was confirmed that made" in text
     assert "change made" not in text
 
 
 def test_suspected_changes_are_told_apart_from_confirmed_ones(reader: Reader, page: str) -> None:
     Finding.objects.update(state=Finding.State.CANDIDATE)
     text = flat(reader.read(page))
-    assert "nothing that was confirmed made" in text
+    assert "nothing new was confirmed that made" in text
     assert "1 more is suspected and waits for fresh boots." in text
 
 
