@@ -709,4 +709,12 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.AddIndex(
+            model_name="delivery",
+            index=models.Index(
+                condition=models.Q(("state", "sent"), models.Q(("put_off", []), _negated=True)),
+                fields=["not_before"],
+                name="delivery_rest",
+            ),
+        ),
     ]

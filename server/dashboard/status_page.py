@@ -185,7 +185,8 @@ class Status:
     @property
     def watches(self) -> bool:
         """Whether any tree or list is polled."""
-        return any(row.watcher.enabled for row in (*self.trees, *self.lists))
+        watched = [row.watcher for row in self.trees] + [row.watcher for row in self.lists]
+        return any(watcher.enabled for watcher in watched)
 
     @property
     def alarms(self) -> tuple[Watcher, ...]:

@@ -42,6 +42,8 @@ _LONGEST_LIFE = timedelta(days=5)
 # Of each kind in one sweep: a site that comes back after a week must not fill the queue faster than it is worked off.
 _MOST_AT_ONCE = 100
 _ABOUT = ("report", *(f"report__{name}" for name in ABOUT))
+# With it ends the key of a notice that tells of a claim.
+CLAIMED = "confirmed"
 # Of deliveries that are due.
 IN_LINE = (F("not_before").asc(nulls_first=True), "pk")
 
@@ -51,11 +53,15 @@ def send_delivery(*, delivery_id: int) -> bool:
     delivery = _claim(delivery_id)
     if delivery is None:
         return False
+    mail: SealedMail | None = None
     try:
         way, to, cc = _permission(delivery)
         mail = build_mail(delivery, to, cc).sealed(delivery)
         transmit(mail, way)
     except DomainError as error:
+        if error.permanent and mail is not None and delivery.report.kind in Report.WANTED:
+            # One who asked for mails and does not take them; of a thread's readers, a relay that refuses all may lie.
+            note_refusals(delivery, mail)
         _not_sent(delivery, error)
         return False
     _sent(delivery, mail)
@@ -138,7 +144,11 @@ _AMENDS = (Report.Kind.RETRACTION, Report.Kind.CORRECTION)
 def still_holds(report: Report) -> bool:
     """Whether what it says may be told of its finding as that is now."""
     finding = report.finding
-    if finding is None or report.kind in Report.WANTED:
+    if finding is None:
+        return True
+    if report.kind == Report.Kind.NOTICE and report.key.endswith(f":{CLAIMED}"):
+        return finding.state not in (Finding.State.INVALID, Finding.State.SUPERSEDED)
+    if report.kind in Report.WANTED:
         return True
     if report.kind == Report.Kind.RETRACTION:
         return finding.state == Finding.State.INVALID

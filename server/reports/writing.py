@@ -17,7 +17,7 @@ from server.core.reasons import NONE, Because
 from server.detection.models import Finding
 from server.reports.composer import Text, compose, gather_digest
 from server.reports.composer.evidence import is_virtual
-from server.reports.models import DeliveryState, Report, ReportState
+from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.reports.moderation import why_blocked
 from server.reports.outbox import may_be_told, queue_delivery
 from server.reports.recipients import Envelope, envelope, envelope_below, envelope_of_branch
@@ -182,14 +182,20 @@ def _store(fields: dict[str, Any], text: Text, where: Envelope) -> Report:
 
 
 def _let_go(report: Report) -> None:
-    report.advance(ReportState.APPROVED, Because.NOT_MODERATED())
-    queue_delivery(report=report)
+    if report.state == ReportState.DRAFT:
+        report.advance(ReportState.APPROVED, Because.NOT_MODERATED())
+    delivery = queue_delivery(report=report)
+    if delivery.state == DeliveryState.FAILED:
+        # It was put back before it left: nobody has it.
+        delivery.advance(DeliveryState.QUEUED, Because.NOT_MODERATED(), tries=0, not_before=None)
 
 
 def _go_on(report: Report) -> None:
     """An open report, as its finding is now."""
     finding = report.finding
     assert finding is not None
+    # Whoever let go of what he held decides once more.
+    of_person = report.reason_code == Because.BY_PERSON
     try:
         renewed = renew(report)
     except DomainError as error:
@@ -197,10 +203,21 @@ def _go_on(report: Report) -> None:
             raise
         _keep_back(report, Because.INCOMPLETE_REPORT(error.message))
         return
-    unread = renewed is None or renewed.unread
+    unread = renewed is None or renewed.unread or of_person
+    if report.state == ReportState.DRAFT and of_person and renewed is not None:
+        report.note(Because.BY_PERSON("a person let go of it: he decides about the new text too"))
     if not unread and report.state == ReportState.DRAFT and not why_blocked(finding):
         # A person was to decide about what it said before.
         _let_go(report)
+    elif report.state == ReportState.APPROVED and _was_taken_out(report):
+        # What could not be told for a while can be now.
+        _let_go(report)
+
+
+def _was_taken_out(report: Report) -> bool:
+    return Delivery.objects.filter(
+        report=report, state=DeliveryState.FAILED, reason_code=Because.NOT_WANTED, in_doubt=False
+    ).exists()
 
 
 def _keep_back(report: Report, reason: Any) -> None:
@@ -266,12 +283,12 @@ def digest_for(tree: Tree, since: datetime, until: datetime) -> Text | None:
     Nothing of virtual machines: a digest leaves the site.
     """
     moved = Finding.objects.filter(state_since__gte=since, state_since__lt=until).order_by().values("pk")
-    made = Finding.objects.filter(created_at__gte=since, created_at__lt=until).order_by().values("pk")
+    made = Finding.objects.filter(created_at__gte=since, created_at__lt=until, state_since__lt=until)
     known = Q(state__in=Finding.STANDING, kind__in=_CLAIMS)
     # What was told of it is news, when it is withdrawn.
     known |= Q(state=Finding.State.INVALID, report__state=ReportState.SENT)
     of_tree = Q(branch__tree=tree) | Q(series__base__tree=tree)
-    rows = Finding.objects.filter(known, of_tree, pk__in=moved.union(made), virtual=False)
+    rows = Finding.objects.filter(known, of_tree, pk__in=moved.union(made.order_by().values("pk")), virtual=False)
     rows = rows.select_related("series", "branch__tree", "culprit", "trial")
     found = [finding for finding in rows.order_by("-pk")[:_MOST_IN_DIGEST] if not is_virtual(finding)]
     return compose(gather_digest(tree, since, until, found)) if found else None

@@ -24,8 +24,6 @@ from server.detection.lifecycle.remarks import LONGEST_SUBJECT, mark_duplicate, 
 from server.detection.lifecycle.triage import as_seen, assign, seen_now, triagers
 from server.detection.models import Acceptance, Finding, FindingState
 from server.lab.models import TrialState
-from server.reports.models import Report, ReportState
-from server.reports.moderation import approve_report, reject_report
 from server.results.models import Metric
 
 _TRIAGE, _MODERATE = PersonToken.Scope.TRIAGE, PersonToken.Scope.MODERATE
@@ -218,33 +216,3 @@ class AcceptanceWithdrawView(_Triage):
         with self.held(line.finding_id, form) as finding:
             acted = withdraw_acceptance(line, actor=person_of(request).actor, reason=form["reason"])
             return Response({**_told_of(finding, acted=acted), "acceptance": pk})
-
-
-class ReportActOut(serializers.Serializer[Any]):
-    report = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=ReportState.choices)
-
-
-class _Moderation(Acting):
-    scope: ClassVar[PersonToken.Scope] = _MODERATE
-
-
-class ReportApproveView(_Moderation):
-    @describe_act("report_approve", ReasonIn, {200: ReportActOut}, _MODERATE)
-    def post(self, request: Request, pk: int) -> Response:
-        form, actor = filled(ReasonIn, request), person_of(request).actor
-        get_object_or_404(Report.objects.only("pk"), pk=pk)
-        reason = f"approved by {actor}: {form['reason']}"
-        return _told(approve_report(report_id=pk, reason=reason, actor=actor))
-
-
-class ReportRejectView(_Moderation):
-    @describe_act("report_reject", ReasonIn, {200: ReportActOut}, _MODERATE)
-    def post(self, request: Request, pk: int) -> Response:
-        form, actor = filled(ReasonIn, request), person_of(request).actor
-        get_object_or_404(Report.objects.only("pk"), pk=pk)
-        return _told(reject_report(report_id=pk, reason=f"rejected by {actor}: {form['reason']}", actor=actor))
-
-
-def _told(report: Report) -> Response:
-    return Response({"report": report.pk, "state": report.state})

@@ -11,7 +11,7 @@ from server.api.acts.act import Acting, ReasonIn, describe_act, filled
 from server.api.permissions import person_of
 from server.core.models import PersonToken
 from server.reports.models import Report, ReportState
-from server.reports.moderation import edit_report, hold_report, release_report
+from server.reports.moderation import approve_report, edit_report, hold_report, reject_report, release_report
 
 _MODERATE = PersonToken.Scope.MODERATE
 
@@ -35,8 +35,31 @@ class ModerationOut(serializers.Serializer[Any]):
     body = serializers.CharField()
 
 
+class ReportActOut(serializers.Serializer[Any]):
+    report = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=ReportState.choices)
+
+
 class _Moderation(Acting):
     scope: ClassVar[PersonToken.Scope] = _MODERATE
+
+
+class ReportApproveView(_Moderation):
+    @describe_act("report_approve", ReadIn, {200: ReportActOut}, _MODERATE)
+    def post(self, request: Request, pk: int) -> Response:
+        form, actor = filled(ReadIn, request), person_of(request).actor
+        get_object_or_404(Report.objects.only("pk"), pk=pk)
+        reason = f"approved by {actor}: {form['reason']}"
+        return _decided(approve_report(report_id=pk, reason=reason, actor=actor, seen=form.get("seen")))
+
+
+class ReportRejectView(_Moderation):
+    @describe_act("report_reject", ReadIn, {200: ReportActOut}, _MODERATE)
+    def post(self, request: Request, pk: int) -> Response:
+        form, actor = filled(ReadIn, request), person_of(request).actor
+        get_object_or_404(Report.objects.only("pk"), pk=pk)
+        reason = f"rejected by {actor}: {form['reason']}"
+        return _decided(reject_report(report_id=pk, reason=reason, actor=actor, seen=form.get("seen")))
 
 
 class ReportHoldView(_Moderation):
@@ -75,3 +98,7 @@ def _known(form: type[ReasonIn], request: Request, pk: int) -> dict[str, Any]:
 
 def _told(report: Report) -> Response:
     return Response({"report": report.pk, "state": report.state, "body": report.body})
+
+
+def _decided(report: Report) -> Response:
+    return Response({"report": report.pk, "state": report.state})

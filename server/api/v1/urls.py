@@ -76,11 +76,11 @@ act_patterns = [
         finding_acts.AcceptanceWithdrawView.as_view(),
         name="api-acceptance-withdraw",
     ),
-    path("reports/<int:pk>/approve/", finding_acts.ReportApproveView.as_view(), name="api-report-approve"),
+    path("reports/<int:pk>/approve/", report_acts.ReportApproveView.as_view(), name="api-report-approve"),
     path("reports/<int:pk>/hold/", report_acts.ReportHoldView.as_view(), name="api-report-hold"),
     path("reports/<int:pk>/release/", report_acts.ReportReleaseView.as_view(), name="api-report-release"),
     path("reports/<int:pk>/edit/", report_acts.ReportEditView.as_view(), name="api-report-edit"),
-    path("reports/<int:pk>/reject/", finding_acts.ReportRejectView.as_view(), name="api-report-reject"),
+    path("reports/<int:pk>/reject/", report_acts.ReportRejectView.as_view(), name="api-report-reject"),
     path(
         "machines/<slug:name>/maintenance/",
         lab_acts.MachineMaintenanceView.as_view(),

@@ -132,10 +132,13 @@ def _stands(finding: Finding, noise: Sequence[Bisection]) -> bool:
 def _of_other_cells(finding: Finding, now: Sequence[Check]) -> list[Check]:
     """What an earlier search took away by another cell stays away."""
     told = {pk for check in now for pk in check.comparisons}
-    rows = [row for row in checks_named(finding, Name.AGAIN) if not told.intersection(row["comparisons"])]
+    rows = [
+        (row, tuple(pk for pk in row["comparisons"] if pk not in told)) for row in checks_named(finding, Name.AGAIN)
+    ]
     return [
-        Check(Name.AGAIN, CheckOutcome.FAILED, row["text"], row["machine"], row["uarch"], tuple(row["comparisons"]))
-        for row in rows
+        Check(Name.AGAIN, CheckOutcome.FAILED, row["text"], row["machine"], row["uarch"], left)
+        for row, left in rows
+        if left
     ]
 
 

@@ -12,7 +12,13 @@ from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.models import Session, Trial
 
-_STANDS = (Finding.State.CONFIRMED, Finding.State.BISECTING, Finding.State.REPORTED, Finding.State.ACCEPTED)
+_STANDS = (
+    Finding.State.CANDIDATE,
+    Finding.State.CONFIRMED,
+    Finding.State.BISECTING,
+    Finding.State.REPORTED,
+    Finding.State.ACCEPTED,
+)
 _Cell = tuple[int, int, int, int]
 
 

@@ -14,7 +14,7 @@ from server.detection.models import Finding
 from server.reports.commands.reply import Reply
 from server.reports.models import Delivery, MailCommand, Report
 from server.sources.mirror import mirror
-from server.sources.models import Message
+from server.sources.models import MailingList, Message
 from server.sources.trust.senders import Maintainers, maintainers_at, trusted_addresses, unmaintained
 from server.sources.trust.series_check import sure_headers
 
@@ -42,6 +42,21 @@ def role_of(sender: str, report: Report) -> str:
 def is_reader(sender: str, report: Report) -> bool:
     """Whether the report went to this address: it may ask for no more of them."""
     return sender in {address.lower() for address in (*report.to, *report.cc)}
+
+
+# As lists write the sender of a mail whose own domain wants no other to send for it.
+_VIA = re.compile(r"\bvia\b", re.IGNORECASE)
+_LIST_POST = re.compile(rb"^list-post:[^\n]*<mailto:([^>?\s]{1,320})", re.IGNORECASE | re.MULTILINE)
+
+
+def is_of_list(message: Message) -> bool:
+    """Whether the list stands there as the sender: it proves itself, and nobody who wrote to it."""
+    sender = message.sender_address.lower()
+    if MailingList.objects.filter(address__iexact=sender).exists() or _VIA.search(message.sender_name):
+        return True
+    raw = bytes(Message.objects.values_list("raw", flat=True).get(pk=message.pk))
+    found = _LIST_POST.search(raw.partition(b"\n\n")[0])
+    return found is not None and found[1].decode("ascii", "replace").lower() == sender
 
 
 def _authors(finding: Finding) -> set[str]:

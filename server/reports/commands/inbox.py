@@ -19,7 +19,7 @@ from server.core.reasons import Because, Reason
 from server.core.states import record_creations
 from server.core.tasks import enqueue, in_turn
 from server.reports.commands.acts import Asked, obey
-from server.reports.commands.authority import Copies, Role, answers_this, copies_of, is_reader, role_of
+from server.reports.commands.authority import Copies, Role, answers_this, copies_of, is_of_list, is_reader, role_of
 from server.reports.commands.grammar import read_order
 from server.reports.commands.reply import MARK, OwnLine, Reply, read_reply
 from server.reports.commands.responses import answer_refusals, answer_result
@@ -205,7 +205,7 @@ def obey_mail(*, message_id: int, lookup: Lookup = look_up_key) -> None:
         message, delivery = rows[0].message, rows[0].delivery
         sender = message.sender_address.lower()
         role = role_of(sender, delivery.report)
-        reads = is_reader(sender, delivery.report)
+        reads = is_reader(sender, delivery.report) and not is_of_list(message)
         may = [row for row in rows if role or (reads and row.verb == Verb.STOP)]
         _ignore([row for row in rows if row not in may], Because.NOT_ALLOWED())
         if not may or not _is_proved(message, may, lookup):

@@ -164,6 +164,10 @@ class Delivery(Stateful):
             ),
             # Those of the last hour are counted before each mail.
             models.Index(fields=["sent_at"], condition=models.Q(state="sent"), name="delivery_sent"),
+            # Of a mail that has left, who was put off: looked for in each sweep.
+            models.Index(
+                fields=["not_before"], condition=models.Q(state="sent") & ~models.Q(put_off=[]), name="delivery_rest"
+            ),
         ]
         verbose_name_plural = "deliveries"
         ordering = ["-id"]

@@ -57,6 +57,8 @@ class _Client(smtplib.SMTP):
     file: Any
     sock: Any
     _host: str
+    # From then on the server may have the mail, whatever it answers.
+    data_begun = False
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
@@ -64,6 +66,10 @@ class _Client(smtplib.SMTP):
         if isinstance(self.file, _Answers):
             self.file.left = _MOST_ANSWERED
         return super().getreply()
+
+    def data(self, msg: Any) -> tuple[int, bytes]:
+        self.data_begun = True
+        return super().data(msg)
 
     def rcpt(self, recip: str, options: Sequence[str] = ()) -> tuple[int, bytes]:
         return super().rcpt(recip, options) if recip.isascii() and recip.isprintable() else _NOT_ASCII
@@ -94,9 +100,11 @@ class MailWire(BaseEmailBackend):
         for mail in email_messages:
             assert isinstance(mail, SealedMail)
             with self._talk() as server:
-                mail.begun = True
                 raw = mail.raw.replace(b"\n", b"\r\n")
-                refused = server.sendmail(mail.sender, [_address(one) for one in mail.recipients()], raw)
+                try:
+                    refused = server.sendmail(mail.sender, [_address(one) for one in mail.recipients()], raw)
+                finally:
+                    mail.begun = server.data_begun
             mail.refused = {who: (code, _decoded(text)) for who, (code, text) in refused.items()}
         return len(email_messages)
 

@@ -41,6 +41,7 @@ _MOST_TRIES = 12
 _MOST_AT_ONCE = 100
 _LARGEST_ANSWER = 256 * 1024
 _GOOD, _GONE = range(200, 300), 410
+_BEHIND_GATEWAY = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True)
@@ -184,11 +185,19 @@ def allowed_address(url: str) -> str:
 
 def _is_allowed(text: str) -> bool:
     address = ipaddress.ip_address(text)
-    mapped = getattr(address, "ipv4_mapped", None)
-    inner = mapped or address
+    inner = _unwrapped(address)
     if any(inner in network for network in settings.HOOK_NETWORKS if network.version == inner.version):
         return True
-    return inner.is_global and not inner.is_multicast
+    return inner.is_global and not inner.is_multicast and not getattr(inner, "is_site_local", False)
+
+
+def _unwrapped(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """The address of the older kind that one of the newer stands for: mapped, or behind a gateway (RFC 3056, 6052)."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _BEHIND_GATEWAY:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
 
 
 def _status(request: CallRequest) -> int:

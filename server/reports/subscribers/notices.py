@@ -1,5 +1,7 @@
 """What subscribers and connected systems are told: one row for each event, however often it is looked for."""
 
+import hashlib
+import json
 import textwrap
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,9 +17,11 @@ from server.core.errors import DomainError
 from server.core.tasks import enqueue
 from server.detection.models import Finding, FindingState
 from server.reports.composer import Text, compose, gather
+from server.reports.composer.evidence import is_virtual
 from server.reports.composer.wording import plain
 from server.reports.models import HookCall, Report, ReportState, Subscription
-from server.reports.outbox import queue_delivery
+from server.reports.outbox import CLAIMED, queue_delivery
+from server.reports.renewal import claims
 from server.reports.subscribers.calls import configured
 from server.reports.subscribers.ports import PORTS, page_of
 from server.reports.subscribers.subscription import active_subscriptions, matches, wish
@@ -34,7 +38,7 @@ _EVENTS = {
     FindingState.INVALID: "withdrawn",
     FindingState.SUPERSEDED: "superseded",
 }
-_FIRST = "confirmed"
+_FIRST = CLAIMED
 # What a mail is worth; a webhook is told of all.
 _MAILED = frozenset({_FIRST, "withdrawn", "fixed"})
 _MOST_AT_ONCE = 100
@@ -46,7 +50,7 @@ def notify(*, finding_id: int) -> int:
     """Write what there is to tell of one finding as it stands; returns how many rows are new. Harmless twice."""
     finding = _rows().filter(pk=finding_id).first()
     event = _EVENTS.get(FindingState(finding.state)) if finding else None
-    if finding is None or event is None or finding.virtual:
+    if finding is None or event is None or is_virtual(finding):
         return 0
     calls, mails = list[HookCall](), list[tuple[Subscription, str]]()
     told = _told_before(finding)
@@ -158,7 +162,8 @@ def _for_ports(finding: Finding, event: str, told: Iterable[str]) -> list[HookCa
     report = Report.objects.filter(first_of=finding, state=ReportState.SENT)
     made = list[HookCall]()
     for target, document in PORTS.items():
-        key = f"{target}:{finding.pk}:{event}"
+        # What is told anew of its cells is told there as well.
+        key = f"{target}:{finding.pk}:{event}:{_mark(finding)}"
         if not configured(target) or key in told or not report.exists():
             continue
         try:
@@ -166,6 +171,10 @@ def _for_ports(finding: Finding, event: str, told: Iterable[str]) -> list[HookCa
         except DomainError as error:
             log.info("not_for_port", trace=finding.trace, finding=finding.pk, target=target, reason=error.message)
     return made
+
+
+def _mark(finding: Finding) -> str:
+    return hashlib.sha256(json.dumps(claims(finding), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _mail(finding: Finding, event: str, wanted: list[tuple[Subscription, str]]) -> int:

@@ -15,6 +15,7 @@ from server.detection.findings.result import remade
 from server.detection.findings.vector import as_percent, as_speed, heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.models import Session
+from server.reports.composer.evidence import is_virtual
 from server.sources.models import Patch, Series
 
 _KCIDB_VERSION = {"major": 5, "minor": 3}
@@ -68,7 +69,9 @@ def kcidb_report(finding: Finding) -> dict[str, Any]:
     result = remade(finding)
     if result is None:
         raise DomainError("not-for-it", f"finding {finding.pk} has no result")
+    # Those that a check silenced too: what was told of them must be put right there.
     rows = heard(result.comparisons, finding.checks)
+    is_over = finding.state in _OVER
     sessions = {row.session_id: row.session for row in rows}
     ids = [session.patched_build_id for session in sessions.values()]
     builds = {
@@ -81,7 +84,7 @@ def kcidb_report(finding: Finding) -> dict[str, Any]:
         "version": _KCIDB_VERSION,
         "checkouts": [_checkout(finding)],
         "builds": [_build(finding, session) for _, session in sorted(builds.items())],
-        "tests": [_test(row) for row in rows],
+        "tests": [_test(row, is_over=is_over) for row in rows],
     }
 
 
@@ -143,7 +146,7 @@ def _series_of(finding: Finding) -> Series:
 
 
 def _refuse_virtual(finding: Finding) -> None:
-    if finding.virtual:
+    if is_virtual(finding):
         raise DomainError("not-for-it", f"finding {finding.pk} is of virtual machines: no evidence")
 
 
@@ -210,7 +213,7 @@ def _build(finding: Finding, session: Session) -> dict[str, Any]:
     }
 
 
-def _test(row: Comparison) -> dict[str, Any]:
+def _test(row: Comparison, *, is_over: bool) -> dict[str, Any]:
     machine = row.session.machine
     parts = [_CHECK_CONTEXT, row.case.benchmark.name, row.case.name, row.metric.name]
     told = {
@@ -219,7 +222,7 @@ def _test(row: Comparison) -> dict[str, Any]:
         "origin": settings.KCIDB_ORIGIN,
         "path": ".".join(_NOT_IN_PATH.sub("_", part) for part in parts),
         "environment": {"comment": _line(f"{machine.name} ({machine.uarch.name})")},
-        "status": _TEST_STATUS.get(Verdict(row.verdict), "DONE"),
+        "status": "DONE" if is_over else _TEST_STATUS.get(Verdict(row.verdict), "DONE"),
         "misc": {
             name: value
             for name in (
@@ -238,7 +241,7 @@ def _test(row: Comparison) -> dict[str, Any]:
     if row.patched_mean is not None:
         told["number"] = {"value": row.patched_mean, "unit": _line(row.metric.unit) or "1"}
     if row.ratio is not None:
-        told["comment"] = as_speed(row.ratio, row.metric.better)
+        told["comment"] = ("withdrawn: " if is_over else "") + as_speed(row.ratio, row.metric.better)
     return told
 
 
