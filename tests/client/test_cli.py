@@ -22,7 +22,7 @@ from server.core.models import PersonToken
 from server.detection.models import Finding, NoiseProfile, Timeline
 from server.lab.models import Session, Trial
 from server.sources.models import Series
-from tests.api.test_acts import mbox
+from tests.api.test_submissions import mbox
 from tests.builders import (
     EPOCH,
     build_build,

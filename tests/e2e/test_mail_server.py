@@ -122,7 +122,7 @@ def test_report_arrives_once_signed_and_in_the_thread(mail_server: Postfix, tmp_
 def _second_mail(first: Report) -> Delivery:
     report = Report.objects.create(
         kind=Report.Kind.ANSWER, finding=first.finding, key="answer", answers=first, released=True,
-        state=Report.State.APPROVED, subject=first.subject, body="Measured again: the same.\n", to=first.to, cc=first.cc,
+        state=Report.State.APPROVED, subject=first.subject, body="The same again.\n", to=first.to, cc=first.cc,
         in_reply_to=first.delivery.message_id, references=[*first.references, first.delivery.message_id],
     )  # fmt: skip
     return queue_delivery(report=report)

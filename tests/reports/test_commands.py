@@ -134,6 +134,15 @@ def test_nobody_is_silenced_by_somebody_else(told: Told) -> None:
     assert not OptOut.objects.exists()
 
 
+def test_a_list_that_stands_there_as_the_sender_never_asks_for_no_mail(told: Told) -> None:
+    address = Report.objects.get(kind=Report.Kind.SERIES).cc[0]
+    domain = address.rpartition("@")[2]
+    MailingList.objects.update(address=address)
+    rows = arrive(signed(letter(told, "#tidemark stop\n", sender=address, name="munged@y.z"), domain))
+    assert outcome(rows) == [("ignored", "not-allowed")]
+    assert not OptOut.objects.exists()
+
+
 # --- who may -------------------------------------------------------------------------
 
 

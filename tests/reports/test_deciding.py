@@ -6,6 +6,8 @@ from pytest_django.fixtures import Settings
 
 from server.core.errors import DomainError
 from server.core.models import Transition
+from server.detection.findings.checks import Name, set_checks
+from server.detection.findings.result import remake
 from server.detection.models import Finding
 from server.reports.models import Delivery, Report
 from server.reports.moderation import (
@@ -187,3 +189,36 @@ def test_who_and_why_are_said() -> None:
     for actor, reason in (("", "odd"), ("ada", " ")):
         with pytest.raises(DomainError):
             hold_report(report_id=report.pk, reason=reason, actor=actor)
+
+
+def test_what_was_put_back_before_it_left_leaves_once_it_may() -> None:
+    unmoderated()
+    report = draft(fork=UP, mmap="improved")
+    finding = about(report)
+    # A change for the better alone waits for a person; then it is a split once more.
+    silence(finding, "fork")
+    news(finding)
+    report.refresh_from_db()
+    assert (report.state, report.delivery.state) == (Report.State.DRAFT, Delivery.State.FAILED)
+    finding.refresh_from_db()
+    set_checks(finding, [Name.AGAIN], [])
+    remake(finding)
+    news(finding)
+    report.refresh_from_db()
+    assert report.state == Report.State.APPROVED
+    before = len(mail.outbox)
+    assert send_delivery(delivery_id=Delivery.objects.get(report=report).pk)
+    assert len(mail.outbox) == before + 1
+
+
+def test_who_let_go_of_what_he_held_decides_about_a_new_text_too() -> None:
+    unmoderated()
+    report = draft(fork=UP, mmap=UP)
+    hold_report(report_id=report.pk, reason="looks odd", actor="ada")
+    release_report(report_id=report.pk, reason="looked at it", actor="ada")
+    for case in ("fork", "exec"):
+        silence(about(report), case)
+        news(about(report))
+        report.refresh_from_db()
+        assert report.state == Report.State.DRAFT
+    assert not send_delivery(delivery_id=report.delivery.pk)

@@ -19,7 +19,7 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.errors import DomainError
 from server.detection.models import Finding, FindingVerdict
-from server.lab.models import Session
+from server.lab.models import Machine, Session
 from server.reports.models import Delivery, HookCall, OptOut, Report, Subscription
 from server.reports.outbox import send_delivery
 from server.reports.subscribers.calls import allowed_address, calls_to_send, send_call
@@ -310,3 +310,20 @@ def test_check_goes_to_patchwork_once_its_mail_has_left(receiver: Receiver, sett
     assert headers["authorization"] == "Token secret-word"
     assert json.loads(body)["state"] == "fail"
     assert "secret-word" not in json.dumps(list(HookCall.objects.values()), default=str)
+
+
+def test_notice_of_a_claim_stays_where_the_claim_does_not_stand_any_more(ada: User, settings: Settings) -> None:
+    settings.MAIL_ENABLED, settings.MAIL_SINK = True, ""
+    subscribe(ada, {})
+    finding = found()
+    notify(finding_id=finding.pk)
+    finding.advance(Finding.State.INVALID, because("noise"))
+    assert not send_delivery(delivery_id=Delivery.objects.get().pk)
+    assert mail.outbox == []
+
+
+def test_what_boots_say_of_virtual_machines_counts(ada: User) -> None:
+    subscribe(ada, {})
+    finding = found()
+    Machine.objects.update(virtual=True)
+    assert notify(finding_id=finding.pk) == 0

@@ -136,6 +136,13 @@ def test_lost_answer_to_a_whole_mail_gives_the_same_mail_again(settings: Setting
     assert server.taken[0] == server.taken[1]
 
 
+def test_connection_that_is_lost_before_the_mail_leaves_no_doubt(settings: Settings) -> None:
+    with hostile_server(answering(mail="")) as server:
+        delivery = tried(server, settings, queued())
+    assert delivery.state == Delivery.State.QUEUED
+    assert not delivery.in_doubt
+
+
 def test_talk_has_an_end_however_slowly_it_goes(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.reports.sending.wire.SECONDS", 1.0)
     settings.EMAIL_TIMEOUT = 30
