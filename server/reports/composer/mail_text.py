@@ -161,12 +161,13 @@ def _parts(
     before: list[Part] = [
         [_VIRTUAL] if told.virtual else [],
         wrapped(opening, most=limits.first),
+        # What a reader asks next, before the figures.
+        _why(told.separation, limits.why) if told.kind in _CHANGED else [],
         *figures_told[:-1],
         [*figures_told[-1], *_again(told)],
     ]
     after: list[Part] = [
         _beside_table(told, limits, table),
-        _why(told.separation, limits.why) if told.kind in _CHANGED else [],
         _culprit(told, limits.culprit),
         _run(told, limits.machines),
         _tags(told),
