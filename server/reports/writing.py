@@ -256,7 +256,11 @@ def _correct(finding: Finding, last: Report, now: dict[str, list[int]]) -> None:
         if waiting is not None and not has_begun(waiting):
             put_back(locked(waiting.pk), Because.WITHDRAWN("its finding says again what was told"), to="rejected")
         return
-    key = f"finding:{finding.pk}:correction:{last.pk}:{_mark(now['moved'])}"
+    # One that was needless before it left may be needed after all.
+    needless = finding.reports.filter(
+        kind=Report.Kind.CORRECTION, state=ReportState.REJECTED, reason_code=Because.WITHDRAWN
+    )
+    key = f"finding:{finding.pk}:correction:{last.pk}:{_mark(now['moved'])}:{needless.count()}"
     if waiting is None and not Report.objects.filter(key=key).exists():
         _write(Report.Kind.CORRECTION, finding, answers=last, key=key)
 

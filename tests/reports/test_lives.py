@@ -13,6 +13,8 @@ from server.core import clock
 from server.core.models import Transition
 from server.core.reasons import Because
 from server.detection.branches.release import Why, invalidate
+from server.detection.findings.checks import Name, set_checks
+from server.detection.findings.result import remake
 from server.detection.lifecycle.disproof import disprove
 from server.detection.lifecycle.retest import retest_series
 from server.detection.models import Comparison, Finding
@@ -226,6 +228,21 @@ def test_retest_that_takes_a_part_away_is_told_as_a_correction() -> None:
     assert (correction.answers, correction.in_reply_to) == (report, report.delivery.message_id)
     assert finding.state == Finding.State.REPORTED
     assert "mmap" in correction.body
+
+
+def test_correction_that_was_needless_once_is_written_when_it_is_needed_again() -> None:
+    finding = version({"zen3": {"fork": "regressed", "mmap": "regressed"}})
+    told(finding)
+    for heard_again in (True, False):
+        silence(finding, "fork")
+        news(finding)
+        assert last(Report.Kind.CORRECTION).state == Report.State.DRAFT
+        if heard_again:
+            set_checks(finding, [Name.AGAIN], [])
+            remake(finding)
+            news(finding)
+            assert last(Report.Kind.CORRECTION).state == Report.State.REJECTED
+    assert Report.objects.filter(kind=Report.Kind.CORRECTION).count() == 2
 
 
 def test_correction_is_written_once_for_what_is_told_and_anew_while_it_waits() -> None:
