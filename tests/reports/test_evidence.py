@@ -7,6 +7,7 @@ import pytest
 
 from server.core import clock
 from server.core.reasons import Because
+from server.detection.findings.result import remade
 from server.detection.models import Bisection, BisectionState, BisectionStep, Comparison, Finding, Verdict
 from server.detection.on_trial_over import answer_trial
 from server.detection.trials.look import look_at_trial
@@ -266,3 +267,21 @@ def test_reply_goes_to_nobody_whom_others_may_have_named_unless_a_person_saw_it(
     assert envelope(series).cc == (mailing_list.address, "maintainer@example.net")
     series.approved_at = clock.now()
     assert "victim@example.net" in envelope(series).cc
+
+
+@pytest.mark.parametrize(("low", "high", "speaks"), [(1.5, 1.9, "box-a"), (1.58, 1.62, "box-b")])
+def test_mail_and_page_let_the_same_machine_speak_for_its_microarchitecture(
+    low: float, high: float, speaks: str
+) -> None:
+    series = build_series()
+    precise = {"ratio": 1.71, "ratio_low": 1.70, "ratio_high": 1.72}
+    other = {"ratio": 1.6, "ratio_low": low, "ratio_high": high}
+    for name, figures in (("box-a", precise), ("box-b", other)):
+        build_comparison(measured_session(series, name, "haswell"), Verdict.REGRESSED, **figures)
+    finding = build_finding(series)
+    [cell] = gather(finding).speaking
+    result = remade(finding)
+    assert result is not None
+    [moved] = result.vector[0].moved
+    assert moved.speaker.session.machine.name == speaks
+    assert cell.ratio == moved.speaker.ratio

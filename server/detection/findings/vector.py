@@ -294,26 +294,29 @@ def _cells(comparisons: Sequence[Comparison]) -> list[CellVerdict]:
 
 
 def _cell(comparisons: Sequence[Comparison], *, mixed: bool) -> CellVerdict:
-    """Machines of one microarchitecture must not contradict each other; one that cannot tell does not.
-
-    Of those that agree the most precise speaks. Where their intervals leave each other out it is the one that saw the
-    smallest change: that much all of them saw.
-    """
+    """Machines of one microarchitecture must not contradict each other; one that cannot tell does not."""
     first = comparisons[0]
     name = f"{first.metric.name} of {first.case.name}" + (f" on {first.core_type.name} cores" if mixed else "")
     telling = [comparison for comparison in comparisons if comparison.verdict != Verdict.INCONCLUSIVE]
-    speaker = min(telling or comparisons, key=_width)
     if len({comparison.verdict for comparison in telling}) > 1:
         said = ", ".join(f"{comparison.verdict} on {comparison.session.machine.name}" for comparison in telling)
-        return CellVerdict(name, Verdict.INCONCLUSIVE, speaker, question=f"{name} is {said}")
+        return CellVerdict(name, Verdict.INCONCLUSIVE, min(telling, key=_width), question=f"{name} is {said}")
     if not telling:
         return _untold(name, comparisons)
     silent = tuple(c.session.machine.name for c in comparisons if c.verdict == Verdict.INCONCLUSIVE)
     sizes = ""
     if telling[0].verdict in CHANGES and not _overlap(telling):
-        speaker = min(telling, key=_log_ratio)
         sizes = f"{name} is " + ", ".join(f"{_shown(c)} on {c.session.machine.name}" for c in telling)
-    return CellVerdict(name, telling[0].verdict, speaker, silent=silent, sizes=sizes)
+    return CellVerdict(name, telling[0].verdict, speaker_of(telling), silent=silent, sizes=sizes)
+
+
+def speaker_of(comparisons: Sequence[Comparison]) -> Comparison:
+    """Of machines that say the same the most precise; where intervals of a change leave each other out the one that saw
+    the smallest: that much all of them saw.
+    """
+    if all(row.verdict in CHANGES for row in comparisons) and not _overlap(comparisons):
+        return min(comparisons, key=_log_ratio)
+    return min(comparisons, key=_width)
 
 
 def _untold(name: str, comparisons: Sequence[Comparison]) -> CellVerdict:

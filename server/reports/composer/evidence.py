@@ -16,7 +16,7 @@ from django.urls import NoReverseMatch, reverse
 
 from server.core.errors import DomainError
 from server.detection.findings.table import sessions_of
-from server.detection.findings.vector import heard
+from server.detection.findings.vector import heard, speaker_of
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.detection.models.timeline import MeasuredHead
@@ -220,7 +220,7 @@ def _told_cells(comparisons: Sequence[Comparison]) -> tuple[ToldCell, ...]:
     contested: set[int] = set()
     for rows in groups.values():
         telling = [row for row in rows if row.verdict != Verdict.INCONCLUSIVE]
-        speakers.add(_speaker(telling or rows).pk)
+        speakers.add(speaker_of(telling).pk if telling else _nearest(rows).pk)
         if len({row.verdict for row in telling}) > 1:
             contested.update(row.pk for row in rows)
     return tuple(
@@ -229,10 +229,8 @@ def _told_cells(comparisons: Sequence[Comparison]) -> tuple[ToldCell, ...]:
     )
 
 
-def _speaker(rows: Sequence[Comparison]) -> Comparison:
-    """Of machines that agree the one that saw the smallest change: that much all of them saw. Else the most precise."""
-    if rows[0].verdict in CHANGES:
-        return min(rows, key=lambda row: abs((row.ratio or 1.0) - 1))
+def _nearest(rows: Sequence[Comparison]) -> Comparison:
+    """Of machines that cannot tell the one that would have seen the smallest change."""
     return min(rows, key=lambda row: row.mde if row.mde is not None else float("inf"))
 
 
