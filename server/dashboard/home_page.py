@@ -29,6 +29,7 @@ from server.detection.findings.filters import CLAIMS, OPEN
 from server.detection.models import Finding
 from server.lab.models import Boot, Host, Machine, Session, Trial
 from server.reports.models import Delivery, Report
+from server.reports.sending.bounces import refusals_of_lists
 from server.sources.models import Series
 
 # Of findings that are open; of series that showed nothing; of what runs.
@@ -168,8 +169,9 @@ _UNFINISHED: Mapping[str, tuple[type[Stateful], Sequence[str]]] = {
 }
 
 
-def work() -> tuple[tuple[Load, ...], tuple[RunningBuild, ...]]:
-    """What waits and what runs, by kind of row, and the builds that run; kinds of which nothing does are left out.
+def work() -> tuple[tuple[Load, ...], tuple[RunningBuild, ...], list[tuple[Any, ...]]]:
+    """What waits and what runs, by kind of row, the builds that run, and what lists sent back. Kinds of which nothing
+    does are left out.
 
     One query.
     """
@@ -179,9 +181,9 @@ def work() -> tuple[tuple[Load, ...], tuple[RunningBuild, ...]]:
     ]
     running = Build.objects.filter(state__in=[Build.State.DISPATCHED, Build.State.RUNNING])
     named = running.order_by("-state_since", "-id").values_list("pk", *_RUNNING_BUILD)[:_RUNNING_SHOWN]
-    builds, *counted = read_together(named, *parts)
+    builds, refused, *counted = read_together(named, refusals_of_lists(), *parts)
     lines = (_load(kind, dict(rows)) for kind, rows in zip(_UNFINISHED, counted, strict=True))
-    return tuple(line for line in lines if line.counts), tuple(RunningBuild(*row) for row in builds)
+    return tuple(line for line in lines if line.counts), tuple(RunningBuild(*row) for row in builds), refused
 
 
 _RUNNING_BUILD = ("revision__sha", "revision__subject", "state_since")
@@ -224,8 +226,8 @@ def home(request: HttpRequest) -> HttpResponse:
         return heat_csv(heat.picture if heat else None, "heat")
     order = request.GET.get("order", "")
     watched, machines = watchers(), _machines()
-    found = alarms(now, watched, machines)
-    load, builds = work()
+    load, builds, refused = work()
+    found = alarms(now, watched, machines, refused)
     context = {
         "now": now,
         "choice": choice,

@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.reports.models import Bounce, Delivery, RestingAddress, ReturnedMail
 from server.reports.outbox import send_delivery
-from server.reports.sending.bounces import read_returned_mails, refusing_lists, returns
+from server.reports.sending.bounces import read_returned_mails, refusals_of_lists, refusing_lists, returns
 from server.reports.sending.headers import envelope_sender
 from server.reports.sending.readers import opt_outs
 from server.reports.sending.returned_mail import read_notice
@@ -140,12 +140,12 @@ def test_list_that_refuses_never_rests_and_the_operator_is_told(piped: object, s
     for number in (1, 2):
         meaning(piped, notices.EXIM.replace("5.7.1", "5.1.1"), delivery, who=LIST, number=number)
     assert not RestingAddress.objects.exists()
-    (refusal,) = refusing_lists()
+    (refusal,) = refusing_lists(refusals_of_lists())
     assert (refusal.address, refusal.status, refusal.report) == (LIST, "5.1.1", delivery.report_id)
     meaning(piped, notices.QMAIL, delivery, number=3)
     assert returns([delivery.pk]) == {delivery.pk: [f"{LIST} refused it (5.1.1)", "it came back from 1 address"]}
     with time_machine.travel(clock.now() + timedelta(days=8)):
-        assert refusing_lists() == []
+        assert refusing_lists(refusals_of_lists()) == []
 
 
 def test_notice_that_comes_twice_counts_once(piped: object, server: Server) -> None:

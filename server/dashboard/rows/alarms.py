@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.urls import reverse
 
@@ -23,8 +24,10 @@ class AlarmLine:
     href: str
 
 
-def alarms(now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine]) -> tuple[AlarmLine, ...]:
-    """What needs a person, the most urgent first."""
+def alarms(
+    now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine], refused: Iterable[tuple[Any, ...]]
+) -> tuple[AlarmLine, ...]:
+    """What needs a person, the most urgent first. `refused` is what lists sent back."""
     status = reverse("status")
     lines = [AlarmLine(f"Dispatcher: {one.what}", one.advice, status) for one in dispatcher().alarms(now)]
     sick = (row for row in machines if row.enabled and row.health == Host.Health.QUARANTINED)
@@ -37,17 +40,17 @@ def alarms(now: datetime, watched: Iterable[Watcher], machines: Sequence[Machine
         for row in sick
     ]
     alarming = [one for one in watched if one.alarming]
-    return (*lines, *_offline_alarms(machines), *_watcher_alarms(alarming), *_refusal_alarms())
+    return (*lines, *_offline_alarms(machines), *_watcher_alarms(alarming), *_refusal_alarms(refused))
 
 
-def _refusal_alarms() -> list[AlarmLine]:
+def _refusal_alarms(refused: Iterable[tuple[Any, ...]]) -> list[AlarmLine]:
     return [
         AlarmLine(
             f"The list {one.address} refuses reports{f' ({one.status})' if one.status else ''}.",
             "Ask its owner whether the sender must be subscribed.",
             reverse("mail", args=[one.report]),
         )
-        for one in refusing_lists()
+        for one in refusing_lists(refused)
     ]
 
 

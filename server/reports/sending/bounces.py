@@ -3,11 +3,12 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.functions import Lower
 
 from server.core import clock
@@ -160,12 +161,17 @@ class RefusingList:
     report: int
 
 
-def refusing_lists() -> list[RefusingList]:
-    """Each list whose server sent a report back within a week, with the newest one. Two queries."""
-    late = Bounce.objects.filter(permanent=True, at__gt=clock.now() - _REFUSES_FOR)
-    rows = late.order_by("at").values_list("address", "status", "at", "delivery__report")
+def refusals_of_lists() -> QuerySet[Bounce, tuple[str, str, datetime, int]]:
+    """What `refusing_lists` is told from: mails that a list's server sent back within a week, the newest last."""
+    known = MailingList.objects.filter(address__iexact=OuterRef("address"))
+    late = Bounce.objects.filter(Exists(known), permanent=True, at__gt=clock.now() - _REFUSES_FOR)
+    return late.order_by("at").values_list("address", "status", "at", "delivery__report")
+
+
+def refusing_lists(rows: Iterable[tuple[Any, ...]]) -> list[RefusingList]:
+    """Each list whose server sent a report back lately, with the newest one; no query."""
     newest = {address: RefusingList(address, status, at, report) for address, status, at, report in rows}
-    return [newest[address] for address in sorted(_lists_among(newest) if newest else ())]
+    return [newest[address] for address in sorted(newest)]
 
 
 def returns(deliveries: Collection[int]) -> dict[int, list[str]]:
