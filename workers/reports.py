@@ -1,7 +1,6 @@
 import structlog
 from celery import shared_task
 
-from server.core.clock import lately
 from server.core.database import advisory_lock
 from server.core.errors import DomainError
 from server.core.tasks import enqueue
@@ -9,7 +8,7 @@ from server.reports.commands.inbox import answer_trial_asked, obey_mail, read_ne
 from server.reports.outbox import queue_delivery, reports_without_delivery, send_delivery, send_rest, wake_outbox
 from server.reports.sending.bounces import read_returned_mails
 from server.reports.subscribers.calls import calls_to_send, send_call
-from server.reports.subscribers.notices import findings_to_tell, notify, write_digests
+from server.reports.subscribers.notices import tell_what_moved, write_digests
 from server.reports.writing import tell_news
 
 log = structlog.get_logger(__name__)
@@ -42,15 +41,9 @@ def sweep() -> None:
             log.warning("delivery_not_queued", trace=report.trace, report=report.pk, error=error.message)
     wake_outbox()
     sweep_commands()
-    for finding_id in findings_to_tell(since=lately()):
-        enqueue("reports.notify", finding_id)
+    tell_what_moved()
     for call_id in calls_to_send():
         enqueue("reports.call", call_id)
-
-
-@shared_task(name="reports.notify")
-def tell_subscribers(finding_id: int) -> None:
-    notify(finding_id=finding_id)
 
 
 # A call that is still `sending` after two minutes belongs to a dead process.

@@ -12,18 +12,20 @@ from ipaddress import ip_network
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import User
 from django.core import mail
 from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.models import Transition
 from server.detection.models import Finding, FindingVerdict
 from server.lab.models import Machine, Session
 from server.reports.models import Delivery, HookCall, OptOut, Report, Subscription
 from server.reports.outbox import send_delivery
 from server.reports.subscribers.calls import allowed_address, calls_to_send, send_call
-from server.reports.subscribers.notices import findings_to_tell, notify, write_digests
+from server.reports.subscribers.notices import notify, tell_what_moved, write_digests
 from server.reports.subscribers.subscription import end_subscription, hook_secret, matches, subscribe
 from tests.builders import (
     because,
@@ -279,11 +281,33 @@ def test_digest_tells_of_the_last_whole_week_once(ada: User, settings: Settings)
     assert Delivery.objects.get().state == Delivery.State.FAILED
 
 
-def test_sweep_names_what_moved_only_where_somebody_is_told(ada: User) -> None:
-    finding = found()
-    assert findings_to_tell(since=None) == []
+def test_sweep_tells_of_each_step_once_however_long_it_was_away(ada: User, settings: Settings) -> None:
+    settings.PATCHWORK_URL, settings.PATCHWORK_TOKEN = "https://patchwork.example.org", "secret-word"
+    assert tell_what_moved() == 0
     subscribe(ada, {})
-    assert findings_to_tell(since=None) == [finding.pk]
+    finding = found()
+    with time_machine.travel(clock.now() + timedelta(days=9), tick=False):
+        assert tell_what_moved() == 1
+        assert tell_what_moved() == 0
+        sent = Report.objects.create(
+            finding=finding, first_of=finding, state="approved", subject="Re: x", body="b", to=[ADA], in_reply_to="m@x"
+        )
+        sent.advance(Report.State.SENT, because("it left"))
+        assert tell_what_moved() == 1
+        assert HookCall.objects.get().target == HookCall.Target.PATCHWORK
+
+
+def test_step_that_is_written_down_late_is_told_all_the_same(ada: User) -> None:
+    tell_what_moved()
+    subscribe(ada, {})
+    finding = found()
+    late = Transition.objects.filter(subject="finding", subject_id=finding.pk).latest("pk")
+    Transition.objects.filter(pk=late.pk).update(subject="build")
+    other = found(uarch="zen5")
+    assert tell_what_moved() == 1
+    Transition.objects.filter(pk=late.pk).update(subject="finding")
+    assert tell_what_moved() == 1
+    assert {report.finding_id for report in Report.objects.filter(kind=Report.Kind.NOTICE)} == {finding.pk, other.pk}
 
 
 def test_check_goes_to_patchwork_once_its_mail_has_left(receiver: Receiver, settings: Settings) -> None:

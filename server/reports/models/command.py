@@ -99,7 +99,7 @@ class MailCommand(Stateful):
 
 
 class ReadingMark(models.Model):
-    """How far the mails that came have been read for commands: up to this id."""
+    """How far one of the service's readers has come in what is only added to: up to this id."""
 
     reader = models.CharField(max_length=20, unique=True)
     up_to = models.BigIntegerField(default=0)

@@ -5,21 +5,23 @@ import json
 import textwrap
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any
 
 import structlog
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Max, QuerySet
 
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.models import Transition
 from server.core.tasks import enqueue
 from server.detection.models import Finding, FindingState
 from server.reports.composer import Text, compose, gather
 from server.reports.composer.evidence import is_virtual
 from server.reports.composer.wording import plain
-from server.reports.models import HookCall, Report, ReportState, Subscription
+from server.reports.models import HookCall, ReadingMark, Report, ReportState, Subscription
 from server.reports.outbox import CLAIMED, queue_delivery
 from server.reports.renewal import claims
 from server.reports.subscribers.calls import configured
@@ -41,7 +43,10 @@ _EVENTS = {
 _FIRST = CLAIMED
 # What a mail is worth; a webhook is told of all.
 _MAILED = frozenset({_FIRST, "withdrawn", "fixed"})
-_MOST_AT_ONCE = 100
+_READER = "notices"
+_MOST_STEPS = 2000
+# Longer than any transaction goes on: a step that is written down later has the smaller number by then.
+_SETTLES = timedelta(minutes=5)
 _SUBJECT, _WIDTH = 150, 72
 _WEEK = timedelta(days=7)
 
@@ -102,13 +107,30 @@ def event_document(finding: Finding, event: str) -> dict[str, Any]:
     }
 
 
-def findings_to_tell(*, since: datetime | None) -> list[int]:
-    """Of what moved since then, for one sweep: `notify` writes nothing twice."""
-    if not _is_anybody_told():
-        return []
-    moved = Q() if since is None else Q(state_since__gte=since)
-    told = Finding.objects.filter(moved, state__in=list(_EVENTS), virtual=False)
-    return list(told.order_by("-state_since").values_list("pk", flat=True)[:_MOST_AT_ONCE])
+def tell_what_moved() -> int:
+    """`notify` of each finding that took a step, or whose report did, since the last time; how many rows are new.
+
+    The mark follows behind what was told, so that nothing is lost, whatever ends this process; nothing is told twice.
+    """
+    newest = Transition.objects.aggregate(Max("pk"))["pk__max"] or 0
+    mark, _ = ReadingMark.objects.get_or_create(reader=_READER, defaults={"up_to": newest})
+    rows = Transition.objects.filter(pk__gt=mark.up_to).order_by("pk")
+    steps = list(rows.values_list("pk", "subject", "subject_id", "at")[:_MOST_STEPS])
+    made = sum(notify(finding_id=pk) for pk in _moved(steps)) if _is_anybody_told() else 0
+    before = clock.now() - _SETTLES
+    settled = [pk for pk, *_ in takewhile(lambda step: step[3] < before, steps)]
+    if settled:
+        ReadingMark.objects.filter(reader=_READER, up_to__lt=settled[-1]).update(up_to=settled[-1])
+    return made
+
+
+def _moved(steps: Iterable[tuple[int, str, int, datetime]]) -> list[int]:
+    """Findings, in the order of their first step; what is told elsewhere waits for a report to leave."""
+    known = [(subject, pk) for _, subject, pk, _ in steps if subject in ("finding", "report")]
+    reports = Report.objects.filter(pk__in=[pk for subject, pk in known if subject == "report"])
+    of = dict(reports.values_list("pk", "finding"))
+    found = (pk if subject == "finding" else of.get(pk) for subject, pk in known)
+    return list(dict.fromkeys(pk for pk in found if pk is not None))
 
 
 def write_digests() -> int:
