@@ -15,7 +15,6 @@ from server.core.models import Transition
 from server.detection.models import Finding, FindingState
 from server.lab.models import Attempt, Boot, BootState, Machine, Session, SessionState
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
-from server.reports.stop_switch import may_leave
 from server.sources.models import Patch, Series, SeriesState
 
 # (config, toolchain): what a kernel is built with.
@@ -424,7 +423,7 @@ def _mailed(delivery: Delivery, at: datetime) -> Stage:
         return Stage("report", "done", f"sent as <{delivery.message_id}>", at, delivery.sent_at)
     if delivery.state == DeliveryState.FAILED:
         return Stage("report", "failed", delivery.reason, at, delivery.state_since)
-    if delivery.state == DeliveryState.QUEUED and not may_leave():
+    if delivery.state == DeliveryState.QUEUED and not settings.MAIL_ENABLED:
         return Stage("report", "waiting", "mail is switched off at this site", at, held=True)
     return Stage("report", "running", delivery.reason or DeliveryState(delivery.state).label, at)
 
