@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Installs what is missing and builds what the service needs; quick when there is nothing to do, and safe to interrupt.
 #
-#   scripts/setup.sh          what `make demo` needs
-#   scripts/setup.sh --test   what `make test` needs as well
+#   scripts/setup.sh                 what `make demo` needs
+#   scripts/setup.sh --test          what `make test` needs as well
+#   sudo scripts/setup.sh --packages [--test]   only Debian's packages, for a user who then runs the rest
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export LC_ALL=C.UTF-8 PATH="$PATH:/usr/sbin:/sbin"
 
-mode=run
-case "${1-}" in
-    "") ;;
-    --test) mode=test ;;
-    *) echo "usage: scripts/setup.sh [--test]" >&2; exit 2 ;;
-esac
+mode=run only_packages=""
+for word; do
+    case "$word" in
+        --test) mode=test ;;
+        --packages) only_packages=1 ;;
+        *) echo "usage: scripts/setup.sh [--packages] [--test]" >&2; exit 2 ;;
+    esac
+done
 
 # Debian package and what shows that it is there: a command, a file, or nothing (then dpkg is asked).
 readonly RUN_PACKAGES="
@@ -72,13 +75,35 @@ die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
 # --- one step ------------------------------------------------------------------------------------------------------
 
+# A step that is silent for so many seconds says how far it is.
+BEAT_SECONDS=15
+LOGS=.local/log
+
+# beat TITLE LOG: the last words of a running step, until it is killed.
+beat() {
+    local began=$SECONDS sleeping=""
+    trap 'kill "$sleeping" 2>/dev/null; exit 0' TERM
+    while :; do
+        sleep "$BEAT_SECONDS" &
+        sleeping=$!
+        wait "$sleeping"
+        say "$1, for $((SECONDS - began)) s now: $(tail -n 1 "$2" | tr -d '\r' | tr -cd '[:print:]' | cut -c1-100)"
+    done
+}
+
 # step TITLE ORIGIN COMMAND...: runs it, its words in a log; ORIGIN names the registry a download comes from, or "-".
 step() {
-    local title=$1 origin=$2 log started
+    local title=$1 origin=$2 log started beating failed=""
     shift 2
-    log=".local/log/setup-${title// /-}.log"
+    log="$LOGS/setup-${title// /-}.log"
     started=$SECONDS
-    if ! "$@" >"$log" 2>&1 </dev/null; then
+    : >"$log"
+    beat "$title" "$log" 9>&- &
+    beating=$!
+    "$@" >"$log" 2>&1 </dev/null || failed=1
+    kill "$beating" 2>/dev/null || true
+    wait "$beating" 2>/dev/null || true
+    if [ -n "$failed" ]; then
         tail -n 15 "$log" >&2
         [ "$origin" = - ] || say "the step needs $origin: cannot it be reached, or does it not have what is asked for?" >&2
         die "step '$title' failed (all of its words: $log). What is done stays done: run the same command again to go on."
@@ -143,8 +168,24 @@ missing_packages() {
     brings REDIS || command -v redis-server >/dev/null || echo redis-server
 }
 
+# Another apt (unattended upgrades of a fresh machine) is waited for.
+APT_SECONDS=600
+
 apt_install() {
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "$@"
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold \
+        -o "DPkg::Lock::Timeout=$APT_SECONDS" "$@"
+}
+
+# apt waits for dpkg's lock alone: that of the package lists is asked for again.
+apt_update() {
+    local until=$((SECONDS + APT_SECONDS)) said
+    while ! said=$(apt-get update 2>&1); do
+        echo "$said"
+        case "$said" in *"/lists/lock"*) [ "$SECONDS" -lt "$until" ] || return 1 ;; *) return 1 ;; esac
+        echo "another apt reads the package lists: waiting for it"
+        sleep 3
+    done
+    echo "$said"
 }
 
 # Debian starts a server when it installs one. Ours are private, so nothing of the system's may start or be set up.
@@ -177,7 +218,7 @@ install_packages() {
         if ! has_package "$server"; then new+=" $server"; fi
     done
     forbid_starts
-    apt-get update || echo "apt-get update failed; trying with the lists of the last time"
+    apt_update || echo "apt-get update failed; trying with the lists of the last time"
     case " $* " in
         *" postgresql "*)
             apt_install postgresql-common || return
@@ -213,7 +254,8 @@ tell_missing() {
         case "$REPLACEABLE" in *" $package "*) ;; *) needed+=" $package" ;; esac
     done
     [ -z "$plain" ] ||
-        say "not installed:$plain. As root: apt-get update && apt-get install --no-install-recommends$plain" >&2
+        say "not installed:$plain. With sudo: \`sudo scripts/setup.sh --packages$([ "$mode" = run ] || echo " --test")\`," \
+            "or as root: apt-get update && apt-get install --no-install-recommends$plain" >&2
     case " $* " in
         *" postgresql "* | *" redis-server "*)
             say "Debian's postgresql and redis-server are optional: what is not there comes as a Python wheel" >&2
@@ -311,7 +353,21 @@ ensure_static() {
     echo "$value" >"$stamp"
 }
 
+# What root leaves here would be in the way of the user who called.
+install_only_packages() {
+    [ "$(id -u)" = 0 ] || die "--packages is for root: sudo scripts/setup.sh --packages"
+    LOGS=$(mktemp -d)
+    put_back
+    ensure_packages
+    rm -r "$LOGS"
+    say "Debian's packages are there"
+}
+
 main() {
+    if [ -n "$only_packages" ]; then
+        install_only_packages
+        return
+    fi
     mkdir -p .local/log
     # A second setup beside the first waits for it and then finds nothing to do.
     exec 9>.local/setup.lock

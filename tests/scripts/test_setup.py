@@ -66,6 +66,7 @@ def test_servers_that_the_operator_brings_are_not_installed(tmp_path: Path, suff
 def test_servers_that_would_start_are_not_in_the_line_for_root(tmp_path: Path) -> None:
     done = bash("tell_missing flex redis-server ccache postgresql", cwd=tmp_path)
     line = done.stderr.splitlines()[0]
+    assert "sudo scripts/setup.sh --packages" in line
     assert line.endswith("--no-install-recommends flex ccache")
     assert "postgresql and redis-server are optional" in done.stderr
     assert "it does not go without flex\n" in done.stderr
@@ -76,3 +77,39 @@ def test_what_is_replaceable_stops_nobody(tmp_path: Path) -> None:
     done = bash("tell_missing redis-server; echo on", cwd=tmp_path)
     assert done.stdout == "on\n"
     assert "apt-get" not in done.stderr
+
+
+_LISTS = "Could not get lock /var/lib/apt/lists/lock. It is held by process 1 (apt-get)"
+
+
+def test_another_apt_that_reads_the_lists_is_waited_for(tmp_path: Path) -> None:
+    script = f"apt-get() {{ n=$(cat n); echo $((n + 1)) >n; [ $n -gt 1 ] || {{ echo 'E: {_LISTS}'; return 100; }}; }}"
+    done = bash(f"echo 0 >n; sleep() {{ :; }}; {script}; apt_update", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.count("waiting for it") == 2
+
+
+def test_other_troubles_of_the_lists_are_not_waited_for(tmp_path: Path) -> None:
+    done = bash("apt-get() { echo 'E: no network'; return 100; }; apt_update || echo $?", cwd=tmp_path)
+    assert done.stdout.split("\n")[:2] == ["E: no network", "1"]
+
+
+def test_dpkg_of_somebody_else_is_waited_for(tmp_path: Path) -> None:
+    assert "DPkg::Lock::Timeout=600" in bash('apt-get() { echo "$@"; }; apt_install x', cwd=tmp_path).stdout
+
+
+def test_step_that_takes_long_says_how_far_it_is_and_leaves_nothing(tmp_path: Path) -> None:
+    script = "mkdir -p .local/log; BEAT_SECONDS=0.2; work() { echo 'unpacking 3 of 7'; sleep 1; }; step packages - work; jobs"
+    done = bash(script, cwd=tmp_path)
+    beats = [line for line in done.stdout.splitlines() if "for 0 s now" in line or "for 1 s now" in line]
+    assert beats
+    assert all(line.endswith("unpacking 3 of 7") for line in beats)
+    assert done.stdout.splitlines()[-1].startswith("setup: packages: ")
+
+
+def test_packages_alone_are_for_root_and_leave_no_folder(tmp_path: Path) -> None:
+    refused = bash("id() { echo 1000; }; install_only_packages", cwd=tmp_path)
+    assert (refused.returncode, "sudo scripts/setup.sh --packages" in refused.stderr) == (1, True)
+    done = bash("id() { echo 0; }; put_back() { :; }; missing_packages() { :; }; install_only_packages", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
