@@ -1,8 +1,9 @@
-# Two images from one file: `service` (web, worker, beat, sink) and `builder`, which has the agent and compilers, and nothing
-# of the service: kernels are built and virtual machines boot in it. The base images can be named by their digests:
-# --build-arg PYTHON_IMAGE=python@sha256:...
+# The images from one file: `service` (web, workers, beat, sink) and `builder`, which has the agent and compilers, and
+# nothing of the service: kernels are built and virtual machines boot in it. For the profile `jenkins` there are a
+# controller with its plugins, and `builder` with a Java. `make pins` names the bases by their digests.
 ARG NODE_IMAGE=node:20.19.4-bookworm-slim
 ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
+ARG JENKINS_IMAGE=jenkins/jenkins:2.528.1-jdk21
 
 FROM $NODE_IMAGE AS pages
 WORKDIR /srv/tidemark
@@ -31,6 +32,7 @@ RUN apt-get update \
     && useradd --system --uid 10001 --gid tidemark --home-dir /var/lib/tidemark --create-home tidemark \
     # New volumes take owner and mode of what they cover.
     && install -d -o tidemark -g tidemark /var/lib/sink /var/lib/tidemark/state \
+    && install -d -o tidemark -g tidemark -m 0700 /var/lib/tidemark/nodes \
     && cd /var/lib/tidemark/state && install -d -o tidemark -g tidemark -m 0700 mirror.git agents tokens
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /srv/tidemark /srv/tidemark
@@ -60,3 +62,18 @@ WORKDIR /var/lib/tidemark
 ENV PYTHONDONTWRITEBYTECODE=1
 USER tidemark
 CMD ["tidemark-agent", "serve", "/var/lib/tidemark/state/agents"]
+
+FROM builder AS jenkins-agent
+USER root
+RUN apt-get update \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends busybox-static curl \
+        default-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/* \
+    && install -d -o tidemark -g tidemark -m 0700 /var/lib/tidemark/nodes
+USER tidemark
+CMD ["sh", "/etc/tidemark/node.sh"]
+
+FROM $JENKINS_IMAGE AS jenkins
+RUN jenkins-plugin-cli --plugins configuration-as-code:2006.v001a_2ca_6b_574 matrix-auth:3.2.8
+COPY agents/jenkins/jenkins.yaml /etc/tidemark/jenkins.yaml
+COPY containers/jenkins/tokens.groovy /usr/share/jenkins/ref/init.groovy.d/tokens.groovy

@@ -147,6 +147,8 @@ CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
 # no byte more: the task fails, and is given up when it does so again and again (server.core.access.tries).
 WORKER_RECYCLE_MB = env.int("TIDEMARK_WORKER_RECYCLE_MB", default=512)
 WORKER_MEMORY_MB = max(512, env.int("TIDEMARK_WORKER_MEMORY_MB", default=2048))
+# What looks after a worker sees by the file's age that it still takes messages.
+ALIVE_FILE = env.str("TIDEMARK_ALIVE_FILE", default="")
 CELERY_WORKER_MAX_MEMORY_PER_CHILD = WORKER_RECYCLE_MB * 1024
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 10
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True

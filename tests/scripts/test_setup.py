@@ -99,7 +99,7 @@ def test_dpkg_of_somebody_else_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_step_that_takes_long_says_how_far_it_is_and_leaves_nothing(tmp_path: Path) -> None:
-    script = "mkdir -p .local/log; BEAT_SECONDS=0.2; work() { echo 'unpacking 3 of 7'; sleep 1; }; step packages - work; jobs"
+    script = "mkdir -p .local/log; BEAT_SECONDS=0.2; work() { echo 'unpacking 3 of 7'; sleep 1; }; step packages - work"
     done = bash(script, cwd=tmp_path)
     beats = [line for line in done.stdout.splitlines() if "for 0 s now" in line or "for 1 s now" in line]
     assert beats
