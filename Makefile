@@ -7,7 +7,7 @@ NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; i
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-reports bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay bench-outbox demo-bisect
-.PHONY: e2e-jenkins e2e-mail fuzz fuzz-api fuzz-commands format lock clean clean-cache
+.PHONY: e2e-jenkins e2e-mail e2e-compose e2e-newcomer pins audit fuzz fuzz-api fuzz-commands format lock clean clean-cache
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -156,6 +156,21 @@ e2e-mail: ## reports through a private postfix, their bounces, and the thread as
 	@scripts/setup.sh --test
 	@B4=$$($(PYTHON) -c "from bench.kit import environment_of as made; print(made('b4==0.16.0').removesuffix('python') + 'b4')") \
 		$(PYTHON) -m scripts.run_tests tests/e2e/test_mail_server.py $(ARGS)
+
+e2e-compose: ## docker-compose.yml for real, with base images made here: a series to its verdict, every service restarted (as root)
+	@scripts/setup.sh
+	@$(PYTHON) -m scripts.e2e_compose $(ARGS)
+
+e2e-newcomer: ## the quick start of the README in a bare Debian, as root and as a user with sudo (as root; ARGS="--user sudo")
+	@scripts/e2e_newcomer.sh $(ARGS)
+
+pins: ## name the images of docker-compose.yml by their digests, in .env
+	@scripts/setup.sh
+	@$(PYTHON) -m scripts.pins $(ARGS)
+
+audit: ## known holes in the Python and npm packages that are pinned (docs/operations/audit.md has the exceptions)
+	@scripts/setup.sh --test
+	@$(PYTHON) -m scripts.audit
 
 bench-outbox: ## a worker killed 100 times while it sends, and what the mail server got (ARGS="--kills N --seed N")
 	@scripts/setup.sh

@@ -2,12 +2,13 @@
 
 import argparse
 import os
+import platform
 import sys
 
 from demo.driver import Demo, Options
 from demo.lab.show import Lab
 from demo.postings import OUTCOMES
-from demo.processes import DemoError, interrupt_once, only_demo, require_sandbox
+from demo.processes import DemoError, interrupt_once, only_demo, require_host, require_sandbox
 from demo.world import ROOT
 from scripts.stack import StackError, local_directory
 
@@ -21,6 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
             with only_demo(local / "lab") as claim:
                 return Lab(local / "lab", claim, sys.stdout, once=options.once, fresh=options.fresh).run()
         with only_demo(local) as claim:
+            require_host(platform.machine())
             require_sandbox(os.environ)
             return Demo(options, local, claim, sys.stdout).run()
     except (DemoError, StackError) as error:

@@ -167,6 +167,19 @@ def _holder(note: Path) -> str:
         return "(starting)"
 
 
+_HOSTS = {"x86_64", "aarch64"}
+
+
+def require_host(machine: str) -> None:
+    """Raise a DemoError where kernels for the demo's machines could not be built and booted."""
+    if machine not in _HOSTS:
+        raise DemoError(
+            f"the demo boots x86-64 kernels, compiled on x86-64 or across on arm64; this host is {machine}, for which "
+            "neither the cross compiler nor the filter of system calls that shuts builds off was tried. "
+            "`make demo ARGS=--lab` shows a simulated site and needs neither"
+        )
+
+
 # What the agent's sandbox asks of the kernel: namespaces of every kind, and a /proc and /dev of its own.
 _COMMAND = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
 _SECONDS = 20

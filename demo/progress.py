@@ -1,4 +1,4 @@
-"""One display of all stages: redrawn in place on a terminal, a line for each change elsewhere."""
+"""One display of all stages: redrawn in place on a terminal; elsewhere a line for each change, and whenever it is quiet."""
 
 import shutil
 import threading
@@ -10,6 +10,8 @@ from typing import TextIO
 _MARKS = {"waiting": " ", "running": ">", "done": "+", "failed": "x"}
 _TITLE_WIDTH = 34
 _REDRAW_SECONDS = 1.0
+# Nobody is left without a word for longer, where nothing is redrawn.
+_QUIET_SECONDS = 15.0
 
 
 def clock_text(seconds: float) -> str:
@@ -50,10 +52,10 @@ class Display:
         self._now = now
         self._began = now()
         self._drawn = 0
+        self._written = now()
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        if self._tty:
-            threading.Thread(target=self._tick, name="progress", daemon=True).start()
+        threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def start(self, name: str) -> None:
         with self._lock:
@@ -104,8 +106,22 @@ class Display:
         if self._tty:
             self._draw()
         else:
-            self._out.write(f"[{clock_text(self.total()):>6}] {line.title}: {self._words(line)}\n")
-            self._out.flush()
+            self._write(line, self._words(line))
+
+    def _write(self, line: _Line, words: str) -> None:
+        self._written = self._now()
+        self._out.write(f"[{clock_text(self.total()):>6}] {line.title}: {words}\n")
+        self._out.flush()
+
+    def break_silence(self) -> None:
+        """Say what runs, if nothing was said for a while."""
+        if self._now() - self._written < _QUIET_SECONDS:
+            return
+        for line in self._lines.values():
+            if line.state == "running":
+                outlook = self._outlook() or "longer than expected"
+                self._write(line, "; ".join(part for part in (line.detail or "running", outlook) if part))
+                return
 
     def _words(self, line: _Line) -> str:
         if line.state == "running":
@@ -116,8 +132,12 @@ class Display:
     def _tick(self) -> None:
         while not self._closed.wait(_REDRAW_SECONDS):
             with self._lock:
-                if not self._closed.is_set():
+                if self._closed.is_set():
+                    return
+                if self._tty:
                     self._draw()
+                else:
+                    self.break_silence()
 
     def _draw(self) -> None:
         if not self._tty:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 import shutil
 import socket
 import sys
@@ -149,13 +150,24 @@ def planned_machines() -> tuple[MachinePlan, ...]:
     )
 
 
+_TOOLCHAIN = 'compiler = "gcc"\n'
+
+
+def lab_of(host: str) -> str:
+    """The lab's description for this kind of host: its machines are x86-64, which arm64 compiles for and emulates too."""
+    text = LAB.read_text(encoding="utf-8")
+    if host == "aarch64":
+        text = text.replace(_TOOLCHAIN, _TOOLCHAIN + 'cross = { x86_64 = "x86_64-linux-gnu-" }\n', 1)
+    return text
+
+
 def write_site(folder: Path, *, repository: Path, branches: list[str], list_url: str) -> Path:
     """The site's file and the kernel configuration beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernel.config").write_bytes((LAB.parent / "kernel.config").read_bytes())
     # JSON's strings and arrays of strings are TOML's as well.
     parts = [
-        LAB.read_text(encoding="utf-8"),
+        lab_of(platform.machine()),
         "[[sender]]",
         f"address = {json.dumps(ADDRESS)}",
         'note = "who posts the demo\'s series"',

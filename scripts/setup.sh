@@ -63,6 +63,11 @@ pgbouncer pgbouncer
 postfix postfix
 qemu-system-arm qemu-system-aarch64
 "
+# The demo's kernels are for x86-64: an arm64 host compiles across.
+readonly ARM64_PACKAGES="
+gcc-x86-64-linux-gnu x86_64-linux-gnu-gcc
+libc6-dev-amd64-cross /usr/x86_64-linux-gnu/lib/libc.a
+"
 # Without these the service still runs: the servers come from PyPI then, and ccache only saves time.
 readonly SERVERS=" postgresql redis-server "
 readonly REPLACEABLE="$SERVERS ccache "
@@ -156,10 +161,12 @@ brings() {
 has_postgres() { compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v postgres >/dev/null; }
 
 missing_packages() {
-    local package probe python
+    local package probe python wanted=$RUN_PACKAGES
+    [ "$(uname -m)" != aarch64 ] || wanted+=$ARM64_PACKAGES
+    [ "$mode" = run ] || wanted+=$TEST_PACKAGES
     while read -r package probe; do
         [ -z "$package" ] || is_there "$package" "$probe" || echo "$package"
-    done <<<"$RUN_PACKAGES$([ "$mode" = run ] || echo "$TEST_PACKAGES")"
+    done <<<"$wanted"
     if ! has_venv; then
         python=$(find_python) && "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     fi

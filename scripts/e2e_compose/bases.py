@@ -1,10 +1,12 @@
 """Images to stand for the published ones where no registry of images is reached: made of Debian's packages."""
 
+import hashlib
 import shutil
 from pathlib import Path
 
 from demo.source import _sources
 from scripts.e2e_compose.engine import Engine
+from scripts.e2e_jenkins.host import StepError
 
 _SUITE = "bookworm"
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -60,7 +62,11 @@ def base_archive(engine: Engine, cache: Path) -> Path:
 
 
 def make_bases(engine: Engine, cache: Path, scratch: Path) -> dict[str, str]:
-    """Each base in the run's registry; its address by the word in the name of its setting."""
+    """Each base in the run's registry, which keeps them; the address by the word in the name of its setting."""
+    made = {name: f"{engine.registry}/tidemark-e2e/{name}:{_recipe(name)}" for name in _LAYERS}
+    missing = [name for name in made if not _is_there(engine, made[name])]
+    if not missing:
+        return made
     engine.run("docker", "import", base_archive(engine, cache), "tidemark-e2e/debian")
     context = scratch / "bases"
     context.mkdir()
@@ -68,17 +74,28 @@ def make_bases(engine: Engine, cache: Path, scratch: Path) -> dict[str, str]:
     start = context / "postgres-start"
     start.write_text(_POSTGRES_START)
     start.chmod(0o755)
-    made = {}
-    for name, layers in _LAYERS.items():
-        made[name] = f"{engine.registry}/tidemark-e2e/{name}:local"
+    for name in missing:
         file = context / f"{name}.dockerfile"
         file.write_text(
             # Package indexes are asked with the certificates that this host trusts.
             "FROM tidemark-e2e/debian\nCOPY certificates /etc/ssl/certs/ca-certificates.crt\n"
             "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt \\\n"
             "    npm_config_cafile=/etc/ssl/certs/ca-certificates.crt\n"
-            f"{layers}\n"
+            f"{_LAYERS[name]}\n"
         )
         engine.run("docker", "build", "--network=host", "--tag", made[name], "--file", file, context)
         engine.run("docker", "push", "--quiet", made[name])
     return made
+
+
+def _recipe(name: str) -> str:
+    text = _LAYERS[name] + (_POSTGRES_START if name == "postgres" else "")
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _is_there(engine: Engine, image: str) -> bool:
+    try:
+        engine.run("docker", "pull", "--quiet", image)
+    except StepError:
+        return False
+    return True

@@ -103,7 +103,7 @@ def engine(cache: Path, folder: Path, port: int) -> Iterator[Engine]:
     (plugins / "docker-compose").symlink_to(made.root / "usr/libexec/docker/cli-plugins/docker-compose")
     running: list[subprocess.Popen[bytes]] = []
     try:
-        running.append(_start(made, "registry", _registry(made, port)))
+        running.append(_start(made, "registry", _registry(made, cache / "registry", port)))
         running.append(_start(made, "dockerd", _daemon(made)))
         _await(made, running)
         yield made
@@ -129,10 +129,10 @@ def _daemon(made: Engine) -> list[str]:
     ]
 
 
-def _registry(made: Engine, port: int) -> list[str]:
+def _registry(made: Engine, kept: Path, port: int) -> list[str]:
     config = made.folder / "registry.yml"
     config.write_text(
-        f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {made.folder / 'registry'}}}}}\n"
+        f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {kept}}}}}\n"
         f"http: {{addr: '127.0.0.1:{port}'}}\n"
     )
     return ["docker-registry", "serve", str(config)]

@@ -221,7 +221,7 @@ class Run:
 
 
 def _compiles(wish: Build) -> bool:
-    return state_of(wish) == AttemptState.RUNNING and newest(wish).progress == "compiling"
+    return state_of(wish) == AttemptState.RUNNING and newest(wish).progress.startswith("compiling")
 
 
 def is_final(work: Build | Session) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.processes import STALL_SECONDS, DemoError, Patience, only_demo, only_writer
+from demo.processes import STALL_SECONDS, DemoError, Patience, only_demo, only_writer, require_host
 from demo.world import ROOT, forget_world, open_world
 
 
@@ -18,6 +18,13 @@ def test_second_demo_is_told_who_runs_and_where(tmp_path: Path) -> None:
             pass
     with only_demo(tmp_path):
         pass
+
+
+def test_host_for_which_nothing_was_tried_is_told_why_not_and_what_works() -> None:
+    for machine in ("x86_64", "aarch64"):
+        require_host(machine)
+    with pytest.raises(DemoError, match=r"this host is riscv64.*ARGS=--lab"):
+        require_host("riscv64")
 
 
 def test_second_demo_ends_with_status_1_and_no_traceback(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 from demo.postings import OUTCOMES
 from demo.processes import ADDRESS
 from demo.world import WALL_MACHINE, planned_machines, write_site
-from server.builds.models import KernelConfig
+from server.builds.models import KernelConfig, Toolchain
 from server.lab.models import Machine
 from server.lab.site import load_site
 from server.sources.models import MailingList, Tree, TrustedSender
@@ -29,6 +29,13 @@ def test_site_file_is_taken_by_the_service_and_taken_again(tmp_path: Path) -> No
     assert MailingList.objects.get().moderated is False
     assert MailingList.objects.get().proof == "archive"
     assert TrustedSender.objects.get().address == ADDRESS
+    assert Machine.objects.count() == 5
+
+
+def test_arm64_host_compiles_across_for_the_same_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    load(tmp_path)
+    assert Toolchain.objects.get().cross == {"x86_64": "x86_64-linux-gnu-"}
     assert Machine.objects.count() == 5
 
 

@@ -41,6 +41,24 @@ def test_pipe_gets_one_line_for_each_change() -> None:
     assert "\x1b" not in out.getvalue()
 
 
+def test_pipe_that_hears_nothing_is_told_what_runs_and_how_long_it_will_be() -> None:
+    shown, out, clock = display(tty=False)
+    shown.start("tree")
+    shown.finish("tree")
+    shown.start("builds")
+    shown.tell("builds", "base kernel compiling: 300 of about 1200 objects")
+    clock.now = 14.0
+    shown.break_silence()
+    said = len(out.getvalue().splitlines())
+    clock.now = 16.0
+    shown.break_silence()
+    shown.break_silence()
+    shown.close()
+    assert out.getvalue().splitlines()[said:] == [
+        "[  0:16] builds kernels: base kernel compiling: 300 of about 1200 objects; about 2:44 to go"
+    ]
+
+
 def test_terminal_is_redrawn_in_place_with_elapsed_and_expected_time() -> None:
     shown, out, clock = display(tty=True)
     shown.start("tree")

@@ -54,6 +54,12 @@ def test_setup_as_root_puts_back_before_it_looks_for_packages(tmp_path: Path) ->
     assert bash(f"{script}; main", cwd=tmp_path).stdout.split() == ["back", "packages"]
 
 
+@pytest.mark.parametrize(("machine", "asked"), [("aarch64", True), ("x86_64", False)])
+def test_host_that_compiles_across_gets_what_it_takes(tmp_path: Path, machine: str, *, asked: bool) -> None:
+    done = bash(f"uname() {{ echo {machine}; }}; is_there() {{ false; }}; missing_packages", cwd=tmp_path)
+    assert ({"gcc-x86-64-linux-gnu", "libc6-dev-amd64-cross"} <= set(done.stdout.split())) == asked
+
+
 @pytest.mark.parametrize("suffix", ["", "_FILE"])
 def test_servers_that_the_operator_brings_are_not_installed(tmp_path: Path, suffix: str) -> None:
     script = "has_postgres() { false; }; command() { false; }; missing_packages"

@@ -29,6 +29,7 @@ from tidemark_agent.build.objects import (
     is_published,
     put_file,
     take_file,
+    told_objects,
 )
 from tidemark_agent.errors import InfrastructureError, KernelError, UnfitError, file_trouble
 from tidemark_agent.log import Log
@@ -353,7 +354,8 @@ class KernelBuilder:
 
     def _compile(self, maker: Maker, made: Architecture, *, has_modules: bool) -> dict[str, Path]:
         self.progress("compiling")
-        maker.make(made.target, *([MODULES_TARGET] if has_modules else []))
+        with told_objects(maker.objects, self._root / "object-count", self.progress):
+            maker.make(made.target, *([MODULES_TARGET] if has_modules else []))
         files = self._collect(maker.objects, made.image)
         if has_modules:
             self.progress("compiling modules of benchmarks")

@@ -7,6 +7,9 @@ builds goes into a copy that is thrown away; only revisions of watched trees bui
 import os
 import tempfile
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -110,6 +113,59 @@ class ObjectDirs:
             remove_tree(self.kept)
             self.kept.mkdir(exist_ok=True)
         self._mark.unlink()
+
+
+# So often is looked, and so many entries at most: whose build makes more is told no number.
+_LOOK_SECONDS = 5.0
+_MOST_ENTRIES = 200_000
+
+
+@contextmanager
+def told_objects(objects: Path, count: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Say now and then how many objects were compiled inside; `count` keeps how many a whole build makes.
+
+    make does not know how many there will be: what a build from nothing made is what the next one will make, about.
+    """
+    whole = not objects_since(objects, 0)
+    began, known, over = time.time_ns(), _known(count) if whole else 0, threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            if made := objects_since(objects, began):
+                tell(f"compiling: {made} of about {known} objects" if known >= made else f"compiling: {made} objects")
+
+    looking = threading.Thread(target=look, name="objects", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()
+    if whole:
+        count.write_text(str(objects_since(objects, began)), encoding="ascii")
+
+
+def objects_since(folder: Path, began: int) -> int:
+    """How many objects below were written since `began` (ns); 0 where a build left more than an honest one does."""
+    found = entries = 0
+    for directory, names, files in os.walk(folder):
+        entries += len(names) + len(files)
+        if entries > _MOST_ENTRIES:
+            return 0
+        for name in files:
+            if name.endswith(".o"):
+                try:
+                    found += Path(directory, name).lstat().st_ctime_ns >= began
+                except OSError:
+                    continue
+    return found
+
+
+def _known(count: Path) -> int:
+    try:
+        return int(count.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
 
 
 def remove_newer(folder: Path, began: int) -> None:
