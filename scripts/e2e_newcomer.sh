@@ -83,7 +83,7 @@ unshare --mount --pid --fork --kill-child --propagation private bash -c '
     mkdir -p dev/shm dev/pts
     mount -t tmpfs tmpfs dev/shm
     mount -t devpts devpts dev/pts
-    ln -sf /proc/self/fd dev/fd
+    [ -e dev/fd ] || [ -L dev/fd ] || ln -s /proc/self/fd dev/fd
     mount -t proc proc proc
     mount --rbind /sys sys
     pivot_root . .before
