@@ -1,9 +1,9 @@
 """The containers for real: python -m scripts.e2e_compose, or make e2e-compose (as root).
 
-Makes base images of Debian's packages, pins them by digest in a registry of its own, builds docker-compose.yml's images,
-brings them up, posts the demo's series and follows it to its verdict and mail while each service is restarted, looks at the
-pages through the TLS proxy, brings all down, and prints a table. It has a Docker daemon of its own, of which nothing is
-left.
+Makes base images of Debian's packages, pins them by digest in a registry of its own, builds docker-compose.yml's
+images, brings them up, posts the demo's series and follows it to its verdict and mail while each service is restarted,
+looks at the pages through the TLS proxy, brings all down, and prints a table. It has a Docker daemon of its own, of
+which nothing is left. The builder begins with the demo's compiler cache, where there is one.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from scripts.e2e_compose.site import (
     Site,
     brought_down,
     make_outside,
+    seed_compiler_cache,
     series_of,
     stage_words,
     write_certificate,
@@ -116,6 +117,8 @@ def _follow(report: Report, site: Site, outside: Outside, repository: Path) -> N
     with report.step("`load_site`, `load_benchmarks` inside") as step:
         site.manage("load_site", "/srv/world/site.toml")
         site.manage("load_benchmarks", "agents/benchmarks")
+    with report.step("the builder gets the demo's compiler cache") as step:
+        step.said = seed_compiler_cache(site, ROOT / ".cache" / "ccache")
     with report.step("mails are posted, and become a series"):
         outside.post(repository)
         site.until("the series is there", lambda: bool(series_of(site, outside.posting)), 600)
@@ -176,12 +179,16 @@ def _through_the_proxy(site: Site) -> str:
     request = urllib.request.Request(f"https://localhost:{https}/", headers={"Accept-Encoding": "gzip"})
 
     def page() -> object:
-        with urllib.request.urlopen(request, timeout=20, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=20, context=context) as answer:  # noqa: S310 (ours)
             packed, hsts = answer.headers["Content-Encoding"], answer.headers["Strict-Transport-Security"]
             return (packed == "gzip" and bool(hsts)) or f"{packed} {hsts}"
 
     site.until("the page through the proxy", page, 120)
-    asked = "import urllib.request,urllib.error\ntry: urllib.request.urlopen('http://proxy:8090/api/v1/agent/attempts/none/claim/',b'{}')\nexcept urllib.error.HTTPError as e: print(e.code)"
+    asked = (
+        "import urllib.request, urllib.error\n"
+        "try: urllib.request.urlopen('http://proxy:8090/api/v1/agent/attempts/none/claim/', b'{}')\n"
+        "except urllib.error.HTTPError as error: print(error.code)\n"
+    )
     code = site.compose("exec", "-T", "builder", "python3", "-c", asked).strip()
     if code != "401":
         raise StepError(f"an agent without a token is answered {code} through the proxy")

@@ -17,8 +17,8 @@ set -eu
 PATH=$(echo /usr/lib/postgresql/*/bin):$PATH
 data=/var/lib/postgresql/data
 if [ ! -s $data/PG_VERSION ]; then
-    initdb -D $data -U "$POSTGRES_USER" --pwfile="$POSTGRES_PASSWORD_FILE" --auth-host=scram-sha-256 --auth-local=trust \
-        --encoding=UTF8 --locale=C.UTF-8
+    initdb -D $data -U "$POSTGRES_USER" --pwfile="$POSTGRES_PASSWORD_FILE" --auth-host=scram-sha-256 \
+        --auth-local=trust --encoding=UTF8 --locale=C.UTF-8
     echo 'host all all all scram-sha-256' >>$data/pg_hba.conf
     pg_ctl -D $data -w -o "-c listen_addresses=''" start
     createdb -U "$POSTGRES_USER" "$POSTGRES_DB"
@@ -30,7 +30,8 @@ _LAYERS = {
     "python": f"RUN {_APT} python3 python3-venv",
     "node": f"RUN {_APT} npm",
     "postgres": (
-        f"RUN groupadd -g 999 postgres && useradd -u 999 -g 999 -d /var/lib/postgresql postgres && {_APT} postgresql \\\n"
+        "RUN groupadd -g 999 postgres && useradd -u 999 -g 999 -d /var/lib/postgresql postgres\n"
+        f"RUN {_APT} postgresql \\\n"
         " && install -d -o 999 -g 999 -m 700 /var/lib/postgresql/data\n"
         "COPY postgres-start /usr/local/bin/postgres-start\n"
         'ENTRYPOINT ["/usr/local/bin/postgres-start"]\n'
@@ -79,7 +80,8 @@ def make_bases(engine: Engine, cache: Path, scratch: Path) -> dict[str, str]:
         file.write_text(
             # Package indexes are asked with the certificates that this host trusts.
             "FROM tidemark-e2e/debian\nCOPY certificates /etc/ssl/certs/ca-certificates.crt\n"
-            "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt \\\n"
+            "ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt \\\n"
+            "    NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt \\\n"
             "    npm_config_cafile=/etc/ssl/certs/ca-certificates.crt\n"
             f"{_LAYERS[name]}\n"
         )

@@ -190,6 +190,18 @@ def stage_words(series: Mapping[str, Any]) -> str:
     return ", ".join(f"{stage['name']} {stage['state']}" for stage in stages) or str(series.get("state", "not there"))
 
 
+def seed_compiler_cache(site: Site, ours: Path) -> str:
+    """Write it into the volume; a container's read-only file system takes no `docker cp`."""
+    place = site.engine.folder / "data" / "volumes" / f"{_PROJECT}_ccache" / "_data"
+    if not ours.is_dir():
+        return "there is none"
+    shutil.copytree(ours, place, dirs_exist_ok=True)
+    paths = [place, *place.rglob("*")]
+    for path in paths:
+        os.chown(path, _SERVICE_USER, _SERVICE_USER)
+    return f"{len(paths)} files"
+
+
 @contextmanager
 def brought_down(site: Site) -> Iterator[None]:
     """Whatever happens inside, the project's containers, networks and volumes go."""
