@@ -20,7 +20,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parent.parent
-_TOOL = "pip-audit==2.10.1"
 _REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements-embedded.txt")
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;\\]+)", re.MULTILINE)
 _MODIFIED = re.compile(r"^modified: '?\"?(\d{4}-\d\d-\d\d)", re.MULTILINE)
@@ -119,9 +118,7 @@ def _events(events: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, Version]
 
 
 def ask_indexes(audit: Audit) -> None:
-    from bench.kit import environment_of  # noqa: PLC0415 (makes an environment of its own)
-
-    tool = Path(environment_of(_TOOL, ())).with_name("pip-audit")
+    tool = Path(sys.executable).with_name("pip-audit")
     for name in _REQUIREMENTS:
         words = ["-s", "pypi", "--disable-pip", "--require-hashes", "--format", "json", "--progress-spinner", "off"]
         done = subprocess.run([tool, *words, "-r", ROOT / name], capture_output=True, text=True, check=False)

@@ -62,6 +62,7 @@ openssl openssl
 pgbouncer pgbouncer
 postfix postfix
 qemu-system-arm qemu-system-aarch64
+systemd systemd-analyze
 "
 # The demo's kernels are for x86-64: an arm64 host compiles across.
 readonly ARM64_PACKAGES="

@@ -3,6 +3,8 @@
 import itertools
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +173,23 @@ def test_processes_of_a_container_fail_at_their_own_bounds_before_it_is_full(nam
     assert recycled < most
     # Who starts them has a tenth and more.
     assert processes * most <= 0.9 * whole
+
+
+def test_compose_file_is_one_by_the_published_schema() -> None:
+    """Compose itself reads it in `make e2e-compose`; a host without Docker has the schema."""
+    words = ["--builtin-schema", "vendor.compose-spec", str(ROOT / "docker-compose.yml")]
+    done = subprocess.run(
+        [Path(sys.executable).with_name("check-jsonschema"), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_settings_that_are_passed_on_are_settings() -> None:
+    known = (ROOT / "docs/operations/settings.md").read_text(encoding="utf-8")
+    passed = {
+        name for service in SERVICES.values() for name in service.get("environment", {}) if name.startswith("TIDEMARK_")
+    }
+    assert passed
+    assert {
+        name for name in passed if f"`{name.removesuffix('_FILE')}`" not in known and f"`{name}`" not in known
+    } == set()
