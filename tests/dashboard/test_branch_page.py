@@ -348,3 +348,27 @@ def test_what_a_page_with_a_table_does_not_know_is_said(
     assert "This page has no parameter effect. Known: " in text
     assert "no format" not in text
     assert "This page has no" not in reader.read(path)
+
+
+def test_step_that_fresh_boots_placed_elsewhere_is_drawn_where_its_finding_says(
+    reader: Reader, timeline: Timeline, page: str
+) -> None:
+    finding, machine = Finding.objects.get(), timeline.machine
+    newest = timeline.points.select_related("head__trial").order_by("-place")[0]
+    session = newest.head.trial.sessions.get(machine=machine)
+    Comparison.objects.filter(session=session).update(ratio=1.25)
+    Finding.objects.update(trial=newest.head.trial)
+    ChangePoint.objects.update(place=138, before_place=137, first_place=138)
+    ChangePoint.objects.create(
+        timeline=timeline, first_place=139, place=139, before_place=138, effect=math.log(1.05), score=9.0,
+        state="settled", finding=finding,
+    )  # fmt: skip
+    assert finding.after is not None
+    for path, step in ((f"/timelines/{timeline.pk}/", 'id="steps"'), (page, 'id="changes"')):
+        shown = reader.read(path).partition(step)[2].partition("</section>")[0]
+        assert finding.after.sha[:12] in shown, path
+        assert "25 % slower" in shown, path
+        assert shown.count("% slower") == 1, path
+    assert "place and size by the fresh boots of the finding" in reader.read(f"/timelines/{timeline.pk}/")
+    Finding.objects.update(state=Finding.State.CANDIDATE)
+    assert finding.after.sha[:12] not in reader.read(page).partition('id="changes"')[2].partition("</section>")[0]

@@ -20,6 +20,7 @@ from server.dashboard.pictures.course import (
     CourseStep,
 )
 from server.dashboard.rows import figures
+from server.dashboard.trees.step_places import PlacedStep, placed, with_places
 from server.detection.models import ChangePoint, Finding, MachineQuestion, MeasuredHead, Timeline, TimelinePoint
 
 # All lanes together draw so many points at most, and one of them so many.
@@ -102,7 +103,7 @@ class _Seen:
     unshown: int
     points: Mapping[int, Sequence[CoursePoint]]
     heads: Mapping[int, CourseHead]
-    changes: Mapping[int, Sequence[ChangePoint]]
+    changes: Mapping[int, Sequence[PlacedStep]]
     course: Course
 
 
@@ -196,12 +197,11 @@ def _points_of(
     return points, found
 
 
-def _changes(lanes: Sequence[Timeline]) -> defaultdict[int, list[ChangePoint]]:
-    rows = ChangePoint.objects.filter(timeline__in=[lane.pk for lane in lanes]).select_related("finding")
-    deferred = rows.defer(*(f"finding__{name}" for name in Finding.LONG)).order_by("-place", "pk")
-    changes = defaultdict[int, list[ChangePoint]](list)
-    for row in deferred:
-        changes[row.timeline_id].append(row)
+def _changes(lanes: Sequence[Timeline]) -> defaultdict[int, list[PlacedStep]]:
+    rows = ChangePoint.objects.filter(timeline__in=[lane.pk for lane in lanes])
+    changes = defaultdict[int, list[PlacedStep]](list)
+    for one in placed(with_places(rows.defer(*(f"finding__{name}" for name in Finding.LONG)))):
+        changes[one.change.timeline_id].append(one)
     return changes
 
 
@@ -219,25 +219,23 @@ def _lane(
     lane: Timeline,
     points: Sequence[CoursePoint],
     heads: Mapping[int, CourseHead],
-    changes: Sequence[ChangePoint],
+    changes: Sequence[PlacedStep],
     events: Sequence[CourseEvent],
 ) -> CourseLane:
     better = lane.metric.better
-    standing = sorted((one for one in changes if one.state in _STANDING), key=lambda one: one.place)
+    standing = sorted((one for one in changes if one.change.state in _STANDING), key=lambda one: one.place)
     steps = [
         CourseStep(
             one.place,
             heads[one.place].sha if one.place in heads else "",
-            f"{told(math.exp(one.effect), better)} from here on",
+            f"{told(one.ratio, better)} from here on",
         )
         for one in standing
     ]
     flags = [
-        CourseFlag(
-            one.place, reverse("finding", args=[one.finding.pk]), f"finding {one.finding.pk}: {one.finding.kind}"
-        )
+        CourseFlag(one.place, reverse("finding", args=[found.pk]), f"finding {found.pk}: {found.kind}")
         for one in standing
-        if one.finding is not None and _is_shown(one.finding)
+        if (found := one.change.finding) is not None and _is_shown(found)
     ]
     return CourseLane(str(lane.pk), _title(lane), better, tuple(points), tuple(steps), tuple(flags), tuple(events))
 
@@ -251,19 +249,19 @@ def _title(lane: Timeline) -> str:
     return f"{lane.machine.uarch.name}{kind} ({lane.machine.name})"
 
 
-def _step_line(lane: Timeline, change: ChangePoint, heads: Mapping[int, CourseHead]) -> StepLine:
+def _step_line(lane: Timeline, change: PlacedStep, heads: Mapping[int, CourseHead]) -> StepLine:
     first, last = heads.get(change.place), heads.get(change.before_place)
-    finding = change.finding
+    finding = change.change.finding
     return StepLine(
         machine=lane.machine.name,
         uarch=lane.machine.uarch.name,
-        said=told(math.exp(change.effect), lane.metric.better),
-        ratio=math.exp(change.effect),
+        said=told(change.ratio, lane.metric.better),
+        ratio=change.ratio,
         sha=first.sha if first else "",
         before_sha=last.sha if last else "",
         subject=first.subject if first else "",
         author=first.author if first else "",
-        state=ChangePoint.State(change.state).label,
+        state=change.state,
         finding_id=finding.pk if finding is not None and _is_shown(finding) else None,
     )
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import exp
+from math import log
 
 from django.conf import settings
 
 from server.dashboard.pictures.axis import told
 from server.dashboard.trees.measured import MeasuredBranch
+from server.dashboard.trees.step_places import PlacedStep, placed, with_places
 from server.detection.models import ChangePoint, Finding, MeasuredHead
 from server.results.models import Metric
 from server.sources.models import Revision
@@ -53,7 +54,8 @@ def level_changes(shown: MeasuredBranch) -> tuple[LevelChange, ...]:
         state__in=(ChangePoint.State.SUSPECT, ChangePoint.State.SETTLED),
     )
     long = [f"finding__{name}" for name in Finding.LONG]
-    steps = rows.select_related(*_NAMES).defer("timeline__watch", *long).order_by("-place", "pk")[:_READ]
+    named_rows = with_places(rows.select_related(*_NAMES).defer("timeline__watch", *long))
+    steps = placed(named_rows.order_by("-place", "pk")[:_READ])
     grouped = [(place, list(own)) for place, own in groupby(steps, key=lambda one: one.place)][:_SHOWN]
     places = {place for _, own in grouped for one in own for place in (one.place, one.before_place)}
     heads = MeasuredHead.objects.filter(branch=shown.id, reference=shown.reference_id, place__in=places)
@@ -61,13 +63,11 @@ def level_changes(shown: MeasuredBranch) -> tuple[LevelChange, ...]:
     return tuple(_change(place, own, named.get(place), named) for place, own in grouped)
 
 
-def _change(
-    place: int, steps: Sequence[ChangePoint], first: Revision | None, named: dict[int, Revision]
-) -> LevelChange:
+def _change(place: int, steps: Sequence[PlacedStep], first: Revision | None, named: dict[int, Revision]) -> LevelChange:
     last = named.get(max(one.before_place for one in steps))
-    by_uarch: dict[str, list[ChangePoint]] = {}
-    for one in sorted(steps, key=lambda step: -abs(step.effect)):
-        by_uarch.setdefault(one.timeline.machine.uarch.name, []).append(one)
+    by_uarch: dict[str, list[PlacedStep]] = {}
+    for one in sorted(steps, key=lambda step: -abs(log(step.ratio))):
+        by_uarch.setdefault(one.change.timeline.machine.uarch.name, []).append(one)
     return LevelChange(
         sha=first.sha if first else "",
         before_sha=last.sha if last else "",
@@ -75,16 +75,16 @@ def _change(
         author=first.author if first else "",
         place=place,
         largest=tuple(_uarch_step(uarch, own[0], len(own)) for uarch, own in by_uarch.items()),
-        findings=tuple(sorted({one.finding.pk for one in steps if one.finding and _is_shown(one.finding)})),
+        findings=tuple(sorted({row.pk for one in steps if (row := one.change.finding) and _is_shown(row)})),
     )
 
 
-def _uarch_step(uarch: str, largest: ChangePoint, steps: int) -> UarchStep:
-    timeline = largest.timeline
+def _uarch_step(uarch: str, largest: PlacedStep, steps: int) -> UarchStep:
+    timeline = largest.change.timeline
     return UarchStep(
         uarch=uarch,
-        said=told(exp(largest.effect), timeline.metric.better),
-        worse=(largest.effect < 0) == (timeline.metric.better == Metric.Better.HIGHER),
+        said=told(largest.ratio, timeline.metric.better),
+        worse=(largest.ratio < 1) == (timeline.metric.better == Metric.Better.HIGHER),
         name=f"{timeline.case.benchmark.name}/{timeline.case.name} {timeline.metric.name}",
         timeline=timeline.pk,
         steps=steps,
