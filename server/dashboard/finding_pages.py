@@ -1,6 +1,5 @@
 """The page of one finding, with what it rests on."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,14 +17,14 @@ from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.written import fingerprint_csv
 from server.dashboard.rows.fingerprints import fingerprint_of, image
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
+from server.dashboard.verdicts.check_lines import check_lines, failed_checks
 from server.dashboard.verdicts.commit_words import commit_words
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS, acceptances_of
 from server.dashboard.verdicts.first_words import FirstWords, answer_of
 from server.dashboard.verdicts.next_steps import run_again
-from server.detection.findings.checks import Name
 from server.detection.findings.table import ComparisonTable, comparison_table, sessions_of
 from server.detection.lifecycle.triage import seen_now
-from server.detection.models import Finding, MachineQuestion
+from server.detection.models import Finding
 from server.sources.models import Revision
 
 _PARTS = ("series", "branch__tree", "before", "after", "culprit", "fix", "previous")
@@ -52,26 +51,6 @@ class RevisionLine:
     author: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLine:
-    """`caught` says what the check would have found, had it been there."""
-
-    name: str
-    machine: str
-    outcome: str
-    text: str
-    caught: str
-    # The machine's name, whether or not the text says it.
-    of: str
-    # What is open about the machine: a check looks at what it is about, and at nothing else.
-    questions: tuple[str, ...] = ()
-
-    @property
-    def word(self) -> str:
-        """A search does not pass: it finds something or not."""
-        return _FOUND.get((self.name, self.outcome), self.outcome.replace("-", " "))
-
-
 def _row(finding: Finding) -> FindingRow:
     return FindingRow(
         brief=finding_brief(finding),
@@ -93,52 +72,6 @@ def _revisions(finding: Finding) -> tuple[RevisionLine, ...]:
         ("mended by", finding.fix),
     )
     return tuple(RevisionLine(word, row.sha, row.subject, row.author) for word, row in named if row is not None)
-
-
-_FOUND: Mapping[tuple[str, str], str] = {
-    (Name.BISECTION, "passed"): "found",
-    (Name.BISECTION, "not-checked"): "found none",
-    (Name.FIX, "passed"): "mends it",
-    (Name.FIX_SEARCH, "not-checked"): "searched",
-}
-_MOST_QUESTIONS = 20
-_CAUGHT: Mapping[str, str] = {
-    Name.CODE: "a change between kernels that run the same code",
-    Name.MACHINE: "a machine that was sick, or changed, when it measured this",
-    Name.BASE: "a base that measures otherwise than it used to",
-    Name.LAYOUT: "an effect of where code lies, which another layout does not show",
-    Name.AGAIN: "a change that fresh boots of both ends do not show",
-    Name.RETEST: "a change that the same question, asked once more, does not show",
-    Name.BISECTION: "a change that no single revision made",
-    Name.FIX: "a fix that does not mend it",
-    Name.FIX_SEARCH: "a later commit that mends it already",
-}
-
-
-def _checks(finding: Finding) -> tuple[CheckLine, ...]:
-    names = [str(check.get("machine", "")) for check in finding.checks if check.get("name") == Name.MACHINE]
-    rows = MachineQuestion.objects.filter(machine__name__in=names, state=MachineQuestion.State.OPEN).order_by("-pk")
-    asked: dict[str, list[str]] = {}
-    for machine, detail in rows.values_list("machine__name", "detail")[:_MOST_QUESTIONS]:
-        asked.setdefault(machine, []).append(detail)
-    return tuple(
-        CheckLine(
-            name=str(check.get("name", "")),
-            machine=_unnamed_machine(check),
-            outcome=str(check.get("outcome", "")),
-            text=str(check.get("text", "")),
-            caught=_CAUGHT.get(str(check.get("name", "")), ""),
-            of=str(check.get("machine", "")),
-            questions=tuple(asked.get(str(check.get("machine", "")), ()) if check.get("name") == Name.MACHINE else ()),
-        )
-        for check in finding.checks
-    )
-
-
-def _unnamed_machine(check: Mapping[str, Any]) -> str:
-    """The machine of a check whose text does not begin with it already."""
-    machine = str(check.get("machine", ""))
-    return "" if str(check.get("text", "")).startswith(machine) else machine
 
 
 def _found(finding_id: int) -> Finding:
@@ -179,7 +112,8 @@ def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
         "ends": (found.before.sha, found.after.sha) if found.before and found.after else None,
         "culprit": found.culprit,
         "bisected": commit_words(found),
-        "checks": _checks(found),
+        "checks": check_lines(found),
+        "failed": failed_checks(found.checks),
         "gaps": found.gaps,
         "acceptances": acceptances_of(found),
     }

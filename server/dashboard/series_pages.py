@@ -38,6 +38,7 @@ from server.dashboard.rows.postings import (
     shown_trailers,
 )
 from server.dashboard.rows.verdicts import FindingBrief, briefs_by_series, finding_brief, with_verdicts
+from server.dashboard.verdicts.check_lines import failed_checks
 from server.dashboard.verdicts.commit_words import commit_words
 from server.dashboard.verdicts.coverage import not_measured
 from server.dashboard.verdicts.first_words import FirstWords, answer_of
@@ -283,6 +284,7 @@ def _series(request: HttpRequest, series_id: int, *, problem: str = "", status: 
         context |= {
             "answer": answer,
             "strip": answer.chips,
+            "failed": failed_checks(finding.checks),
             "fingerprint": _fingerprint(finding, table, answer),
             "again": run_again(answer.again, "api-series-case", row.pk),
             "gaps": finding.gaps,

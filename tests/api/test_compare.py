@@ -10,6 +10,7 @@ from server.lab.models import Boot, Session
 from server.sources.models import Revision
 from tests.builders import (
     build_case,
+    build_comparison,
     build_machine,
     build_measurement,
     build_metric,
@@ -53,6 +54,19 @@ def test_one_session_gives_the_comparison_of_the_service(client: Client) -> None
     )  # fmt: skip
     assert cell["ratio"] == pytest.approx(1.1, rel=1e-3)
     assert cell["ratio_low"] < 1.1 < cell["ratio_high"]
+
+
+def test_later_session_of_fewer_cells_does_not_take_the_place_of_a_whole_one(client: Client) -> None:
+    whole = measured(1.1)
+    for case in ("fault-4k", "fault-2m"):
+        build_comparison(whole, "regressed", case=build_case(case))
+    searched = measured(
+        1.1, machine=whole.machine, base_build=whole.base_build, patched_build=whole.patched_build, series=None
+    )
+    build_comparison(searched, "regressed")
+    base, patched = revisions(whole)
+    (machine,) = ask(client, base=base.sha, patched=patched.sha).json()["machines"]
+    assert machine["sessions"] == [whole.pk]
 
 
 def test_the_other_way_round_is_the_inverse(client: Client) -> None:

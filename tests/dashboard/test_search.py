@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils.http import urlencode
 
 from server.detection.models import Finding
-from server.sources.models import Series
+from server.sources.models import Patch, Series
 from tests.builders import build_build, build_finding, build_machine, build_message, build_revision, build_series
 from tests.dashboard.conftest import Reader
 from tests.found_scenarios import split_finding
@@ -83,6 +83,25 @@ def test_commit_shows_what_is_told_of_it(client: Client, reader: Reader, finding
     assert f"/findings/{finding.pk}/" in (text or goes_to(client, culprit.sha[:10]))
     built = build_build(build_revision(subject="mm: Built alone"))
     assert goes_to(client, built.revision.sha) == f"/builds/{built.pk}/"
+
+
+@pytest.mark.parametrize(
+    "write", ["{}", "[PATCH v2 0/3] {}", "Re: [PATCH v2 0/3] {}", "AW: Re: [mm-unstable PATCH v2] {}"]
+)
+def test_subject_as_it_was_posted_or_answered_leads_to_the_version_that_it_names(client: Client, write: str) -> None:
+    subject = "mm: Copy folios in batches"
+    series = build_series(subject=subject, version=2)
+    if "v2" in write:
+        build_series(subject=subject, version=1)
+    assert goes_to(client, write.format(subject)) == f"/series/{series.pk}/"
+
+
+def test_subject_of_one_patch_leads_to_its_series(client: Client, reader: Reader) -> None:
+    series = build_series(subject="mm: Copy folios in batches", version=3, total=9)
+    for index, words in ((2, "mm: Let callers say how much"), (3, "mm: Let callers say how much more")):
+        Patch.objects.create(series=series, index=index, subject=words, message=build_message())
+    assert goes_to(client, "Re: [PATCH v3 2/9] mm: Let callers say how much") == f"/series/{series.pk}/"
+    assert "patch 3/9 of v3 mm: Copy folios in batches" in found(reader, "callers more")
 
 
 def test_words_of_a_subject_find_series_and_commits(reader: Reader) -> None:

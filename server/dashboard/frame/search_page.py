@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -21,7 +21,8 @@ from server.detection.findings.filters import of_author, of_commit
 from server.detection.models import Finding
 from server.lab.models import Machine, Microarchitecture, Session
 from server.results.models import Benchmark
-from server.sources.models import Message, Revision, Series, Tree
+from server.sources.mail.postings import Marks, parse_subject
+from server.sources.models import Message, Patch, Revision, Series, Tree
 from server.sources.series.requests import holding
 
 LONGEST = 300
@@ -73,6 +74,7 @@ def answers(asked: str) -> Iterator[HitGroup]:
         ("Machines, microarchitectures, benchmarks and trees", _names),
         ("Authors", partial(_authors, newest)),
         ("Series by subject", partial(_subjects, newest)),
+        ("Patches by subject", partial(_patches, newest)),
         ("Measured commits by subject", partial(_revisions, newest)),
     )
     for name, find in kinds:
@@ -196,6 +198,11 @@ class _Newest:
     def series(self) -> QuerySet[Series]:
         return Series.objects.filter(pk__gt=self._last[0] - _NEWEST)
 
+    def patches(self) -> QuerySet[Patch]:
+        """But those that are named as their series is, which is found itself."""
+        rows = Patch.objects.filter(series__gt=self._last[0] - _NEWEST).exclude(subject=F("series__subject"))
+        return rows.select_related("series")
+
     def revisions(self) -> QuerySet[Revision]:
         return Revision.objects.filter(pk__gt=self._last[1] - _NEWEST)
 
@@ -215,14 +222,35 @@ def _authors(newest: _Newest, asked: str) -> Iterator[Hit]:
 
 
 def _subjects(newest: _Newest, asked: str) -> Iterator[Hit]:
-    rows = newest.series().filter(_words(asked)).only("subject", "author_name").order_by("-id")
-    for row in rows[: _SHOWN + 1]:
-        yield _of_series(row, is_exact=_same(row.subject, asked))
+    """Also as it was posted or answered: the marks before it say which version is meant."""
+    marks = parse_subject(asked)
+    title = marks.title or asked
+    named = newest.series().filter(_words(title)).only("subject", "author_name", "version", "minor")
+    for row in named.order_by("-id")[: _SHOWN + 1]:
+        yield _of_series(row, is_exact=_same(row.subject, title) and _is_meant(row, marks))
+
+
+def _patches(newest: _Newest, asked: str) -> Iterator[Hit]:
+    marks = parse_subject(asked)
+    title = marks.title or asked
+    for row in newest.patches().filter(_words(title)).order_by("-series", "index")[: _SHOWN + 1]:
+        is_exact = _same(row.subject, title) and _is_meant(row.series, marks)
+        about = f"patch {row.index}/{row.series.total} of {row.series}"
+        yield Hit(row.subject, about, reverse("series", args=[row.series_id]), is_exact)
+
+
+def _is_meant(series: Series, marks: Marks) -> bool:
+    return not marks.patch or series.number == (marks.version, marks.minor)
 
 
 def _revisions(newest: _Newest, asked: str) -> Iterator[Hit]:
     """Of a tree: what applying a series made has the subjects of its patches."""
-    rows = newest.revisions().filter(_words(asked), foreign=False).select_related("tree").order_by("-id")
+    rows = (
+        newest.revisions()
+        .filter(_words(parse_subject(asked).title or asked), foreign=False)
+        .select_related("tree")
+        .order_by("-id")
+    )
     for row in rows[: _SHOWN + 1]:
         address = f"{reverse('search')}?{urlencode({'q': row.sha})}"
         yield Hit(f"{row.sha[:_SHORT]} {row.subject}", f"in {row.tree.name}", address)

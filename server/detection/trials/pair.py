@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import Exists, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 
 from server import stats
 from server.core.rows.together import objects_together
@@ -63,9 +64,10 @@ def compare_kernels(
 ) -> list[PairOnMachine]:
     """For each machine that measured both builds its comparisons of all cells; those of a machine are one family.
 
-    On a machine where a session measured both, the newest such session is compared, all its boots at once: where a
-    trial ended early, the service's own comparison pays for its looks, and this one does not. Elsewhere all boots of
-    up to MOST_SESSIONS sessions are. Ten queries for any number of machines, and those of their noise.
+    On a machine where sessions measured both, the one that judged most cells is compared, of several the newest, all
+    its boots at once: where a trial ended early, the service's own comparison pays for its looks, and this one does
+    not. Elsewhere all boots of up to MOST_SESSIONS sessions are. Ten queries for any number of machines, and those of
+    their noise.
     """
     found = _boots_by_machine(set(base), set(patched), machines)
     cells = _cells(found)
@@ -123,11 +125,12 @@ _SIDES = ((Boot.Arm.BASE, "base_build"), (Boot.Arm.PATCHED, "patched_build"))
 
 
 def _chosen_sessions(base: set[int], patched: set[int], machines: Collection[str]) -> dict[int, bool]:
-    """Of each machine that measured both kernels the newest session that did, or else the newest ones with either; and
-    whether it did.
+    """Of each machine that measured both kernels the session that judged most cells of them, or else the newest ones
+    with either; and whether it did.
 
-    The database walks each machine's sessions from the newest on, and stops at the last that is taken: a kernel that
-    thousands of sessions measured costs no more than one of a few.
+    A bisection asks for the same two kernels once more, and for one cell: the newest alone would show that one.
+    Of a kernel that thousands of sessions measured the database walks each machine's sessions from the newest on, and
+    stops at the last that is taken.
     """
     own = Session.objects.filter(that_have_told(), machine=OuterRef("pk")).order_by("-pk").values("pk")
 
@@ -135,7 +138,9 @@ def _chosen_sessions(base: set[int], patched: set[int], machines: Collection[str
         return Exists(Boot.objects.filter(session=OuterRef("pk"), arm=arm, state=Boot.State.MEASURED).order_by())
 
     both = Q(base_build__in=base, patched_build__in=patched) | Q(base_build__in=patched, patched_build__in=base)
-    shared = own.filter(both, measured(Boot.Arm.BASE), measured(Boot.Arm.PATCHED))[:1]
+    judged = Comparison.objects.filter(session=OuterRef("pk")).order_by().values("session")
+    cells = Coalesce(Subquery(judged.annotate(cells=Count("pk")).values("cells")), 0)
+    shared = own.filter(both, measured(Boot.Arm.BASE), measured(Boot.Arm.PATCHED)).order_by(cells.desc(), "-pk")[:1]
     rows = Machine.objects.filter(name__in=machines) if machines else Machine.objects.all()
     found: dict[int, bool] = {}
     left = []
