@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.utils import timezone
 
 from demo.lab.history.hosts import Hosts
-from demo.lab.history.truth import CASES_EACH, RUNS, UARCHS, WARMUP, Levels, Truth, wanted_places
+from demo.lab.history.truth import ARCHS, CASES_EACH, RUNS, UARCHS, WARMUP, Levels, Truth, wanted_places
 from server.builds.models import KernelConfig, Toolchain
 from server.celery import app
 from server.core import clock, tasks
@@ -68,15 +68,19 @@ def _benchmarks(count: int, levels: Levels) -> None:
 
 
 def _machines(truth: Truth, levels: Levels) -> list[Machine]:
-    config = KernelConfig.objects.create(name="lab", arch="x86_64", fragment="")
+    archs = {name: ARCHS.get(name, "x86_64") for name in UARCHS}
+    configs = {
+        arch: KernelConfig.objects.create(name=f"lab-{arch}", arch=arch, fragment="")
+        for arch in sorted({*archs.values()})
+    }
     toolchain = Toolchain.objects.get_or_create(name="gcc", defaults={"compiler": "gcc"})[0]
     cases = [f"bench-{number}/case-{case}" for number in range(truth.benchmarks) for case in range(CASES_EACH)]
-    kinds = {name: Microarchitecture.objects.create(name=name, arch="x86_64", title=name) for name in UARCHS}
+    kinds = {name: Microarchitecture.objects.create(name=name, arch=archs[name], title=name) for name in UARCHS}
     machines = [
         Machine.objects.create(
             name=f"{levels.uarch(number)}-{number}",
             uarch=kinds[levels.uarch(number)],
-            config=config,
+            config=configs[archs[levels.uarch(number)]],
             toolchain=toolchain,
             boot_driver="kexec",
             cases=cases,

@@ -13,6 +13,8 @@ import numpy.typing as npt
 
 # None of them is in the replay of published cases: one site may hold both fleets.
 UARCHS = ("zen2", "sapphirerapids", "neoverse-v2")
+# Of those that are not x86_64.
+ARCHS = {"neoverse-v2": "arm64"}
 BENCHMARKS, CASES_EACH = 8, 5
 CASES = BENCHMARKS * CASES_EACH
 # Fractions. The smallest are near what can be told at all with the noise of the cases.
