@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from server.core.rounding import seen_effect
 from server.detection.findings.headline import headline
 from server.detection.findings.vector import (
     Coverage,
     UarchVerdict,
-    as_percent,
     as_ratio,
     as_speed,
     kind_of,
@@ -132,7 +132,7 @@ def test_long_lists_of_names_are_cut_with_their_number() -> None:
 
 def test_figures_of_a_headline() -> None:
     assert [as_ratio(x) for x in (1.7128, 0.6, 2.0, 0.0123)] == ["1.71x", "0.60x", "2.00x", "0.012x"]
-    assert [as_percent(x) for x in (0.01, 0.0999, 0.35)] == ["1.0 %", "10.0 %", "35 %"]
+    assert [seen_effect(x) for x in (0.01, 0.0172, 0.0999, 0.352)] == ["1.0 %", "1.8 %", "10.0 %", "36 %"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from server.core.rounding import seen_effect
 from server.reports.composer.grid import Grid
 from server.reports.composer.mail_text import MOST_LINES, compose
 from server.reports.composer.told import (
@@ -20,7 +21,7 @@ from server.reports.composer.told import (
     ToldUarch,
 )
 from server.reports.composer.vector_words import first_sentence
-from server.reports.composer.wording import percent, plain, span
+from server.reports.composer.wording import plain, span
 from tests.reports.telling import WRITER, calm, finding, kind_of, moved, unsure, vector_of
 
 NAMES = ["zen3", "zen5", "icelakex", "neoverse-n1", "cix-p1", "a-rather-long-name-of-a-cpu"]
@@ -145,7 +146,7 @@ def test_what_could_not_be_told_is_never_a_claim(found: list[ToldCell]) -> None:
 
 @given(st.floats(0.0001, 3.0))
 def test_effect_that_would_have_been_seen_is_never_told_smaller(effect: float) -> None:
-    assert float(percent(effect).removesuffix(" %")) >= 100 * effect - 1e-6
+    assert float(seen_effect(effect).removesuffix(" %")) >= 100 * effect - 1e-6
 
 
 @given(STRANGE)

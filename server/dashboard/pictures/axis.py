@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from server.core.rounding import size_digits, size_of
+
 # The first edge is as near as an axis ever ends: noise of 1 % must not look like mountains. Beyond the last one points
 # are arrows: a single 300x must not squeeze all others into the middle.
 _EDGES = (1.025, 1.05, 1.1, 1.2, 1.4, 2.0, 3.0, 4.0, 8.0)
@@ -24,9 +26,6 @@ _INNER = {
 # A point at the very edge would be cut in half.
 _ROOM = 1.06
 _IN_PERCENT = 1.1
-# Between these a percentage says more: as the headlines say it.
-_HALF, _AS_FACTOR = 0.5, 1.5
-_PLAIN = 10
 
 
 def speed(ratio: float, better: str) -> float | None:
@@ -39,7 +38,7 @@ def speed(ratio: float, better: str) -> float | None:
 def factor(size: float) -> str:
     """`1.41x` for the logarithm of a speed, whatever its direction."""
     times = math.exp(min(abs(size), 50))
-    return f"{times:.2f}x" if times < _PLAIN else f"{times:.0f}x"
+    return f"{times:.{size_digits(times, factor=True)}f}x"
 
 
 def direction(size: float) -> str:
@@ -51,13 +50,9 @@ def told(ratio: float, better: str) -> str:
     size = speed(ratio, better)
     if size is None:
         return "no ratio"
-    times = math.exp(abs(size))
-    if ratio >= _AS_FACTOR or ratio <= _HALF:
-        return f"{times:.2f}x {direction(size)}" if times < _PLAIN else f"{times:.0f}x {direction(size)}"
-    percent = abs(ratio - 1) * 100
-    if percent < 0.05:  # noqa: PLR2004 (what one decimal cannot show)
+    if abs(ratio - 1) * 100 < 0.05:  # noqa: PLR2004 (what one decimal cannot show)
         return "0.0 %"
-    return f"{percent:.1f} % {direction(size)}" if percent < _PLAIN else f"{percent:.0f} % {direction(size)}"
+    return f"{size_of(ratio)} {direction(size)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from server.core.rounding import downward, upward
 from server.dashboard.pictures import axis
 from server.dashboard.pictures.course import (
     Course,
@@ -41,7 +42,7 @@ _CASES = ("1M cold", "2M cold", "2M hot", "4K cold", "64K hot")
 
 
 def _said(ratio: float, low: float, high: float, verdict: str, better: str) -> str:
-    return f"{verdict}: {axis.told(ratio, better)}, ratio {ratio:.3f} [{low:.3f}, {high:.3f}]"
+    return f"{verdict}: {axis.told(ratio, better)}, ratio {ratio:.3f} [{downward(low, 3)}, {upward(high, 3)}]"
 
 
 def dot(ratio: float, width: float = 0.03, better: str = "lower", verdict: str = "", href: str = "/series/") -> Dot:

@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar
 from django.core.paginator import Page, Paginator
 from django.db.models import QuerySet
 
+from server.core.rounding import downward, upward
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -57,7 +59,8 @@ def ratio(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"[{fixed(low, 3)}, {fixed(high, 3)}]"
+    """Rounded outward: it holds its ratio as that is shown."""
+    return "" if low is None or high is None else f"[{downward(low, 3)}, {upward(high, 3)}]"
 
 
 def change(value: float | None) -> str:
@@ -70,12 +73,17 @@ def change(value: float | None) -> str:
 
 
 def effect(fraction: float | None) -> str:
-    """A size of change without a sign, from a fraction: 0.012 is `1.2 %`."""
+    """A size of change without a sign, from a fraction, rounded up: 0.0117 is `1.2 %`."""
     if fraction is None:
         return NONE
     if 0 < fraction < 0.0005:  # noqa: PLR2004 (what one decimal cannot show)
         return f"<0.1{_NBSP}%"
-    return f"{fraction * 100:.1f}{_NBSP}%"
+    return f"{upward(fraction * 100, 1)}{_NBSP}%"
+
+
+def least(fraction: float | None) -> str:
+    """The lower end of an interval of such sizes, rounded down."""
+    return NONE if fraction is None else f"{downward(fraction * 100, 1)}{_NBSP}%"
 
 
 def probability(value: float | None) -> str:

@@ -10,10 +10,11 @@ from itertools import groupby
 from django.http import HttpResponse
 from django.urls import reverse
 
+from server.core.rounding import seen_effect
 from server.dashboard.pictures.fingerprint import Absent, Column, Dot, Fingerprint, Group, Line, svg_of
 from server.dashboard.rows import figures
 from server.detection.findings.table import CaseRow, ComparisonTable, MachineColumn
-from server.detection.findings.vector import as_percent, as_speed
+from server.detection.findings.vector import as_speed
 from server.detection.models import Comparison, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.models import Session
@@ -184,7 +185,7 @@ def said(cell: Comparison) -> str:
     reach = figures.interval(cell.ratio_low, cell.ratio_high)
     speed = as_speed(cell.ratio, cell.metric.better)
     if cell.verdict == Verdict.UNCHANGED:
-        seen = f", would have seen {as_percent(cell.mde)}" if cell.mde is not None else ""
+        seen = f", would have seen {seen_effect(cell.mde)}" if cell.mde is not None else ""
         return f"no change{seen} ({speed}, {reach} of base, {boots})"
     if cell.verdict == Verdict.INCONCLUSIVE:
         return f"could not be told ({speed}, {reach} of base, {boots})"

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from server.core.rounding import seen_effect
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
 from server.dashboard.verdicts.coverage import in_common
 from server.detection.findings.table import CaseRow, ComparisonTable
-from server.detection.findings.vector import SPLIT, as_percent, as_speed
+from server.detection.findings.vector import SPLIT, as_speed
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.detection.models.finding import CHANGES
 from server.stats.explanation.search import Outcome
@@ -82,7 +83,7 @@ def _down_to(visible: Sequence[float | None]) -> str:
     if not seen:
         return ""
     silent = len(visible) - len(seen)
-    half, worst = as_percent(statistics.median_low(seen)), as_percent(seen[-1])
+    half, worst = seen_effect(statistics.median_low(seen))(seen[-1])
     if silent:
         return f"down to {worst} on {len(seen)} of them, not known of {silent}"
     return f"down to {worst}" if half == worst else f"down to {half} on half of them, {worst} in the noisiest"

@@ -14,7 +14,8 @@ from django.db.models import Count
 from server.core.errors import DomainError
 from server.core.models import Transition
 from server.core.reasons import Because
-from server.detection.findings.vector import as_percent, as_speed, shorten
+from server.core.rounding import seen_effect
+from server.detection.findings.vector import as_speed, shorten
 from server.detection.models import Comparison, Finding, Verdict
 from server.detection.trials.scope import is_same_code
 from server.lab.models import Machine, Session, Trial
@@ -130,7 +131,7 @@ def _on_machine(session: Session, rows: Sequence[Comparison]) -> str:
     unsure = [name_of_cell(row) for row in rows if row.verdict == Verdict.INCONCLUSIVE]
     if unsure:
         return f"cannot be told ({shorten(unsure)})"
-    return f"adds nothing beyond {as_percent(max(row.min_effect for row in rows))}"
+    return f"adds nothing beyond {seen_effect(max(row.min_effect for row in rows))}"
 
 
 def _changed(rows: Sequence[Comparison]) -> str:

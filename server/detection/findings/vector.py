@@ -11,6 +11,7 @@ from statistics import median_low
 from typing import Any, Self
 
 from server.core.reasons import Because
+from server.core.rounding import seen_effect, size_of
 from server.detection.findings.checks import CheckOutcome, Name
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.detection.models.finding import CHANGES
@@ -137,8 +138,8 @@ class Coverage:
         if self.mde is None:
             return ""
         if self._is_uneven:
-            return f", half of them within {as_percent(self.mde_half or 0)}, all within {as_percent(self.mde)}"
-        return f" within {as_percent(self.mde)}"
+            return f", half of them within {seen_effect(self.mde_half or 0)}, all within {seen_effect(self.mde)}"
+        return f" within {seen_effect(self.mde)}"
 
     @property
     def _is_uneven(self) -> bool:
@@ -168,14 +169,14 @@ class Coverage:
         if self.mde is None:
             return ""
         if self._is_uneven:
-            half = as_percent(self.mde_half or 0)
-            return f"would have seen {half} in half of the cells, {as_percent(self.mde)} in all"
-        return f"would have seen {as_percent(self.mde)}"
+            half = seen_effect(self.mde_half or 0)
+            return f"would have seen {half} in half of the cells, {seen_effect(self.mde)} in all"
+        return f"would have seen {seen_effect(self.mde)}"
 
     def _below(self) -> str:
         if self.missed is None:
             return ""
-        return f" below {as_percent(self.missed)}" + (f", {self.blind} of them not at all" if self.blind else "")
+        return f" below {seen_effect(self.missed)}" + (f", {self.blind} of them not at all" if self.blind else "")
 
 
 def _larger(one: float | None, other: float | None) -> float | None:
@@ -466,34 +467,22 @@ def _width(comparison: Comparison) -> float:
     return math.log(high) - math.log(low) if low and high else math.inf
 
 
-# From here on two decimals show enough of a ratio, and a percentage needs none.
+# From here on two decimals show enough of a ratio.
 _PLAIN_RATIO = 0.1
-_WHOLE_PERCENT = 10
 
 
 def as_ratio(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio >= _PLAIN_RATIO else f"{ratio:.2g}x"
 
 
-# Between these a percentage says more than a factor.
-_HALF, _FACTOR = 0.5, 1.5
-
-
 def as_speed(ratio: float, better: str) -> str:
     """`1.71x slower`, `41 % slower`: by the metric's direction, so that what is worse never looks like what is better.
 
-    The factor is that of the larger over the smaller; the percentage is how far the metric itself moved. Mails say the
-    same (server/reports/composer/wording.py).
+    The factor is that of the larger over the smaller; the percentage is how far the metric itself moved.
     """
     if ratio <= 0 or better == Metric.Better.NONE:
         return as_ratio(ratio)
-    size = as_ratio(max(ratio, 1 / ratio)) if ratio >= _FACTOR or ratio <= _HALF else as_percent(abs(ratio - 1))
-    return f"{size} {'faster' if (ratio > 1) == (better == Metric.Better.HIGHER) else 'slower'}"
-
-
-def as_percent(fraction: float) -> str:
-    percent = 100 * fraction
-    return f"{percent:.1f} %" if percent < _WHOLE_PERCENT else f"{percent:.0f} %"
+    return f"{size_of(ratio)} {'faster' if (ratio > 1) == (better == Metric.Better.HIGHER) else 'slower'}"
 
 
 def _speed(cell: CellVerdict) -> str:

@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from server.core.rounding import seen_effect
 from server.reports.composer.table_rows import Row, RowGroup, groups_of
 from server.reports.composer.told import INCONCLUSIVE, MOVED, UNCHANGED, ToldCell
-from server.reports.composer.wording import WIDTH, is_slower, listed, percent, plain, reach, reach_of_size, wrapped
+from server.reports.composer.wording import WIDTH, is_slower, listed, plain, reach, reach_of_size, wrapped
 
 _INDENT = "  "
 _GAP = 2
@@ -140,7 +141,7 @@ def _long(cells: Sequence[ToldCell]) -> str:
         return reach(cells, to="-")
     sign = "=" if cells[0].verdict == UNCHANGED else "?"
     effects = [cell.mde for cell in cells if cell.mde is not None]
-    return f"{sign} <{percent(max(effects))}".replace(" %", "%") if effects else sign
+    return f"{sign} <{seen_effect(max(effects))}".replace(" %", "%") if effects else sign
 
 
 def _short(cells: Sequence[ToldCell]) -> str:

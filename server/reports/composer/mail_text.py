@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from server.core.rounding import seen_effect
 from server.reports.composer.common_cases import in_common, uncovered_lines
 from server.reports.composer.grid import Grid
 from server.reports.composer.told import (
@@ -37,7 +38,7 @@ from server.reports.composer.vector_words import (
     vector,
     worst_lines,
 )
-from server.reports.composer.wording import cut, distinct, figures, listed, percent, plain, speed, wrap, wrapped
+from server.reports.composer.wording import cut, distinct, figures, listed, plain, speed, wrap, wrapped
 
 MOST_LINES = 60
 _MOST_SUBJECT = 200
@@ -265,7 +266,7 @@ def _doubt(found: Separation) -> str:
     elif found.chance is None or found.chance >= 1:
         said = f"with {changed} against {others} machines some fact always does"
     else:
-        often = percent(found.chance)
+        often = seen_effect(found.chance)
         said = f"with {changed} against {others} machines chance alone finds such facts in {often} of cases"
     return f"{rivals}{said}." if rivals else f"{said[:1].upper()}{said[1:]}."
 
@@ -399,7 +400,7 @@ def _now(verdict: str, of: dict[str, list[ToldCell]], name: str) -> str:
         return speed(most, tenths=True)
     if verdict == UNCHANGED:
         effects = [cell.mde for cell in cells if cell.mde is not None]
-        return "no change" + (f" (would have seen {percent(max(effects))})" if effects else "")
+        return "no change" + (f" (would have seen {seen_effect(max(effects))})" if effects else "")
     return "cannot be told" if cells else "not measured"
 
 

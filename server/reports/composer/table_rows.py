@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from server.core.rounding import is_factor
 from server.reports.composer.told import INCONCLUSIVE, MOVED, ToldCell
-from server.reports.composer.wording import distinct, is_factor, listed, movement, plain, wrapped
+from server.reports.composer.wording import distinct, listed, movement, plain, wrapped
 
 Key = tuple[str, str, str]
 Words = tuple[str, ...]

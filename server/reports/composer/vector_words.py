@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from server.core.rounding import seen_effect
 from server.reports.composer.told import (
     IMPROVED,
     INCONCLUSIVE,
@@ -22,7 +23,6 @@ from server.reports.composer.wording import (
     listed,
     magnitude,
     movement,
-    percent,
     plain,
     seen,
     span,
@@ -116,7 +116,7 @@ def _still(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[s
     effects = [effect for name in measured for effect in _effects(of.get(name, []))]
     parts = []
     if measured:
-        visible = f" (would have seen {percent(max(effects))})" if effects else ""
+        visible = f" (would have seen {seen_effect(max(effects))})" if effects else ""
         parts.append(f"no change on {_names(measured)}{visible}")
     if same := [uarch.name for uarch in calm if uarch.same_code]:
         parts.append(f"{_SAME_CODE} on {_names(same)}")
@@ -167,7 +167,7 @@ def _seen(cells: Sequence[ToldCell]) -> str:
 def _below(unsure: Sequence[ToldCell]) -> str:
     """Of what could not be told the largest change that may hide there."""
     effects = _effects(unsure)
-    return f" below {percent(max(effects))}" if effects else ""
+    return f" below {seen_effect(max(effects))}" if effects else ""
 
 
 @dataclass(frozen=True)
@@ -244,9 +244,9 @@ def one_cell(cell: ToldCell) -> str:
     if cell.verdict in MOVED and cell.ratio is not None:
         said = span(cell)
     elif cell.verdict == UNCHANGED:
-        said = "no change" + (f", would have seen {percent(cell.mde)}" if cell.mde is not None else "")
+        said = "no change" + (f", would have seen {seen_effect(cell.mde)}" if cell.mde is not None else "")
     else:
-        said = "cannot be told" + (f", would have seen {percent(cell.mde)}" if cell.mde is not None else "")
+        said = "cannot be told" + (f", would have seen {seen_effect(cell.mde)}" if cell.mde is not None else "")
     return f"{figures(cell)}: {said}, {boots(cell)}"
 
 

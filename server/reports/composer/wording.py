@@ -4,8 +4,9 @@ import math
 import re
 import textwrap
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
+from server.core.rounding import downward, is_factor, seen_effect, size_digits, size_of, upward
 from server.reports.composer.told import HIGHER, ToldCell
 
 WIDTH = 78
@@ -108,15 +109,6 @@ def spread(mean: float, sd: float) -> str:
     return f"{number(mean)} +- {shown if float(shown) or not sd else format(sd, '.1g')}"
 
 
-def percent(fraction: float) -> str:
-    """Of what would have been seen: rounded up, for a promise must hold."""
-    of_hundred = 100 * fraction
-    return f"{_up(of_hundred, 1)} %" if of_hundred < _WHOLE_PERCENT else f"{_up(of_hundred, 0)} %"
-
-
-# From here a factor says more than a percentage, and a percentage needs no tenths.
-_FACTOR, _LOSS_FACTOR, _WHOLE_PERCENT = 1.5, 0.5, 10
-_MOST_FACTOR_DIGITS = 100
 _SIZES = frozenset({"B", "KB", "MB", "GB", "KIB", "MIB", "GIB", "BYTES", "PAGES", "%", "W", "J"})
 
 
@@ -138,10 +130,6 @@ def movement(cell: ToldCell) -> float:
     return abs(math.log(cell.ratio)) if 0 < cell.ratio < math.inf else math.inf
 
 
-def is_factor(ratio: float) -> bool:
-    return ratio >= _FACTOR or 0 < ratio <= _LOSS_FACTOR
-
-
 def _size(ratio: float, of: float) -> float:
     """How far `ratio` lies in the direction of `of`, on its scale."""
     if is_factor(of):
@@ -150,41 +138,13 @@ def _size(ratio: float, of: float) -> float:
     return 100 * (ratio - 1 if of > 1 else 1 - ratio)
 
 
-def _digits(size: float, *, factor: bool) -> int:
-    if factor:
-        return 2 if size < _WHOLE_PERCENT else (1 if size < _MOST_FACTOR_DIGITS else 0)
-    # 9.98 is 10, not 10.0.
-    return 1 if round(abs(size), 1) < _WHOLE_PERCENT else 0
-
-
-def _down(value: float, digits: int) -> str:
-    return _rounded(value, digits, math.floor)
-
-
-def _up(value: float, digits: int) -> str:
-    return _rounded(value, digits, math.ceil)
-
-
-def _rounded(value: float, digits: int, how: Callable[[float], int]) -> str:
-    if not math.isfinite(value):
-        return f"{value}"
-    scale = 10**digits
-    # What lies on a digit but for the error of a double is not moved to the next.
-    near = round(value * scale)
-    if abs(near - value * scale) < 1e-9 * max(1.0, abs(near)):
-        return f"{near / scale:.{digits}f}"
-    return f"{how(value * scale) / scale:.{digits}f}"
-
-
 def magnitude(cell: ToldCell, *, tenths: bool = False) -> str:
     """`41 %` or `2.21x`; with `tenths` a factor is told as `2.2x`."""
     assert cell.ratio is not None
-    factor = is_factor(cell.ratio)
-    size = _size(cell.ratio, cell.ratio)
-    digits = _digits(size, factor=factor)
-    if factor:
-        return f"{size:.{min(digits, 1) if tenths else digits}f}x"
-    return f"{size:.{digits}f} %"
+    if tenths and is_factor(cell.ratio):
+        size = _size(cell.ratio, cell.ratio)
+        return f"{size:.{min(size_digits(size, factor=True), 1)}f}x"
+    return size_of(cell.ratio)
 
 
 def speed(cell: ToldCell, *, tenths: bool = False) -> str:
@@ -215,10 +175,10 @@ def span(cell: ToldCell) -> str:
     if cell.low is None or cell.high is None:
         return speed(cell)
     factor = is_factor(cell.ratio)
-    digits = _digits(_size(cell.ratio, cell.ratio), factor=factor)
+    digits = size_digits(_size(cell.ratio, cell.ratio), factor=factor)
     ends = sorted(_size(end, cell.ratio) for end in (min(cell.low, cell.ratio), max(cell.high, cell.ratio)))
     unit = "x" if factor else " %"
-    return f"{speed(cell)} [{_down(ends[0], digits)}{unit} to {_up(ends[1], digits)}{unit}]"
+    return f"{speed(cell)} [{downward(ends[0], digits)}{unit} to {upward(ends[1], digits)}{unit}]"
 
 
 def figures(cell: ToldCell) -> str:
@@ -241,5 +201,5 @@ def seen(effects: Sequence[float]) -> str:
     half, worst = known[(len(known) - 1) // 2], known[-1]
     # Nearly alike: the worst is true of all and hides nothing.
     if worst <= 2 * half:
-        return percent(worst)
-    return f"{percent(half)} in half of them and {percent(worst)} in the noisiest"
+        return seen_effect(worst)
+    return f"{seen_effect(half)} in half of them and {seen_effect(worst)} in the noisiest"

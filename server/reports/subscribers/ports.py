@@ -11,8 +11,9 @@ from typing import Any
 from django.conf import settings
 
 from server.core.errors import DomainError
+from server.core.rounding import seen_effect
 from server.detection.findings.result import remade
-from server.detection.findings.vector import as_percent, as_speed, heard
+from server.detection.findings.vector import as_speed, heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.models import Session
 from server.reports.composer.evidence import is_virtual
@@ -152,7 +153,7 @@ def _refuse_virtual(finding: Finding) -> None:
 
 def _component(row: FindingVerdict) -> str:
     if row.verdict == Verdict.UNCHANGED:
-        seen = f" (would have seen {as_percent(row.mde)})" if row.mde is not None else ""
+        seen = f" (would have seen {seen_effect(row.mde)})" if row.mde is not None else ""
         return f"{row.uarch.name}: no change{seen}"
     most = row.comparison
     if row.verdict == Verdict.IMPROVED and most is not None and most.ratio is not None:

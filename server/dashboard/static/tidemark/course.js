@@ -19,7 +19,7 @@ function inks(host) {
 function speed(size) {
   const times = Math.exp(Math.abs(size));
   const word = size > 0 ? " faster" : size < 0 ? " slower" : "";
-  return `${times < 10 ? times.toFixed(2) : times.toFixed(0)}x${word}`;
+  return `${times.toFixed(times < 10 ? 2 : times < 100 ? 1 : 0)}x${word}`;
 }
 
 function paintBack(plot, course, colours) {
