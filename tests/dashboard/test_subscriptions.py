@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from server.reports.models import Subscription
-from server.reports.subscribers.subscription import subscribe
+from server.reports.subscribers.subscription import hook_secret, subscribe
 from tests.builders import build_uarch
 from tests.dashboard.conftest import Reader
 
@@ -55,8 +55,44 @@ def test_secret_and_end_are_the_owners_alone(client: Client, ada: User) -> None:
     assert client.post(f"/subscriptions/{row.pk}/end/").status_code == 404
     row.refresh_from_db()
     assert row.ended_at is None
-    client.force_login(eve)
-    assert "whsec_" in Reader(client).read("/subscriptions/")
+    for step in ("change", "secret"):
+        assert client.post(f"/subscriptions/{row.pk}/{step}/").status_code == 404
+
+
+def secret_on(page: str) -> str:
+    return page.partition('class="secret">')[2].partition("<")[0]
+
+
+def test_secret_of_a_webhook_is_shown_once_and_made_anew_when_it_is_lost(client: Client, ada: User) -> None:
+    given = {"way": "webhook", "url": "https://hooks.example.org/x"}
+    first = secret_on(client.post("/subscriptions/add/", given, follow=True).content.decode())
+    row = Subscription.objects.get(user=ada)
+    assert first == hook_secret(row)
+    assert "whsec_" not in Reader(client).read("/subscriptions/")
+    # Asked for twice it is the same one, and tells its secret to nobody again.
+    assert "whsec_" not in client.post("/subscriptions/add/", given, follow=True).content.decode()
+    second = secret_on(client.post(f"/subscriptions/{row.pk}/secret/", follow=True).content.decode())
+    row.refresh_from_db()
+    assert second == hook_secret(row) != first
+    assert "whsec_" not in Reader(client).read("/subscriptions/")
+
+
+def test_subscription_is_changed_in_its_place(client: Client, ada: User) -> None:
+    build_uarch("zen3")
+    build_uarch("zen5")
+    row = subscribe(ada, {"uarch": "zen3", "claim": "regressed"})
+    other = subscribe(ada, {"uarch": "zen3"})
+    answer = client.post(f"/subscriptions/{row.pk}/change/", {"uarch": "zen5", "pace": "each"}, follow=True)
+    assert "From now on you are told of what changed on zen5." in answer.content.decode()
+    row.refresh_from_db()
+    assert (row.way, row.claim, row.uarch and row.uarch.name) == ("mail", "", "zen5")
+    same = client.post(f"/subscriptions/{other.pk}/change/", {"uarch": "zen5"})
+    assert same.status_code == 409
+    assert "another subscription of yours says the same" in same.content.decode()
+    wrong = client.post(f"/subscriptions/{row.pk}/change/", {"uarch": "zen9", "path": "mm/slab"})
+    assert wrong.status_code == 400
+    # What was typed stays in the form of the one that was to be changed.
+    assert wrong.content.decode().count('value="mm/slab"') == 1
 
 
 def test_hostile_names_do_no_harm(client: Client, ada: User) -> None:

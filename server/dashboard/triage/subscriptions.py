@@ -1,8 +1,13 @@
-"""What a signed-in person is told of by mail or webhook: the list, asking for more, ending one, and how calls fared."""
+"""What a signed-in person is told of by mail or webhook: the list, asking for more, changing and ending one, and how
+calls fared.
+
+The secret of a webhook is shown once, on the page that follows its making; who lost it makes another one.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.contrib import messages
@@ -18,13 +23,23 @@ from server.core.errors import DomainError
 from server.dashboard.triage.question import clean
 from server.lab.models import Microarchitecture
 from server.reports.models import HookCall, Subscription
-from server.reports.subscribers.subscription import NARROWED, end_subscription, hook_secret, subscribe, wish
+from server.reports.subscribers.subscription import (
+    NARROWED,
+    change_subscription,
+    end_subscription,
+    hook_secret,
+    renew_secret,
+    subscribe,
+    wish,
+)
 from server.results.models import Benchmark
 from server.sources.models import Tree
 
 _FIELDS = ("way", "pace", "url", "claim", "path", *NARROWED)
 _MOST_CALLS = 5
-_BAD = 400
+_BAD, _CONFLICT = 400, 409
+# Where the session keeps a secret until the next page has shown it.
+_SHOWN_ONCE = "shown_once"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +55,7 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class ShownSubscription:
-    """`secret` signs the calls of a webhook; only its owner reads this page."""
+    """`given` is what its form says; `secret` is there on the page that follows its making."""
 
     id: int
     wish: str
@@ -51,6 +66,8 @@ class ShownSubscription:
     secret: str
     created_at: datetime
     calls: tuple[ShownCall, ...]
+    given: Mapping[str, str]
+    problem: str
 
 
 @require_GET
@@ -63,18 +80,47 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
 @login_required
 def add(request: HttpRequest) -> HttpResponse:
     given = {name: clean(request.POST.get(name, "")) for name in _FIELDS}
+    asked_at = clock.now()
     try:
         row = subscribe(_person(request), given)
     except DomainError as error:
         return _page(request, given=given, problem=error.message, status=_BAD)
+    if row.way == Subscription.Way.HOOK and row.created_at >= asked_at:
+        request.session[_SHOWN_ONCE] = [row.pk, hook_secret(row)]
     messages.success(request, f"You will be told of {wish(row)}.")
     return redirect("subscriptions")
 
 
 @require_POST
 @login_required
+def change(request: HttpRequest, subscription_id: int) -> HttpResponse:
+    row = _own(request, subscription_id)
+    given = {name: clean(request.POST.get(name, "")) for name in _FIELDS}
+    try:
+        changed = change_subscription(row, given)
+    except DomainError as error:
+        status = _CONFLICT if error.code == "conflict" else _BAD
+        return _page(request, changing=subscription_id, given=given, problem=error.message, status=status)
+    messages.success(request, f"From now on you are told of {wish(changed)}.")
+    return redirect("subscriptions")
+
+
+@require_POST
+@login_required
+def renew(request: HttpRequest, subscription_id: int) -> HttpResponse:
+    try:
+        request.session[_SHOWN_ONCE] = [subscription_id, renew_secret(_own(request, subscription_id))]
+    except DomainError as error:
+        messages.error(request, f"Nothing was changed: {error.message}.")
+    else:
+        messages.success(request, "There is a new secret: the old one signs nothing any more.")
+    return redirect("subscriptions")
+
+
+@require_POST
+@login_required
 def end(request: HttpRequest, subscription_id: int) -> HttpResponse:
-    row = get_object_or_404(Subscription, pk=subscription_id, user=_person(request))
+    row = _own(request, subscription_id)
     ended = end_subscription(row)
     messages.success(request, f"{wish(row).capitalize()}: {'ended' if ended else 'it had ended already'}.")
     return redirect("subscriptions")
@@ -85,12 +131,28 @@ def _person(request: HttpRequest) -> User:
     return request.user
 
 
+def _own(request: HttpRequest, subscription_id: int) -> Subscription:
+    return get_object_or_404(Subscription.objects.select_related("user"), pk=subscription_id, user=_person(request))
+
+
 def _page(
-    request: HttpRequest, *, given: Mapping[str, str] | None = None, problem: str = "", status: int = 200
+    request: HttpRequest,
+    *,
+    given: Mapping[str, str] | None = None,
+    changing: int = 0,
+    problem: str = "",
+    status: int = 200,
 ) -> HttpResponse:
+    """`given` and `problem` are of the subscription that is `changing`, or of a new one."""
+    secret_of, secret = request.session.pop(_SHOWN_ONCE, (0, ""))
+    rows = _rows(_person(request))
+    rows = [replace(row, secret=secret) if row.id == secret_of else row for row in rows]
+    if changing and given is not None:
+        rows = [replace(row, given=given, problem=problem) if row.id == changing else row for row in rows]
+        given, problem = None, ""
     context = {
         "now": clock.now(),
-        "rows": _rows(_person(request)),
+        "rows": rows,
         "given": given or {name: clean(request.GET.get(name, "")) for name in _FIELDS},
         "problem": problem,
         "ways": Subscription.Way.choices,
@@ -118,10 +180,16 @@ def _shown(row: Subscription) -> ShownSubscription:
         pace=Subscription.Pace(row.pace).label,
         host=urlsplit(row.url).hostname or "",
         url=row.url,
-        secret=hook_secret(row) if row.way == Subscription.Way.HOOK else "",
+        secret="",
         created_at=row.created_at,
         calls=tuple(_call(call) for call in getattr(row, "last_calls", [])),
+        given={name: _written(getattr(row, name)) for name in _FIELDS},
+        problem="",
     )
+
+
+def _written(value: Any) -> str:
+    return "" if value is None else value if isinstance(value, str) else value.name
 
 
 def _call(call: HookCall) -> ShownCall:

@@ -37,13 +37,7 @@ def subscribe(user: User, wanted: Mapping[str, str]) -> Subscription:
     `wanted` has texts: way, pace, url, claim, path, and the names of a tree, a uarch and a benchmark; what is missing
     is empty. DomainError `bad-subscription`, which names the field, `no-address`, or `too-many`.
     """
-    fields: dict[str, Any] = {name: _named(model, name, wanted.get(name, "")) for name, model in NARROWED.items()}
-    fields["claim"] = _choice(Subscription.Claim, "claim", wanted.get("claim", ""), empty=True)
-    fields["way"] = _choice(Subscription.Way, "way", wanted.get("way", "") or Subscription.Way.MAIL)
-    fields["pace"] = _choice(Subscription.Pace, "pace", wanted.get("pace", "") or Subscription.Pace.EACH)
-    fields["path"] = _path(wanted.get("path", ""))
-    fields["url"] = _url(fields["way"], wanted.get("url", ""))
-    _refuse(user, fields)
+    fields = _asked(user, wanted)
     active = Subscription.objects.filter(user=user, ended_at=None)
     if known := active.filter(**fields).first():
         return known
@@ -53,13 +47,51 @@ def subscribe(user: User, wanted: Mapping[str, str]) -> Subscription:
     return Subscription.objects.create(user=user, salt=salt, **fields)
 
 
+def change_subscription(subscription: Subscription, wanted: Mapping[str, str]) -> Subscription:
+    """The same subscription, from now on of what `wanted` says; how it is told, by mail or by call, stays.
+
+    What is missing is empty, as in `subscribe`. DomainError as there, and `conflict` where it has ended, or another one
+    of the same person says the same.
+    """
+    if subscription.ended_at is not None:
+        raise DomainError("conflict", "it has ended: make a new one")
+    fields = _asked(subscription.user, {**wanted, "way": subscription.way})
+    others = Subscription.objects.filter(user=subscription.user, ended_at=None).exclude(pk=subscription.pk)
+    if others.filter(**fields).exists():
+        raise DomainError("conflict", "another subscription of yours says the same")
+    for name, value in fields.items():
+        setattr(subscription, name, value)
+    subscription.save(update_fields=list(fields))
+    return subscription
+
+
+def renew_secret(subscription: Subscription) -> str:
+    """Another secret for the calls of a webhook, from the next call on. DomainError `conflict` where there is none."""
+    if subscription.way != Subscription.Way.HOOK or subscription.ended_at is not None:
+        raise DomainError("conflict", "only a webhook that is called has a secret")
+    subscription.salt = secrets.token_hex(16)
+    subscription.save(update_fields=["salt"])
+    return hook_secret(subscription)
+
+
+def _asked(user: User, wanted: Mapping[str, str]) -> dict[str, Any]:
+    fields: dict[str, Any] = {name: _named(model, name, wanted.get(name, "")) for name, model in NARROWED.items()}
+    fields["claim"] = _choice(Subscription.Claim, "claim", wanted.get("claim", ""), empty=True)
+    fields["way"] = _choice(Subscription.Way, "way", wanted.get("way", "") or Subscription.Way.MAIL)
+    fields["pace"] = _choice(Subscription.Pace, "pace", wanted.get("pace", "") or Subscription.Pace.EACH)
+    fields["path"] = _path(wanted.get("path", ""))
+    fields["url"] = _url(fields["way"], wanted.get("url", ""))
+    _refuse(user, fields)
+    return fields
+
+
 def end_subscription(subscription: Subscription) -> bool:
     """Nothing is told any more; what waits to be told is not. False where it had ended."""
     return bool(Subscription.objects.filter(pk=subscription.pk, ended_at=None).update(ended_at=clock.now()))
 
 
 def hook_secret(subscription: Subscription) -> str:
-    """What signs the calls of a webhook, as its owner gives it to the receiver. It is stored nowhere."""
+    """What signs the calls of a webhook, as its owner gives it to the receiver: stored nowhere, shown once."""
     return _MARK + base64.b64encode(hook_key(subscription)).decode()
 
 
