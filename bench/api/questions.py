@@ -16,7 +16,7 @@ from server.sources.models import Message, Revision
 
 _API, _AGENTS = "api/v1/", "api/v1/agent/"
 # What answers nothing by intent, what does not end, and what only a site in debug mode has.
-_LEFT_OUT = frozenset({"api-nothing-here", "api-transitions", "gallery", "gallery-crowded"})
+_LEFT_OUT = frozenset({"api-nothing-here", "api-transitions", "api-subscription-list", "gallery", "gallery-crowded"})
 MOST_QUERIES = 8
 PAGE_MS = 500.0
 

@@ -87,10 +87,11 @@ class Migration(migrations.Migration):
                                 ("moderate", "release and reject reports"),
                                 ("maintenance", "take machines out of service and put them back"),
                                 ("builds", "ask for a failed build again"),
+                                ("subscribe", "read and change what its owner is told of"),
                             ],
                             max_length=20,
                         ),
-                        size=7,
+                        size=8,
                     ),
                 ),
                 (
@@ -114,7 +115,16 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             (
                                 "scopes__contained_by",
-                                ["submit", "approve", "retest", "triage", "moderate", "maintenance", "builds"],
+                                [
+                                    "submit",
+                                    "approve",
+                                    "retest",
+                                    "triage",
+                                    "moderate",
+                                    "maintenance",
+                                    "builds",
+                                    "subscribe",
+                                ],
                             )
                         ),
                         name="person_token_scopes_known",

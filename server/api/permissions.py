@@ -22,6 +22,8 @@ PERMISSIONS = {
     _Scope.MODERATE: "reports.change_report",
     _Scope.MAINTENANCE: "lab.change_machine",
     _Scope.BUILDS: "builds.change_build",
+    # Whoever may sign in.
+    _Scope.SUBSCRIBE: "",
 }
 # Of one token, or one person without, in a window of 15 minutes.
 MOST_ACTS = 300
@@ -43,8 +45,9 @@ class MayAct(BasePermission):
         scope: PersonToken.Scope = view.scope  # type: ignore[attr-defined]  # of every view that acts
         if person_of(request).lacks(scope):
             raise DomainError("scope-missing", f"The token was not made for this: it lacks the scope {scope.value}.")
-        if not request.user.has_perm(PERMISSIONS[scope]):
-            raise PermissionDenied(f"{request.user.get_username()} lacks the permission {PERMISSIONS[scope]}.")
+        wanted = PERMISSIONS[scope]
+        if wanted and not request.user.has_perm(wanted):
+            raise PermissionDenied(f"{request.user.get_username()} lacks the permission {wanted}.")
         return True
 
 

@@ -83,6 +83,7 @@ class PersonToken(Credential):
         MODERATE = "moderate", "release and reject reports"
         MAINTENANCE = "maintenance", "take machines out of service and put them back"
         BUILDS = "builds", "ask for a failed build again"
+        SUBSCRIBE = "subscribe", "read and change what its owner is told of"
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=60, help_text="Shown to everybody beside what is done with it.")
@@ -96,7 +97,7 @@ class PersonToken(Credential):
             models.CheckConstraint(condition=models.Q(scopes__len__gt=0), name="person_token_opens_something"),
             models.CheckConstraint(
                 condition=models.Q(scopes__contained_by=[
-                    "submit", "approve", "retest", "triage", "moderate", "maintenance", "builds",
+                    "submit", "approve", "retest", "triage", "moderate", "maintenance", "builds", "subscribe",
                 ]),
                 name="person_token_scopes_known",
             ),

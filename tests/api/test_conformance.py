@@ -67,8 +67,16 @@ _DETAILS += ["attempt_detail", "builder_detail"]
 _READING = [*_LISTS, *_DETAILS, "machine_detail", "finding_detail", "build_detail", "tree_detail", "message_detail"]
 _READING += ["machine_noise", "timeline_detail", "measurement_list", "compare", "what_if", "series_approval"]
 _READING += ["timeline", "catalogue"]
-# The stream is no JSON, and not every finding has something to say to other systems: these have tests of their own.
-_APART = ["transitions", "finding_patchwork", "finding_kcidb", "finding_regzbot", "finding_trailers"]
+# The stream is no JSON, not every finding has something to say to other systems, and whose subscriptions are read is
+# asked first: these have tests of their own.
+_APART = [
+    "transitions",
+    "subscription_list",
+    "finding_patchwork",
+    "finding_kcidb",
+    "finding_regzbot",
+    "finding_trailers",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -231,6 +239,7 @@ _ACTING = ["series_submit", "series_approve", "series_retest", "finding_withdraw
 _ACTING += ["finding_duplicate", "report_hold", "report_release", "report_edit"]
 _ACTING += ["finding_accept", "acceptance_withdraw", "report_approve", "report_reject", "machine_maintenance"]
 _ACTING += ["build_again", "finding_assign"]
+_ACTING += ["subscription_make", "subscription_change", "subscription_secret", "subscription_end"]
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,10 @@ def _table() -> dict[str, tuple[int, ...]]:
     for name, scope in ACTS.items():
         triager = 400 if scope == Scope.TRIAGE else 403
         table[f"api-{name} POST"] = (401, 403, triager, 400, 400, 403, 401, 401, 401, 401)
+    # Whoever may sign in has subscriptions, and nobody reads those of another.
+    for name in ("list GET", "list POST", "change POST", "secret POST", "end POST"):
+        status = {"list GET": 200, "list POST": 400}.get(name, 404)
+        table[f"api-subscription-{name}"] = (401, status, status, status, status, 403, 401, 401, 401, 401)
     # Nobody named takes it on himself: there is nothing to miss in the body.
     table["api-finding-assign POST"] = (401, 403, 404, 404, 404, 403, 401, 401, 401, 401)
     return table | {name: (401,) * 6 + agents for name, agents in AGENTS.items()}
@@ -143,7 +147,7 @@ def _bearer(secret: str) -> Client:
 
 def _asked(people: Mapping[str, Client], name: str, who: str) -> int:
     endpoint, _, method = name.partition(" ")
-    scope = ACTS.get(endpoint.removeprefix("api-")) or Scope.SUBMIT
+    scope = Scope.SUBSCRIBE if "subscription" in endpoint else ACTS.get(endpoint.removeprefix("api-")) or Scope.SUBMIT
     client = people[f"all-but-{scope}" if who == "narrow" else who]
     path = ENDPOINTS[name].replace("{key}", Attempt.objects.values_list("key", flat=True).get())
     body: dict[str, Any] = {} if method == "GET" else {"data": b"{}", "content_type": "application/json"}

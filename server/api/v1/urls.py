@@ -9,6 +9,7 @@ from server.api.acts import findings as finding_acts
 from server.api.acts import lab as lab_acts
 from server.api.acts import reports as report_acts
 from server.api.acts import series as series_acts
+from server.api.acts import subscriptions as subscription_acts
 from server.api.answers import OpenAnswers
 from server.api.transitions import TransitionStreamView
 from server.api.v1 import (
@@ -128,6 +129,18 @@ urlpatterns = [
     path("deliveries/", reports.DeliveryListView.as_view(), name="api-delivery-list"),
     path("commands/", reports.MailCommandListView.as_view(), name="api-mail-command-list"),
     path("acceptances/", reports.AcceptanceListView.as_view(), name="api-acceptance-list"),
+    path("subscriptions/", subscription_acts.SubscriptionListView.as_view(), name="api-subscription-list"),
+    path(
+        "subscriptions/<int:pk>/change/",
+        subscription_acts.SubscriptionChangeView.as_view(),
+        name="api-subscription-change",
+    ),
+    path(
+        "subscriptions/<int:pk>/secret/",
+        subscription_acts.SubscriptionSecretView.as_view(),
+        name="api-subscription-secret",
+    ),
+    path("subscriptions/<int:pk>/end/", subscription_acts.SubscriptionEndView.as_view(), name="api-subscription-end"),
     path("catalogue/", benchmarks.CatalogueView.as_view(), name="api-catalogue"),
     path("benchmarks/", benchmarks.BenchmarkListView.as_view(), name="api-benchmark-list"),
     path("cases/", benchmarks.CaseListView.as_view(), name="api-case-list"),
