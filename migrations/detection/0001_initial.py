@@ -912,6 +912,14 @@ class Migration(migrations.Migration):
                 name="comparison_moved",
             ),
         ),
+        migrations.AddIndex(
+            model_name="comparison",
+            index=models.Index(
+                condition=models.Q(("verdict__in", ("regressed", "improved"))),
+                fields=["session", "case", "metric"],
+                name="comparison_moved_of_session",
+            ),
+        ),
         migrations.AddConstraint(
             model_name="comparison",
             constraint=models.UniqueConstraint(
@@ -1075,6 +1083,14 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="measuredhead",
             constraint=models.UniqueConstraint(fields=("branch", "reference", "revision"), name="measured_head_once"),
+        ),
+        migrations.AddIndex(
+            model_name="noiseprofile",
+            index=models.Index(
+                fields=["machine"],
+                include=("comparisons", "false_alarms", "rejections", "last_at"),
+                name="noise_sums",
+            ),
         ),
         migrations.AddConstraint(
             model_name="noiseprofile",

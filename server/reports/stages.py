@@ -12,6 +12,7 @@ from django.db.models import Count, Q, prefetch_related_objects
 from server.builds.blame import blame
 from server.builds.models import Build, BuildState
 from server.core.models import Transition
+from server.core.rows.together import read_together
 from server.detection.models import Finding, FindingState
 from server.lab.models import Attempt, Boot, BootState, Machine, Session, SessionState
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
@@ -78,9 +79,6 @@ def rows_of_many(series: Sequence[Series], findings: Mapping[int, Finding] | Non
 def _load(series: Sequence[Series], findings: Mapping[int, Finding] | None) -> _Bulk:
     ids = [one.pk for one in series]
     bulk = _Bulk()
-    bulk.patches = dict(
-        Patch.objects.filter(series__in=ids).order_by().values_list("series").annotate(count=Count("id"))
-    )
     trees = {revision.tree_sha for one in series for revision in (one.base, one.head) if revision}
     for build in Build.objects.filter(tree_sha__in=trees).select_related("config", "toolchain").only(*_OF_BUILD):
         bulk.builds[build.tree_sha].append(build)
@@ -95,9 +93,6 @@ def _load(series: Sequence[Series], findings: Mapping[int, Finding] | None) -> _
         good = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD)
         bulk.machines = list(good.select_related("uarch", "config", "toolchain").only(*_OF_MACHINE))
     _load_work(ids, bulk)
-    steps = Transition.objects.filter(subject="series", subject_id__in=ids).order_by("id")
-    for subject_id, after, at in steps.values_list("subject_id", "after", "at"):
-        bulk.entered[subject_id].setdefault(after, at)
     bulk.findings = _findings(ids) if findings is None else findings
     bulk.retractions = _retractions(bulk.findings.values())
     return bulk
@@ -119,13 +114,24 @@ def _findings(ids: list[int]) -> dict[int, Finding]:
 
 
 def _load_work(ids: list[int], bulk: _Bulk) -> None:
-    counts = Boot.objects.filter(session__series__in=ids).order_by().values_list("session", "state")
-    for session_id, state, count in counts.annotate(count=Count("id")):
-        bulk.boots[session_id][state] = count
+    """One query."""
     attempts = Attempt.objects.filter(
         Q(session__series__in=ids) | Q(build__in=list(bulk.known)), state__in=Attempt.ACTIVE
     ).order_by("id")
-    for session_id, build_id, progress, state in attempts.values_list("session_id", "build_id", "progress", "state"):
+    boots = Boot.objects.filter(session__series__in=ids).order_by().values_list("session", "state")
+    steps = Transition.objects.filter(subject="series", subject_id__in=ids).order_by("id")
+    patches, counts, working, entered = read_together(
+        Patch.objects.filter(series__in=ids).order_by().values_list("series").annotate(count=Count("id")),
+        boots.annotate(count=Count("id")),
+        attempts.values_list("session_id", "build_id", "progress", "state"),
+        steps.values_list("subject_id", "after", "at"),
+    )
+    bulk.patches = dict(patches)
+    for subject_id, after, at in entered:
+        bulk.entered[subject_id].setdefault(after, at)
+    for session_id, state, count in counts:
+        bulk.boots[session_id][state] = count
+    for session_id, build_id, progress, state in working:
         text = progress or Attempt.State(state).label
         bulk.working[("session", session_id) if session_id else ("build", build_id)] = text
 

@@ -400,7 +400,8 @@ class FindingFilter(Filters):
             if name not in self._OF_A_CLAIM:
                 queryset = self.filters[name].filter(queryset, value)
         of_cell = [self.filters[name].condition(given[name]) for name in self._OF_A_CELL if given[name] is not None]
-        return ClaimFilter(given["regressed_on"], given["improved_on"], of_cell, given["effect"]).of(queryset)
+        few = given["machine"] is not None or given["case"] is not None
+        return ClaimFilter(given["regressed_on"], given["improved_on"], of_cell, given["effect"], few).of(queryset)
 
 
 _NAMES = ("branch__tree", "before", "after", "culprit", "fix")

@@ -7,7 +7,8 @@ from operator import or_
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 
 from server.detection.findings.vector import SPLIT
 from server.detection.models import Comparison, Finding, FindingState, FindingVerdict, Verdict
@@ -66,13 +67,15 @@ def claiming_anywhere(findings: QuerySet[Finding], claim: Verdict) -> QuerySet[F
 class ClaimFilter:
     """A change that is claimed. What is asked of a cell has to hold of one cell in which it is claimed.
 
-    `of_cell` are conditions on comparisons; `effect` is how far from 1 the ratio is, at least.
+    `of_cell` are conditions on comparisons, `few` whether only few ones fulfil them: then those are looked for first.
+    `effect` is how far from 1 the ratio is, at least.
     """
 
     regressed_on: Sequence[int] = ()
     improved_on: Sequence[int] = ()
     of_cell: Sequence[Q] = ()
     effect: float | None = None
+    few: bool = False
 
     def of(self, findings: QuerySet[Finding]) -> QuerySet[Finding]:
         wanted = [
@@ -86,7 +89,7 @@ class ClaimFilter:
             findings = findings.filter(reduce(or_, claimed))
         return findings
 
-    def _claimed(self, claim: Verdict, **where: Any) -> Exists:
+    def _claimed(self, claim: Verdict, **where: Any) -> Exists | Coalesce:
         """That some microarchitecture's verdict says so, by a cell as it is asked for."""
         told = FindingVerdict.objects.filter(finding=OuterRef("pk"), verdict__in=(claim, SPLIT), **where)
         if not self.of_cell and self.effect is None:
@@ -94,13 +97,21 @@ class ClaimFilter:
         cells = Comparison.objects.filter(*self.of_cell, _moved(self.effect, "ratio"), verdict=claim)
         cells = cells.filter(session__trial=OuterRef("finding__trial"), session__machine__uarch=OuterRef("uarch"))
         if self.of_cell:
-            return Exists(told.filter(Exists(cells.order_by())))
+            return Exists(told.filter(Exists(cells.order_by()))) if self.few else _of_each(told.filter(_of_each(cells)))
         # The cell that moved most there tells it as well, and is at hand: by its id, of some verdicts. Joined, all that
         # ever moved so far would be looked for first. Of a split it may have moved the other way.
         ratio = Comparison.objects.filter(pk=OuterRef("comparison")).order_by().values("ratio")
         most = Q(_moved(self.effect, "most"), verdict=claim)
         told = told.annotate(most=Subquery(ratio))
         return Exists(told.filter(most | Q(Exists(cells.order_by()), verdict=SPLIT)))
+
+
+def _of_each(rows: "QuerySet[Any]") -> Coalesce:
+    """Whether there is any, asked of one row after the other, the newest first, until a page is full.
+
+    Of Exists PostgreSQL looks for all rows that have any before the first is told, and reads every session for it.
+    """
+    return Coalesce(Subquery(rows.order_by().annotate(there=Value(True)).values("there")[:1]), False)
 
 
 def _moved(effect: float | None, ratio: str) -> Q:

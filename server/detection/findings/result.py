@@ -11,7 +11,7 @@ from server.core.reasons import Because
 from server.detection.findings.headline import headline
 from server.detection.findings.vector import Gap, UarchVerdict, heard, kind_of, silenced, uarch_verdicts
 from server.detection.models import Comparison, Finding, FindingVerdict
-from server.detection.trials.judgement import case_notes
+from server.detection.trials.judgement import case_notes, with_parts
 from server.detection.trials.scope import Scope, is_same_code, sessions_with_one_image, trial_scope
 from server.lab.models import Session, Trial
 
@@ -113,6 +113,12 @@ def remade(finding: Finding) -> Result | None:
     return result_of(finding.trial, checks=finding.checks, virtual_too=finding.virtual)
 
 
+def cells_of(finding: Finding) -> tuple[Comparison, ...] | None:
+    """The stored comparisons that its result rests on, before any check; None where no trial judged it."""
+    scope = None if finding.trial is None else trial_scope(finding.trial, virtual_too=finding.virtual)
+    return None if scope is None else _comparisons(scope)
+
+
 def remake(finding: Finding) -> Result | None:
     """Compute the finding's vector, kind and headline anew, with what its checks said, and store them."""
     result = remade(finding)
@@ -156,9 +162,6 @@ def _result(scope: Scope, checks: Sequence[Mapping[str, Any]]) -> Result:
 
 
 def _comparisons(scope: Scope) -> tuple[Comparison, ...]:
-    rows = Comparison.objects.filter(session__in=scope.done).select_related("metric", "core_type", "case__benchmark")
-    by_id: dict[int, Session] = {session.pk: session for session in scope.sessions}
-    found = list(rows.order_by("session_id", "case__name", "case_id", "metric__name", "core_type__name"))
-    for row in found:
-        row.session = by_id[row.session_id]
-    return tuple(found)
+    rows = Comparison.objects.filter(session__in=scope.done)
+    found = rows.order_by("session_id", "case__name", "case_id", "metric__name", "core_type__name")
+    return tuple(with_parts(found, scope.sessions))

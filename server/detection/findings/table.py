@@ -5,18 +5,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db.models import Case, QuerySet, Value, When
-from django.db.models.aggregates import Min
+from django.db.models import Case, Count, QuerySet, Value, When, Window
+from django.db.models.aggregates import Max, Min
 
 from server.builds.models import Build
 from server.detection.findings.vector import heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.detection.models.finding import COVERAGE
+from server.detection.trials.judgement import with_parts
 from server.detection.trials.scope import is_same_code
 from server.lab.hosts.probes import first_facts
 from server.lab.models import Boot, Session
 from server.results.models import Case as ModelsCase
-from server.results.models import Measurement, Metric
+from server.results.models import Metric, PackedValues
 from server.sources.models import Revision, Series
 
 
@@ -153,7 +154,7 @@ def sessions_of(finding: Finding) -> QuerySet[Session]:
 
 
 def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] = ()) -> ComparisonTable:
-    """Judged cells of these sessions: rows are cases, columns are their machines. Three queries, or five.
+    """Judged cells of these sessions: rows are cases, columns are their machines. Four queries, or five.
 
     With the `checks` of a finding the cells are as it hears them: what one that failed took away is inconclusive. Of
     very many rows it has those where something moved, then those that stayed open, then others by name.
@@ -162,8 +163,7 @@ def comparison_table(of: QuerySet[Session], checks: Sequence[Mapping[str, Any]] 
     comparisons = Comparison.objects.filter(session__in=sessions)
     most = max(_LEAST_ROWS, MOST_CELLS // max(1, len(sessions)))
     chosen, total = _first_rows(comparisons, most)
-    chosen = chosen.select_related(*_CELL_NAMES)
-    table = table_of(sessions, heard(list(chosen.order_by(*_BY_NAME)), checks))
+    table = table_of(sessions, heard(with_parts(chosen.order_by(*_BY_NAME), sessions), checks))
     return replace(table, unshown=total - len(table.rows))
 
 
@@ -182,19 +182,21 @@ def table_of(sessions: Sequence[Session], comparisons: Iterable[Comparison]) -> 
 def _first_rows(comparisons: QuerySet[Comparison], most: int) -> tuple[QuerySet[Comparison], int]:
     """The cells of the rows that come first, and how many rows there are."""
     keys = comparisons.order_by().values_list("case", "metric", "core_type__name").annotate(rank=Min(_RANK))
-    first = list(keys.order_by("rank", *_BY_NAME)[: most + 1])
-    if len(first) <= most:
-        return comparisons, len(first)
-    wanted = {(case, metric, name) for case, metric, name, _ in first[:most]}
+    first = list(keys.annotate(total=Window(Count("*"))).order_by("rank", *_BY_NAME)[:most])
+    total = first[0][-1] if first else 0
+    if total <= most:
+        return comparisons, total
+    wanted = {(case, metric, name) for case, metric, name, *_ in first}
     near = comparisons.filter(case__in={key[0] for key in wanted}, metric__in={key[1] for key in wanted}).order_by()
     cells = near.values_list("pk", "case", "metric", "core_type__name")
-    return comparisons.filter(pk__in=[pk for pk, *key in cells if tuple(key) in wanted]), keys.count()
+    return comparisons.filter(pk__in=[pk for pk, *key in cells if tuple(key) in wanted]), total
 
 
 def session_cells(session_id: int) -> tuple[tuple[Comparison, ...], int]:
-    """Judged cells of one session, those that moved first, then by case; and how many more there are. Two queries."""
+    """Judged cells of one session, those that moved first, then by case; and how many more there are. Four queries."""
     comparisons = Comparison.objects.filter(session=session_id)
-    rows = list(comparisons.select_related(*_CELL_NAMES).order_by(_RANK, *_BY_NAME)[:MOST_CELLS])
+    of = Session.objects.select_related("machine__uarch").filter(pk=session_id)
+    rows = with_parts(comparisons.order_by(_RANK, *_BY_NAME)[:MOST_CELLS], of)
     more = comparisons.count() - len(rows) if len(rows) == MOST_CELLS else 0
     return tuple(rows), more
 
@@ -283,24 +285,19 @@ class PublishedCase:
         return self.series.head if self.series else self.finding.after if self.finding else None
 
 
+_BUILDS = ("base_build", "patched_build")
+_OF_SESSION = ("machine__uarch", *(f"{build}__{part}" for build in _BUILDS for part in ("config", "toolchain")))
+_BY_MACHINE = ("session__machine__uarch__name", "session__machine__name", "core_type__name", "metric__name")
+
+
 def published_case(of: Series | Finding, *, benchmark: str, case: str) -> PublishedCase | None:
-    """The case with all its judged cells in this series, or finding; None if it was not judged there. Three queries."""
+    """The case with all its judged cells in this series, or finding; None if it was not judged there. Seven queries."""
     series, finding = (of, None) if isinstance(of, Series) else (of.series, of)
     measured = Session.objects.filter(series=series) if finding is None else sessions_of(finding)
-    rows = list(
-        Comparison.objects.filter(session__in=measured, case__benchmark__name=benchmark, case__name=case)
-        .select_related(
-            "session__machine__uarch",
-            "session__base_build__config",
-            "session__base_build__toolchain",
-            "session__patched_build__config",
-            "session__patched_build__toolchain",
-            "case__benchmark",
-            "metric",
-            "core_type",
-        )
-        .order_by("session__machine__uarch__name", "session__machine__name", "core_type__name", "metric__name")
-    )
+    named = ModelsCase.objects.filter(benchmark__name=benchmark, name=case).values_list("pk", flat=True).first()
+    every = {session.pk: session for session in measured.select_related(*_OF_SESSION)}
+    cells = Comparison.objects.filter(session__in=every, case=named).order_by(*_BY_MACHINE)
+    rows = with_parts(cells, every.values()) if every and named is not None else []
     if not rows:
         return None
     sessions = {row.session_id: row.session for row in rows}
@@ -318,8 +315,11 @@ def published_case(of: Series | Finding, *, benchmark: str, case: str) -> Publis
 
 def _version(sessions: Sequence[int], case: ModelsCase) -> str:
     """Of several, the one that was stored last."""
-    stored = Measurement.objects.filter(boot__session__in=sessions, case=case)
-    return stored.order_by("-pk").values_list("version__hash", flat=True).first() or case.benchmark.version
+    # By ids of boots, the index of the largest table finds their rows, and no boot of others is read.
+    boots = list(Boot.objects.filter(session__in=sessions).order_by().values_list("pk", flat=True))
+    stored = PackedValues.objects.filter(boot__in=boots, cases__contains=[case.pk])
+    last = stored.order_by().values_list("version__hash").annotate(last=Max("pk"))
+    return max(last, key=lambda one: one[1], default=(case.benchmark.version,))[0]
 
 
 def _machines(sessions: Sequence[Session]) -> tuple[PublishedMachine, ...]:

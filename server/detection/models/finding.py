@@ -68,7 +68,13 @@ class Comparison(models.Model):
                 fields=["verdict", "ratio"],
                 condition=Q(verdict__in=(Verdict.REGRESSED, Verdict.IMPROVED)),
                 name="comparison_moved",
-            )
+            ),
+            # Whether one of a session is in such a cell is asked for one finding after the other.
+            models.Index(
+                fields=["session", "case", "metric"],
+                condition=Q(verdict__in=(Verdict.REGRESSED, Verdict.IMPROVED)),
+                name="comparison_moved_of_session",
+            ),
         ]
         constraints = [
             models.UniqueConstraint(

@@ -177,6 +177,14 @@ class NoiseProfile(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["machine", "case", "metric", "core_type"], name="noise_profile_once")
         ]
+        indexes = [
+            # Lists of machines tell the sums of each.
+            models.Index(
+                fields=["machine"],
+                include=["comparisons", "false_alarms", "rejections", "last_at"],
+                name="noise_sums",
+            )
+        ]
         ordering = ["machine", "case", "metric"]
 
     def __str__(self) -> str:

@@ -3,19 +3,20 @@ together as one family.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from server import stats
+from server.core.rows.together import objects_together
 from server.detection.models import Comparison, Verdict
 from server.detection.models.finding import CHANGES
 from server.detection.trials.effects import LEAST_EFFECT, min_effects
 from server.detection.trials.scope import doubts_about
 from server.lab.models import Boot, CoreType, Session
-from server.results.models import Case, Measurement, Metric
+from server.results.models import Benchmark, Case, Measurement, Metric
 from server.stats.comparison.decisions import CellProgress, Design, judge_cells, with_data
 
 # Agents write these texts; a finding keeps them, and pages, mails and answers show them.
@@ -274,6 +275,51 @@ _ARMS = ("base", "patched")
 _TOLD = {f"{arm}_{name}": attrgetter(f"{arm}.{name}") for arm in _ARMS for name in stats.Arm._fields} | {
     name: attrgetter(name) for name in stats.CellComparison._fields if name not in _ARMS
 }
+
+
+@dataclass(frozen=True)
+class CellParts:
+    """What cells are of, each by its id."""
+
+    cases: Mapping[int, Case]
+    metrics: Mapping[int, Metric]
+    core_types: Mapping[int, CoreType]
+
+
+def parts_of_cells(cases: Collection[int], metrics: Collection[int], core_types: Collection[int]) -> CellParts:
+    """Cases know their benchmark. One query."""
+    rows = Case.objects.filter(pk__in=cases).order_by()
+    of_cases, benchmarks, of_metrics, of_core_types = objects_together(
+        rows,
+        Benchmark.objects.filter(pk__in=rows.values("benchmark")).order_by(),
+        Metric.objects.filter(pk__in=metrics).order_by(),
+        CoreType.objects.filter(pk__in=core_types).order_by(),
+    )
+    by_id = {one.pk: one for one in benchmarks}
+    for case in of_cases:
+        case.benchmark = by_id[case.benchmark_id]
+    found = ({one.pk: one for one in own} for own in (of_cases, of_metrics, of_core_types))
+    return CellParts(*found)
+
+
+_KEEP = [Comparison._meta.get_field(name).set_cached_value for name in ("session", "case", "metric", "core_type")]
+
+
+def with_parts(of: Iterable[Comparison], sessions: Iterable[Session]) -> list[Comparison]:
+    """Comparisons of these sessions, each with its session and what it is of. One query.
+
+    Rows of a large finding have a few dozen of those together: joined, each would be made anew for each row.
+    """
+    rows, by_id = list(of), {session.pk: session for session in sessions}
+    ids = ({row.case_id for row in rows}, {row.metric_id for row in rows}, {row.core_type_id for row in rows})
+    parts = parts_of_cells(*ids)
+    of_session, of_case, of_metric, of_core_type = _KEEP
+    for row in rows:
+        of_session(row, by_id[row.session_id])
+        of_case(row, parts.cases[row.case_id])
+        of_metric(row, parts.metrics[row.metric_id])
+        of_core_type(row, parts.core_types[row.core_type_id])
+    return rows
 
 
 def row_of(of: MeasuredCell, result: stats.CellComparison) -> Comparison:

@@ -10,7 +10,6 @@ from django.db.models import Count, Exists, OuterRef, Q, Subquery
 from django.db.models.functions import Coalesce
 
 from server import stats
-from server.core.rows.together import objects_together
 from server.detection.models import Comparison, Verdict
 from server.detection.models.finding import CHANGES
 from server.detection.trials.effects import min_effects
@@ -20,12 +19,12 @@ from server.detection.trials.judgement import (
     MeasuredCell,
     in_families,
     measurements_of,
+    parts_of_cells,
     row_of,
     values_of,
 )
 from server.detection.trials.scope import Doubt, doubts_beside, that_have_told
-from server.lab.models import Boot, CoreType, Machine, Session
-from server.results.models import Benchmark, Case, Metric
+from server.lab.models import Boot, Machine, Session
 
 # Of one machine, half of them for each kernel, newest first: old ones tell of a machine that may have changed since.
 MOST_SESSIONS = 20
@@ -169,16 +168,17 @@ def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:
     for boot, case, metric, core_type, measured, warmup in measurements_of(machine_of):
         session = found[machine_of[boot]].sessions[0]
         values[CellKey(session.pk, case, metric, core_type)][boot] = measured[warmup:]
-    cases, metrics, core_types = _parts_of(values)
+    ids = ({key.case for key in values}, {key.metric for key in values}, {key.core_type for key in values})
+    parts = parts_of_cells(*ids)
     newest = {of.sessions[0].pk: of for of in found.values()}
     effects = min_effects([of.sessions[0] for of in found.values()]) if found else {}
     cells = [
         MeasuredCell(
             of.sessions[0],
-            cases[key.case],
-            metrics[key.metric],
-            core_types[key.core_type],
-            values_of(boots, of.arms, metrics[key.metric], str(cases[key.case]), effects.get(key)),
+            parts.cases[key.case],
+            parts.metrics[key.metric],
+            parts.core_types[key.core_type],
+            values_of(boots, of.arms, parts.metrics[key.metric], str(parts.cases[key.case]), effects.get(key)),
         )
         for key, boots in values.items()
         if (of := newest[key.session])
@@ -188,21 +188,6 @@ def _cells(found: Mapping[int, _Boots]) -> list[MeasuredCell]:
         cells,
         key=lambda cell: (order[cell.session.pk], cell.case.name, cell.case.pk, cell.metric.name, cell.core_type.name),
     )
-
-
-def _parts_of(keys: Collection[CellKey]) -> tuple[dict[int, Case], dict[int, Metric], dict[int, CoreType]]:
-    """What the cells are of, each by its id. One query."""
-    cases = Case.objects.filter(pk__in={key.case for key in keys}).order_by()
-    rows, benchmarks, metrics, core_types = objects_together(
-        cases,
-        Benchmark.objects.filter(pk__in=cases.values("benchmark")).order_by(),
-        Metric.objects.filter(pk__in={key.metric for key in keys}).order_by(),
-        CoreType.objects.filter(pk__in={key.core_type for key in keys}).order_by(),
-    )
-    by_id = {one.pk: one for one in benchmarks}
-    for case in rows:
-        case.benchmark = by_id[case.benchmark_id]
-    return {one.pk: one for one in rows}, {one.pk: one for one in metrics}, {one.pk: one for one in core_types}
 
 
 def _doubts(found: Mapping[int, _Boots]) -> dict[int, Doubt]:

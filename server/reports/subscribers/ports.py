@@ -12,7 +12,7 @@ from django.conf import settings
 
 from server.core.errors import DomainError
 from server.core.rounding import seen_effect
-from server.detection.findings.result import remade
+from server.detection.findings.result import cells_of
 from server.detection.findings.vector import as_speed, heard
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
 from server.lab.models import Session
@@ -67,11 +67,11 @@ def kcidb_report(finding: Finding) -> dict[str, Any]:
     DomainError `not-for-it` for a virtual finding, or one without a result.
     """
     _refuse_virtual(finding)
-    result = remade(finding)
-    if result is None:
+    cells = cells_of(finding)
+    if cells is None:
         raise DomainError("not-for-it", f"finding {finding.pk} has no result")
     # Those that a check silenced too: what was told of them must be put right there.
-    rows = heard(result.comparisons, finding.checks)
+    rows = heard(cells, finding.checks)
     is_over = finding.state in _OVER
     sessions = {row.session_id: row.session for row in rows}
     ids = [session.patched_build_id for session in sessions.values()]
