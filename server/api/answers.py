@@ -20,8 +20,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from server.api.kept import ANSWERS, Kept
 from server.core import clock
+from server.core.rows.kept import ANSWERS, Kept
 
 # Below, packing saves no packet.
 _LEAST_PACKED = 1024

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from server.core import clock
 from server.core.reasons import Because
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.written import fingerprint_csv
 from server.dashboard.rows.fingerprints import fingerprint_of, image
@@ -97,6 +98,7 @@ def _has(finding: Finding, slug: str) -> bool:
 
 
 @require_safe
+@kept
 def finding(request: HttpRequest, finding_id: int) -> HttpResponse:
     seen = seen_now(finding_id)
     found = _found(finding_id)
@@ -131,12 +133,14 @@ def _fingerprint(found: Finding, table: ComparisonTable, answer: FirstWords) -> 
 
 @require_safe
 @never_cache
+@kept
 def finding_image(_request: HttpRequest, finding_id: int) -> HttpResponse:
     return image(_drawn(finding_id))
 
 
 @require_safe
 @never_cache
+@kept
 def finding_table(_request: HttpRequest, finding_id: int) -> HttpResponse:
     return fingerprint_csv(_drawn(finding_id), f"finding-{finding_id}-fingerprint")
 
@@ -152,6 +156,7 @@ def _document(finding: Finding) -> tuple[str, int]:
 
 
 @require_safe
+@kept
 def finding_part(request: HttpRequest, finding_id: int, part: str) -> HttpResponse:
     """One part of the page, under the head that all share."""
     found = _found(finding_id)

@@ -16,6 +16,7 @@ from server.core import clock
 from server.core.rows.together import read_together
 from server.core.states import Stateful
 from server.dashboard import series_pages
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.lab.machine_lines import BUSY, IDLE, SICK, kind_of
 from server.dashboard.pictures.written import heat_csv, problems_of, wants_csv
 from server.dashboard.rows.alarms import alarms
@@ -218,6 +219,7 @@ _LONGEST_MESSAGE_ID = 500
 
 
 @require_safe
+@kept
 def home(request: HttpRequest) -> HttpResponse:
     now = clock.now()
     choice = chosen(measured_branches(), request.GET)
@@ -254,6 +256,7 @@ def _heat(choice: ChosenBranch) -> BranchHeat | None:
 
 
 @require_safe
+@kept
 def series_list(request: HttpRequest) -> HttpResponse:
     names = series_pages.list_names()
     wanted = series_pages.SeriesSearch(

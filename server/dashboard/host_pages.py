@@ -19,6 +19,7 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.rows.together import Row, read_together
 from server.dashboard.frame.access import needs
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.lab.machine_lines import (
     MachineLine,
     asked_of_lines,
@@ -369,6 +370,7 @@ def _warm(builder: Builder) -> tuple[WarmRow, ...]:
 
 
 @require_safe
+@kept
 def machine(request: HttpRequest, name: str) -> HttpResponse:
     return show_machine(request, name)
 

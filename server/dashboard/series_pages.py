@@ -20,6 +20,7 @@ from django.views.decorators.http import require_POST, require_safe
 from server.core import clock
 from server.core.errors import DomainError
 from server.dashboard.frame.access import needs
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.pictures.fingerprint import Fingerprint
 from server.dashboard.pictures.written import fingerprint_csv
 from server.dashboard.rows.figures import Paged, paged
@@ -221,6 +222,7 @@ class ApprovalForm(forms.Form):
 
 
 @require_safe
+@kept
 def series(request: HttpRequest, series_id: int) -> HttpResponse:
     return _series(request, series_id)
 
@@ -251,6 +253,7 @@ def _approve(request: HttpRequest, series_id: int) -> HttpResponse:
 
 
 @require_safe
+@kept
 def series_part(request: HttpRequest, series_id: int, part: str) -> HttpResponse:
     """One part of the page, under the head that all share."""
     row, finding = _found(series_id)
@@ -306,12 +309,14 @@ def _fingerprint(finding: Finding, table: ComparisonTable, answer: FirstWords) -
 
 @require_safe
 @never_cache
+@kept
 def series_image(_request: HttpRequest, series_id: int) -> HttpResponse:
     return image(_drawn(series_id))
 
 
 @require_safe
 @never_cache
+@kept
 def series_table(_request: HttpRequest, series_id: int) -> HttpResponse:
     return fingerprint_csv(_drawn(series_id), f"series-{series_id}-fingerprint")
 

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from server.core import clock
 from server.core.rows.together import read_together
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.lab.work_now import SessionProgressLine, session_line_of
 from server.dashboard.rows import charts, verdicts
 from server.dashboard.rows.machine_facts import (
@@ -266,6 +267,7 @@ _VERDICTS = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.INCONCLUSIVE, Verdict.
 
 
 @require_safe
+@kept
 def session(request: HttpRequest, session_id: int) -> HttpResponse:
     facts = session_facts(session_id, logs=request.user.is_staff)
     if facts is None:
@@ -287,6 +289,7 @@ def session(request: HttpRequest, session_id: int) -> HttpResponse:
 
 
 @require_safe
+@kept
 def session_values(request: HttpRequest, session_id: int) -> HttpResponse:
     """Every value of its boots as dots, as many charts at a time as one page can bear."""
     row = Session.objects.select_related("machine").annotate(planned=Count("boots")).filter(pk=session_id).first()

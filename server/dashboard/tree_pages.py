@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from server.core import clock
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.pictures.written import heat_csv, problems_of, wants_csv
 from server.dashboard.rows.figures import Paged, paged
 from server.dashboard.rows.machine_facts import Fact
@@ -213,6 +214,7 @@ def branch_page(tree: str, name: str, benchmark: str = "") -> BranchPage | None:
 
 
 @require_safe
+@kept
 def tree(request: HttpRequest, name: str) -> HttpResponse:
     facts = tree_facts(name, request.GET.dict())
     if facts is None:
@@ -224,6 +226,7 @@ def tree(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @require_safe
+@kept
 def branch(request: HttpRequest, name: str, branch_name: str) -> HttpResponse:
     page = branch_page(name, branch_name.replace("\0", ""), request.GET.get("benchmark", ""))
     if page is None:
@@ -235,6 +238,7 @@ def branch(request: HttpRequest, name: str, branch_name: str) -> HttpResponse:
 
 
 @require_safe
+@kept
 def timeline(request: HttpRequest, timeline_id: int) -> HttpResponse:
     page = timeline_page(timeline_id, request.GET.get("page", "1"))
     if page is None:
@@ -243,6 +247,7 @@ def timeline(request: HttpRequest, timeline_id: int) -> HttpResponse:
 
 
 @require_safe
+@kept
 def timeline_course(_request: HttpRequest, timeline_id: int) -> HttpResponse:
     """What the picture of the page is drawn from: thousands of points, of use to its script alone."""
     course = course_of(timeline_id)

@@ -6,8 +6,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from server.api import answers, kept
-from server.api.kept import Kept, KeptAnswers, data_version
+from server.api import answers
+from server.core.rows import kept
+from server.core.rows.kept import Kept, KeptAnswers, data_version
 from server.detection.models import Finding
 from server.sources.models import Tree
 from tests.builders import build_finding, build_series, build_tree

@@ -14,6 +14,7 @@ from django.utils.http import urlencode
 from django.views.decorators.http import require_safe
 
 from server.core import clock
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.rows.figures import paged
 from server.dashboard.rows.verdicts import FindingBrief, finding_brief, with_verdicts
 from server.dashboard.trees.found import FoundCommit, commits_of, with_commits
@@ -70,6 +71,7 @@ def _counted(findings: "QuerySet[Finding]") -> Counter[str]:
 
 
 @require_safe
+@kept
 def findings(request: HttpRequest) -> HttpResponse:
     people = dict(triagers().values_list("username", "pk"))
     me = request.user.get_username() if request.user.is_authenticated else ""

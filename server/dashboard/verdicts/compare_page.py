@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.rows.together import Row, read_together
+from server.dashboard.frame.kept_pages import kept
 from server.dashboard.rows.fingerprints import fingerprint_of
 from server.dashboard.rows.verdicts import VERDICT_ORDER, FiguresRow, lines
 from server.dashboard.verdicts.first_words import largest
@@ -83,6 +84,7 @@ class Compared:
 
 
 @require_safe
+@kept
 def compare(request: HttpRequest) -> HttpResponse:
     wish = CompareWish(*(request.GET.get(name, "").strip()[:_LONGEST] for name in CompareWish.__slots__))
     words = {name: getattr(wish, name) for name in _SIDES}

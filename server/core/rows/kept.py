@@ -21,11 +21,15 @@ Question = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What left, packed as it left; `version` is that of the data that it tells."""
+    """What left, packed as it left; `version` is that of the data that it tells.
+
+    `nonce` is the word by which the policy of a page knows its scripts: no other reader may be given the same.
+    """
 
     version: str
     content: bytes
     headers: Mapping[str, str]
+    nonce: str = ""
 
 
 def data_version() -> str:
