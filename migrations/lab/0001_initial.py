@@ -338,7 +338,7 @@ class Migration(migrations.Migration):
                     "posts",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="How often a controller was asked to begin it; empty: there is none.",
+                        help_text="How often a dispatcher was asked to begin it; empty: it starts agents itself.",
                         null=True,
                     ),
                 ),
@@ -1173,5 +1173,20 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="session",
             constraint=models.UniqueConstraint(fields=("trial", "machine"), name="session_of_trial_once"),
+        ),
+        migrations.CreateModel(
+            name='Asker',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('scope', models.CharField(help_text='Of its token: machine, builder or control.', max_length=10)),
+                ('subject', models.CharField(max_length=100)),
+                ('asked_at', models.DateTimeField(default=server.core.clock.now)),
+                ('host', models.CharField(blank=True, default='', help_text='As its agent names it.', max_length=255)),
+                ('agent_version', models.CharField(blank=True, default='', max_length=60)),
+                ('keys', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=60), blank=True, default=list, help_text='Attempts that it had under way.', size=None)),
+            ],
+            options={
+                'constraints': [models.UniqueConstraint(fields=('scope', 'subject'), name='asker_once')],
+            },
         ),
     ]

@@ -1,6 +1,7 @@
 """Bodies as they are sent: plain or as gzip, never larger than the service is ready to hold, of the described types."""
 
 import gc
+import math
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import ParseError, UnsupportedMediaType, ValidationError
+from rest_framework.fields import empty
 from rest_framework.parsers import BaseParser, JSONParser
 from rest_framework.request import Request
 
@@ -183,3 +185,50 @@ def _strange(field: Any, value: Any) -> str:
         if value is not None and isinstance(field, of):
             return "" if isinstance(value, types) and isinstance(value, bool) == (bool in types) else told
     return ""
+
+
+class AgentText(serializers.CharField):
+    """Text off a console or out of a log."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_blank=True, trim_whitespace=False, default="", **kwargs)
+
+    def run_validation(self, data: Any = empty) -> Any:
+        return super().run_validation(clean_text(data))
+
+
+class Sentence(AgentText):
+    """Text that is cut where others are refused: a result must not be lost because there is much to say about it."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__()
+        self._longest = longest
+
+    def run_validation(self, data: Any = empty) -> Any:
+        return super().run_validation(data[: self._longest] if isinstance(data, str) else data)
+
+
+def clean_text(value: Any) -> Any:
+    """`value` with every string in it fit for PostgreSQL: no NUL, no lone surrogate. A guest's console can hold both.
+
+    Raises ValidationError for a number that is none: JSON's 1e999 is read as infinite.
+    """
+    if isinstance(value, str):
+        if value.isascii() and "\0" not in value:
+            return value
+        return value.replace("\0", "").encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {clean_text(name): clean_text(item) for name, item in value.items()}
+    if isinstance(value, list):
+        # Measured values, by the ten thousand.
+        if set(map(type, value)) == {float} and all(map(math.isfinite, value)):
+            return value
+        return [clean_text(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise serializers.ValidationError({"numbers": ["a number is not finite"]})
+    return value
+
+
+class AgentForm(BodyForm):
+    def to_internal_value(self, data: Any) -> Any:
+        return super().to_internal_value(clean_text(data) if isinstance(data, dict) else data)

@@ -65,10 +65,14 @@ class Sighting:
 
 @dataclass(frozen=True)
 class HostSighting:
-    """One host as the outside shows it: whether its agent is connected, and why not."""
+    """One host as the outside shows it: whether its agent is connected, and why not.
+
+    `is_now`: it was seen in this look; else it said last itself that it is there, and that was noted then.
+    """
 
     connected: bool
     detail: str = ""
+    is_now: bool = True
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A host as its controller last showed it."""
+    """A host as its controller last showed it, or as it last asked for work itself (`asks`)."""
 
     name: str
     online: bool
@@ -135,6 +139,7 @@ class Node:
     held_for: str
     busy_with: str
     seen_at: datetime
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +242,7 @@ class Dispatcher(abc.ABC):
 _ADAPTERS = {
     "local": "server.lab.dispatch.local.LocalDispatcher",
     "jenkins": "server.lab.dispatch.jenkins.adapter.JenkinsDispatcher",
+    "pull": "server.lab.dispatch.pull.PullDispatcher",
     "null": "server.lab.dispatch.null.NullDispatcher",
 }
 # A process has few threads that dispatch; each keeps a connection of its own.

@@ -14,11 +14,13 @@ from server.api.problems import status_of
 from server.builds.storage import MAX_BYTES, check_may_collect, check_space
 from server.core.access.tries import network_behind
 from server.core.errors import DomainError
+from server.core.models import ApiToken
 from server.lab.hosts.tokens import check_may_store, find_host_token
-from server.web import bodies
+from server.web import bodies, waiting
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
 from server.web.streams import PATH, Streams
 from server.web.threads import BusyError, Request, Scope, Send, Threads, TornError, Wsgi, answer
+from server.web.waiting import Waiters
 
 log = structlog.get_logger(__name__)
 
@@ -43,6 +45,7 @@ class Application:
         self._alive = Threads("alive", 1)
         self._ready = Threads("ready", 2)
         self._streams = Streams(self._pages)
+        self._waiters = Waiters(self._agents)
         self._uploads = Uploads()
         settings.UPLOAD_DIR.mkdir(parents=True, exist_ok=True)
 
@@ -67,6 +70,10 @@ class Application:
             # The server closes the connection: the client sees that something is missing.
             log.warning("answer_torn", path=scope["path"])
 
+    def let_go(self) -> None:
+        """The process ends: who waits for something to happen waits elsewhere."""
+        self._waiters.let_go()
+
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, length = scope["path"], announced(scope["headers"])
         if length != 0 and path.startswith(_AGENTS):
@@ -89,17 +96,24 @@ class Application:
             await self._hand_over(self._agents, scope, io.BytesIO(), receive, send)
             await discard(receive)
             return
+        asks = scope["path"] == waiting.PATH and scope["method"] == "POST"
         largest = MAX_BYTES if _is_file(scope) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-        with self._uploads.place(token):
+        with self._uploads.place(token.pk):
             body = await read_body(
                 receive,
                 length=length,
-                most=largest,
+                most=waiting.MOST_BYTES if asks else largest,
                 seconds=bodies.UPLOAD_SECONDS,
                 bytes_a_second=bodies.UPLOAD_BYTES_A_SECOND,
                 check=_check_disk,
             )
-            await self._hand_over(self._threads_for(scope["path"]), scope, body, receive, send)
+            if not asks:
+                await self._hand_over(self._threads_for(scope["path"]), scope, body, receive, send)
+                return
+        # It may wait, and no other body of this host for it.
+        with body:
+            whose = (token.scope, token.subject)
+            await self._waiters.answer(self._wsgi, Request(scope, body, _client(scope)), whose, receive, send)
 
     def _threads_for(self, path: str) -> Threads:
         if path in {"/healthz", "/readyz"}:
@@ -118,8 +132,8 @@ def _client(scope: Scope) -> str:
     return network_behind((scope.get("client") or ("",))[0], said.decode("latin-1"))
 
 
-def _token(scope: Scope) -> int | None:
-    """The id of the token that the request shows, if it is a valid one; RefusedError if it may not store its file."""
+def _token(scope: Scope) -> ApiToken | None:
+    """The token that the request shows, if it is a valid one; RefusedError if it may not store its file."""
     shown = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
     kind, _, secret = shown.decode("latin-1").partition(" ")
     try:
@@ -133,7 +147,7 @@ def _token(scope: Scope) -> int | None:
         raise RefusedError(503, "database-away", "The database does not answer.") from None
     finally:
         close_old_connections()
-    return None if token is None else token.pk
+    return token
 
 
 def _is_file(scope: Scope) -> bool:

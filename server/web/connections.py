@@ -127,6 +127,8 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
         # Those that ask nothing would hold the end up for the whole time that answers are given.
         for connection in [known for known in self.connections if known.asks_nothing()]:
             connection.abort()
+        if hasattr(self.asgi, "let_go"):
+            self.asgi.let_go()
         await super()._shutdown()
 
 

@@ -1,7 +1,6 @@
 """What agents ask and send (docs/agent-protocol.md), checked before it reaches a room."""
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -13,14 +12,23 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
-from rest_framework.fields import empty
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from server.api.measured import BoundedList, MeasurementsField, ValuesIn
-from server.api.parsers import ACCEPTED, AgentJSONParser, BodyForm, BytesParser, discard_rest, plain_chunks
+from server.api.parsers import (
+    ACCEPTED,
+    AgentForm,
+    AgentJSONParser,
+    AgentText,
+    BodyForm,
+    BytesParser,
+    Sentence,
+    discard_rest,
+    plain_chunks,
+)
 from server.api.permissions import AgentsOnly
 from server.api.public import ProblemOut
 from server.builds.expiry import serve_artifact
@@ -32,6 +40,7 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
 from server.lab.attempts.arrivals import arrive, assignment, take_hello
+from server.lab.attempts.asks import HostAsk, answer_ask
 from server.lab.attempts.boots import BootReport, start_boot
 from server.lab.attempts.ends import end_attempt, report_build
 from server.lab.attempts.life import (
@@ -62,53 +71,6 @@ _MOST_MEASUREMENTS = 8000
 MOST_NOTES = 10_000
 
 
-class AgentText(serializers.CharField):
-    """Text off a console or out of a log."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_blank=True, trim_whitespace=False, default="", **kwargs)
-
-    def run_validation(self, data: Any = empty) -> Any:
-        return super().run_validation(clean_text(data))
-
-
-class Sentence(AgentText):
-    """Text that is cut where others are refused: a result must not be lost because there is much to say about it."""
-
-    def __init__(self, longest: int) -> None:
-        super().__init__()
-        self._longest = longest
-
-    def run_validation(self, data: Any = empty) -> Any:
-        return super().run_validation(data[: self._longest] if isinstance(data, str) else data)
-
-
-def clean_text(value: Any) -> Any:
-    """`value` with every string in it fit for PostgreSQL: no NUL, no lone surrogate. A guest's console can hold both.
-
-    Raises ValidationError for a number that is none: JSON's 1e999 is read as infinite.
-    """
-    if isinstance(value, str):
-        if value.isascii() and "\0" not in value:
-            return value
-        return value.replace("\0", "").encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {clean_text(name): clean_text(item) for name, item in value.items()}
-    if isinstance(value, list):
-        # Measured values, by the ten thousand.
-        if set(map(type, value)) == {float} and all(map(math.isfinite, value)):
-            return value
-        return [clean_text(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise serializers.ValidationError({"numbers": ["a number is not finite"]})
-    return value
-
-
-class AgentForm(BodyForm):
-    def to_internal_value(self, data: Any) -> Any:
-        return super().to_internal_value(clean_text(data) if isinstance(data, dict) else data)
-
-
 class ProgramIn(AgentForm):
     """Which agent process speaks, of which version, on which host."""
 
@@ -133,15 +95,37 @@ class ClaimIn(ProgramIn):
         return Origin(**{name: self.validated_data[name] for name in ("job", "number", "node", "boot_id", "script")})
 
 
-class HelloIn(ProgramIn):
+class SystemIn(ProgramIn):
+    """In which system it runs."""
+
     build_id = serializers.RegexField(r"^[0-9a-f]{0,64}$", allow_blank=True, default="")
     safe = serializers.BooleanField(allow_null=True, default=None)
+
+
+class HelloIn(SystemIn):
     key = serializers.CharField(max_length=60, allow_blank=True, default="")
 
     def hello(self) -> HostHello:
         data = self.validated_data
         same = {name: data[name] for name in ("boot_id", "build_id", "safe", "key")}
         return HostHello(**same, agent_version=data["version"])
+
+
+class AskIn(SystemIn):
+    """With what the host works at, and for how many seconds it would wait for work."""
+
+    keys = BoundedList(child=serializers.RegexField(r"^[a-z0-9-]{1,60}$"), default=list, max_length=64)
+    wait = serializers.FloatField(min_value=0, max_value=3600, default=0)
+
+    def ask(self) -> HostAsk:
+        data = self.validated_data
+        same = {name: data[name] for name in ("host", "version", "boot_id", "build_id", "safe")}
+        return HostAsk(**same, keys=tuple(data["keys"]))
+
+    def held(self) -> dict[str, str]:
+        """For the web process, which takes these headers off."""
+        data = self.validated_data
+        return {"X-Tidemark-Wait": str(data["wait"]), "X-Tidemark-Keys": " ".join(data["keys"])}
 
 
 class AgentIn(AgentForm):
@@ -160,6 +144,14 @@ class EndIn(AgentIn):
 
 
 class RenewOut(serializers.Serializer[Any]):
+    renew = serializers.BooleanField()
+
+
+class OfferOut(serializers.Serializer[Any]):
+    key = serializers.CharField(allow_null=True)
+    inside = serializers.BooleanField()
+    reason = serializers.CharField()
+    again_in = serializers.FloatField(allow_null=True)
     renew = serializers.BooleanField()
 
 
@@ -353,6 +345,20 @@ class HelloView(AgentView):
         assert isinstance(request.auth, ApiToken)
         take_hello(token=request.auth, hello=form.hello())
         return Response({"renew": is_due(request.auth)})
+
+
+class AskView(AgentView):
+    """The web process holds a request that found nothing, and asks here again (server/web/waiting.py)."""
+
+    @extend_schema(request=AskIn, responses={200: OfferOut, **_REFUSALS})
+    def post(self, request: Request) -> Response:
+        form = AskIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        assert isinstance(request.auth, ApiToken)
+        offer = answer_ask(token=request.auth, ask=form.ask())
+        told = {"key": offer.key or None, "inside": offer.inside, "reason": offer.reason, "again_in": offer.again_in}
+        held = form.held() if not offer.key and offer.again_in is None else {}
+        return Response({**told, "renew": is_due(request.auth)}, headers=held)
 
 
 class TokenView(AgentView):

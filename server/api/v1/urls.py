@@ -38,6 +38,7 @@ agent_patterns = [
     path("attempts/<str:key>/boots/<int:position>", agent.BootResultView.as_view(), name="agent-boot"),
     path("attempts/<str:key>/end", agent.EndView.as_view(), name="agent-end"),
     path("hello", agent.HelloView.as_view(), name="agent-hello"),
+    path("work", agent.AskView.as_view(), name="agent-work"),
     path("token", agent.TokenView.as_view(), name="agent-token"),
     path("artifacts/<str:sha256>", agent.ArtifactView.as_view(), name="agent-artifact"),
 ]

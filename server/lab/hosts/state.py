@@ -275,7 +275,7 @@ def note_sightings(hosts: Mapping[str, HostSighting]) -> None:
             _note_connected(host)
         elif host.state == State.IDLE:
             change_state(host, State.OFFLINE, seen.detail or "not connected")
-    connected = [name for name, seen in hosts.items() if seen.connected]
+    connected = [name for name, seen in hosts.items() if seen.connected and seen.is_now]
     named = Q(node__in=connected) & ~Q(node="") | Q(node="", name__in=connected)
     Machine.objects.filter(named).update(last_seen_at=clock.now())
     Builder.objects.filter(named).update(last_seen_at=clock.now())

@@ -1,7 +1,7 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
 from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, BootStart, Fault, RoundMark, builds_at_work
-from server.lab.models.host import Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
+from server.lab.models.host import Asker, Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
 from server.lab.models.trial import (
     LATE,
     Boot,
@@ -18,6 +18,7 @@ from server.lab.models.trial import (
 __all__ = [
     "LATE",
     "LATEST_FIRST",
+    "Asker",
     "Attempt",
     "AttemptState",
     "Boot",

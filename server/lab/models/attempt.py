@@ -106,7 +106,7 @@ class Attempt(Stateful):
     host = models.CharField(max_length=255, blank=True, default="", help_text="As its agent names it.")
     lease_until = models.DateTimeField(null=True, blank=True)
     posts = models.PositiveIntegerField(
-        null=True, blank=True, help_text="How often a controller was asked to begin it; empty: there is none."
+        null=True, blank=True, help_text="How often a dispatcher was asked to begin it; empty: it starts agents itself."
     )
     fault = models.CharField(
         max_length=20,

@@ -184,6 +184,23 @@ class Machine(Host):
         return self.health == self.Health.QUARANTINED and self.health_hold != ""
 
 
+class Asker(models.Model):
+    """A host that asks for work by itself, as it last did: what a dispatcher without a controller knows of it."""
+
+    scope = models.CharField(max_length=10, help_text="Of its token: machine, builder or control.")
+    subject = models.CharField(max_length=100)
+    asked_at = models.DateTimeField(default=clock.now)
+    host = models.CharField(max_length=255, blank=True, default="", help_text="As its agent names it.")
+    agent_version = models.CharField(max_length=60, blank=True, default="")
+    keys = words(60, "Attempts that it had under way.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["scope", "subject"], name="asker_once")]
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.subject}"
+
+
 class MachineFacts(models.Model):
     """All that the last boot's probe saw of a machine."""
 
