@@ -72,14 +72,16 @@ class PowerConfig:
 class AgentConfig:
     """What the operator decided about one host.
 
-    `counters` asks for extra runs below `perf stat`. `programs` are external ones by name: `perf = "/opt/perf"`, or
-    `perf = {path = "/opt/perf", sha256 = "..."}`, whose hash is then in `pins`.
+    `pull`: it asks the service for work itself. `counters` asks for extra runs below `perf stat`. `programs` are
+    external ones by name: `perf = "/opt/perf"`, or `perf = {path = "/opt/perf", sha256 = "..."}`, whose hash is then in
+    `pins`.
     """
 
     server: str
     token_file: Path
     state_dir: Path = DEFAULT_STATE
     ca_file: Path | None = None
+    pull: bool = False
     counters: bool = False
     boot: BootConfig = field(default_factory=BootConfig)
     build: BuildConfig = field(default_factory=BuildConfig)
@@ -109,6 +111,7 @@ def config_of(data: Mapping[str, Any]) -> AgentConfig:
         token_file=Path(table.text("token_file")),
         state_dir=Path(table.text("state_dir", str(DEFAULT_STATE))),
         ca_file=Path(file) if (file := table.text("ca_file", "")) else None,
+        pull=table.truth("pull"),
         counters=table.truth("counters"),
         boot=_boot(table.table("boot")),
         build=_build(table.table("build")),

@@ -79,7 +79,8 @@ def serve(folder: Path, *, sandbox: bool = True, cgroup: bool = True) -> int:
     return 0
 
 
-def _own_program() -> tuple[str, ...]:
+def own_program() -> tuple[str, ...]:
+    """What this program is started with, before its words."""
     root = Path(__file__).resolve().parents[1]
     return (sys.executable, str(root)) if root.is_file() else (sys.executable, "-m", "tidemark_agent")
 
@@ -91,7 +92,7 @@ class Starter:
         self._folder = folder
         self._orders = folder / "orders"
         self._log = log
-        self._program = program or _own_program()
+        self._program = program or own_program()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._orders.mkdir(parents=True, exist_ok=True)
 

@@ -35,12 +35,18 @@ class Lab:
     claims: list[dict[str, Any]] = field(default_factory=list)
     # The next token, once it is due; the old one is taken until this one was used.
     next_token: str = ""
+    # What hosts that ask are given, one after the other, and what they said.
+    offers: list[dict[str, Any]] = field(default_factory=list)
+    asks: list[dict[str, Any]] = field(default_factory=list)
     unready: int = 0
     unwanted: set[str] = field(default_factory=set)
     failures_left: int = 0
     refusal: tuple[int, str] | None = None
     broken: set[str] = field(default_factory=set)
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+NOTHING = {"key": None, "inside": False, "reason": "nothing waits for it", "again_in": 0.1, "renew": False}
 
 
 @dataclass(frozen=True)
@@ -129,7 +135,7 @@ def answer_artifact(lab: Lab, method: str, sha256: str, data: bytes) -> Answer:
     return ok({}, 201 if is_new else 200)
 
 
-def answer_call(  # noqa: PLR0911 (one line for each refusal)
+def answer_call(  # noqa: C901, PLR0911 (one line for each refusal)
     lab: Lab, method: str, path: str, token: str | None, data: bytes
 ) -> Answer:
     with lab.lock:
@@ -150,6 +156,9 @@ def answer_call(  # noqa: PLR0911 (one line for each refusal)
         if not path.startswith(PREFIX):
             return problem(404, "not-found")
         match path.removeprefix(PREFIX).split("/"):
+            case ["work"]:
+                lab.asks.append(json.loads(data))
+                return ok(lab.offers.pop(0) if lab.offers else NOTHING)
             case ["token"]:
                 return ok({"token": lab.next_token, "expires_at": "2027-01-01T00:00:00Z"})
             case ["artifacts", sha256] if method in {"GET", "PUT"}:

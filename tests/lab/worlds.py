@@ -3,10 +3,11 @@
 import abc
 import io
 import os
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,19 @@ from tidemark_agent.log import Log
 from tidemark_agent.starter import Starter
 from tidemark_agent.system.disk import try_lock
 
+from server.core.models import ApiToken
+from server.lab.attempts.asks import HostAsk, answer_ask
+from server.lab.attempts.ends import end_attempt
+from server.lab.attempts.life import claim_attempt, renew_lease
 from server.lab.dispatch.jenkins.adapter import JenkinsDispatcher
 from server.lab.dispatch.jenkins.client import JenkinsClient
 from server.lab.dispatch.jenkins.http import Wire
 from server.lab.dispatch.jenkins.jobs import wanted
 from server.lab.dispatch.local import LocalDispatcher, stop_agents
 from server.lab.dispatch.null import NullDispatcher
-from server.lab.models import Attempt, AttemptState, Session
-from server.lab.port import BY_ITSELF, Dispatcher, Origin, Work, WorkKind
+from server.lab.dispatch.pull import PullDispatcher
+from server.lab.models import Asker, Attempt, AttemptState, Machine, Session
+from server.lab.port import BY_ITSELF, Dispatcher, Origin, Sightings, Work, WorkKind
 from server.lab.work import work_of
 from tests.builders import build_machine, build_series, build_session
 from tests.jenkins.server import JenkinsServer
@@ -72,6 +78,9 @@ class World(abc.ABC):
     def define(self) -> None:  # noqa: B027 (this host needs no telling)
         """The outside learns the machines and builders of the lab as they are now."""
 
+    def step(self) -> None:  # noqa: B027 (most outsides go on by themselves)
+        """The outside goes on by one step; called wherever a test waits for it."""
+
     def origin(self, work: Work) -> Origin:  # noqa: ARG002 (what no controller started brings nothing)
         """What the agent brings that the outside started for this work."""
         return BY_ITSELF
@@ -96,6 +105,7 @@ def write_stand_in(folder: Path) -> Path:
 
 def starts(world: World, key: str) -> int:
     """How often a program was started for this key."""
+    world.step()
     file = world.folder / f"starts-{key}"
     return len(file.read_text().split()) if file.exists() else 0
 
@@ -172,6 +182,67 @@ class ApartWorld(World):
             self.cut()
 
 
+class PullWorld(World):
+    """Hosts that ask: agents of all machines, which go on by a step wherever a test looks."""
+
+    kills = False
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        settings.DISPATCHER, settings.LEASE_SECONDS = "pull", 1
+        self.port: Dispatcher = PullDispatcher()
+        self._program = str(write_stand_in(folder))
+        self._working: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_cut = False
+        look = self.port.look
+
+        def step_and_look(works: Sequence[Work]) -> Sightings:
+            self.step()
+            return look(works)
+
+        setattr(self.port, "look", step_and_look)  # noqa: B010 (this one object's)
+
+    def define(self) -> None:
+        Attempt.objects.filter(adapter="any").update(adapter="pull")
+        self.step()
+
+    def step(self) -> None:
+        if self._is_cut:
+            return
+        for machine in Machine.objects.all():
+            offer = answer_ask(token=_token_of(machine), ask=HostAsk(machine.name, "1", keys=tuple(self._working)))
+            if offer.key:
+                claim_attempt(Attempt.objects.get(key=offer.key), f"agent-{offer.key}", host=machine.name)
+                self._working[offer.key] = subprocess.Popen([self._program, "run", offer.key])
+        for key, program in list(self._working.items()):
+            self._beat(key, program)
+
+    def _beat(self, key: str, program: "subprocess.Popen[bytes]") -> None:
+        attempt, agent = Attempt.objects.get(key=key), f"agent-{key}"
+        if program.poll() is not None:
+            end_attempt(attempt=attempt, agent=agent, outcome="done", reason="")
+            del self._working[key]
+        elif not renew_lease(attempt=attempt, agent=agent, progress=""):
+            program.terminate()
+
+    def cut(self) -> None:
+        self._is_cut = True
+        Asker.objects.all().delete()
+
+    def mend(self) -> None:
+        self._is_cut = False
+        self.step()
+
+    def close(self) -> None:
+        end_all(self.folder)
+        for program in self._working.values():
+            program.wait()
+
+
+def _token_of(machine: Machine) -> ApiToken:
+    return ApiToken(scope=ApiToken.Scope.MACHINE, subject=machine.name)
+
+
 class NullWorld(World):
     """There is no outside."""
 
@@ -238,7 +309,7 @@ class JenkinsWorld(World):
 
 # A new adapter joins here, and the contract holds for it as for the others.
 WORLDS: dict[str, type[World]] = {
-    "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld, "null": NullWorld,
+    "local": LocalWorld, "apart": ApartWorld, "jenkins": JenkinsWorld, "pull": PullWorld, "null": NullWorld,
 }  # fmt: skip
 
 

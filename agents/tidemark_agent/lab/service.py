@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidemark_agent.boot.driver import Reboots
 from tidemark_agent.boot.evidence import running_system
-from tidemark_agent.config import AgentConfig, ConfigError, read_config
+from tidemark_agent.config import DEFAULT_CONFIG, AgentConfig, ConfigError, read_config
 from tidemark_agent.errors import (
     InfrastructureError,
     RefusedError,
@@ -20,6 +20,7 @@ from tidemark_agent.errors import (
     UnreachableError,
     file_trouble,
 )
+from tidemark_agent.lab.asking import Asking
 from tidemark_agent.lab.engine import Engine
 from tidemark_agent.lab.hello import PATIENCE_SECONDS, forget_key, installed_by, installed_key, say_hello_aside
 from tidemark_agent.lab.journal import Journal, JournalError, Progress, progress_of
@@ -75,7 +76,7 @@ def run_service(config_file: Path) -> int:
     stop = Stop()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.end())
-    return serve(LabService(config, live, log, stop))
+    return serve(LabService(config, live, log, stop, config_file=config_file))
 
 
 def serve(service: "LabService") -> int:
@@ -130,9 +131,20 @@ class LabService:
     log: Log
     stop: Stop
     root: Path = Path("/")
+    config_file: Path = DEFAULT_CONFIG
 
     def run(self) -> int:
-        """Work until nothing is left to do: no session, no installed key, an empty spool."""
+        """Work until nothing is left to do: no session, no installed key, an empty spool.
+
+        A host that asks for work itself asks then, and ends when it is told to.
+        """
+        asking = self._asking()
+        try:
+            return self._run(asking)
+        finally:
+            asking.end()
+
+    def _run(self, asking: Asking) -> int:
         preparation = self._preparation()
         preparation.replay()
         spool = Spool(self.config.state_dir / "spool", owner=self.config.token_file, log=self.log)
@@ -147,6 +159,9 @@ class LabService:
                 pause = self._session_or_pause(progress, journal, preparation, spool, pause)
             elif running_system(self.root).is_test_kernel:
                 return self._leave_stray()
+            elif self.config.pull:
+                # What the service does not take now is tried again after each request, and holds up no work.
+                asking.installs(once=not self._drained(spool))
             elif not self._drained(spool):
                 self._wait_for_key(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -171,6 +186,10 @@ class LabService:
             self.stop.wait(pause)
             return min(pause * 2, _LONGEST_PAUSE)
         return _FIRST_PAUSE
+
+    def _asking(self) -> Asking:
+        client = self._client(uuid.uuid4().hex)
+        return Asking(self.config, client, self.log, self.stop, self.config_file, self.root)
 
     def _wait_for_key(self, seconds: float) -> None:
         """Wait that long, but not while a new attempt waits, too."""

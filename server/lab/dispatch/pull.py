@@ -129,6 +129,8 @@ def _sight(attempt: Attempt | None, asker: Asker | None, now: datetime) -> Sight
 def _sight_claimed(attempt: Attempt, asker: Asker | None) -> Sighting:
     if is_leased(attempt):
         return Sighting(Observed.ALIVE)
+    if attempt.state == AttemptState.CANCELING:
+        return Sighting(Observed.LEFT, "it was told to stop, and is silent")
     if asker is not None and asker.asked_at > attempt.state_since and attempt.key not in asker.keys:
         # Its host has asked for other work since.
         return Sighting(Observed.LEFT, "its host works at it no more")
