@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tidemark_agent.cases import runner
 from tidemark_agent.config import DEFAULT_CONFIG, AgentConfig, ConfigError, read_config
-from tidemark_agent.lab import hello
+from tidemark_agent.lab import enrolment, hello
 from tidemark_agent.lab.hello import run_hello
 from tidemark_agent.lab.service import run_service
 from tidemark_agent.prepare.preparation import restore_settings
@@ -69,9 +69,12 @@ def _add_lab(commands: Commands) -> None:
     _add_config(install)
     _add_place(install)
     install.set_defaults(run=_install)
-    service = commands.add_parser("service", help="work on the installed attempt, across reboots; run at each boot")
+    service = commands.add_parser("service", help="work, across reboots; run at each boot")
     _add_config(service)
     service.set_defaults(run=lambda options: run_service(options.config or DEFAULT_CONFIG))
+    enrol = commands.add_parser("enrol", help="bring this host into a lab, by a code that was made for it there")
+    enrolment.add_options(enrol)
+    enrol.set_defaults(run=enrolment.enrol)
     hello = commands.add_parser("hello", help="tell the service that this host is there")
     hello.add_argument("--builder", action="store_true", help="this host boots no kernels: a builder, a control host")
     _add_config(hello)

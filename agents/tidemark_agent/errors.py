@@ -38,6 +38,7 @@ class RefusedError(AgentError):
         super().__init__(f"{status} {code}: {message}")
         self.status = status
         self.code = code
+        self.reason = message
 
 
 class UnauthorizedError(RefusedError):

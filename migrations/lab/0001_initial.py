@@ -1189,4 +1189,23 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('scope', 'subject'), name='asker_once')],
             },
         ),
+        migrations.CreateModel(
+            name='Enrolment',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('digest', models.CharField(help_text='SHA-256 of the code.', max_length=64, unique=True)),
+                ('scope', models.CharField(max_length=10)),
+                ('subject', models.CharField(help_text='The machine, builder or control host that it is for.', max_length=100)),
+                ('made_by', models.CharField(max_length=150)),
+                ('created_at', models.DateTimeField(default=server.core.clock.now)),
+                ('expires_at', models.DateTimeField()),
+                ('used_at', models.DateTimeField(blank=True, null=True)),
+                ('used_from', models.CharField(blank=True, default='', help_text='The network it was shown from.', max_length=60)),
+                ('host', models.CharField(blank=True, default='', help_text='As its agent names it.', max_length=255)),
+                ('facts', models.JSONField(blank=True, default=dict, help_text="What the agent's probe saw there.")),
+            ],
+            options={
+                'ordering': ['-id'],
+            },
+        ),
     ]

@@ -12,15 +12,18 @@ from server.core.errors import DomainError
 
 _STATUS = {
     "not-found": 404,
+    "code-unknown": 404,
     "not-for-it": 404,
     "forbidden": 403,
     "job-edited": 403,
     "scope-missing": 403,
     "too-large": 413,
+    "too-many-codes": 429,
 }
 # An agent keeps what is answered 401 or 403 for a better token, and puts aside what is answered so.
 _STATUS |= dict.fromkeys(("conflict", "superseded", "not-awaited", "account-used-up"), 409)
 _STATUS |= dict.fromkeys(("other-dispatcher", "two-agents"), 409)
+_STATUS |= dict.fromkeys(("code-used", "code-expired", "other-uarch", "unknown-host"), 409)
 # What cannot be done with a row as it is now.
 _STATUS |= dict.fromkeys(("not-held", "changed", "posting-changed", "mail-deleted", "under-way", "other-content"), 409)
 _STATUS |= dict.fromkeys(("disabled", "nothing-to-accept", "nothing-to-mend", "virtual-stays"), 409)

@@ -12,12 +12,14 @@ from django.http import HttpRequest
 from server.core.admin import KeptAdmin, PartsInline, PlainAdmin, ReadOnlyAdmin, each
 from server.lab import care
 from server.lab.models import (
+    Asker,
     Attempt,
     Boot,
     BootStart,
     Builder,
     Conditions,
     CoreType,
+    Enrolment,
     Facts,
     Machine,
     MachineFacts,
@@ -184,6 +186,20 @@ class PowerCycleAdmin(ReadOnlyAdmin):
     list_filter = ["state", "machine"]
     list_select_related = ["machine"]
     search_fields = ["machine__name", "=trace"]
+
+
+@admin.register(Asker)
+class AskerAdmin(ReadOnlyAdmin):
+    list_display = ["subject", "scope", "asked_at", "host", "agent_version", "keys"]
+    list_filter = ["scope"]
+    search_fields = ["subject", "host"]
+
+
+@admin.register(Enrolment)
+class EnrolmentAdmin(ReadOnlyAdmin):
+    list_display = ["subject", "scope", "made_by", "created_at", "expires_at", "used_at", "host", "used_from"]
+    list_filter = ["scope"]
+    search_fields = ["subject", "host"]
 
 
 @admin.register(RoundMark)

@@ -13,8 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-PREFIX = "/api/v1/agent/"
+PREFIX, ENROLMENTS = "/api/v1/agent/", "/api/v1/enrolments/"
 TOKEN = "tm_000000_for-tests"  # opens nothing but this server
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes
+    kind: str = "application/json"
 
 
 @dataclass
@@ -38,6 +45,9 @@ class Lab:
     # What hosts that ask are given, one after the other, and what they said.
     offers: list[dict[str, Any]] = field(default_factory=list)
     asks: list[dict[str, Any]] = field(default_factory=list)
+    # What hosts without a token are answered, and what they said.
+    enrolments: list[Answer] = field(default_factory=list)
+    codes: list[dict[str, Any]] = field(default_factory=list)
     unready: int = 0
     unwanted: set[str] = field(default_factory=set)
     failures_left: int = 0
@@ -47,13 +57,6 @@ class Lab:
 
 
 NOTHING = {"key": None, "inside": False, "reason": "nothing waits for it", "again_in": 0.1, "renew": False}
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    body: bytes
-    kind: str = "application/json"
 
 
 def ok(value: dict[str, Any], status: int = 200) -> Answer:
@@ -144,6 +147,9 @@ def answer_call(  # noqa: C901, PLR0911 (one line for each refusal)
             lab.hellos.append(json.loads(data))
             return ok({"renew": bool(lab.next_token)})
         lab.calls.append((method, path))
+        if path == ENROLMENTS and lab.enrolments:
+            lab.codes.append(json.loads(data))
+            return lab.enrolments.pop(0)
         if lab.failures_left > 0:
             lab.failures_left -= 1
             return problem(503, "unavailable")

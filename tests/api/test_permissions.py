@@ -56,6 +56,7 @@ ACTS = {
 # The four agents, in the order of WHO; the attempt is of a session on `box`, and unknown to all others.
 AGENTS = {
     "agent-hello POST": (400, 400, 400, 400),
+    "agent-work POST": (400, 400, 400, 400),
     "agent-token POST": (400, 400, 400, 400),
     "agent-artifact GET": (404, 404, 404, 404),
     "agent-artifact PUT": (403, 403, 409, 403),
@@ -82,6 +83,8 @@ def _table() -> dict[str, tuple[int, ...]]:
         table[f"api-subscription-{name}"] = (401, status, status, status, status, 403, 401, 401, 401, 401)
     # Nobody named takes it on himself: there is nothing to miss in the body.
     table["api-finding-assign POST"] = (401, 403, 404, 404, 404, 403, 401, 401, 401, 401)
+    # A host that has no token yet: its code is what counts.
+    table["agent-enrolment POST"] = (400,) * 10
     return table | {name: (401,) * 6 + agents for name, agents in AGENTS.items()}
 
 

@@ -1,13 +1,16 @@
-"""Machines and builders."""
+"""Machines and builders, and how they come into the lab."""
 
+from dataclasses import asdict
 from typing import Any
 
 from django.db.models import Count, QuerySet
 from django_filters import rest_framework as filters
-from drf_spectacular.utils import extend_schema_field
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import generics, serializers
+from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from server.api.filters import (
     Filters,
@@ -15,11 +18,17 @@ from server.api.filters import (
     WordFilter,
     YesOrNoFilter,
 )
-from server.api.public import PublicMixin, VirtualOut, describe
+from server.api.parsers import BodyForm
+from server.api.public import ProblemOut, PublicMixin, VirtualOut, describe
+from server.core import clock
+from server.core.access.tries import client_network
 from server.core.models import Transition
+from server.lab.hosts.enrolments import enrol
 from server.lab.hosts.probes import MachineKind, standing
 from server.lab.models import Builder, CoreType, Host, Machine, Microarchitecture
+from server.lab.port import dispatcher
 
+_REFUSALS = {(status, "application/problem+json"): ProblemOut for status in (400, 404, 409, 413, 415, 429)}
 _HOST = [
     "enabled",
     "state",
@@ -240,3 +249,47 @@ class BuilderView(PublicMixin, generics.RetrieveAPIView[Builder]):
     @describe("builder_detail", BuilderDetailOut)
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         return self.retrieve(request, *args, **kwargs)
+
+
+class SeenIn(BodyForm):
+    """What the agent's probe saw, in short: for the person who lets the host in."""
+
+    uarch = serializers.CharField(max_length=60, allow_blank=True, default="")
+    arch = serializers.CharField(max_length=20, allow_blank=True, default="")
+    model_name = serializers.CharField(max_length=200, allow_blank=True, default="")
+    cpus = serializers.IntegerField(min_value=0, max_value=1_000_000, default=0)
+    memory_kb = serializers.IntegerField(min_value=0, max_value=2**50, allow_null=True, default=None)
+    virtual = serializers.BooleanField(default=False)
+
+
+class EnrolmentIn(BodyForm):
+    code = serializers.CharField(max_length=60)
+    version = serializers.CharField(max_length=60)
+    host = serializers.CharField(max_length=200)
+    facts = SeenIn()
+
+
+class EnrolmentOut(serializers.Serializer[Any]):
+    scope = serializers.CharField()
+    subject = serializers.CharField()
+    token = serializers.CharField()
+    pull = serializers.BooleanField(help_text="Whether the host is to ask for work itself.")
+    accepted = serializers.BooleanField(help_text="False: a person looks at it before it is given work.")
+    at = serializers.DateTimeField(help_text="The service's clock.")
+
+
+class EnrolmentView(APIView):
+    """A code that a person made for this host is exchanged for the host's token, once."""
+
+    authentication_classes = ()
+    permission_classes = ()
+    parser_classes = (JSONParser,)
+
+    @extend_schema(request=EnrolmentIn, responses={200: EnrolmentOut, **_REFUSALS})
+    def post(self, request: Request) -> Response:
+        form = EnrolmentIn(data=request.data)
+        form.is_valid(raise_exception=True)
+        told, network = form.validated_data, client_network(request)
+        pull = dispatcher().name == "pull"
+        made = enrol(told["code"], host=told["host"], facts=told["facts"], network=network, pull=pull)
+        return Response({**asdict(made), "at": clock.now()}, headers={"Cache-Control": "no-store"})

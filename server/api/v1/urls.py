@@ -93,6 +93,7 @@ act_patterns = [
 
 urlpatterns = [
     path("agent/", include(agent_patterns)),
+    path("enrolments/", hosts.EnrolmentView.as_view(), name="agent-enrolment"),
     path("", include(act_patterns)),
     path("series/", SeriesListOrSubmissionView.as_view(), name="api-series-list"),
     path("series/<int:pk>/", series.SeriesView.as_view(), name="api-series-detail"),

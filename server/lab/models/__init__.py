@@ -1,7 +1,17 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
 from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, BootStart, Fault, RoundMark, builds_at_work
-from server.lab.models.host import Asker, Builder, CoreType, Facts, Host, Machine, MachineFacts, Microarchitecture
+from server.lab.models.host import (
+    Asker,
+    Builder,
+    CoreType,
+    Enrolment,
+    Facts,
+    Host,
+    Machine,
+    MachineFacts,
+    Microarchitecture,
+)
 from server.lab.models.trial import (
     LATE,
     Boot,
@@ -27,6 +37,7 @@ __all__ = [
     "Builder",
     "Conditions",
     "CoreType",
+    "Enrolment",
     "Facts",
     "Fault",
     "Host",

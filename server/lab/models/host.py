@@ -201,6 +201,27 @@ class Asker(models.Model):
         return f"{self.scope} {self.subject}"
 
 
+class Enrolment(models.Model):
+    """A code by which one host gets its token, once; the row stays, for who looks who let whom in."""
+
+    digest = models.CharField(max_length=64, unique=True, help_text="SHA-256 of the code.")
+    scope = models.CharField(max_length=10)
+    subject = models.CharField(max_length=100, help_text="The machine, builder or control host that it is for.")
+    made_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField(default=clock.now)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_from = models.CharField(max_length=60, blank=True, default="", help_text="The network it was shown from.")
+    host = models.CharField(max_length=255, blank=True, default="", help_text="As its agent names it.")
+    facts = models.JSONField(default=dict, blank=True, help_text="What the agent's probe saw there.")
+
+    class Meta:
+        ordering = ["-id"]
+
+    def __str__(self) -> str:
+        return f"enrolment of {self.scope} {self.subject}"
+
+
 class MachineFacts(models.Model):
     """All that the last boot's probe saw of a machine."""
 
