@@ -189,6 +189,11 @@ class Dispatcher(abc.ABC):
         """How much may be under way at once; None where its hosts alone bound that, 0 where nothing is handed out."""
         return None
 
+    @property
+    def steps_seconds(self) -> float | None:
+        """For how long a round goes on with its steps; None: until all are done."""
+        return None
+
     @abc.abstractmethod
     def submit(self, work: Work) -> None:
         """Start the work unless it is there already; the same key never works twice. Raises DispatchError."""

@@ -236,25 +236,24 @@ def _heard_of(attempt: Attempt) -> tuple[object, ...]:
     return attempt.state, attempt.lease_until, attempt.arrived_at
 
 
-# After its look a round begins no stopping and handing over again after this time, and as long as that nothing new to
-# place: the next round goes on. With the controller's limit of requests in a second, a round that only places is over
-# within half a second; a look that takes long takes nothing from either.
-_STEPS_SECONDS = 0.2
-
 _Step = Callable[[], None]
 
 
 class Pace:
-    """What is left of a round's time. Every kind of step is done once, however late, so that none starves."""
+    """What is left of a round's time. Every kind of step is done once, however late, so that none starves.
 
-    def __init__(self, *, bounded: bool) -> None:
-        self._bounded = bounded
+    After its look a round begins no stopping and handing over again after `seconds`, and as long as that nothing new to
+    place: the next round goes on. None: it has all the time.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = seconds
         self._ends_at: float | None = None
         self.left_over = 0
 
     def begin(self) -> None:
         """The time runs from here on."""
-        self._ends_at = time.monotonic() + _STEPS_SECONDS if self._bounded else None
+        self._ends_at = None if self._seconds is None else time.monotonic() + self._seconds
 
     def run(self, steps: list[_Step]) -> None:
         for number, step in enumerate(steps):
@@ -267,7 +266,7 @@ class Pace:
 def run_round() -> bool:
     """One round; returns whether it left something for the next that could begin at once."""
     port = dispatcher()
-    pace = Pace(bounded=not port.is_local)
+    pace = Pace(port.steps_seconds)
     begin_round(port.name)
     try:
         if reconcile_attempts(pace):
@@ -291,7 +290,7 @@ def reconcile_attempts(pace: Pace | None = None) -> bool:
     Returns False, and changes nothing, when the dispatcher does not answer.
     """
     port = dispatcher()
-    pace = pace or Pace(bounded=False)
+    pace = pace or Pace()
     attempts = active_attempts()
     try:
         look = port.look([work_of(attempt) for attempt in attempts])
@@ -345,7 +344,7 @@ def _submit_again(attempts: list[Attempt], look: Sightings, port: Dispatcher, pa
 def place_work(pace: Pace | None = None) -> list[Attempt]:
     """Give waiting work to the dispatcher as far as its hosts, and this round, go; returns what was placed."""
     port = dispatcher()
-    pace = pace or Pace(bounded=False)
+    pace = pace or Pace()
     placed: list[Attempt] = []
 
     def step(number: int) -> _Step:

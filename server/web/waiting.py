@@ -13,8 +13,8 @@ from http import HTTPStatus
 import structlog
 from django.db import close_old_connections
 
-from server.core.bell import Bell
 from server.lab.attempts.asks import awaited
+from server.lab.bell import Bell
 from server.lab.dispatch.pull import BELL, POLL_SECONDS
 from server.web.threads import BegunAnswer, BusyError, Receive, Request, Send, Threads, Wsgi, begin, left
 

@@ -34,7 +34,7 @@ def command(*words: str) -> str:
 
 
 def code_for(*words: str) -> str:
-    return re.findall(r"[A-Z2-9]{4}(?:-[A-Z2-9]{4}){3}", command(*words, "--by", "ada"))[0]
+    return str(re.findall(r"[A-Z2-9]{4}(?:-[A-Z2-9]{4}){3}", command(*words, "--by", "ada"))[0])
 
 
 def show(code: str, status: int = 200, **facts: Any) -> dict[str, Any]:

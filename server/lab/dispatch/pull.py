@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from server.core import clock
-from server.core.bell import Bell
 from server.core.models import ApiToken
+from server.lab.bell import Bell
 from server.lab.models import Asker, Attempt, AttemptState, Builder, Host, Machine
 from server.lab.port import Alarm, Dispatcher, DispatchError, HostSighting, Node, Observed, Sighting, Sightings, Work
 from server.lab.work import is_leased
@@ -25,6 +25,8 @@ POLL_SECONDS = 100.0
 # One that was silent for so long is away: a request, its answer, and a service that was restarted in between.
 _AWAY_AFTER = timedelta(seconds=POLL_SECONDS + 80)
 _UNCLAIMED = (AttemptState.SUBMITTING, AttemptState.QUEUED)
+# Some hundred attempts are laid ready in one round: what is to be stopped does not wait for longer.
+_STEPS_SECONDS = 2.0
 # An alarm names so many.
 _NAMED = 20
 _ADVICE = "Look on them whether the agent runs (`systemctl status tidemark-agent`) and reaches the service."
@@ -42,6 +44,10 @@ class PullDispatcher(Dispatcher):
 
     def __init__(self) -> None:
         self._bell = Bell(BELL)
+
+    @property
+    def steps_seconds(self) -> float:
+        return _STEPS_SECONDS
 
     def submit(self, work: Work) -> None:
         """Lay it ready, unless its host is away: then nobody would come for it."""

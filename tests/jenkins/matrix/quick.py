@@ -7,7 +7,6 @@ from typing import Any
 
 LEASE_SECONDS = 3
 TIMEOUT_SECONDS = 1.5
-_LAB = "server.lab"
 _JENKINS = "server.lab.dispatch.jenkins"
 _CHANGES: tuple[tuple[str, str, Any], ...] = (
     ("server.lab.rounds", "_START_GRACE", timedelta(seconds=1)),
@@ -19,7 +18,7 @@ _CHANGES: tuple[tuple[str, str, Any], ...] = (
     ("server.lab.sweep", "BACK_AFTER_POWER_CYCLE", timedelta(seconds=6)),
     ("server.lab.scheduling.reader", "LONGEST_WAIT_SECONDS", 0.5),
     # These bound how long a round may take, for the controller's sake: here they would only make the work come later.
-    (f"{_LAB}.rounds", "_STEPS_SECONDS", 3.0),
+    (f"{_JENKINS}.adapter", "_STEPS_SECONDS", 3.0),
     ("server.lab.dispatch.jenkins.controller", "_SECONDS", 3.0),
     ("server.lab.dispatch.jenkins.runs", "_UNKNOWN_SECONDS", 0.6),
     ("server.lab.dispatch.jenkins.runs", "_MISSED_SECONDS", 2.0),
