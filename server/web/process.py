@@ -11,8 +11,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "server.settings")
 wsgi_app = "server.asgi:application"
 worker_class = "server.web.connections.Worker"
 workers = int(os.environ.get("TIDEMARK_WEB_PROCESSES", "2"))
-# Of one process. What comes beyond makes room for itself.
-worker_connections = 1000
+# Of one process. What comes beyond makes room for itself. A host that asks for work keeps one.
+worker_connections = int(os.environ.get("TIDEMARK_WEB_CONNECTIONS", "1000"))
 backlog = 2048
 # A process that a leak, or a page nobody thought of, has made large does not stay for ever.
 max_requests = 5000

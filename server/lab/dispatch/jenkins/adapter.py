@@ -196,8 +196,8 @@ def _note(run: JenkinsRun, **asked: datetime) -> None:
         setattr(run, name, value)
 
 
-# With the controller's limit of requests in a second, a round that only places is over within half a second; a look that
-# takes long takes nothing from either.
+# With the controller's limit of requests in a second, a round that only places is over within half a second; a look
+# that takes long takes nothing from either.
 _STEPS_SECONDS = 0.2
 # A look serves the steps of its own round, and nothing later.
 _LOOK_SERVES_SECONDS = 3.0
