@@ -6,8 +6,7 @@ READY := $(PYTHON) -c 'import psycopg, redis, supervisor' 2>/dev/null
 NOT_READY := echo "nothing can be told or ended: there is no whole .venv here; if something runs, \`make setup\` first"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo stop status test check coverage lint openapi bench bench-validation bench-agent bench-mail bench-reports bench-hostile bench-archive bench-trees bench-bases bench-builds bench-sandbox bench-poison bench-dispatch bench-faults bench-slow-clients bench-detection bench-scans bench-ingest bench-api bench-dashboard bench-history bench-replay bench-outbox demo-bisect
-.PHONY: e2e-jenkins e2e-mail e2e-compose e2e-newcomer pins audit fuzz fuzz-api fuzz-commands format lock clean clean-cache
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*\#\#.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -171,6 +170,10 @@ pins: ## name the images of docker-compose.yml by their digests, in .env
 audit: ## known holes in the Python and npm packages that are pinned (docs/operations/audit.md has the exceptions)
 	@scripts/setup.sh --test
 	@$(PYTHON) -m scripts.audit
+
+bench-idle: ## memory of all processes of the service while it has nothing to do, beside its bar
+	@scripts/setup.sh
+	@$(PYTHON) -m bench.idle $(ARGS)
 
 bench-outbox: ## a worker killed 100 times while it sends, and what the mail server got (ARGS="--kills N --seed N")
 	@scripts/setup.sh

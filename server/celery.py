@@ -10,7 +10,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "server.settings")
 # Declared here, not in `workers`: whoever sends a task by name must know the queues, and the web sends too.
 QUEUES = ("sources", "builds", "lab", "detection", "reports", "upkeep")
 
-app = Celery("tidemark")
+# What Celery has for Django is for workers, which take it up themselves: beat only sends names, and needs no models.
+app = Celery("tidemark", fixups=())
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_queues = [Queue(queue) for queue in QUEUES]
 app.conf.task_default_queue = "upkeep"

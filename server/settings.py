@@ -31,7 +31,8 @@ CSRF_TRUSTED_ORIGINS = env.list("TIDEMARK_CSRF_TRUSTED_ORIGINS", default=[])
 SITE_URL = _address("TIDEMARK_SITE_URL", "http://127.0.0.1:8000")
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    # Its pages are found where addresses are: workers and beat need none of them.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

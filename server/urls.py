@@ -4,6 +4,7 @@ from django.urls import include, path
 from server.core.access.login import LoginForm
 from server.dashboard.frame.access import sign_in
 
+admin.autodiscover()
 admin.site.login_form = LoginForm
 
 urlpatterns = [

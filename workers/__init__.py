@@ -1,12 +1,15 @@
 """What beat sends and how often. Each entry is a sweep: it finds what a lost message left, and is harmless twice."""
 
+import gc
 import logging.config
 import os
 from pathlib import Path
 from typing import Any
 
+import django
 import structlog
 from celery import Task
+from celery.fixups.django import DjangoFixup
 from celery.signals import (
     beat_init,
     celeryd_after_setup,
@@ -14,6 +17,7 @@ from celery.signals import (
     heartbeat_sent,
     setup_logging,
     task_prerun,
+    worker_before_create_process,
     worker_init,
     worker_process_init,
 )
@@ -49,7 +53,6 @@ def beat_schedule(seconds: float) -> dict[str, dict[str, Any]]:
 
 # A task is stopped after CELERY_TASK_SOFT_TIME_LIMIT; what it asked of the database must not go on without it.
 os.environ.setdefault("TIDEMARK_DATABASE_SECONDS", "240")
-app.conf.imports = tuple(f"workers.{queue}" for queue in QUEUES)
 app.conf.task_routes = {f"{queue}.*": {"queue": queue} for queue in QUEUES}
 app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
 
@@ -75,7 +78,8 @@ class CountedTask(Task):  # type: ignore[type-arg]  # of whatever arguments
             return super().__call__(*args, **kwargs) if may_begin else None
 
 
-app.task_cls = "workers:CountedTask"
+TASKS = "workers:CountedTask"
+app.task_cls = TASKS
 
 
 @setup_logging.connect
@@ -84,9 +88,28 @@ def _log_as_the_service_does(**_kwargs: Any) -> None:
 
 
 @celeryd_init.connect
+def _become_worker(**_kwargs: Any) -> None:
+    """Django's models and the tasks, only here: beat sends names, and has no use for what stands behind them."""
+    DjangoFixup(app).install()
+    # Which named a class of its own.
+    app.task_cls = TASKS
+    # Without its checks: they read every page and every answer of the API, which no worker shows.
+    django.setup()
+    for queue in QUEUES:
+        app.loader.import_task_module(f"workers.{queue}")
+
+
+@celeryd_init.connect
 @beat_init.connect
 def _keep_files_from_others(**_kwargs: Any) -> None:
     keep_from_others()
+
+
+@worker_before_create_process.connect
+def _share_memory(**_kwargs: Any) -> None:
+    """What a child finds stays one with its parent's: looking through it for rubbish would copy every page of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @worker_process_init.connect
@@ -110,6 +133,14 @@ def _refuse_without_walls(instance: Any, **_kwargs: Any) -> None:
     except DomainError as error:
         # Celery goes on after any other exception here.
         raise SystemExit(f"this worker does not start: {error.message}") from error
+
+
+@celeryd_after_setup.connect
+def _load_statistics(instance: Any, **_kwargs: Any) -> None:
+    if "detection" in instance.app.amqp.queues.consume_from:
+        from server.stats.functions import load_usual  # noqa: PLC0415 (beat counts nothing)
+
+        load_usual()
 
 
 @worker_init.connect

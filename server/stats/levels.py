@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special
 
 from server.stats.cells import CellComparison, NoVerdict, StatisticalVerdict
+from server.stats.functions import optimize, special
 
 FALSE_DISCOVERY_RATE = 0.05
 

@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
-from scipy import special
 
 from server.core import clock
 from server.core.tasks import enqueue
@@ -30,6 +29,7 @@ from server.detection.trials.effects import (
 )
 from server.lab.hosts.state import Health, change_health, is_in_hands
 from server.lab.models import Machine, Trial
+from server.stats.functions import special
 
 Changes = Mapping[CellKey, float]
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.db.models import F, Min, OuterRef, Q, QuerySet, Subquery
-from scipy import special
 
 from server.core.models import Transition
 from server.core.reasons import Because
 from server.detection.models import Comparison, MachineQuestion
 from server.lab.hosts.state import Health
 from server.lab.models import Session, Trial
+from server.stats.functions import special
 
 # Primary keys of (case, metric, core type); a core type belongs to one machine.
 CellKey = tuple[int, int, int]

@@ -7,9 +7,9 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from scipy import special
 
 from server.stats.changepoints.timeline import MAD_TO_DEVIATION, Floats, Ints, mean, median, within
+from server.stats.functions import special
 
 
 def crossing_evidence(left: Floats, right: Floats, middle: float) -> float:

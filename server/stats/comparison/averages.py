@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from server.stats.cells import Floats
 from server.stats.comparison.mixtures import Mixture
@@ -25,6 +24,7 @@ from server.stats.comparison.structures import (
     structures_of,
     sums_of,
 )
+from server.stats.functions import special
 
 # By how much the variance of an outlier is larger than that of the other boots.
 _INFLATION = 200.0

@@ -7,10 +7,10 @@ from enum import StrEnum
 from itertools import pairwise
 
 import numpy as np
-from scipy import special
 
 from server.stats.cells import FEWEST_BOOTS, Cell, CellComparison, Floats, NoVerdict, StatisticalVerdict, Values
 from server.stats.comparison.verdicts import compare
+from server.stats.functions import special
 from server.stats.levels import GAMMA, STEEPEST_GAMMA, Level, information, levels, overall_p
 
 # With more, single boots are steps of information too small for the grid on which levels are computed.

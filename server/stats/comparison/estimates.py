@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from server.stats.cells import FEWEST_BOOTS, Arm, Cell, Flag, Floats, Shape, Values
 from server.stats.comparison import averages, mixtures
 from server.stats.comparison.structures import Batch, folded
+from server.stats.functions import special
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from server.stats.cells import Floats
+from server.stats.functions import special
 
 # The search for a quantile: a first pass to this share of the smallest scale in a few steps, a second one to the last.
 _NEAR, _FEW_STEPS = 1e-2, 6

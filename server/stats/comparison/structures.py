@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from server.stats.cells import Floats, Shape
+from server.stats.functions import special
 
 # Correlations of two runs of one boot that are tried. Above the last of them the boot effect is so large that the
 # runs say nothing more: that is the structure in which only the boots' means count.

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import special, stats
 
 from server.stats.cells import (
     FEWEST_BOOTS,
@@ -31,6 +30,7 @@ from server.stats.comparison.estimates import (
     sharpened,
     summarise,
 )
+from server.stats.functions import special, stats
 
 # Beyond these the exponential leaves the range of floats.
 LARGEST_LOG = 700.0
