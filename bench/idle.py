@@ -17,7 +17,7 @@ from scripts.stack.supervisor import marked_processes
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_MB = 500
-_KINDS = ("supervisord", "redis", "gunicorn", "worker", "beat")
+_KINDS = ("supervisord", "redis-server", "gunicorn", " beat ", " worker ")
 
 
 def main() -> int:
@@ -44,7 +44,7 @@ def _measured(local: Path) -> list[tuple[str, float]]:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         kind = next((kind for kind in _KINDS if kind in words), "")
         if kind:
-            found.append((kind, shared_mb(pid)))
+            found.append((kind.strip(), shared_mb(pid)))
     return found
 
 

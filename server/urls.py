@@ -3,6 +3,7 @@ from django.urls import include, path
 
 from server.core.access.login import LoginForm
 from server.dashboard.frame.access import sign_in
+from server.operations.metrics import metrics
 
 admin.autodiscover()
 admin.site.login_form = LoginForm
@@ -12,5 +13,6 @@ urlpatterns = [
     path("admin/login/", sign_in),
     path("admin/", admin.site.urls),
     path("api/v1/", include("server.api.v1.urls")),
+    path("metrics", metrics, name="metrics"),
     path("", include("server.dashboard.urls")),
 ]

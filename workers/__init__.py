@@ -3,6 +3,7 @@
 import gc
 import logging.config
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from server.celery import QUEUES, app
 from server.core.database import refuse_unknown_pooler
 from server.core.files import keep_from_others
 from server.core.programs.sandbox import bound_memory
+from server.core.pulse import noted
 
 SWEEPS = (
     "sources.poll_trees",
@@ -38,6 +40,10 @@ SWEEPS = (
     "detection.sweep",
     "reports.sweep",
 )
+
+
+# What beat sends; each run leaves word of itself.
+PULSES = frozenset({*SWEEPS, "upkeep.clean", "reports.digests"})
 
 
 def beat_schedule(seconds: float) -> dict[str, dict[str, Any]]:
@@ -70,6 +76,9 @@ class CountedTask(Task):  # type: ignore[type-arg]  # of whatever arguments
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from server.core.access.tries import bounded, counted  # noqa: PLC0415 (models exist only when Django is set up)
 
+        if self.name in PULSES and not args:
+            with noted(self.name), bounded(self.name):
+                return super().__call__(*args, **kwargs)
         key = " ".join(map(str, (self.name, *args)))
         if not args or self.name in _COUNT_BY_THEMSELVES:
             with bounded(key):
@@ -161,6 +170,9 @@ def _tell_supervisor(**_kwargs: Any) -> None:
 
 
 @task_prerun.connect
-def _bind_task(task_id: str, task: Any, **_kwargs: Any) -> None:
+def _bind_task(task_id: str, task: Any, args: Sequence[Any] = (), **_kwargs: Any) -> None:
     structlog.contextvars.clear_contextvars()
     structlog.contextvars.bind_contextvars(task_id=task_id, task=task.name)
+    if args:
+        # The row that it is about.
+        structlog.contextvars.bind_contextvars(about=args[0])

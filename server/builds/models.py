@@ -211,6 +211,7 @@ class Build(Stateful):
     State = BuildState
 
     # A result that waited in an agent's spool can end a build that was planned again meanwhile.
+    IDS: ClassVar = {"revision": "revision_id"}
     NEXT: ClassVar = {
         # Built again, a kernel that comes out as another one leaves its row expired (docs/decisions/0016).
         BuildState.WANTED: frozenset(

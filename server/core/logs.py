@@ -1,5 +1,6 @@
 """Structured logs: one JSON object a line, constant event names, the same ids in every process."""
 
+import re
 from typing import Any
 
 import structlog
@@ -11,6 +12,20 @@ _SECRET_NAMES = frozenset({"token", "authorization", "password", "secret"})
 def _hide_secrets(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     for name in event.keys() & _SECRET_NAMES:
         event[name] = "***"
+    return event
+
+
+# Names of mails look like addresses of people, and are none.
+_IDS = frozenset({"message_id"})
+# The name before the @ alone: whose server refuses us is no secret.
+_PERSON = re.compile(r"[A-Za-z0-9._%+'=-]{1,64}@(?=[A-Za-z0-9-]{1,63}\.)")
+
+
+def _hide_people(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Whoever may read logs learns no address of a person, whatever an error quotes."""
+    for name, value in event.items():
+        if isinstance(value, str) and "@" in value and name not in _IDS:
+            event[name] = _PERSON.sub("***@", value)
     return event
 
 
@@ -57,6 +72,7 @@ def logging_config(*, level: str, process: str) -> dict[str, Any]:
                 "processors": [
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                     add_process,
+                    _hide_people,
                     structlog.processors.JSONRenderer(),
                 ],
             }

@@ -24,6 +24,8 @@ class Stateful(models.Model):
     """Base of every long thing. Subclasses name their states in STATES and what may follow each in NEXT."""
 
     NEXT: ClassVar[Mapping[str, frozenset[str]]]
+    # Names in log lines, and the fields that they tell: lines of one thing lead to those of another.
+    IDS: ClassVar[Mapping[str, str]] = {}
 
     state = models.CharField(max_length=20)
     reason = models.TextField(blank=True, default="", help_text="Why it is in this state, for people.")
@@ -34,6 +36,11 @@ class Stateful(models.Model):
 
     class Meta:
         abstract = True
+
+    @property
+    def ids(self) -> dict[str, Any]:
+        """What its log lines name beside its own id, of what was read of the row."""
+        return {name: self.__dict__[field] for name, field in self.IDS.items() if field in self.__dict__}
 
     @property
     def said(self) -> Reason:
@@ -64,7 +71,7 @@ class Stateful(models.Model):
         self.reason, self.reason_code = str(reason), reason.code
         for name, value in fields.items():
             setattr(self, name, value)
-        transaction.on_commit(lambda: _tell(line))
+        transaction.on_commit(lambda: _tell((self.ids, line)))
         return True
 
     def note(self, reason: Reason, **fields: Any) -> bool:
@@ -93,7 +100,7 @@ def record_creations(rows: Sequence[Stateful]) -> None:
     """As `record_creation` of each of many rows, in one query."""
     lines = [_line(row, "", row.state, row.said, "") for row in rows]
     Transition.objects.bulk_create(lines)
-    transaction.on_commit(lambda: _tell(*lines))
+    transaction.on_commit(lambda: _tell(*((row.ids, line) for row, line in zip(rows, lines, strict=True))))
 
 
 def _moved(row: Stateful, line: Transition, values: Mapping[str, Any]) -> bool:
@@ -120,7 +127,7 @@ def _moved(row: Stateful, line: Transition, values: Mapping[str, Any]) -> bool:
 def _record(row: Stateful, before: str, after: str, reason: Reason, actor: str = "") -> None:
     line = _line(row, before, after, reason, actor)
     line.save(force_insert=True)
-    transaction.on_commit(lambda: _tell(line))
+    transaction.on_commit(lambda: _tell((row.ids, line)))
 
 
 def _line(row: Stateful, before: str, after: str, reason: Reason, actor: str) -> Transition:
@@ -135,10 +142,11 @@ def _line(row: Stateful, before: str, after: str, reason: Reason, actor: str) ->
     )
 
 
-def _tell(*lines: Transition) -> None:
-    for line in lines:
+def _tell(*told: tuple[Mapping[str, Any], Transition]) -> None:
+    for ids, line in told:
         log.info(
             "state_changed",
+            **ids,
             trace=line.trace,
             subject=line.subject,
             id=line.subject_id,

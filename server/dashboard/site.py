@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cache
 from typing import Any
 
 import psycopg
 from celery import current_app
 from django.conf import settings
 from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
@@ -26,10 +28,25 @@ _SECONDS = 3
 _ASKING = ThreadPoolExecutor(4, thread_name_prefix="asking")
 
 
+class _NotMigratedError(Exception):
+    """The database is that of an older version."""
+
+
+@cache
+def _migrations() -> frozenset[tuple[str, str]]:
+    """Those of this version, the last of each app: what they build on was applied before them."""
+    return frozenset(MigrationLoader(None).graph.leaf_nodes())
+
+
 def _ask_database(wanted: Mapping[str, Any]) -> None:
     """Connects anew: the pool would wait long for a database that is gone."""
     with ImpatientConnection.connect(**{**wanted, "connect_timeout": _SECONDS}) as fresh:
-        fresh.execute("SELECT 1")
+        try:
+            applied = set(fresh.execute("SELECT app, name FROM django_migrations"))
+        except psycopg.errors.UndefinedTable:
+            applied = set()
+    if not _migrations() <= applied:
+        raise _NotMigratedError
 
 
 def _ask_broker(wanted: Mapping[str, Any]) -> None:
@@ -49,7 +66,9 @@ def healthz(_request: HttpRequest) -> JsonResponse:
 @require_safe
 @never_cache
 def readyz(_request: HttpRequest) -> JsonResponse:
-    """Database and broker answer; otherwise 503 and which of them does not."""
+    """Database and broker answer, and the database is that of this version; otherwise 503 and a code that says what is
+    amiss.
+    """
     broker = current_app.connection_for_write()
     asked = {
         "database": _ASKING.submit(_ask_database, connection.get_connection_params()),
@@ -59,17 +78,20 @@ def readyz(_request: HttpRequest) -> JsonResponse:
         ),
     }
     wait(asked.values(), timeout=_SECONDS)
-    failing = [name for name, future in asked.items() if not _is_well(future)]
-    checks = {name: "unreachable" if name in failing else "ok" for name in asked}
-    status = "unavailable" if failing else "ok"
-    return JsonResponse({"status": status, "checks": checks}, status=503 if failing else 200)
+    checks = {name: _found(future) for name, future in asked.items()}
+    codes = [f"{name}-{found}" for name, found in checks.items() if found != "ok"]
+    if not codes:
+        return JsonResponse({"status": "ok", "checks": checks})
+    return JsonResponse({"status": "unavailable", "code": codes[0], "checks": checks}, status=503)
 
 
-def _is_well(future: Future[None]) -> bool:
+def _found(future: Future[None]) -> str:
     if not future.done():
         future.cancel()
-        return False
+        return "unreachable"
     error = future.exception()
+    if isinstance(error, _NotMigratedError):
+        return "not-migrated"
     if error is not None and not isinstance(error, psycopg.Error | OperationalError | OSError):
         raise error
-    return error is None
+    return "ok" if error is None else "unreachable"

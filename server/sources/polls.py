@@ -32,6 +32,9 @@ _SPREAD = 0.25
 # Hosts of one service may differ so much. A last try further in the future was noted while a clock was wrong.
 _SKEW = timedelta(minutes=1)
 _LONGEST_REASON = 500
+# What was not asked for so many polls is late.
+_MISSED_POLLS = 4
+_SLACK = timedelta(seconds=60)
 
 Source = Tree | MailingList
 
@@ -44,6 +47,14 @@ def is_due(source: Source, now: datetime) -> bool:
 
 def next_try(source: Source) -> datetime:
     return (source.polled_at or clock.now()) + pause_of(source)
+
+
+def is_late(source: Source, now: datetime) -> bool:
+    """Whether nobody has asked it for several polls, even if the last one went well: silence is no health."""
+    if not (source.enabled and source.url):
+        return False
+    allowed = timedelta(seconds=source.poll_seconds * _MISSED_POLLS) + _SLACK
+    return source.polled_at is None or now - next_try(source) > allowed
 
 
 def pause_of(source: Source) -> timedelta:

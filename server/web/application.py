@@ -1,8 +1,10 @@
 """Each request: which threads answer it, and what of its body is read before they are asked."""
 
+import asyncio
 import io
 import json
 import re
+from collections import Counter
 from functools import partial
 from typing import IO
 
@@ -15,6 +17,7 @@ from server.builds.storage import MAX_BYTES, check_may_collect, check_space
 from server.core.access.tries import network_behind
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.core.pulse import REFUSED, add_counts
 from server.lab.hosts.tokens import check_may_store, find_host_token
 from server.web import bodies, waiting
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
@@ -27,7 +30,27 @@ log = structlog.get_logger(__name__)
 _AGENTS = "/api/v1/agent/"
 _ARTIFACTS = f"{_AGENTS}artifacts/"
 _FILES = re.compile(rf"{_ARTIFACTS}|/builds/[0-9]+/files/")
+# Refusals are told to all processes together, not each by itself.
+_TOLD_EVERY = 1.0
 _LATER, _RETRY_SECONDS = frozenset({408, 429, 503}), b"5"
+
+
+class _Refusals:
+    """Counts of refused uploads: what comes within a second leaves in one message, from a thread of its own."""
+
+    def __init__(self) -> None:
+        self._waiting: Counter[str] = Counter()
+
+    def note(self, path: str, code: str) -> None:
+        if not path.startswith(_AGENTS):
+            return
+        if not self._waiting:
+            asyncio.get_running_loop().call_later(_TOLD_EVERY, self._leave)
+        self._waiting[code] += 1
+
+    def _leave(self) -> None:
+        told, self._waiting = self._waiting, Counter()
+        asyncio.get_running_loop().run_in_executor(None, add_counts, REFUSED, told)
 
 
 class Application:
@@ -47,6 +70,7 @@ class Application:
         self._streams = Streams(self._pages)
         self._waiters = Waiters(self._agents)
         self._uploads = Uploads()
+        self._refusals = _Refusals()
         settings.UPLOAD_DIR.mkdir(parents=True, exist_ok=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,10 +84,12 @@ class Application:
             log.info("client_left", path=scope["path"])
         except RefusedError as error:
             log.warning("body_refused", path=scope["path"], code=error.code)
+            self._refusals.note(scope["path"], error.code)
             await _refuse(send, error.status, error.code, error.message)
             await discard(receive)
         except BusyError:
             log.warning("too_busy", path=scope["path"])
+            self._refusals.note(scope["path"], "busy")
             await _refuse(send, 503, "busy", "Too many requests wait already.")
             await discard(receive)
         except TornError:

@@ -30,9 +30,9 @@ def test_a_worker_knows_every_task_that_beat_sends() -> None:
     script = (
         "import workers; from celery.signals import celeryd_init as begun; begun.send(sender=None)\n"
         "workers.app.finalize()\n"
-        "print(*workers.app.tasks, type(workers.app.tasks['lab.sweep']).__mro__[1].__name__)"
+        "print(*workers.app.tasks, *[c.__name__ for c in type(workers.app.tasks['lab.sweep']).__mro__])"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     known = done.stdout.split()
     assert {"upkeep.clean", "reports.digests", "lab.sweep", "detection.look"} <= set(known)
-    assert known[-1] == "CountedTask"
+    assert "CountedTask" in known

@@ -30,7 +30,11 @@ def test_readyz_names_a_broker_that_does_not_answer(client: Client, monkeypatch:
     monkeypatch.setattr(site, "current_app", dead)
     response = client.get("/readyz")
     assert response.status_code == 503
-    assert response.json() == {"status": "unavailable", "checks": {"database": "ok", "broker": "unreachable"}}
+    assert response.json() == {
+        "status": "unavailable",
+        "code": "broker-unreachable",
+        "checks": {"database": "ok", "broker": "unreachable"},
+    }
 
 
 @pytest.mark.django_db
@@ -40,6 +44,14 @@ def test_readyz_names_a_database_that_does_not_answer(client: Client, monkeypatc
     response = client.get("/readyz")
     assert response.status_code == 503
     assert response.json()["checks"] == {"database": "unreachable", "broker": "ok"}
+
+
+@pytest.mark.django_db
+def test_readyz_names_a_database_of_an_older_version(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "_migrations", lambda: frozenset({("reports", "9999_not_yet")}))
+    response = client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json()["code"] == "database-not-migrated"
 
 
 def test_health_is_asked_and_never_told(client: Client) -> None:

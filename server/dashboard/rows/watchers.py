@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import OuterRef, Subquery
 from django.utils.text import Truncator
@@ -10,11 +10,8 @@ from django.utils.text import Truncator
 from server.core import clock
 from server.core.addresses import without_credentials
 from server.sources.models import Branch, HeadMove, MailingList, Revision, Tag, Tree, WantedRevision
-from server.sources.polls import next_try
+from server.sources.polls import is_late, next_try
 
-# A watcher that missed this many polls is late, even if its last one went well: silence must not look like health.
-_MISSED_POLLS = 4
-_SLACK = timedelta(seconds=60)
 # Errors of git are a line or two; a hostile remote may say more.
 _LONGEST_ERROR = 600
 
@@ -49,8 +46,6 @@ def watchers() -> tuple[Watcher, ...]:
 
 
 def watcher(kind: str, row: Tree | MailingList, now: datetime) -> Watcher:
-    allowed = timedelta(seconds=row.poll_seconds * _MISSED_POLLS) + _SLACK
-    silent = row.polled_at is None or now - next_try(row) > allowed
     return Watcher(
         id=row.pk,
         kind=kind,
@@ -63,7 +58,7 @@ def watcher(kind: str, row: Tree | MailingList, now: datetime) -> Watcher:
         failures=row.failures,
         error=Truncator(without_credentials(row.last_error)).chars(_LONGEST_ERROR),
         next_try=next_try(row) if row.enabled and row.url else None,
-        late=row.enabled and bool(row.url) and silent,
+        late=is_late(row, now),
     )
 
 

@@ -130,6 +130,7 @@ class Finding(Stateful):
         UNCHANGED = "unchanged", "unchanged"
         INCONCLUSIVE = "inconclusive", "inconclusive"
 
+    IDS: ClassVar = {"series": "series_id"}
     NEXT: ClassVar = {
         FindingState.CANDIDATE: frozenset(
             {FindingState.CONFIRMED, FindingState.INVALID, FindingState.SUPERSEDED, FindingState.ACCEPTED}

@@ -41,6 +41,7 @@ class Attempt(Stateful):
 
     State = AttemptState
 
+    IDS: ClassVar = {"key": "key", "build": "build_id", "session": "session_id"}
     NEXT: ClassVar = {
         AttemptState.SUBMITTING: frozenset(
             {

@@ -31,6 +31,7 @@ class Trial(Stateful):
 
     State = TrialState
 
+    IDS: ClassVar = {"series": "series_id"}
     NEXT: ClassVar = {
         TrialState.WANTED: frozenset({TrialState.MEASURING, TrialState.DONE, TrialState.FAILED, TrialState.CANCELED}),
         TrialState.MEASURING: frozenset({TrialState.DONE, TrialState.FAILED, TrialState.CANCELED}),
@@ -132,6 +133,7 @@ class Session(Stateful):
     State = SessionState
 
     # A result that waited in an agent's spool can end a session that was planned again meanwhile.
+    IDS: ClassVar = {"series": "series_id", "trial": "trial_id", "machine": "machine_id"}
     NEXT: ClassVar = {
         SessionState.PLANNED: frozenset(
             {SessionState.DISPATCHED, SessionState.DONE, SessionState.FAILED, SessionState.CANCELED}
@@ -243,6 +245,7 @@ class Boot(Stateful):
         BASE = "base", "base kernel"
         PATCHED = "patched", "patched kernel"
 
+    IDS: ClassVar = {"session": "session_id", "boot": "position"}
     NEXT: ClassVar = {
         BootState.PLANNED: frozenset({BootState.RUNNING, BootState.MEASURED, BootState.FAILED}),
         BootState.RUNNING: frozenset({BootState.MEASURED, BootState.FAILED, BootState.PLANNED}),

@@ -44,6 +44,7 @@ class Report(Stateful):
     WANTED: ClassVar = frozenset({Kind.DIGEST, Kind.NOTICE, Kind.ANSWER})
     OPEN: ClassVar = frozenset({ReportState.DRAFT, ReportState.HELD, ReportState.APPROVED})
 
+    IDS: ClassVar = {"finding": "finding_id"}
     NEXT: ClassVar = {
         ReportState.DRAFT: frozenset({ReportState.APPROVED, ReportState.HELD, ReportState.REJECTED}),
         ReportState.HELD: frozenset({ReportState.DRAFT, ReportState.APPROVED, ReportState.REJECTED}),
@@ -135,6 +136,7 @@ class Delivery(Stateful):
 
     State = DeliveryState
 
+    IDS: ClassVar = {"report": "report_id", "message_id": "message_id"}
     NEXT: ClassVar = {
         DeliveryState.QUEUED: frozenset({DeliveryState.SENDING, DeliveryState.FAILED}),
         DeliveryState.SENDING: frozenset({DeliveryState.SENT, DeliveryState.QUEUED, DeliveryState.FAILED}),

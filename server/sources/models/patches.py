@@ -24,6 +24,7 @@ class Series(Stateful):
 
     State = SeriesState
 
+    IDS: ClassVar = {"message_id": "root_message_id"}
     NEXT: ClassVar = {
         SeriesState.INCOMPLETE: frozenset(
             {

@@ -1,0 +1,1 @@
+"""What is wrong with this site, and which command mends it."""
