@@ -1,7 +1,7 @@
 """Typed builders of rows for tests: each makes what it needs and nothing more."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,8 +10,9 @@ from django.db.models import QuerySet
 from server.builds.models import Artifact, Build, KernelConfig, Toolchain
 from server.builds.wanted import recipe_of
 from server.core.reasons import Because, Reason
+from server.core.states import record_creations
 from server.detection.models import Comparison, Finding, FindingVerdict, Verdict
-from server.lab.hosts.probes import keep_facts
+from server.lab.hosts.probes import parts_of_facts, shared_facts
 from server.lab.models import (
     Attempt,
     Boot,
@@ -42,6 +43,13 @@ def build_tree(name: str = "stable", **fields: Any) -> Tree:
 
 
 def build_revision(tree: Tree | None = None, parent: Revision | None = None, **fields: Any) -> Revision:
+    revision = new_revision(tree or build_tree(), parent, **fields)
+    revision.save(force_insert=True)
+    return revision
+
+
+def new_revision(tree: Tree, parent: Revision | None = None, **fields: Any) -> Revision:
+    """Not stored yet."""
     n = next(_serial)
     fields.setdefault("sha", fake_sha(n))
     fields.setdefault("tree_sha", fake_sha(n + 10**6))
@@ -49,7 +57,7 @@ def build_revision(tree: Tree | None = None, parent: Revision | None = None, **f
     fields.setdefault("author", "Ada Author <ada@example.org>")
     fields.setdefault("committed_at", EPOCH + timedelta(minutes=n))
     fields.setdefault("foreign", False)
-    return Revision.objects.create(tree=tree or build_tree(), parent=parent, **fields)
+    return Revision(tree=tree, parent=parent, **fields)
 
 
 def build_list(name: str = "linux-mm", **fields: Any) -> MailingList:
@@ -111,18 +119,28 @@ def build_toolchain(name: str = "gcc") -> Toolchain:
 
 
 def build_build(revision: Revision | None = None, *, state: str = Build.State.BUILT, **fields: Any) -> Build:
-    revision = revision or build_revision()
+    build = new_build(revision or build_revision(), state=state, **fields)
+    build.save(force_insert=True)
+    build.record_creation()
+    if state == Build.State.BUILT:
+        new_image(build).save(force_insert=True)
+    return build
+
+
+def new_build(revision: Revision, *, state: str = Build.State.BUILT, **fields: Any) -> Build:
+    """Not stored yet."""
     fields.setdefault("build_id", fake_sha(next(_serial)) if state == Build.State.BUILT else "")
-    fields.setdefault("config", build_config())
-    fields.setdefault("toolchain", build_toolchain())
+    for name, of_most in (("config", build_config), ("toolchain", build_toolchain)):
+        if name not in fields:
+            fields[name] = of_most()
     if "recipe" not in fields:
         fields["recipe"] = recipe_of(fields["config"], fields["toolchain"])
-    build = Build.objects.create(
-        revision=revision, tree_sha=revision.tree_sha, arch="x86_64", state=state, **fields
-    ).record_creation()
-    if state == Build.State.BUILT:
-        Artifact.objects.create(build=build, kind=Artifact.Kind.IMAGE, sha256=f"{next(_serial):064x}", size=2_000_000)
-    return build
+    return Build(revision=revision, tree_sha=revision.tree_sha, arch="x86_64", state=state, **fields)
+
+
+def new_image(build: Build) -> Artifact:
+    """That of the build, not stored yet."""
+    return Artifact(build=build, kind=Artifact.Kind.IMAGE, sha256=f"{next(_serial):064x}", size=2_000_000)
 
 
 def build_uarch(name: str = "haswell") -> Microarchitecture:
@@ -131,10 +149,11 @@ def build_uarch(name: str = "haswell") -> Microarchitecture:
 
 def build_machine(name: str = "vm-haswell", uarch: str = "haswell", **fields: Any) -> Machine:
     """A physical machine unless `virtual=True` is given; with one core type, "all"."""
-    fields.setdefault("config", build_config())
-    fields.setdefault("toolchain", build_toolchain())
-    machine, created = Machine.objects.get_or_create(name=name, defaults={"uarch": build_uarch(uarch), **fields})
-    if created:
+    machine = Machine.objects.filter(name=name).first()
+    if machine is None:
+        fields.setdefault("config", build_config())
+        fields.setdefault("toolchain", build_toolchain())
+        machine = Machine.objects.create(name=name, uarch=build_uarch(uarch), **fields)
         CoreType.objects.create(machine=machine, name="all", cpus="0")
     return machine
 
@@ -162,9 +181,8 @@ def build_session(
     session = Session.objects.create(
         series=series, machine=machine, state=state, trace=series.trace, **fields
     ).record_creation()
-    arms = [Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE]
-    for position in range(2 * boots_per_side):
-        build_boot(session, position, arms[position % 4], measured=state == Session.State.DONE)
+    arms = [Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE] * boots_per_side
+    build_boots(session, arms[: 2 * boots_per_side], measured=state == Session.State.DONE)
     return session
 
 
@@ -219,8 +237,7 @@ def build_trial_session(
         trace=trial.trace,
         **fields,
     ).record_creation()
-    for position, arm in enumerate(boot_order(session.looks[0])):
-        build_boot(session, position, arm, measured=state == Session.State.DONE)
+    build_boots(session, boot_order(session.looks[0]), measured=state == Session.State.DONE)
     return session
 
 
@@ -235,8 +252,8 @@ def build_health_session(machine: Machine, *, state: str = Session.State.PLANNED
         patched_build=kernel,
         **fields,
     ).record_creation()
-    for position, arm in enumerate([Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE]):
-        build_boot(session, position, arm, measured=state == Session.State.DONE)
+    arms = [Boot.Arm.BASE, Boot.Arm.PATCHED, Boot.Arm.PATCHED, Boot.Arm.BASE]
+    build_boots(session, arms, measured=state == Session.State.DONE)
     return session
 
 
@@ -264,6 +281,19 @@ def build_attempt(work: Build | Session | PowerCycle, *, state: str = Attempt.St
 
 
 def build_boot(session: Session, position: int, arm: str, *, measured: bool = False) -> Boot:
+    boot = new_boot(session, position, arm, measured=measured)
+    boot.save(force_insert=True)
+    return boot.record_creation()
+
+
+def build_boots(session: Session, arms: Sequence[str], *, measured: bool = False) -> None:
+    """One boot of each arm, in this order: all in two queries, for most rows of most tests are boots."""
+    boots = [new_boot(session, position, arm, measured=measured) for position, arm in enumerate(arms)]
+    record_creations(Boot.objects.bulk_create(boots))
+
+
+def new_boot(session: Session, position: int, arm: str, *, measured: bool) -> Boot:
+    """Not stored yet."""
     build = session.base_build if arm == Boot.Arm.BASE else session.patched_build
     proof: dict[str, Any] = {}
     if measured:
@@ -274,26 +304,31 @@ def build_boot(session: Session, position: int, arm: str, *, measured: bool = Fa
             "started_at": EPOCH + timedelta(minutes=position),
             "ended_at": EPOCH + timedelta(minutes=position, seconds=30),
         }
-    return Boot.objects.create(
+    return Boot(
         session=session,
         position=position,
         arm=arm,
         state=Boot.State.MEASURED if measured else Boot.State.PLANNED,
         trace=session.trace,
         **proof,
-    ).record_creation()
+    )
 
 
 def tell_boots(
-    boots: Iterable[Boot], *, facts: Any = None, conditions: dict[str, Any] | None = None, console: str | None = None
+    boots: Collection[Boot], *, facts: Any = None, conditions: dict[str, Any] | None = None, console: str | None = None
 ) -> None:
     """What an agent would have told of these boots, in place of what they have; facts of boots are those of a probe."""
-    for boot in boots:
-        told = {"document": conditions, "console_tail": console}
-        given = {name: value for name, value in told.items() if value is not None}
-        Conditions.objects.update_or_create(boot=boot, defaults=given)
-        if facts is not None:
-            keep_facts(boot, facts)
+    given: dict[str, Any] = {"document": conditions, "console_tail": console}
+    rows = Boot.objects.filter(pk__in=[boot.pk for boot in boots])
+    if facts is not None:
+        alike, given["facts"] = parts_of_facts(facts)
+        rows.update(facts=shared_facts(alike) if alike else None)
+    given = {name: value for name, value in given.items() if value is not None}
+    told = Conditions.objects.filter(boot__in=rows)
+    known = set(told.values_list("boot", flat=True))
+    if given:
+        told.update(**given)
+    Conditions.objects.bulk_create(Conditions(boot=boot, **given) for boot in boots if boot.pk not in known)
 
 
 def because(sentence: str) -> Reason:
@@ -334,6 +369,19 @@ def build_measurement(
     return Measurement.objects.get(pk=row.pk * PLACES + 1)
 
 
+def build_measurements(
+    session: Session, measured: Iterable[tuple[Boot, Case, Sequence[float]]], metric: Metric | None = None
+) -> None:
+    """As `build_measurement` of each, in one query for all: values of boots of this session, of one benchmark."""
+    known = {"metric": metric or build_metric(), "core_type": session.machine.core_types.get(name="all")}
+    versions: dict[int, BenchmarkVersion] = {}
+    rows = []
+    for boot, case, values in measured:
+        version = versions.get(case.benchmark_id) or versions.setdefault(case.benchmark_id, build_version(case))
+        rows.append(packed(case, values, case.warmup, boot=boot, version=version, **known))
+    PackedValues.objects.bulk_create(rows)
+
+
 def packed(case: Case, values: Sequence[float], warmup: int, **fields: Any) -> PackedValues:
     """A row of one measurement, not stored yet."""
     number = len(values)
@@ -355,15 +403,24 @@ def forget(measured: QuerySet[Measurement]) -> None:
 
 def build_comparison(session: Session, verdict: str = Verdict.UNCHANGED, **fields: Any) -> Comparison:
     """Base 1000 +- 5; patched as the verdict says for a metric whose lower values are better."""
+    comparison = new_comparison(session, verdict, **fields)
+    comparison.save(force_insert=True)
+    return comparison
+
+
+def new_comparison(session: Session, verdict: str, **fields: Any) -> Comparison:
+    """Not stored yet."""
     ratio = {Verdict.REGRESSED: 1.71, Verdict.IMPROVED: 0.8}.get(Verdict(verdict), 1.001)
-    fields.setdefault("case", build_case())
-    fields.setdefault("metric", build_metric())
-    fields.setdefault("core_type", session.machine.core_types.get(name="all"))
+    for name, of_most in (("case", build_case), ("metric", build_metric)):
+        if name not in fields:
+            fields[name] = of_most()
+    if "core_type" not in fields:
+        fields["core_type"] = session.machine.core_types.get(name="all")
     numbers = {"base_mean": 1000.0, "base_sd": 5.0, "patched_mean": 1000.0 * ratio, "patched_sd": 6.0}
     interval = {"ratio": ratio, "ratio_low": ratio * 0.99, "ratio_high": ratio * 1.01}
     counts = {"base_boots": 4, "patched_boots": 4, "family_size": 1, "min_effect": 0.01, "mde": 0.012}
     given = numbers | interval | counts | fields
-    return Comparison.objects.create(session=session, verdict=verdict, **given)
+    return Comparison(session=session, verdict=verdict, **given)
 
 
 def build_finding(series: Series, kind: str = Finding.Kind.REGRESSED, **fields: Any) -> Finding:

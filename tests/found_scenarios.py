@@ -2,9 +2,14 @@
 
 import math
 import random
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
+from server.builds.models import Artifact
+from server.builds.wanted import recipe_of
 from server.core import clock
+from server.core.states import Stateful, record_creations
 from server.detection.models import (
     Bisection,
     BisectionState,
@@ -21,19 +26,27 @@ from server.detection.models import (
     TimelinePoint,
 )
 from server.lab.models import Machine, Session, Trial
+from server.lab.work import boot_order
 from server.sources.models import Branch, Patch, Revision, Series
 from tests.builders import (
     build_case,
     build_comparison,
+    build_config,
     build_finding,
     build_machine,
     build_metric,
     build_revision,
     build_series,
     build_session,
+    build_toolchain,
     build_tree,
     build_trial,
     build_trial_session,
+    new_boot,
+    new_build,
+    new_comparison,
+    new_image,
+    new_revision,
 )
 
 _CASES = ("folio-copy-2m", "clear-page-1g", "fault-4k")
@@ -92,12 +105,11 @@ def moved_timeline(tree: str = "stable") -> Timeline:
         branch=branch, reference=base, machine=machine, case=build_case("folio-copy-2m"), metric=build_metric(),
         core_type=machine.core_types.get(name="all"), points_seen=_POINTS, last_place=100 + _POINTS,
     )  # fmt: skip
-    numbers = random.Random(7)  # noqa: S311 (noise for a chart)
     newest = 100 + _POINTS
     fleet = FleetState.objects.create(
         branch=branch, reference=base, virtual=False, observed=_POINTS, newest_place=newest
     )
-    heads = [_point(timeline, 101 + number, numbers, fleet) for number in range(_POINTS)]
+    heads = _points(timeline, fleet)
     finding = Finding.objects.create(
         branch=branch, before=heads[_STEP - 1].revision, after=heads[_STEP].revision, kind="regressed",
         state="confirmed", virtual=False,
@@ -173,23 +185,66 @@ def _walk(series: Series) -> None:
         before = patch.revision
 
 
-def _point(timeline: Timeline, place: int, numbers: random.Random, fleet: FleetState) -> MeasuredHead:
-    revision = build_revision(timeline.reference.tree, subject=f"Merge {place}")
-    trial = build_trial(timeline.reference, revision, state=Trial.State.DONE)
-    session = build_trial_session(trial, timeline.machine, state=Session.State.DONE)
-    head = MeasuredHead.objects.create(
-        branch=timeline.branch, reference=timeline.reference, revision=revision, place=place, trial=trial,
-        observed_at=clock.now(), fleet=fleet, observed_as=place - 100,
-    )  # fmt: skip
-    slower = place > 100 + _STEP
-    ratio = (1.12 if slower else 1.0) * (1 + numbers.gauss(0, 0.005))
-    figures = {"ratio": ratio, "ratio_low": ratio * 0.99, "ratio_high": ratio * 1.01}
-    verdict = "regressed" if slower else "unchanged"
-    TimelinePoint.objects.create(
-        timeline=timeline, head=head, place=place, **figures,
-        comparison=build_comparison(session, verdict, case=timeline.case, **figures),
-    )  # fmt: skip
-    return head
+def _points(timeline: Timeline, fleet: FleetState) -> list[MeasuredHead]:
+    """The branch's heads, each with all that was measured of it. Row by row this would take seconds."""
+    reference, machine = timeline.reference, timeline.machine
+    places = range(101, 101 + _POINTS)
+    revisions = [new_revision(reference.tree, subject=f"Merge {place}") for place in places]
+    Revision.objects.bulk_create(revisions)
+    same: dict[str, Any] = {"config": build_config(), "toolchain": build_toolchain()}
+    same["recipe"] = recipe_of(**same)
+    base, *kernels = [new_build(revision, **same) for revision in (reference, *revisions)]
+    _store([base, *kernels])
+    Artifact.objects.bulk_create(new_image(kernel) for kernel in (base, *kernels))
+    looks = [4]
+    trials = [
+        Trial(purpose="head", key=f"head:{one.sha}", base=reference, patched=one, state=Trial.State.DONE, looks=looks)
+        for one in revisions
+    ]
+    _store(trials)
+    sessions = [
+        Session(
+            purpose=Session.Purpose.TRIAL, trial=trial, machine=machine, state=Session.State.DONE, trace=trial.trace,
+            base_build=base, patched_build=kernel, looks=looks,
+        )
+        for trial, kernel in zip(trials, kernels, strict=True)
+    ]  # fmt: skip
+    _store(sessions)
+    arms = boot_order(looks[0])
+    _store(
+        [new_boot(session, position, arm, measured=True) for session in sessions for position, arm in enumerate(arms)]
+    )
+    heads = [
+        MeasuredHead(
+            branch=timeline.branch, reference=reference, revision=trial.patched, place=place, trial=trial,
+            observed_at=clock.now(), fleet=fleet, observed_as=place - 100,
+        )
+        for place, trial in zip(places, trials, strict=True)
+    ]  # fmt: skip
+    MeasuredHead.objects.bulk_create(heads)
+    _compare(timeline, sessions, heads)
+    return heads
+
+
+def _compare(timeline: Timeline, sessions: list[Session], heads: list[MeasuredHead]) -> None:
+    """What each session showed: slower from the step on, with some noise."""
+    numbers = random.Random(7)  # noqa: S311 (noise for a chart)
+    cells, points = [], []
+    for session, head in zip(sessions, heads, strict=True):
+        slower = head.place > 100 + _STEP
+        ratio = (1.12 if slower else 1.0) * (1 + numbers.gauss(0, 0.005))
+        figures = {"ratio": ratio, "ratio_low": ratio * 0.99, "ratio_high": ratio * 1.01}
+        same = {"case": timeline.case, "metric": timeline.metric, "core_type": timeline.core_type}
+        cells.append(new_comparison(session, "regressed" if slower else "unchanged", **same, **figures))
+        points.append(TimelinePoint(timeline=timeline, head=head, place=head.place, comparison=cells[-1], **figures))
+    Comparison.objects.bulk_create(cells)
+    TimelinePoint.objects.bulk_create(points)
+
+
+def _store(rows: Sequence[Stateful]) -> None:
+    """All of one kind, with the first lines of their histories."""
+    type(rows[0])._default_manager.bulk_create(rows)
+    record_creations(rows)
 
 
 def _noise(machine: Machine) -> None:

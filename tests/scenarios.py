@@ -1,6 +1,7 @@
 """Whole situations made of builders, for tests that need what a person would see."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -19,8 +20,7 @@ from tests.builders import (
     build_case,
     build_list,
     build_machine,
-    build_measurement,
-    build_metric,
+    build_measurements,
     build_revision,
     build_series,
     build_session,
@@ -108,9 +108,9 @@ def erms_regression(*, boots_per_side: int = 4) -> Series:
     numbers = random.Random(20261101)  # noqa: S311 (noise for charts)
     for host in HOSTS:
         session = build_session(series, machine_of(host), state=Session.State.DONE, boots_per_side=boots_per_side)
-        for boot in session.boots.all():
-            tell_boots([boot], facts=facts_of(host))
-            measure(boot, host, numbers)
+        boots = list(session.boots.all())
+        tell_boots(boots, facts=facts_of(host))
+        measure(boots, host, numbers)
         Attempt.objects.create(
             key=f"session-{session.pk}-1",
             number=1,
@@ -127,20 +127,23 @@ def erms_regression(*, boots_per_side: int = 4) -> Series:
     return series
 
 
-def measure(boot: Boot, host: Host, numbers: random.Random) -> None:
-    """All cases of one boot: exact where instructions are counted, noisy where a busy host's clock is read."""
-    between = numbers.gauss(0, 0.035) if host.wall else 0.0
-    for name, costs in _COSTS.items():
-        cost = costs[host.erms][boot.arm == Boot.Arm.PATCHED] * (1.9 if host.wall else 1.0)
-        case = build_case(name)
-        values = []
-        for run in range(case.runs):
-            within = numbers.gauss(0, 0.04) if host.wall else 0.0
-            if name == "mmap-munmap" and not host.wall:
-                within = numbers.choice([-0.002, 0.0, 0.0, 0.003])
-            first = 0.08 if run == 0 else 0.0
-            values.append(round(cost * (1 + between + within + first), 1))
-        build_measurement(boot, values, case, build_metric())
+def measure(boots: Sequence[Boot], host: Host, numbers: random.Random) -> None:
+    """All cases of a session's boots: exact where instructions are counted, noisy where a busy host's clock is read."""
+    cases = {name: build_case(name) for name in _COSTS}
+    measured = []
+    for boot in boots:
+        between = numbers.gauss(0, 0.035) if host.wall else 0.0
+        for name, costs in _COSTS.items():
+            cost = costs[host.erms][boot.arm == Boot.Arm.PATCHED] * (1.9 if host.wall else 1.0)
+            values = []
+            for run in range(cases[name].runs):
+                within = numbers.gauss(0, 0.04) if host.wall else 0.0
+                if name == "mmap-munmap" and not host.wall:
+                    within = numbers.choice([-0.002, 0.0, 0.0, 0.003])
+                first = 0.08 if run == 0 else 0.0
+                values.append(round(cost * (1 + between + within + first), 1))
+            measured.append((boot, cases[name], values))
+    build_measurements(boots[0].session, measured)
 
 
 def tell(finding: Finding) -> Report:
@@ -192,7 +195,7 @@ def half_measured() -> Series:
     first, second, third, _last = session.boots.order_by("position")
     first.delete()
     measured = build_boot(session, 0, Boot.Arm.BASE, measured=True)
-    measure(measured, HOSTS[0], random.Random(1))  # noqa: S311 (noise for charts)
+    measure([measured], HOSTS[0], random.Random(1))  # noqa: S311 (noise for charts)
     second.advance(
         Boot.State.FAILED,
         because("kernel panic"),

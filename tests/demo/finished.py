@@ -22,7 +22,7 @@ from tests.builders import build_case as build_benchmark_case
 from tests.builders import (
     build_list,
     build_machine,
-    build_measurement,
+    build_measurements,
     build_metric,
     build_revision,
     build_series,
@@ -100,10 +100,13 @@ def _measured(series: Series, plan: MachinePlan) -> Session:
     machine = build_machine(plan.name, plan.uarch, virtual=True, clock=plan.clock, boots_per_side=plan.boots_per_side)
     session = build_session(series, machine, state=Session.State.DONE, boots_per_side=plan.boots_per_side)
     metric = build_metric(resolution=0.04)
+    cases = {name: build_benchmark_case(name) for name in _COSTS}
+    measured = []
     for boot in session.boots.all():
         for name, costs in _COSTS.items():
             cost = costs[boot.arm == "patched"] if plan.uarch in {"haswell", "zen3"} else _PLAIN
             if plan.clock == "wall":
                 cost *= 1 + 0.002 * (boot.position % 3)
-            build_measurement(boot, [2 * cost, *[cost] * 5], build_benchmark_case(name), metric)
+            measured.append((boot, cases[name], [2 * cost, *[cost] * 5]))
+    build_measurements(session, measured, metric)
     return session

@@ -1,7 +1,7 @@
 """Series and trials whose sessions are over, with the values of their boots."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from server.detection.models import Finding
@@ -13,7 +13,7 @@ from tests.builders import (
     EPOCH,
     build_case,
     build_machine,
-    build_measurement,
+    build_measurements,
     build_metric,
     build_session,
     build_trial,
@@ -42,8 +42,7 @@ def measured_session(
 ) -> Session:
     """A done session of the series' trial. `spread` moves the boots of each arm up and down by that fraction."""
     session = build_session(series, machine, state=Session.State.DONE, boots_per_side=boots_per_side, **fields)
-    for boot in session.boots.all():
-        measure(boot, cases, spread=spread)
+    measure_boots(session, session.boots.all(), cases, spread=spread)
     return session
 
 
@@ -70,8 +69,7 @@ def measured_trial(
     )
     for machine, cases in measured.items():
         session = build_trial_session(trial, machine, state=Session.State.DONE, looks=[boots or looks[0], *looks[1:]])
-        for boot in session.boots.all():
-            measure(boot, cases, spread=spread)
+        measure_boots(session, session.boots.all(), cases, spread=spread)
     return trial
 
 
@@ -109,22 +107,30 @@ def visit(session: Session, cases: Mapping[str, Levels], *, spread: float = 0.0)
 
 def measure(boot: Boot, cases: Mapping[str, Levels], *, spread: float = 0.0) -> None:
     """Values of one boot: half of them up by `spread`, half of them down."""
-    metric = build_metric(resolution=1.0)
-    for name, (base, patched) in cases.items():
-        level = base if boot.arm == Boot.Arm.BASE else patched
-        # The parity of half the position differs between the boots of one arm.
-        value = level * (1 + spread * (1 if boot.position // 2 % 2 else -1))
-        build_measurement(boot, [3 * value, *[value] * 5], build_case(name), metric)
+    measure_boots(boot.session, [boot], cases, spread=spread)
+
+
+def measure_boots(session: Session, boots: Iterable[Boot], cases: Mapping[str, Levels], *, spread: float = 0.0) -> None:
+    metric, rows = build_metric(resolution=1.0), {name: build_case(name) for name in cases}
+    measured = []
+    for boot in boots:
+        for name, (base, patched) in cases.items():
+            level = base if boot.arm == Boot.Arm.BASE else patched
+            # The parity of half the position differs between the boots of one arm.
+            value = level * (1 + spread * (1 if boot.position // 2 % 2 else -1))
+            measured.append((boot, rows[name], [3 * value, *[value] * 5]))
+    build_measurements(session, measured, metric)
 
 
 def scatter(boot: Boot, cases: Mapping[str, Levels], *, sd: float, seed: int = 0) -> None:
     """Values of one boot with normal noise between boots, from machine, case, arm and position alone."""
-    metric = build_metric(resolution=0.0)
+    measured = []
     for name, (base, patched) in cases.items():
         level = base if boot.arm == Boot.Arm.BASE else patched
         numbers = random.Random(f"{seed} {boot.session.machine.name} {name} {boot.arm} {boot.position}")  # noqa: S311 (noise)
         value = level * (1 + numbers.gauss(0, sd))
-        build_measurement(boot, [value * (1 + numbers.gauss(0, sd / 10)) for _ in range(6)], build_case(name), metric)
+        measured.append((boot, build_case(name), [value * (1 + numbers.gauss(0, sd / 10)) for _ in range(6)]))
+    build_measurements(boot.session, measured, build_metric(resolution=0.0))
 
 
 def failed_session(series: Series, machine: Machine, reason: str) -> Session:
