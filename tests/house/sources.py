@@ -1,6 +1,5 @@
 """The repository's own files, as the house rules look at them."""
 
-import ast
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,16 +26,6 @@ def text_files() -> Iterator[tuple[Path, str]]:
                 yield path, path.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 continue
-
-
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
-def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    return (function.end_lineno or function.lineno) - function.lineno + 1
 
 
 def line_count(path: Path) -> int:

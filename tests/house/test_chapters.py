@@ -2,10 +2,11 @@
 
 import ast
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.house.sources import PACKAGES, ROOT, functions, length, line_count, name_of, python_files
+from tests.house.sources import PACKAGES, ROOT, line_count, name_of, python_files
 
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
@@ -67,23 +68,13 @@ def test_a_file_name_stands_twice_at_most() -> None:
 def test_a_class_name_means_one_thing() -> None:
     places = defaultdict(list)
     for path in _modules("server"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(name_of(path))
+        for name in _facts(path).classes:
+            places[name].append(name_of(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_every_function_says_what_it_takes_and_gives() -> None:
-    bare = [
-        f"{name_of(path)}:{function.name}"
-        for path in python_files()
-        for function in functions(path)
-        if function.returns is None
-        or any(
-            argument.annotation is None and argument.arg not in {"self", "cls"}
-            for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-        )
-    ]
+    bare = [f"{name_of(path)}:{one.name}" for path in python_files() for one in _facts(path).functions if one.is_bare]
     assert bare == []
 
 
@@ -106,9 +97,8 @@ def _readers() -> dict[str, set[str]]:
     known = {_dotted(path) for path in python_files(*OURS)}
     found: dict[str, set[str]] = {name: set() for name in known}
     for path in python_files(*OURS):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for name in _named(node) & known:
-                found[name].add(name_of(path))
+        for name in _facts(path).named & known:
+            found[name].add(name_of(path))
     return found
 
 
@@ -122,8 +112,43 @@ def _named(node: ast.AST) -> set[str]:
     return set()
 
 
-@cache
 def _lengths() -> list[tuple[str, int]]:
     """Lines of every function."""
-    found = [(name_of(path), function) for path in python_files() for function in functions(path)]
-    return [(f"{name}:{function.name}", length(function)) for name, function in found]
+    return [(f"{name_of(path)}:{one.name}", one.lines) for path in python_files() for one in _facts(path).functions]
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    lines: int
+    is_bare: bool
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules ask of one file: its functions, its own public classes, and names that stand in it."""
+
+    functions: tuple[Function, ...]
+    classes: tuple[str, ...]
+    named: frozenset[str]
+
+
+@cache
+def _facts(path: Path) -> Facts:
+    """Read once for all rules, for to parse every file takes seconds; the trees themselves would fill the memory."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions, named = [], set[str]()
+    for node in ast.walk(tree):
+        named |= _named(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            functions.append(Function(node.name, lines, _is_bare(node)))
+    classes = (node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    return Facts(tuple(functions), tuple(classes), frozenset(named))
+
+
+def _is_bare(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    return function.returns is None or any(
+        argument.annotation is None and argument.arg not in {"self", "cls"} for argument in arguments
+    )
