@@ -14,11 +14,11 @@ from demo.source import KernelTree, ensure_tree
 from scripts.build_agent import AGENTS
 from tests.agent.fake_server import Lab, running_server
 from tests.agent.test_run import agent_command, build_assignment, session_assignment
+from tests.compiler_cache import compiler_cache
 
 pytestmark = pytest.mark.real(minutes=4)
 ROOT = Path(__file__).resolve().parents[2]
-# What a watched tree's ref is called in the mirror: of other commits the agent lets ccache keep nothing, and each run
-# would compile the whole kernel.
+# What a watched tree's ref is called in the mirror: of other commits the agent lets ccache keep nothing.
 REF = "refs/tidemark/trees/small/main"
 FRAGMENT = Path(__file__).with_name("arm64.config")
 _SECONDS = 900
@@ -49,7 +49,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
 
 
 def run_agent(key: str, lab: Lab, state: Path) -> None:
-    environment = {**os.environ, "TIDEMARK_CCACHE_DIR": str(ROOT / ".cache" / "ccache")}
+    environment = {**os.environ, **compiler_cache(state.parent / "ccache")}
     with running_server(lab) as server:
         command = agent_command(key, server, state)
         subprocess.run(command, cwd=AGENTS, env=environment, capture_output=True, check=False, timeout=_SECONDS)

@@ -16,11 +16,12 @@ from pathlib import Path
 from tidemark_agent.system.elf import build_id_of_file
 
 from tests.testbed.edits import Edit, apply_edits, put_back
-from tests.testbed.paths import CACHE, ROOT, TestbedError, program, run
+from tests.testbed.paths import CACHE, TestbedError, program, run
 from tests.testbed.source import kernel_source, version_file
 from tests.testbed.system import only_writer
 
 FRAGMENT = Path(__file__).with_name("kernel.config")
+# Without ccache: the objects are kept anyway, and filling a cache costs half of what compiling costs.
 _COMPILER = "gcc"
 _KEPT = ("arch/x86/boot/bzImage", "Module.symvers", ".config", "include/config/kernel.release")
 # The same bytes whenever and by whomever it is built.
@@ -97,17 +98,12 @@ def built_tree() -> Iterator[tuple[Path, Path]]:
 def make_words(recipe: Recipe, source: Path, objects: Path) -> list[str]:
     """The begin of every make command, without its target."""
     words = [str(program("make")), "-s", "-C", str(source), f"O={objects}", f"-j{os.cpu_count() or 1}"]
-    return [*words, f"LOCALVERSION={recipe.local_version}", f"CC={_compiler()}"]
+    return [*words, f"LOCALVERSION={recipe.local_version}", f"CC={_COMPILER}"]
 
 
 def make_environment() -> dict[str, str]:
     inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    ccache = {
-        "CCACHE_DIR": str(ROOT / ".cache" / "ccache"),
-        "CCACHE_BASEDIR": str(CACHE),
-        "CCACHE_COMPILERCHECK": "content",
-    }
-    return {**inherited, **ccache, **_REPRODUCIBLE}
+    return {**inherited, **_REPRODUCIBLE}
 
 
 def _build(recipe: Recipe, folder: Path) -> None:
@@ -159,11 +155,6 @@ def _key(recipe: Recipe) -> str:
         _compiler_version(),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
-def _compiler() -> str:
-    """As make is told it: ccache only saves time, so it may be missing."""
-    return f"ccache {_COMPILER}" if shutil.which("ccache") else _COMPILER
 
 
 @cache
