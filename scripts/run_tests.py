@@ -102,7 +102,7 @@ _SLOWEST_FILES = 12
 
 @dataclass(frozen=True)
 class Phase:
-    """Some of the tests. `real` ones share kernels and services within a file, and wait more than they compute."""
+    """Some of the tests. `real` ones share kernels and services within a file."""
 
     name: str
     arguments: tuple[str, ...]
@@ -110,10 +110,10 @@ class Phase:
 
 PHASES = (
     # Neighbours share what their module made, and whoever is done first takes over from the other's end. Tests wait for
-    # programs and for PostgreSQL a third of their time: there is one process more than CI has processors.
-    Phase("fast", ("-m", "not real", "-n", "3", "--dist", "worksteal")),
-    # The longest files first, see tests/conftest.py.
-    Phase("real", ("-m", "real", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")),
+    # programs and for PostgreSQL a third of their time: there are two processes more than CI has processors.
+    Phase("fast", ("-m", "not real", "-n", "4", "--dist", "worksteal")),
+    # The longest files first, see tests/conftest.py. Two of three compile or emulate, the third may wait meanwhile.
+    Phase("real", ("-m", "real", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
 )
 
 

@@ -20,7 +20,7 @@ from tests.testbed.bulk_copy import BULK_COPY
 from tests.testbed.kernels import BASE, kernel
 from tests.testbed.measured import Guest, measured
 
-pytestmark = pytest.mark.real(minutes=4)
+pytestmark = pytest.mark.real(minutes=3)
 FLAGS = {"erms", "fsrm", "rep_good"}
 COPY, MC_COPY = "folio-copy/folio_copy-2m-hot-0to0", "folio-copy/folio_mc_copy-2m-hot-0to0"
 # A control: this code is the same in both kernels.

@@ -20,7 +20,7 @@ from tests.testbed.kernels import BASE, PATCHED, SAFE, kernel
 from tests.testbed.machine import TestMachine
 from tests.testbed.site import LabSession, plan_session
 
-pytestmark = [pytest.mark.real(minutes=6), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.real(minutes=3), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k",)
 CUTS = 8
 PATIENCE = 900.0
