@@ -7,6 +7,7 @@ from typing import Any
 
 import django
 from django.db import connection, transaction
+from django.db.models import IntegerField
 
 
 def contend() -> dict[str, Any]:
@@ -59,7 +60,33 @@ def read_and_store() -> dict[str, Any]:
             copy.write_row((1,))
         cursor.execute("SELECT count(*) FROM incoming")
         copied = cursor.fetchone()
-    return {"seen": seen, "copied": copied[0] if copied else 0}
+    return {"seen": seen, "copied": copied[0] if copied else 0, **_prepared()}
+
+
+def _prepared() -> dict[str, int]:
+    """One question made once, asked by many in turn, each in another transaction: on whichever server is free."""
+    from server.core.models import Transition
+    from server.core.prepared import Given, Prepared
+
+    question = Prepared(lambda: Transition.objects.filter(subject_id=Given("number", IntegerField())))
+    answers = [0] * 40
+    servers = set()
+
+    def ask(first: int) -> None:
+        for number in range(first, 40, 4):
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute("SELECT pg_backend_pid(), (SELECT count(*) FROM pg_prepared_statements)")
+                server, prepared = cursor.fetchone()
+                servers.add(server)
+                answers[number] = len(question.rows(number=number)) + prepared
+        connection.close()
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return {"asked": sum(answers), "servers": min(len(servers), 2)}
 
 
 def start() -> dict[str, Any]:
