@@ -214,6 +214,13 @@ BUILD_CPU_SECONDS = 3600
 ARTIFACT_DAYS = env.float("TIDEMARK_ARTIFACT_DAYS", default=30.0)
 ARTIFACT_GB = env.float("TIDEMARK_ARTIFACT_GB", default=0.0)
 LOG_DAYS = env.float("TIDEMARK_LOG_DAYS", default=365.0)
+# For how many months the database keeps what was measured, by kind; then it goes to the archive. 0: for ever.
+KEEP_MONTHS = {
+    "samples": max(0, env.int("TIDEMARK_KEEP_SAMPLES_MONTHS", default=0)),
+    "conditions": max(0, env.int("TIDEMARK_KEEP_CONDITIONS_MONTHS", default=0)),
+    "transitions": max(0, env.int("TIDEMARK_KEEP_TRANSITIONS_MONTHS", default=0)),
+    "logs": max(0, env.int("TIDEMARK_KEEP_LOGS_MONTHS", default=0)),
+}
 # How a bucket's name stands in its address: "path" suits servers of one's own, "virtual" the large providers.
 ARTIFACT_S3_ADDRESSING = env.str("TIDEMARK_ARTIFACT_S3_ADDRESSING", default="path")
 LEASE_SECONDS = env.int("TIDEMARK_LEASE_SECONDS", default=60)

@@ -10,6 +10,7 @@ from server.core import clock
 from server.core.access.tries import forget_begun, forget_old_tries
 from server.core.database import advisory_lock
 from server.core.errors import DomainError
+from server.detection.lifecycle.needed import sessions_in_use
 from server.detection.sweep import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.trials.kernels import builds_in_use
@@ -19,6 +20,8 @@ from server.sources.upkeep import tend_all
 log = structlog.get_logger(__name__)
 # Of each hour: a week of them reads every file of a site with some terabytes.
 _CHECK_SECONDS = 120.0
+# Of each hour: rows that have to leave are a year's at first, and some hundred sessions a day from then on.
+_RETAIN_SECONDS = 300.0
 
 
 # Repositories are given 20 minutes: nobody waits for this task.
@@ -29,6 +32,7 @@ def clean() -> None:
     forget_old_tries()
     forget_begun()
     forget_old_logs()
+    _tend_growth()
     _look_back()
     _tend_artifacts()
     tend_all()
@@ -42,6 +46,17 @@ def _look_back() -> None:
     with advisory_lock("detection.life") as free:
         if free:
             look_back()
+
+
+def _tend_growth() -> None:
+    # Files of the archive are written by a library as large as all the rest: it is read in once an hour.
+    from server.results.retention import retain, tend_parts  # noqa: PLC0415
+
+    tend_parts()
+    try:
+        retain(sessions_in_use, seconds=_RETAIN_SECONDS)
+    except DomainError as error:
+        log.warning("rows_stay", reason=error.message)
 
 
 def _tend_artifacts() -> None:

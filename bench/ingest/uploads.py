@@ -195,12 +195,12 @@ def _floor(kept: list[Upload]) -> float:
 
 
 def _bytes(name: str = "") -> int:
-    """Of that table with its indexes; of all of them."""
+    """Of that table's parts with their indexes; of all tables."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname LIKE %s"
             " AND relnamespace = 'public'::regnamespace",
-            [name or "%"],
+            [f"{name}%"],
         )
         return int(cursor.fetchone()[0])
 

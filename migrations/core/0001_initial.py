@@ -5,6 +5,7 @@ from django.db import migrations, models
 
 import server.core.clock
 import server.core.reasons
+from server.core.partitions import cutting_transitions
 
 
 class Migration(migrations.Migration):
@@ -175,4 +176,5 @@ class Migration(migrations.Migration):
                 "indexes": [models.Index(fields=["subject", "subject_id", "id"], name="transition_subject")],
             },
         ),
+        migrations.RunSQL(cutting_transitions(), migrations.RunSQL.noop),
     ]

@@ -564,6 +564,7 @@ class Migration(migrations.Migration):
                     "quarantine",
                     models.ForeignKey(
                         blank=True,
+                        db_constraint=False,
                         help_text="That it led to.",
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,

@@ -5,6 +5,7 @@ from django.db import migrations, models
 import server.core.clock
 import server.core.reasons
 import server.core.states
+from server.core.partitions import CONDITIONS, cutting
 
 
 class Migration(migrations.Migration):
@@ -420,6 +421,7 @@ class Migration(migrations.Migration):
                 "verbose_name_plural": "conditions",
             },
         ),
+        migrations.RunSQL(cutting(CONDITIONS, "boot_id"), migrations.RunSQL.noop),
         migrations.CreateModel(
             name="BootStart",
             fields=[

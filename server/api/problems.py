@@ -19,6 +19,7 @@ _STATUS = {
     "scope-missing": 403,
     "too-large": 413,
     "too-many-codes": 429,
+    "damaged": 503,
 }
 # An agent keeps what is answered 401 or 403 for a better token, and puts aside what is answered so.
 _STATUS |= dict.fromkeys(("conflict", "superseded", "not-awaited", "account-used-up"), 409)

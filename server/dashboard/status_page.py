@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Window
+from django.conf import settings
+from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import RowNumber
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -17,6 +18,7 @@ from django.views.decorators.http import require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.access.tries import GivenUp, given_up
+from server.core.partitions import caught
 from server.core.reasons import Because
 from server.core.rows.together import Row, read_together
 from server.dashboard import message_page
@@ -28,6 +30,7 @@ from server.detection.noise.profiles import open_questions, question_rows
 from server.lab.hosts.tokens import EndingToken, ending_tokens
 from server.lab.models import Builder, Host, Machine, PowerCycle, Session
 from server.lab.port import Alarm, ControllerStatus, dispatcher
+from server.results.models import ArchivePart, KeptKind, KeptMonth
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
 
 _SHOWN = 50
@@ -170,6 +173,18 @@ class ReasonRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ArchiveRow:
+    """What has left the database of one kind, which is kept there for `months` (0: for ever); `held` sessions stay."""
+
+    label: str
+    months: int
+    sessions: int
+    files: int
+    bytes: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     trees: tuple[TreeRow, ...]
     lists: tuple[ListRow, ...]
@@ -181,6 +196,8 @@ class Status:
     reasons: tuple[ReasonRow, ...]
     tokens: tuple[EndingToken, ...]
     given_up: tuple[GivenUp, ...]
+    caught: tuple[tuple[str, int], ...]
+    archive: tuple["ArchiveRow", ...]
 
     @property
     def watches(self) -> bool:
@@ -204,7 +221,21 @@ def _asked_of_site(held: "QuerySet[Series]") -> "tuple[QuerySet[Any, Any], ...]"
         waiting.order_by().values_list("state").annotate(Count("id")),
         lately.order_by().values_list("state").annotate(Count("id")),
         held.order_by().values_list("state").annotate(Count("id")),
+        ArchivePart.objects.order_by("kind").values_list("kind").annotate(Count("id"), Sum("size"), Sum("sessions")),
+        KeptMonth.objects.order_by().values_list("kind").annotate(Sum("held")),
     )
+
+
+def _archive(parts: Sequence[Row], held: Sequence[Row]) -> tuple[ArchiveRow, ...]:
+    """A line for each kind that leaves, or has left."""
+    stored, back = {kind: rest for kind, *rest in parts}, dict(held)
+    rows = []
+    for kind in KeptKind:
+        files, size, sessions = stored.get(kind, (0, 0, 0))
+        months = settings.KEEP_MONTHS.get(kind, 0)
+        if files or months:
+            rows.append(ArchiveRow(kind.label, months, sessions, files, int(size), back.get(kind, 0)))
+    return tuple(rows)
 
 
 def _held_series() -> "QuerySet[Series]":
@@ -212,8 +243,8 @@ def _held_series() -> "QuerySet[Series]":
 
 
 def site_status(told: Sequence[Sequence[Row]]) -> Status:
-    """From the answers to what is asked of it, and nine queries."""
-    branches, epochs, waiting, lately, held_in_all = told
+    """From the answers to what is asked of it, and ten queries."""
+    branches, epochs, waiting, lately, held_in_all, parts, held_back = told
     held = _held_series()
     return Status(
         trees=_trees(branches),
@@ -226,6 +257,8 @@ def site_status(told: Sequence[Sequence[Row]]) -> Status:
         reasons=_reasons(),
         tokens=tuple(ending_tokens()),
         given_up=tuple(given_up()),
+        caught=tuple(caught().items()),
+        archive=_archive(parts, held_back),
     )
 
 

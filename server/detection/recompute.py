@@ -32,6 +32,7 @@ from server.detection.noise.profiles import Profile, fresh_profiles
 from server.detection.trials.judgement import fresh_comparisons
 from server.detection.trials.scope import has_told, judged_sessions
 from server.lab.models import Machine, Session, Trial
+from server.results.models import ArchivedSession, KeptKind
 from server.sources.models import Branch
 from server.stats.changepoints.watch import FleetWatch, Watch
 
@@ -58,6 +59,8 @@ class Difference:
 def finding_differences(finding: Finding) -> list[Difference]:
     """Every field of the finding, and of every judged cell behind it, that no longer follows from the measurements."""
     name = f"finding {finding.pk}"
+    if finding.trial is not None and has_left(finding.trial):
+        return []
     cells = trial_differences(finding.trial, name) if finding.trial is not None else []
     if finding.series is None and not finding.verdicts.exists():
         # Suspected in a branch, and not judged by fresh boots.
@@ -67,7 +70,7 @@ def finding_differences(finding: Finding) -> list[Difference]:
 
 def trial_differences(trial: Trial, subject: str = "") -> list[Difference]:
     """The same for the cells of a trial, whatever it was asked for; none while it is not judged."""
-    if trial.state != Trial.State.DONE:
+    if trial.state != Trial.State.DONE or has_left(trial):
         return []
     rows = trial.sessions.select_related("machine__uarch", "base_build", "patched_build").order_by("machine__name")
     sessions = list(rows)
@@ -75,6 +78,12 @@ def trial_differences(trial: Trial, subject: str = "") -> list[Difference]:
     virtual_too = Comparison.objects.filter(session__in=sessions).exists()
     judged = judged_sessions(sessions, virtual_too=virtual_too)[0]
     return _cell_differences(subject or f"trial {trial.key}", [session for session in judged if has_told(session)])
+
+
+def has_left(trial: Trial) -> bool:
+    """Whether some of what it was judged by is in the archive alone: nothing can be computed anew."""
+    left = ArchivedSession.objects.filter(session__trial=trial).exclude(left_at=None)
+    return left.filter(kind__in=[KeptKind.SAMPLES, KeptKind.CONDITIONS]).exists()
 
 
 def judged_trials(series_id: int | None = None) -> Iterator[Trial]:

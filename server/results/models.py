@@ -1,10 +1,12 @@
-"""What was measured: benchmarks with their cases and metrics, and arrays of values, one for each boot."""
+"""What was measured: benchmarks with their cases and metrics, arrays of values, one for each boot, and where those are
+that have left the database.
+"""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from server.lab.models import Boot, CoreType
+from server.lab.models import Boot, CoreType, Session
 
 # More than the cases of any `PackedValues`: the id of a measurement is its row's, times this, and its place there.
 PLACES = 256
@@ -134,8 +136,105 @@ class PackedValues(models.Model):
         return f"{self.metric} of {self.boot}"
 
 
+class Summary(models.Model):
+    """What stays of a row of `PackedValues` once its samples have left for the archive: a median of each case."""
+
+    id = models.BigIntegerField(primary_key=True, help_text="That of the row of which it stays.")
+    boot = models.ForeignKey(Boot, on_delete=models.CASCADE, related_name="summaries", db_index=False)
+    metric = models.ForeignKey(Metric, on_delete=models.PROTECT, related_name="+", db_index=False)
+    core_type = models.ForeignKey(CoreType, on_delete=models.PROTECT, related_name="+", db_index=False)
+    version = models.ForeignKey(BenchmarkVersion, on_delete=models.PROTECT, related_name="+", db_index=False)
+    recorded_at = models.DateTimeField()
+    first_case = models.IntegerField()
+    cases = ArrayField(models.IntegerField(), help_text="Ids of `Case`.")
+    medians = ArrayField(models.FloatField(), help_text="Of each case, of the values that were judged.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["boot", "metric", "core_type", "first_case"], name="summary_once"),
+            models.CheckConstraint(
+                condition=Q(medians__len=models.F("cases__len"), cases__len__lt=PLACES), name="summary_agrees"
+            ),
+        ]
+        ordering = ["boot", "metric", "core_type", "first_case"]
+        verbose_name_plural = "summaries"
+
+    def __str__(self) -> str:
+        return f"summary of {self.metric} of {self.boot}"
+
+
+class KeptKind(models.TextChoices):
+    """What a site may keep for some months only; each has a file of its own in the archive."""
+
+    SAMPLES = "samples", "samples"
+    CONDITIONS = "conditions", "conditions of boots"
+    TRANSITIONS = "transitions", "steps of boots and attempts"
+    LOGS = "logs", "logs of agents"
+
+
+class ArchivePart(models.Model):
+    """A Parquet file in the store of artifacts, and its manifest: what left of the sessions of one month."""
+
+    kind = models.CharField(max_length=12, choices=KeptKind.choices)
+    month = models.DateField(help_text="Its first day; that in which the sessions were planned.")
+    number = models.PositiveIntegerField(help_text="Of the month, from 1: one of very many sessions has several.")
+    sha256 = models.CharField(max_length=64, db_index=True, help_text="Of the file, and its name in the store.")
+    manifest = models.CharField(max_length=64, db_index=True, help_text="The same of its manifest.")
+    size = models.BigIntegerField(help_text="In bytes.")
+    rows = models.BigIntegerField()
+    sessions = models.PositiveIntegerField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["kind", "month", "number"], name="archive_part_once"),
+            models.CheckConstraint(condition=Q(kind__in=KeptKind.values), name="archive_part_kind_known"),
+        ]
+        ordering = ["kind", "month", "number"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.month:%Y-%m}, part {self.number}"
+
+
+class ArchivedSession(models.Model):
+    """Where in the archive a session's rows of one kind are, and whether they have left the database yet."""
+
+    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="archived", db_index=False)
+    kind = models.CharField(max_length=12, choices=KeptKind.choices)
+    part = models.ForeignKey(ArchivePart, on_delete=models.PROTECT, related_name="of_sessions")
+    place = models.PositiveIntegerField(help_text="Its row group in the file, from 0.")
+    left_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "kind"], name="archived_session_once")]
+        indexes = [models.Index(fields=["id"], condition=Q(left_at=None), name="archived_and_still_here")]
+        ordering = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of session {self.session_id}"
+
+
+class KeptMonth(models.Model):
+    """How far a month whose rows of one kind may leave has been gone through, so that no sweep begins at the first."""
+
+    kind = models.CharField(max_length=12, choices=KeptKind.choices)
+    month = models.DateField()
+    held = models.PositiveIntegerField(default=0, help_text="Sessions that stay whole for somebody who uses them.")
+    is_over = models.BooleanField(default=False, help_text="Nothing of it is left to leave.")
+    looked_at = models.DateTimeField(help_text="By a sweep, the last time.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["kind", "month"], name="kept_month_once")]
+        ordering = ["kind", "month"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.month:%Y-%m}"
+
+
 class Measurement(models.Model):
-    """All values of one (boot, case, metric, core type): a view of `PackedValues`, to be read alone."""
+    """All values of one (boot, case, metric, core type), or their median once they have left: a view of `PackedValues`
+    and `Summary`, to be read alone.
+    """
 
     id = models.BigIntegerField(primary_key=True, help_text="Of the row and the place in it, from 1.")
     boot = models.ForeignKey(Boot, on_delete=models.DO_NOTHING, related_name="measurements")
@@ -147,6 +246,7 @@ class Measurement(models.Model):
     warmup = models.PositiveIntegerField()
     number = models.PositiveIntegerField(help_text="Of values; to be had without reading them.")
     values = ArrayField(models.FloatField(), help_text="In the order they were measured, warm-up first.")
+    summarised = models.BooleanField(help_text="Its only value is the median of those that have left.")
 
     class Meta:
         managed = False

@@ -3,7 +3,7 @@
 Each piece is a query of its own, so that no connection has to live as long as a slow reader takes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Max, QuerySet, Sum
 
 from server.lab.models import BootState
-from server.results.models import Measurement
+from server.results.models import ArchivedSession, KeptKind, Measurement
 
 # So many values are in memory at once.
 _VALUES_AT_ONCE = 50_000
@@ -37,6 +37,12 @@ class SampledCell:
     def names(self) -> dict[str, str]:
         own = ("benchmark", "case", "metric", "unit", "better", "core_type")
         return {name: getattr(self, name) for name in own}
+
+
+def archived(sessions: Collection[int], kind: str = KeptKind.SAMPLES) -> dict[int, ArchivedSession]:
+    """Of those of these sessions whose rows have left the database, where in the archive they are. One query."""
+    rows = ArchivedSession.objects.filter(session__in=sessions, kind=kind).exclude(left_at=None)
+    return {row.session_id: row for row in rows.select_related("part")}
 
 
 def sampled_cells(measured: "QuerySet[Measurement]") -> list[SampledCell]:

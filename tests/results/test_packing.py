@@ -87,7 +87,7 @@ def test_boot_cannot_be_stored_twice() -> None:
     of = boot()
     given = measured(of, [3, 1, 400, 5])
     copy_measurements([(of.pk, given)], clock.now())
-    with pytest.raises(UniqueViolation, match="packed_values_once"), transaction.atomic():
+    with pytest.raises(UniqueViolation), transaction.atomic():
         copy_measurements([(of.pk, given)], clock.now())
     assert stored(of) == told(given)
 
@@ -98,7 +98,7 @@ def test_a_row_of_few_values_is_not_kept_apart_from_its_table() -> None:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT max(pg_column_size(p.*)), pg_relation_size(c.reltoastrelid) FROM results_packedvalues p, pg_class c"
-            " WHERE c.relname = 'results_packedvalues' GROUP BY 2"
+            " WHERE c.oid = p.tableoid GROUP BY 2"
         )
         longest, apart = cursor.fetchone()
     assert longest < 2000

@@ -248,11 +248,22 @@ class MetricListView(PublicMixin, generics.ListAPIView[Metric]):
         return self.list(request, *args, **kwargs)
 
 
+def _whole(rows: list[Measurement]) -> list[Measurement]:
+    # Large, and few ask for what is old: it is read in where it is needed.
+    from server.results.archive import whole  # noqa: PLC0415
+
+    return whole(rows)
+
+
 class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
     queryset = Measurement.objects.select_related("boot", "case__benchmark", "metric", "core_type", "version")
     serializer_class = MeasurementOut
     filterset_class = MeasurementFilter
     files = FILES
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        rows = super().paginate_queryset(queryset)
+        return _whole(list(rows)) if rows and any(row.summarised for row in rows) else rows
 
     @describe("measurement_list", MeasurementOut(many=True))
     def get(  # type: ignore[override]  # a list's own gives pages alone
@@ -265,7 +276,7 @@ class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
         if strange := PAGING & request.query_params.keys():
             told = "This form has no pages: it brings all rows at once."
             raise serializers.ValidationError({name: [told] for name in sorted(strange)})
-        batches = measurement_batches(self.filter_queryset(self.get_queryset()))
+        batches = map(_whole, measurement_batches(self.filter_queryset(self.get_queryset())))
         # Large, and few ask for it: it is read in where it is needed.
         from server.api.arrow import measurement_stream  # noqa: PLC0415
 

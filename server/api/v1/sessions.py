@@ -28,8 +28,8 @@ from server.api.v1.findings import ComparisonOut
 from server.core.rows.lines import as_json, csv_cell, csv_lines, json_lines
 from server.detection.findings.table import cells_by_id
 from server.lab.models import Boot, Machine, Microarchitecture, Session, SessionState
-from server.results.models import Measurement
-from server.results.samples import SampledCell, sample_columns, sampled_cells
+from server.results.models import ArchivedSession, Measurement
+from server.results.samples import SampledCell, archived, sample_columns, sampled_cells
 from server.sources.series.requests import holding
 
 
@@ -112,6 +112,9 @@ class SamplesOut(serializers.Serializer[Any]):
     virtual = serializers.BooleanField()
     evidence = serializers.BooleanField()
     clock = serializers.CharField()
+    archived = serializers.DateTimeField(
+        allow_null=True, help_text="When they left for the archive, from which they are read; null: they have not."
+    )
     columns = ColumnOut(many=True)
 
 
@@ -206,12 +209,15 @@ class SamplesView(PublicMixin, generics.GenericAPIView[Measurement]):
         session = _session(pk)
         measured = self.filter_queryset(Measurement.objects.filter(boot__session=session))
         cells = sampled_cells(measured)
-        head = {**_marks(session), "clock": session.machine.clock}
+        at = archived([session.pk]).get(session.pk)
+        head = {**_marks(session), "clock": session.machine.clock, "archived": at and at.left_at}
         form = request.accepted_renderer
-        content = _samples(str(form.format), head, cells, sample_columns(measured, cells), self.column_names)
+        columns = _from_archive(at, measured, cells) if at else sample_columns(measured, cells)
+        content = _samples(str(form.format), head, cells, columns, self.column_names)
         kind = f"{form.media_type}; charset={form.charset}" if form.charset else form.media_type
         answer = StreamingHttpResponse(content, content_type=kind)
-        changed_at(answer, _last_change(session, cells))
+        last = _last_change(session, cells)
+        changed_at(answer, max(last, at.left_at) if at and at.left_at else last)
         return answer
 
 
@@ -220,6 +226,13 @@ def _session(pk: int) -> Session:
     rows = with_seen_virtual(Session.objects.select_related("machine"))
     boots = {"boots_since": Max("boots__state_since"), "boots_ended": Max("boots__ended_at")}
     return get_object_or_404(rows.annotate(**boots), pk=pk)
+
+
+def _from_archive(at: ArchivedSession, measured: QuerySet[Measurement], cells: Sequence[SampledCell]) -> Columns:
+    # As for Arrow: few ask for it.
+    from server.results.archive import archived_columns  # noqa: PLC0415
+
+    return archived_columns(at, measured, cells)
 
 
 def _marks(session: Session) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Chart:
     better: str
     boots: int
     dots: tuple[BootDot, ...]
+    # Its samples have left: each dot is the median of a boot.
+    summarised: bool
 
     def data(self) -> dict[str, Any]:
         """What the script draws, as plain JSON."""
@@ -104,9 +106,13 @@ class _Row(NamedTuple):
     values: list[float]
     position: int
     arm: str
+    summarised: bool
 
 
-_COLUMNS = ("boot__session", "case", "metric", "core_type", "warmup", "values", "boot__position", "boot__arm")
+_COLUMNS = (
+    *("boot__session", "case", "metric", "core_type", "warmup", "values", "boot__position", "boot__arm"),
+    "summarised",
+)
 
 
 class _Key(NamedTuple):
@@ -224,6 +230,7 @@ def _chart(name: str, names: _Names, key: _Key, rows: Sequence[_Row], boots: int
         better=metric.get_better_display(),
         boots=boots,
         dots=tuple(_dot(row, decimals) for row in rows),
+        summarised=any(row.summarised for row in rows),
     )
 
 

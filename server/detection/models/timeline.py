@@ -222,8 +222,15 @@ class MachineQuestion(Stateful):
     trial = models.ForeignKey(
         Trial, null=True, blank=True, on_delete=models.CASCADE, related_name="+", help_text="That showed a drift."
     )
+    # Lines of the history are kept in parts, of which none could vouch for a number alone.
     quarantine = models.ForeignKey(
-        Transition, null=True, blank=True, on_delete=models.SET_NULL, related_name="+", help_text="That it led to."
+        Transition,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        db_constraint=False,
+        related_name="+",
+        help_text="That it led to.",
     )
 
     class Meta:

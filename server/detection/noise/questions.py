@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from server import stats
 from server.builds.models import Build
@@ -19,7 +19,7 @@ from server.detection.models import Comparison, Finding, MachineQuestion, Verdic
 from server.detection.trials.effects import LEAST_EFFECT, CellKey, min_effects
 from server.lab.hosts.probes import trees_of_patches
 from server.lab.models import Boot, Machine, Session, Trial
-from server.results.models import Measurement, Metric
+from server.results.models import ArchivedSession, KeptKind, Measurement, Metric
 from server.sources.models import Branch
 
 
@@ -185,7 +185,7 @@ def _last_time(session: Session, builds: Iterable[int]) -> Session | None:
         machine=session.machine_id,
         state=Session.State.DONE,
         pk__lt=session.pk,
-    )
+    ).exclude(Exists(ArchivedSession.objects.filter(session=OuterRef("pk"), kind=KeptKind.SAMPLES)))
     return earlier.order_by("-pk").first()
 
 

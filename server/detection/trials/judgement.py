@@ -131,7 +131,11 @@ def _boots(sessions: Sequence[Session]) -> dict[int, BootsOfArms]:
 
 def measurements_of(boots: Iterable[int]) -> Iterable[tuple[int, int, int, int, list[float], int]]:
     judged = Measurement.objects.filter(
-        boot__in=list(boots), boot__state=Boot.State.MEASURED, metric__better__in=_JUDGED
+        # Of samples that have left a median alone is here, which is no evidence.
+        boot__in=list(boots),
+        boot__state=Boot.State.MEASURED,
+        metric__better__in=_JUDGED,
+        summarised=False,
     )
     columns = ("boot_id", "case_id", "metric_id", "core_type_id", "values", "warmup")
     return judged.order_by().values_list(*columns).iterator(chunk_size=5000)

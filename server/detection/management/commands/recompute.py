@@ -8,7 +8,13 @@ from django.core.management.base import BaseCommand, CommandError
 
 from server.detection.models import Finding
 from server.detection.recompute import branch_differences as head_differences
-from server.detection.recompute import finding_differences, judged_trials, noise_differences, trial_differences
+from server.detection.recompute import (
+    finding_differences,
+    has_left,
+    judged_trials,
+    noise_differences,
+    trial_differences,
+)
 from server.sources.models import Series
 
 
@@ -29,15 +35,19 @@ class Command(BaseCommand):
             if not Series.objects.filter(pk=series).exists():
                 raise CommandError(f"there is no series {series}")
             findings = findings.filter(series=series)
-        checked = trials = total = 0
+        checked = trials = total = left = 0
         for finding in findings.iterator():
+            left += finding.trial is not None and has_left(finding.trial)
             checked, total = checked + 1, total + self._show(finding_differences(finding))
         for trial in judged_trials(series):
+            left += has_left(trial)
             trials, total = trials + 1, total + self._show(trial_differences(trial))
         if series is None:
             total += self._show(noise_differences()) + self._show(head_differences())
         besides = f" and {trials} other trials" if trials else ""
         self.stdout.write(f"{checked} findings{besides} recomputed, {total} differences")
+        if left:
+            self.stdout.write(f"{left} of them were passed over: what they were judged by is in the archive alone")
         if options["check"] and total:
             raise CommandError("what is stored differs from what the measurements give")
 
