@@ -108,7 +108,9 @@ def _pin(docker: Engine, scratch: Path, bases: dict[str, str]) -> str:
 
 def _follow(report: Report, site: Site, outside: Outside, repository: Path) -> None:
     with report.step("`docker compose build`") as step:
-        site.compose("build", timeout=_BUILD_SECONDS)
+        # One after the other: without buildx each would make the stages anew that they share.
+        for name in ("web", "builder"):
+            site.compose("build", name, timeout=_BUILD_SECONDS)
         step.said = " ".join(site.engine.run("docker", "images", "--format", "{{.Repository}}={{.Size}}").split()[:3])
     with report.step("`docker compose up`: all are healthy") as step:
         site.compose("up", "--detach", "--no-build", timeout=600)

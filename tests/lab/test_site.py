@@ -1,7 +1,9 @@
 from datetime import UTC, datetime
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 from server.core.errors import DomainError
 from server.lab.models import Builder, Machine
@@ -9,6 +11,7 @@ from server.lab.site import load_site
 from server.sources.models import MailingList, Tree, TrustedSender
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).resolve().parents[2]
 
 SITE = """
 [[sender]]
@@ -165,3 +168,11 @@ def test_mistake_about_a_host_is_named_and_nothing_is_changed(site: Path, wrong:
         load_site(site)
     assert not Machine.objects.exists()
     assert not Builder.objects.exists()
+
+
+def test_whole_example_site_is_taken_after_what_is_shipped_and_taken_again() -> None:
+    call_command("load_builds", stdout=StringIO())
+    for _ in range(2):
+        call_command("load_site", str(ROOT / "docs/examples/site.toml"), stdout=StringIO())
+    assert set(Machine.objects.values_list("name", "health")) == {("rome-1", "unknown"), ("altra-1", "unknown")}
+    assert Builder.objects.get(name="big").arches == ["x86_64", "arm64"]
