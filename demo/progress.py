@@ -1,4 +1,4 @@
-"""One display of all stages: redrawn in place on a terminal; elsewhere a line for each change, and whenever it is quiet."""
+"""One display of all stages: redrawn in place on a terminal; elsewhere a line for each change, and when it is quiet."""
 
 import shutil
 import threading

@@ -154,7 +154,7 @@ _TOOLCHAIN = 'compiler = "gcc"\n'
 
 
 def lab_of(host: str) -> str:
-    """The lab's description for this kind of host: its machines are x86-64, which arm64 compiles for and emulates too."""
+    """The lab's description for this kind of host: its machines are x86-64, for which arm64 compiles across."""
     text = LAB.read_text(encoding="utf-8")
     if host == "aarch64":
         text = text.replace(_TOOLCHAIN, _TOOLCHAIN + 'cross = { x86_64 = "x86_64-linux-gnu-" }\n', 1)

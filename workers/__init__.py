@@ -164,7 +164,7 @@ def _look_at_the_database(**_kwargs: Any) -> None:
 
 @heartbeat_sent.connect
 def _tell_supervisor(**_kwargs: Any) -> None:
-    """Sent every two seconds by the loop that takes messages, once Redis has taken it: cheaper than `inspect`."""
+    """Every two seconds by the loop that takes messages, once Redis has taken it: cheaper to ask than `inspect`."""
     if settings.ALIVE_FILE:
         Path(settings.ALIVE_FILE).touch()
 
