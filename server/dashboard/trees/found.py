@@ -15,6 +15,7 @@ from server.dashboard.pictures.axis import speed, told
 from server.dashboard.trees.measured import LATELY, MeasuredBranch
 from server.detection.findings.vector import Coverage
 from server.detection.models import Bisection, BisectionState, Finding, FindingVerdict, Verdict
+from server.detection.models.finding import COVERAGE
 
 _ORDER = ("regressed", "split", "improved", "inconclusive", "unchanged")
 
@@ -97,15 +98,30 @@ def found_lines(findings: Iterable[Finding]) -> tuple[FoundLine, ...]:
     return tuple(_line(finding) for finding in findings)
 
 
+# A line names a little of rows that have dozens of columns.
+_OF_FINDING = (
+    *("kind", "state", "reason", "headline", "virtual", "created_at", "state_since"),
+    *(f"series__{name}" for name in ("subject", "author_name", "author_address")),
+    *("branch__name", "branch__tree__name", "before__sha", "after__sha"),
+    *(f"culprit__{name}" for name in ("sha", "subject", "author")),
+)
+_OF_VERDICT = (
+    *("finding", "verdict", "reason", *COVERAGE),
+    *("uarch__name", "comparison__ratio", "comparison__metric__name", "comparison__metric__better"),
+    *("comparison__case__name", "comparison__case__benchmark__name"),
+)
+
+
 def findings_named(rows: "QuerySet[Finding] | None" = None) -> "QuerySet[Finding]":
     """Findings with what a line names of them, newest first; those of virtual machines where the site judges them."""
     parts = ("uarch", "comparison__metric", "comparison__case__benchmark")
-    verdicts = Prefetch("verdicts", queryset=FindingVerdict.objects.select_related(*parts))
+    named = FindingVerdict.objects.select_related(*parts).only(*_OF_VERDICT)
+    verdicts = Prefetch("verdicts", queryset=named)
     every = Finding.objects.all() if rows is None else rows
     if not settings.VIRTUAL_VERDICTS:
         every = every.filter(virtual=False)
-    named = every.select_related("series", "branch__tree", "culprit", "before", "after").prefetch_related(verdicts)
-    return with_commits(named).defer(*Finding.LONG, "series__trailers").order_by("-id")
+    rows = every.select_related("series", "branch__tree", "culprit", "before", "after").prefetch_related(verdicts)
+    return with_commits(rows).only(*_OF_FINDING).order_by("-id")
 
 
 def with_commits(findings: "QuerySet[Finding]") -> "QuerySet[Finding]":

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import F, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, F, Min, OuterRef, Q, QuerySet, Subquery
 
 from server.core.models import Transition
 from server.core.reasons import Because
@@ -227,13 +227,13 @@ def _effects(by_machine: Mapping[int, Session]) -> dict[tuple[int, int, int, int
         known |= own
     since = planned_since(min(session.created_at for session in by_machine.values()))
     cells = equal_comparisons(by_machine.keys(), since=since).filter(known).order_by()
-    grouped = cells.values("session__machine", "case", "metric", "core_type")
+    grouped = cells.values_list("session__machine", "case", "metric", "core_type")
+    told = grouped.annotate(number=Count("pk"), ratios=ArrayAgg("ratio", order_by=("computed_at", "pk")))
     found = {}
-    for cell in grouped.annotate(ratios=ArrayAgg("ratio", order_by=("computed_at", "pk"))):
-        effect = effect_of([math.log(ratio) for ratio in cell["ratios"][-KEPT_CHANGES:]])
+    for machine, case, metric, core_type, _, ratios in told.filter(number__gte=FEWEST_CHANGES):
+        effect = effect_of([math.log(ratio) for ratio in ratios[-KEPT_CHANGES:]])
         if effect > LEAST_EFFECT:
-            session = by_machine[cell["session__machine"]]
-            found[session.pk, cell["case"], cell["metric"], cell["core_type"]] = effect
+            found[by_machine[machine].pk, case, metric, core_type] = effect
     return found
 
 
