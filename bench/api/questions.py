@@ -9,7 +9,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from bench.api.site import Site
 from server.builds.models import Artifact
-from server.detection.models import Timeline
+from server.detection.models import Finding, Timeline
 from server.lab.models import Session
 from server.reports.models import Report
 from server.sources.models import Message, Revision
@@ -82,6 +82,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
     machine, builder, build = session.machine.name, "old-builder", session.patched_build_id
     report = Report.objects.order_by("-id").values_list("pk", flat=True).first() or 0
     message = Message.objects.filter(kind="patch").order_by("-id")[0].pk
+    in_branch = Finding.objects.filter(culprit__isnull=False).order_by("id").values_list("pk", flat=True).first()
     return {
         "api-series-detail": series,
         "api-series-patches": series,
@@ -95,7 +96,9 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "api-machine-noise": {"name": machine},
         "api-builder-detail": {"name": builder},
         "api-finding-detail": finding,
-        **{f"api-finding-{name}": finding for name in ("patchwork", "kcidb", "regzbot", "trailers")},
+        **{f"api-finding-{name}": finding for name in ("patchwork", "kcidb", "trailers")},
+        # Of a branch: a series that is not merged is no regression of a tree.
+        "api-finding-regzbot": {"pk": in_branch or site.wide.finding.pk},
         "api-finding-case": {**finding, "benchmark": "mm-basic", "case": "fault-4k"},
         "api-timeline-detail": {"pk": timeline},
         "api-build-detail": {"pk": build},
@@ -146,6 +149,8 @@ _OTHERWISE: Mapping[str, tuple[int, ...]] = {
     "build-progress": _OVER,
     # For people of the lab.
     "session-log": (404,),
+    # Of who is signed in.
+    "subscriptions": (302,),
     # A single answer is gone to at once.
     "search": (200, 302),
 }
@@ -185,7 +190,7 @@ def _hard(site: Site) -> Iterator[Question]:
     yield Question("timeline of a case", f"{reverse('api-timeline')}?{urlencode(named)}", _BARS["api-timeline-detail"])
     yield Question("sessions of a mail", f"{reverse('api-session-list')}?message_id=m999000-2@x", PAGE_MS, MOST_QUERIES)
     there = {route.name for route in routes()}
-    asked = {**_asked(site, series.head.sha), **_asked_of_pages(site, series.head.sha)}
+    asked = {**_asked(site), **_asked_of_pages(site, series.head.sha)}
     for name, sets in asked.items():
         for given in sets if name in there else ():
             most = _BARS.get(name, PAGE_MS) if "page_size" not in given else PAGE_MS
@@ -197,10 +202,11 @@ def _hard(site: Site) -> Iterator[Question]:
             )
 
 
-def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
-    """What lists are asked for, by the route's name; `sha` is the commit of one finding."""
+def _asked(site: Site) -> dict[str, tuple[dict[str, str | int], ...]]:
+    """What lists are asked for, by the route's name."""
     session = Session.objects.filter(trial__series=site.wide).order_by("id")[0]
     patched = Revision.objects.order_by("-id")[0]
+    found = Revision.objects.filter(findings_of_it__isnull=False).order_by("id")[0]
     return {
         "api-finding-list": (
             {"regressed_on": "uarch-1"},
@@ -218,7 +224,7 @@ def _asked(site: Site, sha: str) -> dict[str, tuple[dict[str, str | int], ...]]:
             {"uarch": "uarch-11"},
             {"author": "author-17@x"},
             {"tree": "stable"},
-            {"commit": sha[:12]},
+            {"commit": found.sha[:12]},
             {"state": "reported", "kind": "split"},
             {"page_size": "500"},
             {"cursor": _deep(998_000)},

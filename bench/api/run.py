@@ -82,7 +82,7 @@ def main(*arguments: str) -> None:
     failed = missed(asked, steps)
     most = f"the largest web process had {steps[-1].peak_mb:.0f} MB"
     print(f"\n{most}; {chosen.clients} clients at once, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print("\n".join(f"FAIL {one}" for one in failed) or "every bar holds")
+    print("\n".join([*(f"FAIL {one}" for one in failed), _verdict(failed, len(asked))]))
     sys.exit(1 if failed else 0)
 
 
@@ -126,6 +126,14 @@ def missed(asked: Sequence[Question], steps: Sequence[Step]) -> list[str]:
     if last.peak_mb > MOST_MB:
         found.append(f"a web process had {last.peak_mb:.0f} MB, not {MOST_MB:.0f}")
     return found
+
+
+def _verdict(failed: Sequence[str], number: int) -> str:
+    """The last line."""
+    if not failed:
+        return f"every bar holds, of {number} questions"
+    those = len({one.partition(": ")[0] for one in failed})
+    return f"{len(failed)} bars missed, by {those} of {number} questions"
 
 
 def growth(before: Cost, after: Cost) -> float:

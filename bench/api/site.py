@@ -57,6 +57,7 @@ def make_site(series: int = SERIES, heads: int = HEADS) -> Site:
             cursor.execute(statement, {"first": 4 * (NEWEST - series), "heads": heads})
     _add_branch_findings(heads)
     _add_people(series)
+    wide = Series.objects.select_related("base", "head", "finding").get(pk=wide.pk)
     own = Session.objects.filter(trial__series=wide).order_by("id").values_list("pk", flat=True)
     old = Session.objects.filter(pk__gte=4 * (NEWEST - series), state=Session.State.DONE).order_by("-pk")
     return Site(wide, (*own, *old.values_list("pk", flat=True)))
@@ -108,6 +109,8 @@ _ROWS = (
             WHEN bool_or(verdict = 'regressed') THEN 'regressed' WHEN bool_or(verdict = 'improved') THEN 'improved'
             ELSE 'unchanged' END AS kind FROM detection_findingverdict GROUP BY finding_id) AS told
     WHERE told.finding_id = f.id""",
+    # Commits whose first digits tell them apart, as real ones do.
+    "UPDATE sources_revision SET sha = left(encode(sha256(convert_to(sha, 'UTF8')), 'hex'), 40)",
     # Heads of every day, the last one of today.
     """UPDATE sources_revision r SET committed_at = now() - make_interval(days => %(heads)s - h.place)
     FROM detection_measuredhead h JOIN sources_branch b ON b.id = h.branch_id

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from django import forms
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
+from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Count, OuterRef, Subquery
 from django.db.models.functions import Coalesce
 from django.http import Http404, HttpRequest, HttpResponse
@@ -47,6 +48,7 @@ from server.dashboard.verdicts.next_steps import run_again, way_of
 from server.dashboard.verdicts.series_parts import PARTS
 from server.detection.findings.table import ComparisonTable, comparison_table
 from server.detection.models import Finding
+from server.lab.models import Session
 from server.sources.models import MailingList, Patch, Series
 from server.sources.series.requests import approve_series, holding, not_held
 
@@ -195,7 +197,7 @@ def _virtual(series: Series, finding: Finding | None) -> Literal["", "some", "al
     """Whether the page shows virtual results: all of them, or some beside physical ones, which alone are judged."""
     if finding is not None and finding.virtual:
         return "all"
-    marks = list(series.sessions.order_by().values_list("machine__virtual", flat=True))
+    marks: list[bool] = getattr(series, "virtual_marks", [])
     return "all" if marks and all(marks) else "some" if any(marks) else ""
 
 
@@ -205,7 +207,9 @@ _RELATED = ("mailing_list", "base__tree", "head__tree", "superseded_by")
 def _found(series_id: int) -> tuple[Series, Finding | None]:
     patches = Patch.objects.filter(series=OuterRef("pk")).order_by().values("series")
     arrived = Coalesce(Subquery(patches.annotate(count=Count("pk")).values("count")), 0)
-    series = Series.objects.select_related(*_RELATED).annotate(arrived=arrived).filter(pk=series_id).first()
+    marks = ArraySubquery(Session.objects.filter(series=OuterRef("pk")).order_by().values("machine__virtual"))
+    rows = Series.objects.select_related(*_RELATED).annotate(arrived=arrived, virtual_marks=marks)
+    series = rows.filter(pk=series_id).first()
     if series is None:
         raise Http404(f"There is no series {series_id}.")
     finding = Finding.objects.filter(series=series).select_related("report__delivery", "culprit")

@@ -256,7 +256,12 @@ def _whole(rows: list[Measurement]) -> list[Measurement]:
 
 
 class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
-    queryset = Measurement.objects.select_related("boot", "case__benchmark", "metric", "core_type", "version")
+    keeps = True
+    # Of each row a few columns of seven tables, and it may have hundreds.
+    queryset = Measurement.objects.select_related("boot", "case__benchmark", "metric", "core_type", "version").only(
+        *("recorded_at", "warmup", "values", "boot__session", "boot__position", "boot__arm", "case__name"),
+        *("case__benchmark__name", "metric__name", "metric__unit", "core_type__name", "version__hash"),
+    )
     serializer_class = MeasurementOut
     filterset_class = MeasurementFilter
     files = FILES

@@ -303,6 +303,7 @@ class LinesOut(serializers.Serializer[Any]):
 class PortView(PublicMixin, generics.GenericAPIView[Finding]):
     """What a finding says in the words of another system. 404 where there is nothing that it could say there."""
 
+    keeps = True
     queryset = Finding.objects.select_related(
         "series__base__tree", "branch__tree", "culprit", "before", "after", "fix", "trial"
     )

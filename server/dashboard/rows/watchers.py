@@ -9,6 +9,7 @@ from django.utils.text import Truncator
 
 from server.core import clock
 from server.core.addresses import without_credentials
+from server.core.rows.together import objects_together
 from server.sources.models import Branch, HeadMove, MailingList, Revision, Tag, Tree, WantedRevision
 from server.sources.polls import is_late, next_try
 
@@ -39,10 +40,10 @@ class Watcher:
 
 
 def watchers() -> tuple[Watcher, ...]:
+    """One query."""
     now = clock.now()
-    trees = (watcher("tree", tree, now) for tree in Tree.objects.all())
-    lists = (watcher("list", row, now) for row in MailingList.objects.all())
-    return (*trees, *lists)
+    trees, lists = objects_together(Tree.objects.all(), MailingList.objects.all())
+    return (*(watcher("tree", tree, now) for tree in trees), *(watcher("list", row, now) for row in lists))
 
 
 def watcher(kind: str, row: Tree | MailingList, now: datetime) -> Watcher:

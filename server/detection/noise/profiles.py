@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, QuerySet, Sum, Window
 
 from server import stats
 from server.core import clock
@@ -231,23 +231,25 @@ class QuestionRow:
 
 
 def noise_of_machine(machine: Machine, most: int | None = None) -> tuple[tuple[NoiseRow, ...], int]:
-    """The machine's profiles by benchmark, case, metric and core type, and how many are left out. One query, or three.
+    """The machine's profiles by benchmark, case, metric and core type, and how many are left out. One query, or two.
 
     Where there are more than `most`, those are told that vary most.
     """
     order = ("case__benchmark__name", "case__name", "metric__name", "core_type__name")
-    every = noise_profiles(machine)
-    rows = list(every.order_by(*order)[: None if most is None else most + 1])
-    if most is None or len(rows) <= most:
-        return tuple(map(noise_row, rows)), 0
-    vary_most = list(every.order_by("-change_95", "pk").values_list("pk", flat=True)[:most])
-    told = tuple(map(noise_row, every.filter(pk__in=vary_most).order_by(*order)))
-    return told, every.count() - len(told)
+    every, unshown = noise_profiles(machine).order_by(*order), 0
+    if most is not None:
+        own = NoiseProfile.objects.filter(machine=machine).order_by("-change_95", "pk")
+        first = list(own.values_list("pk", Window(Count("*")))[:most])
+        every = every.filter(pk__in=[pk for pk, _ in first])
+        unshown = first[0][1] - len(first) if first else 0
+    return tuple(map(noise_row, every)), unshown
 
 
 def noise_profiles(machine: Machine) -> "QuerySet[NoiseProfile]":
     """All of one machine, for who reads them page by page."""
-    return NoiseProfile.objects.filter(machine=machine).select_related("case__benchmark", "metric", "core_type")
+    rows = NoiseProfile.objects.filter(machine=machine).select_related("case__benchmark", "metric", "core_type")
+    names = ("case__name", "case__benchmark__name", "metric__name", "core_type__name")
+    return rows.only(*(field.name for field in NoiseProfile._meta.concrete_fields), *names)
 
 
 _ASKED = ("pk", "machine__name", "kind", "state", "detail", "reason", "state_since", "finding")
