@@ -119,5 +119,5 @@ def test_page_of_the_series_links_to_the_document(client: Client) -> None:
 
 def test_many_machines_cost_no_more_questions(client: Client, django_assert_max_num_queries: Any) -> None:
     series = judged()
-    with django_assert_max_num_queries(5):
+    with django_assert_max_num_queries(9):
         read(client, series)

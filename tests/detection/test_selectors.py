@@ -37,7 +37,7 @@ def test_table_has_a_row_for_each_case_and_a_column_for_each_machine(
     measured_session(series, physical("z1", "zen1"), {"fault-4k": STEADY})
     measured_session(series, physical("h1", "haswell"), {"fault-4k": SLOWER, "copy": STEADY})
     judge_series(series_id=series.pk)
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         table = comparison_table(Session.objects.filter(series=series))
     assert [column.machine for column in table.machines] == ["h1", "z1"]
     assert [(row.case, row.moved) for row in table.rows] == [("copy", False), ("fault-4k", True)]
