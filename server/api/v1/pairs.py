@@ -109,7 +109,6 @@ def _seen_virtual(found: list[PairOnMachine]) -> set[int]:
 
 
 class FindingCaseView(PublicMixin, generics.GenericAPIView[Finding]):
-    keeps = True
     serializer_class = SeriesCaseOut
 
     @describe("finding_case", SeriesCaseOut)

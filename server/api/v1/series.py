@@ -478,7 +478,6 @@ class SeriesPatchesView(PublicMixin, generics.GenericAPIView[Series]):
 
 
 class SeriesCaseView(PublicMixin, generics.GenericAPIView[Series]):
-    keeps = True
     serializer_class = SeriesCaseOut
 
     @describe("series_case", SeriesCaseOut)
