@@ -259,8 +259,8 @@ class MeasurementListView(PublicMixin, generics.ListAPIView[Measurement]):
     keeps = True
     # Of each row a few columns of seven tables, and it may have hundreds.
     queryset = Measurement.objects.select_related("boot", "case__benchmark", "metric", "core_type", "version").only(
-        *("recorded_at", "warmup", "values", "boot__session", "boot__position", "boot__arm", "case__name"),
-        *("case__benchmark__name", "metric__name", "metric__unit", "core_type__name", "version__hash"),
+        *("recorded_at", "warmup", "values", "summarised", "boot__session", "boot__position", "boot__arm"),
+        *("case__name", "case__benchmark__name", "metric__name", "metric__unit", "core_type__name", "version__hash"),
     )
     serializer_class = MeasurementOut
     filterset_class = MeasurementFilter

@@ -17,7 +17,7 @@ from server.detection.trials.scope import is_same_code
 from server.lab.hosts.probes import first_facts
 from server.lab.models import Boot, Session
 from server.results.models import Case as ModelsCase
-from server.results.models import Metric, PackedValues
+from server.results.models import Measurement, Metric
 from server.sources.models import Revision, Series
 
 
@@ -317,7 +317,7 @@ def _version(sessions: Sequence[int], case: ModelsCase) -> str:
     """Of several, the one that was stored last."""
     # By ids of boots, the index of the largest table finds their rows, and no boot of others is read.
     boots = list(Boot.objects.filter(session__in=sessions).order_by().values_list("pk", flat=True))
-    stored = PackedValues.objects.filter(boot__in=boots, cases__contains=[case.pk])
+    stored = Measurement.objects.filter(boot__in=boots, case=case)
     last = stored.order_by().values_list("version__hash").annotate(last=Max("pk"))
     return max(last, key=lambda one: one[1], default=(case.benchmark.version,))[0]
 
