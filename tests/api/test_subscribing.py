@@ -27,8 +27,8 @@ def client(ada: User) -> Client:
     return Client(headers={"Authorization": f"Bearer {secret}"})
 
 
-def post(client: Client, path: str = "", **body: Any) -> Any:
-    return client.post(f"{BASE}{path}", body, "application/json")
+def post(client: Client, to: str = "", /, **body: Any) -> Any:
+    return client.post(f"{BASE}{to}", body, "application/json")
 
 
 def test_a_subscription_is_made_listed_changed_and_ended(client: Client) -> None:

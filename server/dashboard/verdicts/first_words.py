@@ -83,7 +83,7 @@ def _down_to(visible: Sequence[float | None]) -> str:
     if not seen:
         return ""
     silent = len(visible) - len(seen)
-    half, worst = seen_effect(statistics.median_low(seen))(seen[-1])
+    half, worst = seen_effect(statistics.median_low(seen)), seen_effect(seen[-1])
     if silent:
         return f"down to {worst} on {len(seen)} of them, not known of {silent}"
     return f"down to {worst}" if half == worst else f"down to {half} on half of them, {worst} in the noisiest"
