@@ -1131,4 +1131,16 @@ class Migration(migrations.Migration):
                 name="finding_open",
             ),
         ),
+        migrations.AddField(
+            model_name="finding",
+            name="same_as",
+            field=models.ForeignKey(
+                blank=True,
+                help_text="The finding that it stands down for: that one tells of the same change.",
+                null=True,
+                on_delete=django.db.models.deletion.SET_NULL,
+                related_name="duplicates",
+                to="detection.finding",
+            ),
+        ),
     ]

@@ -781,7 +781,7 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("series", "what a series costs"),
-                            ("retest", "what a series costs, asked again by a person"),
+                            ("retest", "the whole question once more, for a person"),
                             ("patch", "what one patch of a series adds"),
                             ("layout", "whether an effect is only how code is placed"),
                             ("head", "a tree's head against its reference kernel"),

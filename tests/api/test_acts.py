@@ -205,6 +205,13 @@ def test_series_is_measured_again_by_a_trial_of_its_own(client: Client, measured
     assert ACTOR in {step.actor for step in series_history(measured.series)}
 
 
+def test_retest_by_the_finding_is_that_of_its_series(client: Client, measured: Finding) -> None:
+    first = told(client, f"findings/{measured.pk}/retest/", 202, reason=WHY)
+    assert (first["finding"], first["series"], first["acted"]) == (measured.pk, measured.series_id, True)
+    assert told(client, f"series/{measured.series_id}/retest/", reason=WHY)["trial"] == first["trial"]
+    assert told(client, f"findings/{measured.pk}/retest/", 409, reason=WHY, seen=0)["code"] == "changed"
+
+
 @pytest.mark.parametrize(("verdict", "outcome"), [(Verdict.REGRESSED, "passed"), (Verdict.UNCHANGED, "failed")])
 def test_what_fresh_boots_say_stands_beside_the_finding(measured: Finding, verdict: str, outcome: str) -> None:
     assert measured.series is not None

@@ -239,7 +239,7 @@ _ACTING = ["series_submit", "series_approve", "series_retest", "finding_withdraw
 _ACTING += ["finding_duplicate", "report_hold", "report_release", "report_edit"]
 _ACTING += ["finding_accept", "acceptance_withdraw", "report_approve", "report_reject", "machine_maintenance"]
 _ACTING += ["build_again", "finding_assign"]
-_ACTING += ["subscription_make", "subscription_change", "subscription_secret", "subscription_end"]
+_ACTING += ["finding_retest", "subscription_make", "subscription_change", "subscription_secret", "subscription_end"]
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,7 @@ ACTS = {
     "series-list": Scope.SUBMIT,
     "series-approval": Scope.APPROVE,
     "series-retest": Scope.RETEST,
+    "finding-retest": Scope.RETEST,
     "finding-assign": Scope.TRIAGE,
     "finding-withdraw": Scope.TRIAGE,
     "finding-reopen": Scope.TRIAGE,

@@ -323,6 +323,18 @@ def test_series_of_a_finding_is_measured_again(client: Client, split: Finding) -
     assert Trial.objects.filter(purpose=Trial.Purpose.RETEST).count() == 1
 
 
+def test_finding_stands_down_for_the_one_that_is_named(triager: Client, split: Finding, better: Finding) -> None:
+    shown = triager.get(f"/findings/{split.pk}/").content.decode()
+    assert 'value="duplicate"' in shown
+    assert act(triager, "duplicate", mark(split), reason=WHY, of="none").status_code == 400
+    assert act(triager, "duplicate", mark(split), reason="", of=str(better.pk)).status_code == 400
+    answer = act(triager, "duplicate", mark(split), reason=WHY, of=str(better.pk))
+    assert answer.status_code == 302
+    split.refresh_from_db()
+    assert (split.state, split.same_as) == (Finding.State.SUPERSEDED, better)
+    assert f"superseded by finding {better.pk}" in triager.get("/findings/").content.decode()
+
+
 def test_retest_by_another_is_a_conflict(client: Client, split: Finding) -> None:
     client.force_login(person("ada", "change_finding", "add_trial"))
     Series.objects.filter(finding=split).update(

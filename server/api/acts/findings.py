@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from server.api.acts.act import ActIn, Acting, ReasonIn, describe_act, filled
+from server.api.acts.series import RetestIn, RetestOut, asked_again
 from server.api.filters import unknown
 from server.api.measured import BoundedList
 from server.api.permissions import person_of
@@ -21,7 +22,7 @@ from server.core.models import LONGEST_ACTOR, PersonToken
 from server.detection.branches.release import Why, invalidate
 from server.detection.lifecycle.ledger import accept, ask_for_fix, reopen, withdraw_acceptance
 from server.detection.lifecycle.remarks import LONGEST_SUBJECT, mark_duplicate, promise_fix
-from server.detection.lifecycle.triage import as_seen, assign, seen_now, triagers
+from server.detection.lifecycle.triage import as_seen, assign, retest, seen_now, triagers
 from server.detection.models import Acceptance, Finding, FindingState
 from server.lab.models import TrialState
 from server.results.models import Metric
@@ -139,6 +140,28 @@ class FindingDuplicateView(_Triage):
         with self.held(pk, form) as finding:
             acted = mark_duplicate(finding, other, actor=actor, reason=form["reason"])
             return Response(_told_of(finding, acted=acted))
+
+
+class FindingRetestIn(SeenIn, RetestIn):
+    pass
+
+
+class FindingRetestOut(RetestOut):
+    series = serializers.IntegerField(allow_null=True, help_text="Null of a change in a branch.")
+    finding = serializers.IntegerField()
+
+
+class FindingRetestView(Acting):
+    scope: ClassVar[PersonToken.Scope] = PersonToken.Scope.RETEST
+
+    @describe_act(
+        "finding_retest", FindingRetestIn, {200: FindingRetestOut, 202: FindingRetestOut}, PersonToken.Scope.RETEST
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        form = filled(FindingRetestIn, request)
+        finding = get_object_or_404(Finding, pk=pk)
+        trial, new = retest(finding, actor=person_of(request).actor, **form)
+        return asked_again(request, trial, {"finding": pk, "series": finding.series_id}, is_new=new)
 
 
 class FixIn(SeenIn):

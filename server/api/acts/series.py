@@ -1,5 +1,6 @@
 """Series handed in, let run, and measured again."""
 
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from server.api.public import PublicMixin, describe
 from server.core.errors import DomainError
 from server.core.models import PersonToken
 from server.detection.lifecycle.retest import retest_series
-from server.lab.models import Machine, TrialState
+from server.lab.models import Machine, Trial, TrialState
 from server.results.models import Benchmark, Case
 from server.sources.messages.mailboxes import submit_mails
 from server.sources.models import Series, SeriesState
@@ -179,8 +180,12 @@ class SeriesRetestView(Acting):
         form = filled(RetestIn, request)
         series = get_object_or_404(Series, pk=pk)
         trial, new = retest_series(series, actor=person_of(request).actor, **form)
-        names = list(trial.machines.order_by("name").values_list("name", flat=True))
-        measured = {"machines": names, "benchmarks": trial.benchmarks}
-        answer = {"series": pk, "trial": trial.pk, "state": trial.state, **measured, "acted": new}
-        where = f"{reverse('api-session-list')}?{urlencode({'trial': trial.pk})}"
-        return Response(answer, status=202 if new else 200, headers={"Location": request.build_absolute_uri(where)})
+        return asked_again(request, trial, {"series": pk}, is_new=new)
+
+
+def asked_again(request: Request, trial: Trial, of: Mapping[str, int | None], *, is_new: bool) -> Response:
+    names = list(trial.machines.order_by("name").values_list("name", flat=True))
+    measured = {"machines": names, "benchmarks": trial.benchmarks}
+    answer = {**of, "trial": trial.pk, "state": trial.state, **measured, "acted": is_new}
+    where = f"{reverse('api-session-list')}?{urlencode({'trial': trial.pk})}"
+    return Response(answer, status=202 if is_new else 200, headers={"Location": request.build_absolute_uri(where)})

@@ -71,6 +71,7 @@ act_patterns = [
     path("findings/<int:pk>/withdraw/", finding_acts.FindingWithdrawView.as_view(), name="api-finding-withdraw"),
     path("findings/<int:pk>/reopen/", finding_acts.FindingReopenView.as_view(), name="api-finding-reopen"),
     path("findings/<int:pk>/fix/", finding_acts.FindingFixView.as_view(), name="api-finding-fix"),
+    path("findings/<int:pk>/retest/", finding_acts.FindingRetestView.as_view(), name="api-finding-retest"),
     path("findings/<int:pk>/duplicate/", finding_acts.FindingDuplicateView.as_view(), name="api-finding-duplicate"),
     path("findings/<int:pk>/accept/", finding_acts.FindingAcceptView.as_view(), name="api-finding-accept"),
     path(

@@ -29,7 +29,7 @@ def triage(context: dict[str, Any], finding_id: int, seen: int) -> dict[str, Any
         "is_known": request.user.is_authenticated,
         "people": list(triagers().values_list("username", flat=True)) if may_triage else [],
         "reasons_why": [why.value for why in Why],
-        "given": dict.fromkeys(("reason", "why", "until", "assignee"), ""),
+        "given": dict.fromkeys(("reason", "why", "until", "assignee", "of"), ""),
         "here": request.path,
         "csrf_token": context.get("csrf_token", ""),
     }

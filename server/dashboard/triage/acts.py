@@ -23,6 +23,7 @@ from server.dashboard.frame.access import needs, own_page, refuse_without
 from server.dashboard.triage.question import clean, moment_of
 from server.detection.branches.release import Why, invalidate
 from server.detection.lifecycle.ledger import accept
+from server.detection.lifecycle.remarks import mark_duplicate
 from server.detection.lifecycle.triage import TRIAGE, as_seen, assign, retest, triagers, with_seen
 from server.detection.models import Finding
 
@@ -37,9 +38,10 @@ ACTS: Final[Mapping[str, str]] = {
     "unassign": "assigned to nobody",
     "accept": "accepted",
     "invalid": "withdrawn",
+    "duplicate": "superseded by the one that tells of the same change",
     "retest": "to be measured again",
 }
-_WITH_REASON = frozenset({"accept", "invalid", "retest"})
+_WITH_REASON = frozenset({"accept", "invalid", "duplicate", "retest"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class ActForm(forms.Form):
     why = forms.ChoiceField(choices=[(why.value, why.value) for why in Why], required=False)
     until = forms.CharField(max_length=40, strip=True, required=False)
     assignee = forms.CharField(max_length=150, strip=True, required=False)
+    of = forms.CharField(max_length=_DIGITS, strip=True, required=False)
 
     def clean_finding(self) -> list[ShownFinding]:
         given = self.data.getlist("finding") if hasattr(self.data, "getlist") else []
@@ -98,6 +101,11 @@ class ActForm(forms.Form):
             self.add_error("reason", "Say why; everybody can read it.")
         if act == "invalid" and not given.get("why"):
             self.add_error("why", "Say what it was: noise, layout, the machine, or that it is wrong.")
+        if act == "duplicate":
+            of = given.get("of", "")
+            given["other"] = Finding.objects.filter(pk=int(of)).first() if _is_number(of) else None
+            if given["other"] is None:
+                self.add_error("of", "Say by its number which finding tells of the same change.")
         if act == "assign":
             given["person"] = triagers().filter(username=clean(given.get("assignee", ""))).first()
             if given["person"] is None:
@@ -108,8 +116,12 @@ class ActForm(forms.Form):
 
 def _shown(given: str) -> ShownFinding | None:
     finding, _, seen = given.partition(":")
-    fit = all(part.isascii() and part.isdecimal() and len(part) <= _DIGITS for part in (finding, seen))
+    fit = _is_number(finding) and _is_number(seen)
     return ShownFinding(int(finding), int(seen)) if fit else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
 
 
 def _back(request: HttpRequest) -> str:
@@ -151,6 +163,8 @@ def _named(findings: Sequence[int]) -> str:
 def _told(given: Mapping[str, Any]) -> str:
     if given["act"] == "assign":
         return f"assigned to {given['person'].get_username()}"
+    if given["act"] == "duplicate":
+        return f"superseded by finding {given['other'].pk}"
     until = f" until {given['until']:%Y-%m-%d}" if given["act"] == "accept" and given["until"] else ""
     return f"{ACTS[given['act']]}{until}"
 
@@ -166,6 +180,8 @@ def _do(request: HttpRequest, shown: ShownFinding, given: Mapping[str, Any]) -> 
     with as_seen(shown.finding, shown.seen) as finding:
         if wanted == "invalid":
             invalidate(finding, actor=actor, why=Why(given["why"]), reason=given["reason"])
+        elif wanted == "duplicate":
+            mark_duplicate(finding, given["other"], actor=actor, reason=given["reason"])
         elif wanted == "accept":
             accept(finding, actor=actor, reason=given["reason"], expires_at=given["until"])
         else:
@@ -217,7 +233,7 @@ def _again(
         "marks": marks,
         "act": wanted if wanted in ACTS else "",
         "told": ACTS.get(wanted, ""),
-        "given": {name: clean(given.get(name, "")) for name in ("reason", "why", "until", "assignee")},
+        "given": {name: clean(given.get(name, "")) for name in ("reason", "why", "until", "assignee", "of")},
         "reasons_why": [why.value for why in Why],
         "people": list(triagers().values_list("username", flat=True)),
         "next": _back(request),

@@ -88,7 +88,7 @@ def join_same_change(finding: Finding) -> bool:
     if stays.pk == finding.pk:
         return False
     reason = Because.SAME_CHANGE(f"the same change as finding {stays.pk}: {finding.culprit} made both")
-    if not finding.advance(Finding.State.SUPERSEDED, reason):
+    if not finding.advance(Finding.State.SUPERSEDED, reason, same_as=stays):
         return False
     ChangePoint.objects.filter(finding=finding).update(finding=stays)
     stop_trials(finding, f"finding {finding.pk} is superseded")

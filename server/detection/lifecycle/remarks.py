@@ -19,7 +19,8 @@ _ENDED = (FindingState.INVALID, FindingState.SUPERSEDED)
 def mark_duplicate(finding: Finding, of: Finding, *, actor: str, reason: str) -> bool:
     """`finding` stands down for `of`, which tells of the same change. False if it stood down for that one already.
 
-    DomainError `nobody`, `no-reason`, or `conflict` where one of them is over, or both are the same.
+    One that stood down for another finding stands down for this one instead. DomainError `nobody`, `no-reason`, or
+    `conflict` where one of them is over, both are the same, or its timelines were given to another one already.
     """
     person, why = actor.strip()[:LONGEST_ACTOR], " ".join(reason.split())
     _refuse_empty(finding, person, why)
@@ -29,22 +30,46 @@ def mark_duplicate(finding: Finding, of: Finding, *, actor: str, reason: str) ->
         # In the order of their numbers: two people who name each other's finding do not wait for each other.
         rows = {pk: held(pk) for pk in sorted((finding.pk, of.pk))}
         row, other = rows[finding.pk], rows[of.pk]
-        told = f"the same as finding {other.pk}: {why}"
         if row.state == FindingState.SUPERSEDED and row.reason_code == Because.SAME_CHANGE:
-            return False
-        if FindingState.SUPERSEDED not in Finding.NEXT.get(row.state, frozenset()):
+            if row.same_as_id == other.pk:
+                return False
+            _refuse_given_away(row)
+        elif FindingState.SUPERSEDED not in Finding.NEXT.get(row.state, frozenset()):
             raise DomainError("conflict", f"finding {row.pk} is {FindingState(row.state).label}: it stays so")
         if other.state in _ENDED:
             raise DomainError(
                 "conflict", f"finding {other.pk} is {FindingState(other.state).label}: it tells of nothing"
             )
-        row.advance(FindingState.SUPERSEDED, Because.SAME_CHANGE(told), actor=person)
-        if row.branch_id is not None and row.branch_id == other.branch_id:
-            ChangePoint.objects.filter(finding=row).update(finding=other)
-        stop_trials(row, f"finding {row.pk} is superseded")
-        write_line(other, Because.SAME_CHANGE(f"finding {row.pk} is the same as this: {why}"), person)
-    finding.refresh_from_db(fields=["state", "reason", "reason_code", "state_since"])
+        _stand_down(row, other, person, why)
+    finding.refresh_from_db(fields=["state", "reason", "reason_code", "state_since", "same_as"])
     return True
+
+
+def _refuse_given_away(row: Finding) -> None:
+    """Steps of timelines that the one before has cannot be told from its own."""
+    former = row.same_as
+    if former is not None and row.branch_id is not None and row.branch_id == former.branch_id:
+        raise DomainError(
+            "conflict",
+            f"finding {row.pk} stands down for finding {former.pk}, which has its timelines: that one stands",
+        )
+
+
+def _stand_down(row: Finding, other: Finding, person: str, why: str) -> None:
+    """Both are held."""
+    because = Because.SAME_CHANGE(f"the same as finding {other.pk}: {why}")
+    former = row.same_as
+    if row.state == FindingState.SUPERSEDED:
+        Finding.objects.filter(pk=row.pk).update(same_as=other, news=True, **because.columns())
+        write_line(row, because, person)
+        if former is not None:
+            write_line(former, Because.BY_PERSON(f"finding {row.pk} is the same as {other.pk}, not as this"), person)
+    else:
+        row.advance(FindingState.SUPERSEDED, because, actor=person, same_as=other)
+    if row.branch_id is not None and row.branch_id == other.branch_id:
+        ChangePoint.objects.filter(finding=row).update(finding=other)
+    stop_trials(row, f"finding {row.pk} is superseded")
+    write_line(other, Because.SAME_CHANGE(f"finding {row.pk} is the same as this: {why}"), person)
 
 
 def promise_fix(finding: Finding, subject: str, *, actor: str) -> bool:

@@ -1,4 +1,5 @@
-"""A series measured again because a person asked: a trial of its own, whose answer stands as a check of the finding.
+"""A series, or both ends of a change in a branch, measured again because a person asked: a trial of its own, whose
+answer stands as a check of the finding.
 
 The finding claims nothing more for it: another look at the same question would let chance speak twice. It claims less
 where the change does not show again. Where it said nothing, since nothing could be measured, the new trial takes the
@@ -9,12 +10,12 @@ from collections.abc import Collection
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from server.core.errors import DomainError
 from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because
-from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, held
+from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, ask_for, held
 from server.detection.findings.result import Result, remade, remake, result_of
 from server.detection.lifecycle.confirmation import CLAIMS, follow_up
 from server.detection.lifecycle.disproof import disprove
@@ -49,13 +50,13 @@ def retest_series(
     `under-way` while the first trial or another one goes on.
     """
     person, why = actor.strip()[:LONGEST_ACTOR], " ".join(reason.split())[:_LONGEST_REASON]
-    _refuse_empty(series, person, why, machines)
+    _refuse_empty(f"series {series.pk}", person, why, machines)
     with transaction.atomic():
         row = Series.objects.select_for_update(of=("self",), no_key=True).get(pk=series.pk)
         before = _refuse_unmeasured(row)
         going_on = before.exclude(state__in=Trial.FINAL).first()
         if going_on is not None:
-            return _same(going_on, machines, _wanted(row, benchmarks)), False
+            return _same(going_on, f"series {row.pk}", machines, _wanted(row, benchmarks)), False
         number = before.count() + 1
         if number > MOST_RETESTS:
             raise DomainError("conflict", f"series {row.pk} was measured again {MOST_RETESTS} times: that is enough")
@@ -73,9 +74,71 @@ def retest_series(
     return trial, True
 
 
+def retest_finding(
+    finding: Finding,
+    *,
+    actor: str,
+    reason: str,
+    machines: Collection[Machine] = (),
+    benchmarks: Collection[str] = (),
+) -> tuple[Trial, bool]:
+    """The same of what a finding tells: its series, or the heads before and after a change in a branch.
+
+    Of a branch no `machines` are those that confirmed it, no `benchmarks` what was asked of them then.
+    """
+    if finding.series is not None:
+        return retest_series(finding.series, actor=actor, reason=reason, machines=machines, benchmarks=benchmarks)
+    person, why = actor.strip()[:LONGEST_ACTOR], " ".join(reason.split())[:_LONGEST_REASON]
+    _refuse_empty(f"finding {finding.pk}", person, why, machines)
+    with transaction.atomic():
+        row = held(finding.pk)
+        first = _confirmed_by(row)
+        chosen = list(machines) or list(first.machines.filter(enabled=True))
+        if not chosen:
+            raise DomainError("disabled", f"no machine that confirmed finding {row.pk} is in the lab any more")
+        wanted = tuple(sorted(set(benchmarks))) or tuple(first.benchmarks)
+        before = Trial.objects.filter(asked_by__finding=row, purpose=Trial.Purpose.RETEST)
+        going_on = before.exclude(state__in=Trial.FINAL).first()
+        if going_on is not None:
+            return _same(going_on, f"finding {row.pk}", chosen, wanted), False
+        number = before.count() + 1
+        if number > MOST_RETESTS:
+            raise DomainError("conflict", f"finding {row.pk} was measured again {MOST_RETESTS} times: that is enough")
+        trial = _ask_both_ends(row, number, chosen, wanted)
+        text = f"is measured again by trial {trial.pk}: {why}"
+        add_check(row, Check(Name.RETEST, CheckOutcome.PENDING, text))
+        write_line(row, Because.ASKED_AGAIN(text), person)
+    return trial, True
+
+
+def _confirmed_by(row: Finding) -> Trial:
+    if row.trial is None or row.trial.state not in Trial.FINAL:
+        raise DomainError("under-way", f"finding {row.pk} is being measured for the first time")
+    if row.state not in Finding.STANDING:
+        raise DomainError("conflict", f"finding {row.pk} is {Finding.State(row.state).label}: it claims nothing")
+    return row.trial
+
+
+def _ask_both_ends(row: Finding, number: int, machines: Collection[Machine], benchmarks: tuple[str, ...]) -> Trial:
+    assert row.trial is not None
+    ask = Ask(
+        key=f"finding:{row.pk}:retest:{number}",
+        purpose=Trial.Purpose.RETEST,
+        base=row.trial.base,
+        patched=row.trial.patched,
+        looks=USUAL_LOOKS,
+        trace=row.trace,
+        machines=tuple(sorted(machines, key=lambda machine: machine.name)),
+        benchmarks=benchmarks,
+        budget_seconds=row.trial.budget_seconds,
+    )
+    return ask_for(row, ask)
+
+
 def answer_retest(trial: Trial) -> None:
     """Take up a trial of purpose RETEST that is over. Runs in the caller's transaction, which holds the series."""
-    found = Finding.objects.filter(series=trial.series_id or 0).first()
+    asked = Q(series=trial.series_id) if trial.series_id is not None else Q(asked__trial=trial)
+    found = Finding.objects.filter(asked).first()
     if found is None:
         return
     finding = held(found.pk)
@@ -84,7 +147,7 @@ def answer_retest(trial: Trial) -> None:
         text = f"measured again by trial {trial.pk}, without a result: {trial.reason or TrialState(trial.state).label}"
         add_check(finding, Check(Name.RETEST, CheckOutcome.NOT_CHECKED, text))
         return
-    if said_nothing(finding) and not _has_measured(finding) and _asks_all(trial):
+    if said_nothing(finding) and not _has_measured(finding) and _asks_all(finding, trial):
         Finding.objects.filter(pk=finding.pk).update(trial=trial)
         finding.trial = trial
         remake(finding)
@@ -121,7 +184,7 @@ def compare_retest(finding: Finding, trial: Trial, result: Result) -> CheckOutco
     One of fewer machines or benchmarks speaks of its cells alone: it fails where one that had changed is unchanged now,
     or moved the other way, and cannot tell where it has none of those.
     """
-    if _asks_all(trial) and not trial.machines.exists():
+    if _asks_all(finding, trial) and _asks_everywhere(finding, trial):
         return CheckOutcome.PASSED if result.kind == finding.kind else CheckOutcome.FAILED
     first = remade(finding)
     again = {_cell(row): row for row in result.comparisons}
@@ -141,10 +204,18 @@ def _cell(row: Comparison) -> tuple[int, int, int, int]:
     return row.session.machine_id, row.case_id, row.metric_id, row.core_type_id
 
 
-def _asks_all(trial: Trial) -> bool:
-    """Whether it asks about all that its series is measured with."""
-    assert trial.series is not None
-    return set(trial.benchmarks) == set(wanted_benchmarks(trial.series))
+def _asks_all(finding: Finding, trial: Trial) -> bool:
+    """Whether it asks about all that its series, or its finding, is measured with."""
+    if trial.series is not None:
+        return set(trial.benchmarks) == set(wanted_benchmarks(trial.series))
+    return finding.trial is not None and set(trial.benchmarks) == set(finding.trial.benchmarks)
+
+
+def _asks_everywhere(finding: Finding, trial: Trial) -> bool:
+    asked = set(trial.machines.values_list("pk", flat=True))
+    if trial.series_id is not None or finding.trial is None:
+        return not asked
+    return asked >= set(finding.trial.machines.values_list("pk", flat=True))
 
 
 def _has_measured(finding: Finding) -> bool:
@@ -158,11 +229,11 @@ def said_nothing(finding: Finding) -> bool:
     return finding.state in _UNTOLD and finding.kind == Finding.Kind.INCONCLUSIVE
 
 
-def _refuse_empty(series: Series, person: str, why: str, machines: Collection[Machine]) -> None:
+def _refuse_empty(what: str, person: str, why: str, machines: Collection[Machine]) -> None:
     if not person:
-        raise DomainError("nobody", f"series {series.pk}: who asks is not said")
+        raise DomainError("nobody", f"{what}: who asks is not said")
     if not why:
-        raise DomainError("no-reason", f"series {series.pk}: why is not said")
+        raise DomainError("no-reason", f"{what}: why is not said")
     if out := [machine.name for machine in machines if not machine.enabled]:
         raise DomainError("disabled", f"nothing goes to {', '.join(sorted(out))}: disabled")
 
@@ -182,8 +253,8 @@ def _wanted(row: Series, benchmarks: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(set(benchmarks))) or tuple(wanted_benchmarks(row))
 
 
-def _same(trial: Trial, machines: Collection[Machine], benchmarks: Collection[str]) -> Trial:
-    told = f"series {trial.series_id} is being measured again already"
+def _same(trial: Trial, what: str, machines: Collection[Machine], benchmarks: Collection[str]) -> Trial:
+    told = f"{what} is being measured again already"
     if {machine.pk for machine in machines} != set(trial.machines.values_list("pk", flat=True)):
         where = ", ".join(trial.machines.order_by("name").values_list("name", flat=True)) or "all machines"
         raise DomainError("under-way", f"{told}, on {where}")

@@ -5,7 +5,7 @@ it was shown; where a person has acted since then, or the finding has moved, not
 second is told what happened.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from django.contrib.auth.models import Permission, User
@@ -18,9 +18,9 @@ from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because
 from server.detection.findings.checks import held
 from server.detection.lifecycle.ledger import write_line
-from server.detection.lifecycle.retest import retest_series
+from server.detection.lifecycle.retest import retest_finding
 from server.detection.models import Finding, FindingState
-from server.lab.models import Trial
+from server.lab.models import Machine, Trial
 from server.sources.models import Series
 
 TRIAGE = "detection.change_finding"
@@ -83,16 +83,23 @@ def assign(finding: Finding, assignee: User | None, *, actor: str) -> bool:
     return True
 
 
-def retest(finding: Finding, *, seen: int, actor: str, reason: str) -> tuple[Trial, bool]:
-    """Have the series of a finding measured again (`retest_series`); `conflict` for a finding of a branch."""
-    if finding.series_id is None:
-        said = f"finding {finding.pk} is of a branch: fresh boots of both its ends are part of its checks"
-        raise DomainError("conflict", said)
+def retest(
+    finding: Finding,
+    *,
+    seen: int | None,
+    actor: str,
+    reason: str,
+    machines: Collection[Machine] = (),
+    benchmarks: Collection[str] = (),
+) -> tuple[Trial, bool]:
+    """Have it measured again (`retest_finding`), if it is still as it was shown."""
     with transaction.atomic():
         # Who answers a trial holds the series first as well.
-        series = Series.objects.select_for_update(of=("self",), no_key=True).get(pk=finding.series_id)
-        _refuse_stale(held(finding.pk), seen)
-        return retest_series(series, actor=actor, reason=reason)
+        Series.objects.select_for_update(of=("self",), no_key=True).filter(pk=finding.series_id or 0).first()
+        row = held(finding.pk)
+        if seen is not None:
+            _refuse_stale(row, seen)
+        return retest_finding(row, actor=actor, reason=reason, machines=machines, benchmarks=benchmarks)
 
 
 def _refuse_stale(row: Finding, seen: int) -> None:

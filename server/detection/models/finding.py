@@ -206,6 +206,14 @@ class Finding(Stateful):
         blank=True,
         help_text="What was checked, and the answer.",
     )
+    same_as = models.ForeignKey(
+        "self",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="duplicates",
+        help_text="The finding that it stands down for: that one tells of the same change.",
+    )
     previous = models.ForeignKey(
         "self",
         null=True,

@@ -42,7 +42,7 @@ class Trial(Stateful):
 
     class Purpose(models.TextChoices):
         SERIES = "series", "what a series costs"
-        RETEST = "retest", "what a series costs, asked again by a person"
+        RETEST = "retest", "the whole question once more, for a person"
         PATCH = "patch", "what one patch of a series adds"
         LAYOUT = "layout", "whether an effect is only how code is placed"
         HEAD = "head", "a tree's head against its reference kernel"

@@ -10,7 +10,7 @@ from server.core.reasons import Because, Reason
 from server.detection.branches.release import Why, invalidate
 from server.detection.lifecycle.ledger import accept
 from server.detection.lifecycle.remarks import mark_duplicate, promise_fix
-from server.detection.lifecycle.retest import retest_series
+from server.detection.lifecycle.retest import retest_finding
 from server.detection.models import Finding
 from server.lab.models import Machine, Microarchitecture, Trial
 from server.reports.commands.grammar import Order
@@ -61,14 +61,11 @@ def _not_done(why: str) -> DomainError:
 
 
 def _measure(order: Order, asked: Asked) -> Done:
-    series = asked.finding.series
-    if series is None:
-        raise _not_done(
-            f"finding {asked.finding.pk} is of a branch: fresh boots of both its ends are part of its checks"
-        )
     machines, benchmarks = _machines(order.uarchs), _benchmarks(order.benchmarks)
     reason = f"asked for by mail <{asked.message_id}>"
-    trial, new = retest_series(series, actor=asked.actor, reason=reason, machines=machines, benchmarks=benchmarks)
+    trial, new = retest_finding(
+        asked.finding, actor=asked.actor, reason=reason, machines=machines, benchmarks=benchmarks
+    )
     told = f"trial {trial.pk}" if new else f"trial {trial.pk}, which goes on already"
     return Done(Because.MEASURED_FOR_IT(told), trial)
 
