@@ -25,7 +25,7 @@ _READERS = re.compile(r"^(To|Cc): .*(?:\n[ \t].*)*", re.MULTILINE)
 # To write a mail anew takes a look at all that its finding says.
 _MOST_COMPOSED = 3
 _MOST_STOPS = 5
-_SWITCHED_OFF = "mail is switched off at this site"
+_SWITCHED_OFF, _STOPPED = "mail is switched off at this site", "a person stopped all mails and calls"
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Outgoing:
 
     @property
     def switched_off(self) -> bool:
-        """Whether the stop switch alone keeps it."""
-        return self.held == _SWITCHED_OFF
+        """Whether a switch alone keeps it, the operator's or a person's."""
+        return self.held in (_SWITCHED_OFF, _STOPPED)
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,9 @@ def _not_yet(delivery: Delivery | None, passing: Gate) -> str:
         return f"put off until {delivery.not_before:%H:%M:%S} UTC" + (f": {delivery.reason}" if delivery.reason else "")
     if passing.sent >= passing.cap:
         return f"the cap of {passing.cap} mails an hour is reached"
-    return "" if passing.is_open else _SWITCHED_OFF
+    if passing.is_open:
+        return ""
+    return _STOPPED if passing.stop else _SWITCHED_OFF
 
 
 def _note(report: Report) -> str:

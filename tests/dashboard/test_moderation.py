@@ -176,3 +176,13 @@ def test_command_prints_the_mail_as_it_leaves(capsys: pytest.CaptureFixture[str]
 def test_difference_shows_lines_that_came_and_went() -> None:
     lines = changed_lines("a\nb\nc\n", "a\nd\nc\n")
     assert [(line.mark, line.text) for line in lines if line.mark in "+-"] == [("-", "b"), ("+", "d")]
+
+
+@pytest.mark.usefixtures("moderator")
+def test_what_a_person_stopped_is_not_said_to_be_switched_off(client: Client) -> None:
+    released("Re: mm: I wait")
+    client.post("/mails/switch/", {"reason": "the list complains"})
+    text = Reader(client).read("/mails/")
+    assert "a person stopped all mails and calls" in text
+    assert "Would leave now if nobody had stopped it" in text
+    assert "switched off" not in text
