@@ -123,6 +123,9 @@ bench-api: ## what every page and answer costs on a site of five years, beside i
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.api $(ARGS)
 
+bench-walk: ## every page of a site that runs in Chromium: axe, console, layout, hosts (ARGS="--site http://127.0.0.1:8000 --most 3")
+	@PYTHONPATH=. nice $(PYTHON) -m bench.dashboard.walk $(ARGS)
+
 bench-dashboard: ## what every page costs on that site, and the large pictures in Chromium (ARGS="--only finding --no-pictures")
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.dashboard $(ARGS)
