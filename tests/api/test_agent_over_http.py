@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.urls import reverse
 from pytest_django.live_server_helper import LiveServer
 from tidemark_agent.errors import RefusedError
 from tidemark_agent.log import Log
-from tidemark_agent.reproduce.document import DocumentError, read_document, read_source
+from tidemark_agent.reproduce.document import DocumentError, document_of, read_document, read_source
 from tidemark_agent.wire.client import Client
 from tidemark_agent.wire.spool import Spool, print_spool
 
@@ -72,5 +73,7 @@ def test_published_case_is_fetched_by_its_address(live_server: LiveServer) -> No
     address = f"{live_server.url}/api/v1/series/{session.series_id}/cases/mm-basic/"
     published = read_document(read_source(f"{address}fault-4k/"))
     assert published.cells[0].verdict == "unchanged"
+    page = f"{live_server.url}{reverse('series', args=[session.series_id])}"
+    assert document_of(page, "mm-basic/fault-4k") == f"{address}fault-4k/"
     with pytest.raises(DocumentError, match="answers 404"):
         read_source(f"{address}nothing/")

@@ -23,6 +23,7 @@ from tidemark_agent.reproduce.document import (
     Machine,
     Metric,
     Published,
+    document_of,
     read_document,
     read_source,
 )
@@ -184,7 +185,8 @@ _MOST_RUNS = 10_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="URL|FILE", help="document of a published case: .../series/ID/cases/B/C/")
+    parser.add_argument("source", metavar="URL|FILE", help="page of a series or finding; or the document of a case")
+    parser.add_argument("case", nargs="?", metavar="BENCHMARK/CASE", help="beside a page: which of its cases")
     parser.add_argument("--runs", type=_runs, help="runs, warm-up included; default: as published")
     parser.add_argument("--json", action="store_true", help="print what was measured here as JSON, for --against")
     parser.add_argument("--against", type=Path, metavar="FILE", help="show ratios to what --json wrote in another boot")
@@ -199,7 +201,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """0 measured, 1 nothing was measured, 2 the document cannot be used."""
     try:
-        published = read_document(read_source(options.source, _ca_file(options)))
+        source = document_of(options.source, options.case) if options.case else options.source
+        published = read_document(read_source(source, _ca_file(options)))
         earlier = _earlier(options.against, published) if options.against else None
     except AgentError as error:
         return _fail(f"{one_line(options.source, 100)}: {error}", _UNUSABLE)

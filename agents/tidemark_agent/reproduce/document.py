@@ -247,6 +247,21 @@ class _Part:
 _LONGEST = 4 * 1024 * 1024
 
 
+_PAGE = re.compile(r"(https?://[^?#\s]*)/(series|findings)/(\d{1,18})/?(?:#[a-z-]*)?")
+_CASE = re.compile(r"([A-Za-z0-9_-]{1,60})/([A-Za-z0-9_-]{1,60})")
+
+
+def document_of(page: str, case: str) -> str:
+    """Where the document of `case`, BENCHMARK/CASE, of the series or finding lies whose page this is."""
+    found = _PAGE.fullmatch(page)
+    if found is None:
+        raise DocumentError("beside a case stands the page of its series or finding, such as https://HOST/series/ID/")
+    if _CASE.fullmatch(case) is None:
+        raise DocumentError(f"{one_line(case, 80)} is no BENCHMARK/CASE")
+    site, kind, number = found.groups()
+    return f"{site}/api/v1/{kind}/{number}/cases/{case}/"
+
+
 def read_source(source: str, ca_file: Path | None = None) -> bytes:
     """What is at the address or in the file `source`, at most 4 MiB; raises DocumentError.
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidemark_agent.reproduce.document import DocumentError, read_document, read_source
+from tidemark_agent.reproduce.document import DocumentError, document_of, read_document, read_source
 
 from tests.agent.reproduce.documents import build_cell, build_document
 from tests.agent.test_answers import answer, raw_server
@@ -110,6 +110,17 @@ def test_file_is_read_and_a_huge_or_missing_one_is_refused(tmp_path: Path) -> No
     for source in ("ftp://example.org/x", "file:///etc/passwd", "http://", "http://[::1"):
         with pytest.raises(DocumentError):
             read_source(source)
+
+
+def test_page_and_case_say_where_the_document_is() -> None:
+    case = "folio-copy/folio_copy-DRAM0-to-DRAM1-1M-hot-1G"
+    wanted = f"https://perf.example.org/x/api/v1/series/7/cases/{case}/"
+    for page in ("series/7/", "series/7", "series/7/#again"):
+        assert document_of(f"https://perf.example.org/x/{page}", case) == wanted
+    assert "/api/v1/findings/31/cases/" in document_of("http://127.0.0.1:8000/findings/31/", case)
+    for page, name in (("https://perf.example.org/", case), ("case.json", case), ("https://h/series/7/", "../x")):
+        with pytest.raises(DocumentError):
+            document_of(page, name)
 
 
 def test_document_is_fetched_without_a_token() -> None:
