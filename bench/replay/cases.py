@@ -15,6 +15,16 @@ from bench.kit import ROOT, KitError
 from demo.lab.replay.studies import ROUND_MEAN, UNPUBLISHED, Row, Spread, Study, slug
 
 CASES = ROOT.parent / "shared" / "cases" / "published.json"
+# As the mail of the series says them.
+WORDS = {
+    "folio-copy-batch": {
+        "folio-copy": {
+            "hot": "no eviction",
+            "cold": "evicted before each copy",
+            "total": "bytes per run",
+        }
+    }
+}
 # How the file names the kinds of cores of one machine.
 CORES = {"cix-p1-core-type-a": ("cix-p1", "cortex-a720"), "cix-p1-core-type-b": ("cix-p1", "cortex-a520")}
 # What the reviewers of the walked series read out of its figures.
@@ -40,7 +50,8 @@ def _study(case: dict[str, Any], unpublished: Spread) -> Study:
     walk = case.get("patch_walk_percent_change")
     chosen = [row for row in case["rows"] if row["expected_verdict"] not in _LEFT_OUT]
     if walk is None:
-        return Study(case["id"], case["title"], (case["title"],), tuple(_row(row, unpublished) for row in chosen))
+        rows, words = tuple(_row(row, unpublished) for row in chosen), WORDS.get(case["id"], {})
+        return Study(case["id"], case["title"], (case["title"],), rows, words)
     patches = tuple(walk["points"][1:])
     rows = tuple(_walked(_row(row, unpublished), row, walk, patches) for row in chosen if row["benchmark"] == _WALKED)
     return Study(case["id"], case["title"], patches, rows)

@@ -43,6 +43,14 @@ class Migration(migrations.Migration):
                         help_text="Hash of its sources: another program is another benchmark.", max_length=64
                     ),
                 ),
+                (
+                    "words",
+                    models.JSONField(
+                        blank=True,
+                        default=dict,
+                        help_text="What words of its cases and their parameters mean: texts by word.",
+                    ),
+                ),
             ],
             options={
                 "ordering": ["name"],

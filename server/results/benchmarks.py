@@ -61,6 +61,7 @@ def _is_list_of_texts(values: object) -> bool:
 
 
 _LONGEST_NAME = 60
+_LONGEST_MEANING = 80
 
 
 def source_version(folder: Path, shared: Sequence[str] = ()) -> str:
@@ -86,7 +87,8 @@ def _measured_by(description: bytes) -> bytes:
     said = tomllib.loads(description.decode())
     for part in (said, *said.get("cases", []), *said.get("metrics", [])):
         part.pop("title", None)
-    said.pop("follows", None)
+    for words in ("follows", "words"):
+        said.pop(words, None)
     return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 
@@ -104,7 +106,8 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
     # Read before it is overwritten.
     is_known = Benchmark.objects.filter(name=description["name"], version=version).exists()
     benchmark, _ = Benchmark.objects.update_or_create(
-        name=description["name"], defaults={"title": description["title"], "version": version}
+        name=description["name"],
+        defaults={"title": description["title"], "version": version, "words": _words(description)},
     )
     # Now, so that results that name benchmarks in any order find what they refer to.
     BenchmarkVersion.objects.get_or_create(benchmark=benchmark, hash=version)
@@ -140,6 +143,15 @@ def _store(description: dict[str, Any], version: str) -> Benchmark:
     names = [case["name"] for case in cases]
     benchmark.cases.exclude(name__in=names).update(enabled=False)
     return benchmark
+
+
+def _words(description: Mapping[str, Any]) -> dict[str, str]:
+    """What is said of words that stand in names of cases, each in so few words that a mail has room for it."""
+    words = dict(description.get("words", {}))
+    for word, meaning in words.items():
+        if not isinstance(meaning, str) or not 0 < len(meaning) <= _LONGEST_MEANING:
+            raise ValueError(f"words: {word!r} is told in 1 to {_LONGEST_MEANING} letters")
+    return words
 
 
 def _forget_metrics(benchmark: Benchmark, names: set[str]) -> None:

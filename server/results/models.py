@@ -21,6 +21,9 @@ class Benchmark(models.Model):
         max_length=64,
         help_text="Hash of its sources: another program is another benchmark.",
     )
+    words = models.JSONField(
+        default=dict, blank=True, help_text="What words of its cases and their parameters mean: texts by word."
+    )
 
     class Meta:
         ordering = ["name"]

@@ -191,7 +191,7 @@ def test_words_for_people_are_no_part_of_the_version(folder: Path) -> None:
     before = source_version(folder)
     reworded = TOML.replace('title = "', 'title = "Better said: ').replace("runs = 6", "runs  =  6  # six")
     assert reworded != TOML
-    (folder / "benchmark.toml").write_text('follows = "a paper"\n' + reworded)
+    (folder / "benchmark.toml").write_text('follows = "a paper"\nwords = { cold = "once" }\n' + reworded)
     assert source_version(folder) == before
     (folder / "benchmark.toml").write_text(TOML.replace("runs = 6", "runs = 7"))
     assert source_version(folder) != before
@@ -237,3 +237,13 @@ def test_kernels_whose_modules_lack_a_new_benchmark_are_built_again(folder: Path
     load_benchmark(folder)
     build.refresh_from_db()
     assert build.recipe.startswith("retired")
+
+
+@pytest.mark.django_db
+def test_words_of_cases_are_kept_with_their_meanings(folder: Path) -> None:
+    (folder / "benchmark.toml").write_text('words = { cold = "each piece once" }\n' + TOML)
+    assert load_benchmark(folder).words == {"cold": "each piece once"}
+    for wrong in ('""', "3", f'"{"x" * 81}"'):
+        (folder / "benchmark.toml").write_text(f"words = {{ cold = {wrong} }}\n{TOML}")
+        with pytest.raises(DomainError, match="cold"):
+            load_benchmark(folder)

@@ -142,7 +142,8 @@ def _measured_by(description: bytes) -> bytes:
     said = tomllib.loads(description.decode())
     for part in (said, *said.get("cases", []), *said.get("metrics", [])):
         part.pop("title", None)
-    said.pop("follows", None)
+    for words in ("follows", "words"):
+        said.pop(words, None)
     return json.dumps(said, sort_keys=True, separators=(",", ":"), default=str).encode()
 
 

@@ -29,6 +29,9 @@ def enlist(studies: Iterable[Study]) -> dict[str, str]:
     studies = list(studies)
     for row in (row for study in studies for row in study.rows):
         _case(row)
+    for study in studies:
+        for name, words in study.words.items():
+            Benchmark.objects.filter(name=name).update(words=words)
     builder = local_builder()
     tokens = {builder.name: issue_token(name=builder.name, scope=ApiToken.Scope.BUILDER, subject=builder.name)}
     for uarch in sorted({uarch for study in studies for uarch in study.uarchs}):

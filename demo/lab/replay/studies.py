@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 # Beginnings of the names of files that say what a commit holds.
 STUDY, PATCH = "study-", "patch-"
@@ -80,6 +80,8 @@ class Study:
     title: str
     patches: tuple[str, ...]
     rows: tuple[Row, ...]
+    # Of a benchmark what words of its cases mean.
+    words: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def uarchs(self) -> list[str]:
