@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -10,7 +11,7 @@ from celery import current_app
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
-from django.http import HttpRequest, JsonResponse
+from django.http import FileResponse, Http404, HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from kombu import Connection as BrokerConnection
@@ -21,6 +22,16 @@ from server.core.database import ImpatientConnection
 
 def site(_request: HttpRequest) -> dict[str, object]:
     return {"site_url": settings.SITE_URL, "version": settings.VERSION, "simulated": settings.SIMULATED}
+
+
+@require_safe
+def agent(_request: HttpRequest) -> FileResponse:
+    """The agent as one file, for whoever runs a published case himself: the one that this site's own machine runs."""
+    try:
+        program = Path(settings.LOCAL_AGENT).open("rb")  # noqa: SIM115 (the answer closes it)
+    except OSError as error:
+        raise Http404("this site hands out no agent: scripts/build_agent.py in Tidemark's sources writes it") from error
+    return FileResponse(program, content_type="application/zip", as_attachment=True, filename="tidemark-agent.pyz")
 
 
 _SECONDS = 3

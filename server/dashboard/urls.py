@@ -79,6 +79,7 @@ urlpatterns = [
     path("messages/<int:message_id>/", status_page.message, name="message"),
     path("messages/<int:message_id>/text/", status_page.message_text, name="message-text"),
     path("messages/<int:message_id>/raw/", status_page.raw_message, name="message-raw"),
+    path("tidemark-agent.pyz", site.agent, name="agent"),
     path("gallery/", gallery_page.gallery, name="gallery"),
     path("gallery/<slug:only>/", gallery_page.gallery, name="gallery-crowded"),
     path("healthz", site.healthz, name="healthz"),

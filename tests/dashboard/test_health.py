@@ -1,5 +1,7 @@
 """What supervisors ask: the process lives, and it can work."""
 
+from pathlib import Path
+
 import pytest
 from celery import Celery
 from django.db import connection
@@ -62,3 +64,14 @@ def test_health_is_not_sent_to_https(client: Client, settings: Settings) -> None
     settings.SECURE_SSL_REDIRECT = True
     assert client.get("/healthz").status_code == 200
     assert client.get("/series/").status_code == 301
+
+
+def test_agent_is_handed_out_as_one_file(client: Client, settings: Settings, tmp_path: Path) -> None:
+    settings.LOCAL_AGENT = str(tmp_path / "agent.pyz")
+    missing = client.get("/tidemark-agent.pyz")
+    assert missing.status_code == 404
+    (tmp_path / "agent.pyz").write_bytes(b"#!/usr/bin/env python3\nPK")
+    answer = client.get("/tidemark-agent.pyz")
+    assert (answer.status_code, b"".join(answer)) == (200, b"#!/usr/bin/env python3\nPK")
+    assert 'filename="tidemark-agent.pyz"' in answer["Content-Disposition"]
+    assert client.post("/tidemark-agent.pyz").status_code == 405
