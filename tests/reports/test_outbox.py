@@ -452,6 +452,18 @@ def test_name_service_that_is_away_delays_a_virtual_mail_and_loses_nothing(
     assert delivery.reason.startswith("sink cannot be looked up")
 
 
+def test_letting_a_virtual_mail_go_asks_no_name_service_under_its_locks(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(
+        "server.reports.sending.route.socket.getaddrinfo", lambda *words, **_options: asked.append(words)
+    )
+    settings.MAIL_SINK = "sink:2525"
+    assert queued(virtual=True).state == Delivery.State.QUEUED
+    assert not asked
+
+
 def test_failed_mail_is_queued_again_by_a_person(server: Server) -> None:
     server.refuses = "550 no such list"
     delivery = queued()
