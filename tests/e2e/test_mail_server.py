@@ -3,21 +3,20 @@
 import base64
 import gzip
 import hashlib
-import io
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
-from types import SimpleNamespace
 from urllib.request import urlopen
 
 import dkim
 import pytest
-from django.core.management import call_command
+from django.conf import settings as settings_of_run
 from pytest_django.fixtures import Settings
 
 from bench.archive.inbox import Inbox
@@ -26,8 +25,10 @@ from server.reports.moderation import approve_report
 from server.reports.outbox import queue_delivery, send_delivery
 from server.reports.sending.signature import signing_keys
 from server.reports.writing import compose_report
+from server.sources.models import Message
 from tests.e2e.postfix import Postfix, postfix, why_not
 from tests.found_scenarios import split_finding
+from tests.web.conftest import database_url
 from workers.reports import sweep
 
 pytestmark = [
@@ -35,6 +36,7 @@ pytestmark = [
     pytest.mark.django_db,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "it is there"),
 ]
+_LONGEST_SECONDS = 120.0
 SENDER, BOUNCES, LIST = "tidemark@perf.example.org", "bounces@perf.example.org", "linux-mm@example.org"
 PATCH = """\
 From: Ada Author <ada@example.org>
@@ -67,8 +69,10 @@ def mail_server() -> Iterator[Postfix]:
     # Not in pytest's own folder: postfix's sockets want a short path, and its users a way in.
     folder = Path(tempfile.mkdtemp(prefix="tidemark-mail-"))
     folder.chmod(0o755)
+    env_file = folder / "env"
+    env_file.touch()
     try:
-        with postfix(folder, "ada@example.org", LIST, BOUNCES) as server:
+        with postfix(folder, "ada@example.org", LIST, handed_in=BOUNCES, env_file=env_file) as server:
             yield server
     finally:
         shutil.rmtree(folder)
@@ -181,13 +185,29 @@ def _check_thread(mails: list[bytes], root: str, folder: Path) -> None:
     assert b"tidemark." not in made.read_bytes(), "b4 takes no report for a patch"
 
 
-def test_unknown_user_comes_back_and_is_written_down(mail_server: Postfix, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def handed_in(mail_server: Postfix) -> None:
+    """The command that postfix runs has the database of the test."""
+    values = {
+        "TIDEMARK_SECRET_KEY": settings_of_run.SECRET_KEY,
+        "TIDEMARK_DATABASE_URL": database_url(),
+        "TIDEMARK_REDIS_URL": settings_of_run.CELERY_BROKER_URL,
+        "TIDEMARK_STATE_DIR": str(mail_server.folder / "state"),
+    }
+    lines = "".join(f"{name}={value}\n" for name, value in values.items())
+    (mail_server.folder / "env").write_text(lines, encoding="utf-8")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("handed_in")
+def test_unknown_user_comes_back_and_is_written_down(mail_server: Postfix) -> None:
     delivery = queued_report()
     Report.objects.filter(pk=delivery.report_id).update(to=["nobody@example.org"])
     assert send_delivery(delivery_id=delivery.pk)
-    for notice in mail_server.mails(BOUNCES):
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(notice)))
-        call_command("import_mail", "-", "--one", stdout=io.StringIO())
+    end = time.monotonic() + _LONGEST_SECONDS
+    while not Message.objects.filter(mailing_list__name="imported").exists():
+        assert time.monotonic() < end, f"postfix has handed nothing in:\n{mail_server.said()}"
+        time.sleep(0.2)
     sweep()
     assert [row.meaning for row in ReturnedMail.objects.all()] == ["bounce"]
     bounce = Bounce.objects.get()
