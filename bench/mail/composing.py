@@ -42,7 +42,7 @@ def told(uarchs: int, cases: int, rng: random.Random) -> ToldFinding:
     ]
     verdicts = ["regressed" if n % 2 == 0 else "improved" for n in range(uarchs)]
     return ToldFinding(
-        writer=Writer("Tidemark <tidemark@example.org>", "tidemark@example.org", _SITE),
+        writer=Writer("Tidemark <tidemark@example.org>", "tidemark@example.org"),
         kind="split" if uarchs > 1 else "regressed",
         virtual=False,
         subject="[PATCH v3 0/4] mm: copy large folios in batches",
@@ -58,7 +58,8 @@ def told(uarchs: int, cases: int, rng: random.Random) -> ToldFinding:
             command_lines=("console=ttyS0 mitigations=auto",),
         ),
         page=f"{_SITE}/series/12/",
-        reproduce=f"{_SITE}/api/v1/series/12/cases/page-copy/copy-0/",
+        reproduce="page-copy/copy-0",
+        agent=f"{_SITE}/tidemark-agent.pyz",
         separation=Separation(
             ("no fsrm", "no erms"), (names[0],), tuple(names[1:]), ("folio_copy",), 9, machines=(1, 1)
         ),

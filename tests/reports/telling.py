@@ -24,7 +24,7 @@ from server.reports.composer.told import (
 from server.reports.composer.vector_words import largest
 
 SITE = "https://perf.example.org"
-WRITER = Writer("Tidemark <robot@perf.example.org>", "robot@perf.example.org", SITE)
+WRITER = Writer("Tidemark <robot@perf.example.org>", "robot@perf.example.org")
 CPUS = {
     "haswell": "Intel(R) Xeon(R) CPU E5-2680 v3 @ 2.50GHz",
     "icelakex": "Intel(R) Xeon(R) Gold 6338 CPU @ 2.00GHz",
@@ -137,7 +137,8 @@ def finding(cells: Sequence[ToldCell], **fields: object) -> ToldFinding:
         "columns": tuple(dict.fromkeys(cell.column for cell in cells)),
         "run": ran(cells),
         "page": f"{SITE}/series/7/",
-        "reproduce": f"{SITE}/api/v1/series/7/cases/{_worst(cells)}/",
+        "reproduce": _worst(cells),
+        "agent": f"{SITE}/tidemark-agent.pyz",
         "version": "v2",
     }
     return ToldFinding(**(given | fields))  # type: ignore[arg-type]
@@ -185,6 +186,7 @@ def split() -> ToldFinding:
         ),
         gaps=("neoverse-n1-1: kernel did not boot: no console within 300 s",),
         uncovered=("sapphirerapids (out of service)",),
+        meanings=(("hot", "the same memory again and again"), ("cold", "each piece once, evicted before")),
         uarchs=(
             *vector_of(cells),
             ToldUarch("neoverse-n1", "inconclusive", missing="kernel did not boot: no console within 300 s"),
@@ -280,7 +282,6 @@ def tree() -> ToldFinding:
         subject="",
         version="",
         page=f"{SITE}/findings/31/",
-        reproduce=f"{SITE}/api/v1/findings/31/cases/mm-basic/fault-64k/",
         run=replace(told.run, patched="aa8b7a6d5e4f30211203f4e5d6a7b8c9d0e1f2aa"),
         culprit=Culprit(
             sentence=(

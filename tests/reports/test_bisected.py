@@ -40,7 +40,7 @@ def test_draft_that_its_finding_outgrew_is_written_anew_and_approved_by_nobody_u
         approve_report(report_id=report.pk)
     report.refresh_from_db()
     assert report.state == Report.State.DRAFT
-    assert report.body.startswith("Improved: 20 % faster on zen3;")
+    assert report.body.startswith("Improved: 20 % faster on zen3 (1000 -> 800.0 ns);")
     assert "slower" not in report.body
     assert approve_report(report_id=report.pk).state == Report.State.APPROVED
 

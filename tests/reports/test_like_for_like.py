@@ -37,7 +37,10 @@ def test_largest_changes_of_different_cases_are_told_like_for_like() -> None:
     said = "In the 2 cases that both ran: zen3 9.8 to 13 % slower, zen5 2.0 to 2.1x faster."
     assert in_common(told) == said
     opening = " ".join(compose(told).body.partition("\n\n")[0].split())
-    assert opening == f"Split: up to 40 % slower on zen3, up to 2.2x faster on zen5. {said}"
+    assert opening == (
+        "Split: up to 40 % slower on zen3 (10.00 -> 6.000 GB/s), up to 2.2x faster on zen5 (10.00 -> 22.10 GB/s). "
+        f"{said}"
+    )
 
 
 def test_what_all_ran_needs_no_second_sentence() -> None:
@@ -69,7 +72,7 @@ def table(cells: list[object]) -> list[str]:
 
 def test_cases_that_say_nearly_the_same_are_one_row_with_its_range() -> None:
     rows = [" ".join(line.split()) for line in table(of_two())]
-    assert "hot (4 cases) 39-40 % slower ." in rows
+    assert "a|b|c|d hot: 4 cases 39-40 % slower ." in rows
     assert "2M cold 13 % slower 2.02x faster" in rows
 
 
@@ -82,8 +85,8 @@ def test_cases_that_differ_more_or_in_direction_keep_their_rows() -> None:
 
 def test_row_of_all_is_said_only_where_nothing_is_hidden() -> None:
     cells: list[object] = [moved("zen3", f"copy {name}", 0.8) for name in "abc"]
-    assert "all (3 cases)" in "\n".join(table(cells))
-    assert "all (3 cases)" not in "\n".join(table([*cells, calm("zen3", "copy d")]))
+    assert "a|b|c: 3 cases" in "\n".join(table(cells))
+    assert "a|b|c: 3 cases" not in "\n".join(table([*cells, calm("zen3", "copy d")]))
 
 
 def test_title_of_a_group_says_what_its_words_are_called() -> None:
@@ -102,7 +105,7 @@ def test_what_was_not_measured_is_told_with_the_reason_that_is_known() -> None:
         "zen4 (out of service)."
     )
     chosen = replace(told, uarchs=tuple(replace(uarch, chosen=True) for uarch in told.uarchs), uncovered=())
-    assert "which are set to run the others alone." in " ".join(uncovered_lines(chosen, 4, holes=True))
+    assert "configured for the others only." in " ".join(uncovered_lines(chosen, 4, holes=True))
     assert uncovered_lines(finding([moved("zen3", "copy a", 0.6)]), 4, holes=False) == []
 
 

@@ -75,7 +75,7 @@ def uncovered_lines(told: ToldFinding, most: int, *, holes: bool) -> list[str]:
         f"{left}{'' if n else f' of {len(every)} cases'} on {plain(uarch.name)}"
         for n, (uarch, left) in enumerate(partly)
     ]
-    why = ", which are set to run the others alone" if all(uarch.chosen for uarch, _left in partly) else ""
+    why = ", configured for the others only" if all(uarch.chosen for uarch, _left in partly) else ""
     absent = [f"all on {plain(name)}" for name in told.uncovered]
     said = [f"{listed(parts, _MOST_NAMES)}{why}" if parts else "", listed(absent, _MOST_NAMES)]
     sign = ' ("." above: not measured, not "did not move")' if holes else ""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from email.utils import parseaddr
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -75,6 +76,8 @@ def _account(finding: Finding, sessions: Sequence[Session], comparisons: Sequenc
         run=_what_ran(base, patched, used, unbooted),
         page=_page_of(finding),
         reproduce=_reproduce(finding, cells),
+        agent=_agent(),
+        meanings=_meanings(comparisons, cells),
         gaps=(
             *(f"{gap['machine']}: {gap['reason']}" for gap in finding.gaps),
             *(f"{session.machine.name}: {SAME_CODE}" for session in unbooted),
@@ -108,7 +111,7 @@ def _reason(uarch: str, tree: Tree, health: set[str]) -> str:
 
 
 def _writer() -> Writer:
-    return Writer(settings.MAIL_FROM, parseaddr(settings.MAIL_FROM)[1], settings.SITE_URL.rstrip("/"))
+    return Writer(settings.MAIL_FROM, parseaddr(settings.MAIL_FROM)[1])
 
 
 def _page_of(finding: Finding) -> str:
@@ -346,17 +349,33 @@ def _text(facts: object, name: str) -> str:
 
 
 def _reproduce(finding: Finding, cells: Sequence[ToldCell]) -> str:
-    """The document that the agent's command reads: of what lost most, else won most, else of any case."""
+    """What the agent is told to run again: what lost most, else won most, else any case."""
     of = [cell for cell in cells if cell.speaks]
     cell = largest(of, Verdict.REGRESSED) or largest(of, Verdict.IMPROVED) or next(iter(of), None)
     if cell is None:
         return ""
     name, number = ("api-series-case", finding.series_id) if finding.series_id else ("api-finding-case", finding.pk)
     try:
-        path = reverse(name, args=[number, cell.benchmark, cell.case])
+        reverse(name, args=[number, cell.benchmark, cell.case])
     except NoReverseMatch:
         return ""
-    return f"{settings.SITE_URL.rstrip('/')}{path}"
+    return f"{cell.benchmark}/{cell.case}"
+
+
+def _agent() -> str:
+    """Where the site hands out the agent, if it has one."""
+    return f"{settings.SITE_URL.rstrip('/')}{reverse('agent')}" if Path(settings.LOCAL_AGENT).is_file() else ""
+
+
+def _meanings(comparisons: Sequence[Comparison], cells: Sequence[ToldCell]) -> tuple[tuple[str, str], ...]:
+    """Of words in names of cases, and of what their parameters are called; none that means two things."""
+    used = {word for cell in cells for word in (*cell.words, *cell.parameters)}
+    found: dict[str, set[str]] = defaultdict(set)
+    for row in comparisons:
+        for word, meaning in row.case.benchmark.words.items():
+            if word in used:
+                found[word].add(meaning)
+    return tuple((word, meanings.pop()) for word, meanings in found.items() if len(meanings) == 1)
 
 
 _VIRTUAL = re.compile(r"\AVIRTUAL, NOT EVIDENCE:[^\n]*\n+")

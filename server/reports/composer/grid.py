@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from server.core.rounding import seen_effect
 from server.reports.composer.table_rows import Row, RowGroup, groups_of
-from server.reports.composer.told import INCONCLUSIVE, MOVED, UNCHANGED, ToldCell
+from server.reports.composer.told import INCONCLUSIVE, MOVED, REGRESSED, UNCHANGED, ToldCell
 from server.reports.composer.wording import WIDTH, is_slower, listed, plain, reach, reach_of_size, wrapped
 
 _INDENT = "  "
 _GAP = 2
 # A name that is longer stands on a line of its own, whole.
 _WIDEST_NAME = 40
+# Where the columns need the room, and few names are longer.
+_NARROW_NAME = 26
 _WIDEST_HEAD, _KEPT_OF_HEAD = 22, 9
 _NOTHING = "."
 # Of each benchmark so many rows come before more of any other.
@@ -79,7 +81,7 @@ class Grid:
         if layout is None:
             return []
         footer = _left_out(layout.left_out, self._rows)
-        counts = _room(self._groups, most - len(footer) - _HEAD_AND_REST)
+        counts = _room(self._groups, most - len(footer) - _HEAD_AND_REST, layout.name_width)
         if not any(counts):
             return []
         lines = [layout.line("", layout.titles)]
@@ -102,10 +104,12 @@ def _ordered(columns: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 
 def _layout(head: Sequence[str], rows: Sequence[Row]) -> _Layout:
-    name_width = min(_WIDEST_NAME, max(len(row.name) for row in rows))
-    room = WIDTH - len(_INDENT) - name_width
     titles = _titles(head)
-    for field in (_long, _short):
+    for field, widest in ((_long, _WIDEST_NAME), (_long, _NARROW_NAME), (_short, _WIDEST_NAME)):
+        if widest == _NARROW_NAME and sum(len(row.name) > widest for row in rows) > _FEW:
+            continue
+        name_width = max([len(row.name) for row in rows if len(row.name) <= widest], default=widest)
+        room = WIDTH - len(_INDENT) - name_width
         widths = [
             max(len(title), *(len(field(row.cells[name])) for row in rows if name in row.cells))
             for name, title in zip(head, titles, strict=True)
@@ -154,14 +158,16 @@ def _have_moved(cells: Sequence[ToldCell]) -> bool:
     return cells[0].verdict in MOVED and all(cell.ratio is not None for cell in cells)
 
 
-def _room(groups: Sequence[RowGroup], most: int) -> list[int]:
-    """How many rows of each group are shown: a few of each, then more of those that come first."""
+def _room(groups: Sequence[RowGroup], most: int, name_width: int) -> list[int]:
+    """How many rows of each group are shown: most losses, a few of each, then more of those that come first."""
     counts = [0] * len(groups)
     left = most
-    for limit in (_FEW, most):
+    for limit, verdict in ((max(_FEW, most * 2 // 3), REGRESSED), (_FEW, ""), (most, "")):
         for n, group in enumerate(groups):
             for row in group.rows[counts[n] : limit]:
-                cost = _lines_of(row) + (0 if counts[n] else len(group.title))
+                if verdict and verdict not in row.verdicts():
+                    break
+                cost = _lines_of(row, name_width) + (0 if counts[n] else len(group.title))
                 if cost > left:
                     break
                 counts[n] += 1
@@ -169,8 +175,8 @@ def _room(groups: Sequence[RowGroup], most: int) -> list[int]:
     return counts
 
 
-def _lines_of(row: Row) -> int:
-    if len(row.name) <= _WIDEST_NAME:
+def _lines_of(row: Row, name_width: int) -> int:
+    if len(row.name) <= name_width:
         return 1
     return 1 + len(wrapped(row.name, first=_INDENT, indent=_INDENT * 2))
 

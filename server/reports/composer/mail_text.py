@@ -36,9 +36,9 @@ from server.reports.composer.vector_words import (
     one_cell,
     untold_sentence,
     vector,
-    worst_lines,
 )
-from server.reports.composer.wording import cut, distinct, figures, listed, plain, speed, wrap, wrapped
+from server.reports.composer.wording import WIDTH, cut, distinct, figures, listed, plain, speed, wrap, wrapped
+from server.reports.composer.worst_cases import meaning_lines, worst_lines
 
 MOST_LINES = 60
 _MOST_SUBJECT = 200
@@ -115,15 +115,16 @@ class _Limits:
     culprit: int
     gaps: int
     machines: int
+    key: int
 
 
 # The first that leaves room for a table worth its name is taken.
 _LIMITS = (
-    _Limits(first=8, worst=6, why=6, culprit=10, gaps=5, machines=8),
-    _Limits(first=8, worst=4, why=5, culprit=7, gaps=4, machines=5),
-    _Limits(first=8, worst=3, why=5, culprit=6, gaps=3, machines=4),
-    _Limits(first=8, worst=2, why=4, culprit=4, gaps=2, machines=3),
-    _Limits(first=8, worst=2, why=4, culprit=2, gaps=1, machines=2),
+    _Limits(first=8, worst=6, why=6, culprit=10, gaps=5, machines=8, key=3),
+    _Limits(first=8, worst=4, why=5, culprit=7, gaps=4, machines=5, key=2),
+    _Limits(first=8, worst=3, why=5, culprit=6, gaps=3, machines=4, key=2),
+    _Limits(first=8, worst=2, why=4, culprit=4, gaps=2, machines=3, key=1),
+    _Limits(first=8, worst=2, why=4, culprit=2, gaps=1, machines=2, key=1),
 )
 _GOOD_TABLE, _LEAST_TABLE = 8, 4
 # Another one is told beside the figures.
@@ -138,12 +139,14 @@ def _body(told: ToldFinding, opening: str, beside: Sequence[Part] = ()) -> str:
     wanted = len(table.lines(MOST_LINES))
     for limits in _LIMITS:
         before, after = _parts(told, opening, limits, beside, table)
-        room = MOST_LINES - _count([*before, ["x"], *after]) - len(_table_head(told, table)) + 1
+        room = MOST_LINES - _count([*before, ["x", *after[0]], *after[1:]]) - len(_table_head(told, table)) + 1
         if room >= min(wanted, _GOOD_TABLE):
             break
     lines = table.lines(room) if room >= _LEAST_TABLE else []
-    middle = [[*_table_head(told, table), *lines]] if lines else []
-    return _joined([*before, *middle, *after])
+    if lines:
+        # What the table leaves out stands right below it.
+        after = [[*_table_head(told, table), *lines, *after[0]], *after[1:]]
+    return _joined([*before, *after])
 
 
 def _count(parts: Sequence[Part]) -> int:
@@ -162,10 +165,9 @@ def _parts(
     before: list[Part] = [
         [_VIRTUAL] if told.virtual else [],
         wrapped(opening, most=limits.first),
-        # What a reader asks next, before the figures.
+        *figures_told,
         _why(told.separation, limits.why) if told.kind in _CHANGED else [],
-        *figures_told[:-1],
-        [*figures_told[-1], *_again(told)],
+        _again(told),
     ]
     after: list[Part] = [
         _beside_table(told, limits, table),
@@ -178,29 +180,33 @@ def _parts(
 
 
 def _figures(told: ToldFinding, limits: _Limits) -> Part:
+    key = meaning_lines(told, limits.key)
     if told.kind in _CHANGED:
         lines = worst_lines(told, limits.worst)
-        return [*_FIGURES, *lines] if lines else []
+        return [*lines, *key] if lines else []
     lines = coverage_lines(told, limits.machines + 2)
-    return ["Covered:", *lines] if lines else []
-
-
-_FIGURES = (
-    "Largest change of each [95 % interval; odd boots weigh less than the others];",
-    "means +- standard deviation between boots, base -> patched:",
-)
+    return ["Covered:", *lines, *key] if lines else []
 
 
 def _again(told: ToldFinding) -> Part:
-    """The command that runs the worst case again, what it does, and where its program comes from."""
+    """The commands that run the worst case again, and what they do."""
     if not told.reproduce:
         return []
     most = largest(told.speaking, REGRESSED) or largest(told.speaking, IMPROVED)
     which = "one of these cases"
     if told.kind in _CHANGED and most is not None:
         which = f"the largest {'loss' if most.verdict == REGRESSED else 'win'} ({plain(most.uarch)})"
-    about = f"Run {which} in your own kernel (boots nothing, builds no kernel; agent: {told.page}#again):"
-    return [about, f"  tidemark-agent reproduce {told.reproduce}"]
+    head = f"To run {which} in the kernel that you have booted:"
+    if told.agent:
+        program = [f"  curl -O {told.agent}", f"  python3 {told.agent.rpartition('/')[2]} reproduce {told.page}"]
+    else:
+        program = [f"  tidemark-agent reproduce {told.page}"]
+        head = f"{head.removesuffix(':')} (the agent: {told.page}#again):"
+    whole = f"{program[-1]} {told.reproduce}"
+    apart = [f"{program[-1]} \\", f"    {told.reproduce}"]
+    # Only an address may be wider.
+    command = [whole] if len(whole) <= WIDTH or len(apart[1]) > WIDTH else apart
+    return [*wrapped(head), *program[:-1], *command]
 
 
 def _table_head(told: ToldFinding, table: Grid) -> Part:
@@ -359,7 +365,7 @@ _MOST_EXAMPLE = 24
 
 
 def _footer(writer: Writer) -> Part:
-    return ["--", f"Written by a program (Tidemark, {writer.url}); people read", f"{writer.address}."]
+    return ["--", *wrapped(f"Tidemark, a program, wrote this; people read {writer.address}.")]
 
 
 def _follow_up(told: FollowUp) -> Text:

@@ -1,5 +1,6 @@
 """The rows of a mail's table: one case each, and one for several that say nearly the same."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ Words = tuple[str, ...]
 _FEWEST, _NEAR = 3, 1.2
 # Of cases that differ in more places nobody looks for what some share.
 _MOST_PLACES = 6
+# One line of a mail.
+_LONGEST_NAME = 74
 
 
 @dataclass(frozen=True)
@@ -136,10 +139,18 @@ def _rows(told: _Names, rows: Mapping[Key, Mapping[str, ToldCell]], *, apart: bo
             for key in keys:
                 for column, cell in left.pop(key).items():
                     cells[column].append(cell)
-            name = f"{' '.join(words) or 'all'} ({len(keys)} cases)"
+            name = _every(words, [told.words[key] for key in keys])
             made.append(Row(name, {column: tuple(of_it) for column, of_it in cells.items()}, len(keys)))
     single = [Row(told.names[key], {column: (cell,) for column, cell in row.items()}) for key, row in left.items()]
     return [*made, *single]
+
+
+def _every(shared: Words, cases: Sequence[Words]) -> str:
+    """`copy 1M|2M hot: 4 cases` where that names each of them and no other; else what they share."""
+    places = [distinct(place) for place in zip(*cases, strict=True)]
+    name = f"{' '.join('|'.join(place) for place in places)}: {len(cases)} cases"
+    whole = math.prod(map(len, places)) == len(cases)
+    return name if whole and len(name) <= _LONGEST_NAME else f"{' '.join(shared) or 'all'} ({len(cases)} cases)"
 
 
 def _families(

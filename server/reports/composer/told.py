@@ -127,20 +127,20 @@ class BranchRange:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes: the sender as a header has it, its bare address, and the address of the site."""
+    """Who writes: the sender as a header has it, and its bare address."""
 
     sender: str
     address: str
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToldFinding:
     """All that one finding says. `subject` is that of the mail which is answered, empty for one that begins a thread.
 
-    `page` has all data; `reproduce` is the address that `tidemark-agent reproduce` reads. `bisected`: it is told for
-    what its bisection found. `version` is that of the series, empty for a branch. `uncovered` are microarchitectures of
-    the site that had no part in it, with the reason where one is known.
+    `page` has all data; `reproduce` is the case that the agent runs again, as BENCHMARK/CASE, and `agent` the address
+    of its one file, empty where the site hands out none. `meanings` are words of the cases, each with what it means.
+    `bisected`: it is told for what its bisection found. `version` is that of the series, empty for a branch.
+    `uncovered` are microarchitectures of the site that had no part in it, with the reason where one is known.
     """
 
     writer: Writer
@@ -153,6 +153,8 @@ class ToldFinding:
     run: WhatRan
     page: str
     reproduce: str = ""
+    agent: str = ""
+    meanings: tuple[tuple[str, str], ...] = ()
     gaps: tuple[str, ...] = ()
     separation: Separation | None = None
     culprit: Culprit | None = None

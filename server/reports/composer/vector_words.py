@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from server.core.rounding import seen_effect
 from server.reports.composer.told import (
@@ -22,18 +21,19 @@ from server.reports.composer.wording import (
     figures,
     listed,
     magnitude,
+    means,
     movement,
     plain,
     seen,
     span,
     speed,
-    wrap,
     wrapped,
 )
 
 _CLASS = {SPLIT: "Split", REGRESSED: "Regressed", IMPROVED: "Improved"}
 # More of them stand in lists, by their direction.
 _MOST_PHRASES = 4
+_MOST_MEANS = 3
 _SAME_CODE = "same code"
 
 
@@ -41,15 +41,19 @@ def first_sentence(told: ToldFinding) -> str:
     """The class and the vector; of what did not move, what was covered and how well."""
     if told.kind not in _CLASS:
         return all_clear(told)
-    return f"{_CLASS[told.kind]}: {vector(told.uarchs, told.speaking)}."
+    return f"{_CLASS[told.kind]}: {vector(told.uarchs, told.speaking, with_means=True)}."
 
 
-def vector(uarchs: Sequence[ToldUarch], cells: Sequence[ToldCell]) -> str:
-    """Each microarchitecture once: what got slower or faster there, or that nothing did, was told, or was measured."""
+def vector(uarchs: Sequence[ToldUarch], cells: Sequence[ToldCell], *, with_means: bool = False) -> str:
+    """Each microarchitecture once: what got slower or faster there, or that nothing did, was told, or was measured.
+
+    `with_means`: beside each change stand the means that it was measured by, where there are few.
+    """
     of = by_uarch(cells)
     moved = [uarch for uarch in uarchs if uarch.verdict in (*MOVED, SPLIT)]
     moved.sort(key=lambda uarch: (uarch.verdict == IMPROVED, -_most(of.get(uarch.name, []), uarch), uarch.name))
-    phrases = [_phrase(uarch, of.get(uarch.name, [])) for uarch in moved]
+    with_means = with_means and sum(len(directions(uarch)) for uarch in moved) <= _MOST_MEANS
+    phrases = [_phrase(uarch, of.get(uarch.name, []), with_means=with_means) for uarch in moved]
     parts = [", ".join(phrases)] if len(phrases) <= _MOST_PHRASES else _lists(moved, of)
     parts += _still(uarchs, of)
     return "; ".join(part for part in parts if part)
@@ -68,24 +72,26 @@ def largest(cells: Sequence[ToldCell], verdict: str) -> ToldCell | None:
     return max(found, key=lambda cell: (movement(cell), cell.case, cell.metric), default=None)
 
 
-def _directions(uarch: ToldUarch) -> tuple[str, ...]:
+def directions(uarch: ToldUarch) -> tuple[str, ...]:
     return MOVED if uarch.verdict == SPLIT else (uarch.verdict,)
 
 
 def _most(cells: Sequence[ToldCell], uarch: ToldUarch) -> float:
-    first = largest(cells, _directions(uarch)[0])
+    first = largest(cells, directions(uarch)[0])
     return movement(first) if first else 0.0
 
 
-def _phrase(uarch: ToldUarch, cells: Sequence[ToldCell]) -> str:
+def _phrase(uarch: ToldUarch, cells: Sequence[ToldCell], *, with_means: bool) -> str:
     told = []
-    for verdict in _directions(uarch):
+    for n, verdict in enumerate(directions(uarch)):
         most = largest(cells, verdict)
+        on = "" if n else f" on {plain(uarch.name)}"
         if most is not None:
-            told.append(f"{_up_to(cells, verdict)}{speed(most, tenths=True)}")
+            beside = f" ({means(most)})" if with_means and means(most) else ""
+            told.append(f"{_up_to(cells, verdict)}{speed(most, tenths=True)}{on}{beside}")
         else:
-            told.append(verdict)
-    return f"{' and '.join(told)} on {plain(uarch.name)}"
+            told.append(f"{verdict}{on}")
+    return " and ".join(told)
 
 
 def _up_to(cells: Sequence[ToldCell], verdict: str) -> str:
@@ -96,7 +102,7 @@ def _lists(uarchs: Sequence[ToldUarch], of: dict[str, list[ToldCell]]) -> list[s
     """Slower on a (up to 41 %), b (12 %); faster on c (up to 2.2x)."""
     lists = []
     for verdict in MOVED:
-        cells = [(uarch, largest(of.get(uarch.name, []), verdict)) for uarch in uarchs if verdict in _directions(uarch)]
+        cells = [(uarch, largest(of.get(uarch.name, []), verdict)) for uarch in uarchs if verdict in directions(uarch)]
         named = [
             f"{plain(uarch.name)} ({_up_to(of[uarch.name], verdict)}{magnitude(cell, tenths=True)})"
             if cell
@@ -168,66 +174,6 @@ def _below(unsure: Sequence[ToldCell]) -> str:
     """Of what could not be told the largest change that may hide there."""
     effects = _effects(unsure)
     return f" below {seen_effect(max(effects))}" if effects else ""
-
-
-@dataclass(frozen=True)
-class _Worst:
-    """`kind`: of cores, where the machine has several; the others are not counted."""
-
-    uarch: str
-    cell: ToldCell
-    alike: int
-    judged: int
-    kind: str
-
-
-def worst_lines(told: ToldFinding, most: int) -> list[str]:
-    """The worst loss and the best win of each microarchitecture with absolute figures, losses first."""
-    found = _worst(told)
-    losses = [one for one in found if one.cell.verdict == REGRESSED]
-    wins = [one for one in found if one.cell.verdict == IMPROVED]
-    # However little room there is, what a split won stands beside what it lost.
-    kept = losses[: most - bool(wins)] if losses else []
-    kept += wins[: most - len(kept)]
-    alone = len({(cell.benchmark, cell.metric) for cell in told.cells}) == 1
-    lines = [line for one in kept for line in _worst_of(one, alone=alone)]
-    if len(found) > len(kept):
-        lines.append(f"  ... and {len(found) - len(kept)} more on the page")
-    return lines
-
-
-def _worst(told: ToldFinding) -> list[_Worst]:
-    of = by_uarch(told.speaking)
-    found = []
-    for uarch in told.uarchs:
-        cells = of.get(uarch.name, [])
-        for verdict in _directions(uarch) if uarch.verdict in (*MOVED, SPLIT) else ():
-            most = largest(cells, verdict)
-            if most is not None:
-                kind = _kind_of_cores(most)
-                beside = [cell for cell in cells if _kind_of_cores(cell) == kind]
-                alike = sum(cell.verdict == verdict for cell in beside)
-                found.append(_Worst(uarch.name, most, alike, len(beside), kind))
-    return sorted(found, key=lambda one: (one.cell.verdict == IMPROVED, -movement(one.cell), one.uarch))
-
-
-def _kind_of_cores(cell: ToldCell) -> str:
-    return cell.column.partition("/")[2]
-
-
-def _worst_of(one: _Worst, *, alone: bool) -> list[str]:
-    """`alone`: there is one benchmark and metric, and the table names them."""
-    word = direction(one.cell)
-    of = f"all {one.judged}" if one.alike == one.judged else f"{one.alike} of {one.judged}"
-    on = f" on {plain(one.kind)}" if one.kind else ""
-    counted = f"; {word} in {of} cases{on}" if one.judged > 1 else ""
-    head = f"{plain(one.uarch)}: {span(one.cell)}, {boots(one.cell)}{counted}"
-    return [
-        *wrapped(head, first="  ", indent="    ", most=2),
-        *wrap(
-            f"{figures(one.cell)} ({_case(one.cell) if alone else case_of(one.cell)})", first="    ", indent="      "
-        ),
-    ]
 
 
 def case_of(cell: ToldCell) -> str:

@@ -53,9 +53,9 @@ def wrap(text: str, *, first: str = "", indent: str = "", most: int | None = Non
 
 def wrapped(text: str, *, first: str = "", indent: str = "", most: int | None = None) -> list[str]:
     """The same of words that are ours."""
-    # A percentage, and a sign of the table, stay on their line.
+    # A percentage, a sign of the table and a number of boots stay on their line.
     lines = textwrap.wrap(
-        text.replace(" %", "\x00%").replace(" <", "\x00<"),
+        text.replace(" %", "\x00%").replace(" <", "\x00<").replace(" boots", "\x00boots"),
         WIDTH,
         initial_indent=first,
         subsequent_indent=indent,
@@ -170,7 +170,7 @@ def reach(cells: Sequence[ToldCell], *, tenths: bool = False, to: str = " to ") 
 
 
 def span(cell: ToldCell) -> str:
-    """`41 % slower [40 % to 43 %]`: the interval in the same words, rounded so that it holds the value."""
+    """`41 % slower [40 to 43 %]`: the interval in the same words, rounded so that it holds the value."""
     assert cell.ratio is not None
     if cell.low is None or cell.high is None:
         return speed(cell)
@@ -178,7 +178,7 @@ def span(cell: ToldCell) -> str:
     digits = size_digits(_size(cell.ratio, cell.ratio), factor=factor)
     ends = sorted(_size(end, cell.ratio) for end in (min(cell.low, cell.ratio), max(cell.high, cell.ratio)))
     unit = "x" if factor else " %"
-    return f"{speed(cell)} [{downward(ends[0], digits)}{unit} to {upward(ends[1], digits)}{unit}]"
+    return f"{speed(cell)} [{downward(ends[0], digits)} to {upward(ends[1], digits)}{unit}]"
 
 
 def figures(cell: ToldCell) -> str:
@@ -188,6 +188,13 @@ def figures(cell: ToldCell) -> str:
         return "no figures"
     base, patched = spread(known[0] or 0.0, known[1] or 0.0), spread(known[2] or 0.0, known[3] or 0.0)
     return f"{base} -> {patched} {plain(cell.unit)}".rstrip()
+
+
+def means(cell: ToldCell) -> str:
+    """`10.02 -> 5.89 GB/s`; empty where they are not known."""
+    if cell.base_mean is None or cell.patched_mean is None:
+        return ""
+    return f"{number(cell.base_mean)} -> {number(cell.patched_mean)} {plain(cell.unit)}".rstrip()
 
 
 def boots(cell: ToldCell) -> str:
