@@ -178,7 +178,7 @@ bench-idle: ## memory of all processes of the service while it has nothing to do
 	@scripts/setup.sh
 	@$(PYTHON) -m bench.idle $(ARGS)
 
-bench-outbox: ## a worker killed 100 times while it sends, and what the mail server got (ARGS="--kills N --seed N")
+bench-outbox: ## a Celery worker killed 100 times while it sends, and what the mail server got (ARGS="--kills N --seed N --whole 1")
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.outbox $(ARGS)
 
