@@ -1,5 +1,6 @@
 """Commands by mail: who is obeyed, what is done, what is answered, and that nothing goes round in circles."""
 
+import re
 from datetime import timedelta
 from email import message_from_bytes
 from typing import Any
@@ -369,6 +370,26 @@ def test_own_mails_that_come_back_are_left_alone(told: Told) -> None:
     assert outcome(rows) == [("ignored", "own-mail")]
     again = letter(told, "#tidemark retest\n", sender=AUTHOR, name=told.delivery.message_id)
     assert outcome(arrive(again)) == [("ignored", "own-mail")]
+
+
+def test_two_sites_that_write_to_each_other_rest_after_one_answer(
+    told: Told, server: Server, settings: Settings
+) -> None:
+    """The other one writes a command without a mark of a program; of our answer it takes no command, not even one."""
+    [row] = say(told, "reboot")
+    assert row.answer is not None
+    assert send_delivery(delivery_id=row.answer.delivery.pk)
+    # The other site knows its own mail by its name, and none of ours.
+    Delivery.objects.filter(pk=told.delivery.pk).update(message_id="r1@example.org")
+    Delivery.objects.filter(pk=row.answer.delivery.pk).update(message_id="unknown@example.org")
+    settings.MAIL_FROM = f"Other <{AUTHOR}>"
+    TrustedSender.objects.create(address=OURS)
+    answer = server.accepted[0].replace(b"\r\n", b"\n") + b"#tidemark reboot\n"
+    assert outcome(arrive(signed(answer, "perf.example.org"))) == [("ignored", "own-mail")]
+    # One that a server has renamed, and taken our mark from.
+    bare = re.sub(rb"(?m)^X-Tidemark:.*\n", b"", answer).replace(b"Message-ID: <", b"Message-ID: <other.")
+    assert outcome(arrive(signed(bare, "perf.example.org"))) == [("ignored", "by-robot")]
+    assert Report.objects.filter(kind=Report.Kind.ANSWER).count() == 1
 
 
 def test_commands_that_answer_nothing_of_ours_leave_nothing(told: Told) -> None:
