@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,7 +129,8 @@ def main(arguments: list[str]) -> int:
             gates = GatesBeside(env_file)
             if not chosen:
                 gates.start()
-            template = migrated_template(env_file)
+            with nullcontext() if chosen else _compiling(env_file):
+                template = migrated_template(env_file)
             times["set up"] = time.monotonic() - started
             phases = PHASES[:1] if first == "--fast" else PHASES
             codes = [_run(phase, env_file, template, chosen, times, coverage=first == "--coverage") for phase in phases]
@@ -160,6 +161,18 @@ def environ(env_file: str, **more: str) -> dict[str, str]:
     if found.pop("PYTHONDONTWRITEBYTECODE", ""):
         found.setdefault("PYTHONPYCACHEPREFIX", str(LOCAL / "bytecode"))
     return found
+
+
+@contextmanager
+def _compiling(env_file: str) -> Iterator[None]:
+    """Meanwhile one process reads all tests, and keeps their byte code: else each process of a phase makes its own.
+
+    What is wrong with them the phases tell.
+    """
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet"]
+    environment = environ(env_file, TIDEMARK_PROCESS="tests")
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        yield
 
 
 @contextmanager
