@@ -325,7 +325,7 @@ def tell_boots(
         rows.update(facts=shared_facts(alike) if alike else None)
     given = {name: value for name, value in given.items() if value is not None}
     told = Conditions.objects.filter(boot__in=rows)
-    known = set(told.values_list("boot", flat=True))
+    known = set(told.values_list("boot_id", flat=True))
     if given:
         told.update(**given)
     Conditions.objects.bulk_create(Conditions(boot=boot, **given) for boot in boots if boot.pk not in known)
