@@ -16,7 +16,7 @@ from tests.agent.fake_server import Lab, running_server
 from tests.agent.test_run import agent_command, build_assignment, session_assignment
 from tests.compiler_cache import compiler_cache
 
-pytestmark = pytest.mark.real(minutes=4)
+pytestmark = pytest.mark.real(minutes=5)
 ROOT = Path(__file__).resolve().parents[2]
 # What a watched tree's ref is called in the mirror: of other commits the agent lets ccache keep nothing.
 REF = "refs/tidemark/trees/small/main"

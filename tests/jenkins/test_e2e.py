@@ -48,7 +48,7 @@ class ServerAgents:
         return sorted(self.started)
 
 
-@pytest.mark.real(minutes=5)
+@pytest.mark.real(minutes=4)
 @pytest.mark.django_db(transaction=True)
 def test_the_whole_way_ends_well_and_leaves_nothing_behind(
     live_server: LiveServer, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
