@@ -103,6 +103,10 @@ bench-faults: ## every state of builds and sessions against every fault, again a
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch.faults $(ARGS)
 
+bench-pull: ## 2000 hosts that ask for work: what they cost the service, and how soon they have it (ARGS="HOSTS IDLE_SECONDS")
+	@scripts/setup.sh --test
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.scratch_database bench.dispatch.pulling $(ARGS)
+
 bench-slow-clients: ## how long others wait while 500 clients trickle heads, bodies and forms (ARGS=--threaded: the same of threads)
 	@scripts/setup.sh
 	@$(PYTHON) -m bench.dispatch.slow_clients $(ARGS)

@@ -58,7 +58,7 @@ def test_code_is_exchanged_once_for_the_token_and_a_person_sees_what_came() -> N
     assert token is not None
     assert (token.scope, token.subject) == (ApiToken.Scope.MACHINE, "desk-1")
     machine.refresh_from_db()
-    seen = "enrolled from desk: zen3, AMD Ryzen 7 5800X, x86_64, 16 CPUs, physical"
+    seen = "enrolled: zen3, AMD Ryzen 7 5800X, x86_64, 16 CPUs, physical"
     assert (machine.health, machine.health_reason.partition(";")[0]) == ("maintenance", seen)
     row = Enrolment.objects.get()
     assert (row.made_by, row.host, row.used_from, code not in row.digest) == ("ada", "desk", "127.0.0.1", True)

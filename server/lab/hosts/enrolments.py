@@ -111,7 +111,8 @@ def _put_aside(owner: Machine | Builder, row: Enrolment) -> bool:
     """Nothing is given to a host before a person has seen what it says of itself; whether that has to be seen."""
     if owner.health == Health.QUARANTINED:
         return True
-    told = f"enrolled from {row.host}: {say_facts(row.facts)}; who knows that this is so has it checked, or releases it"
+    # What hosts call themselves is for staff; this is for everybody.
+    told = f"enrolled: {say_facts(row.facts)}; who knows that this is so has it checked, or releases it"
     change_health(owner, Health.MAINTENANCE, told, actor=row.made_by)
     return True
 
