@@ -119,9 +119,7 @@ def test_builder_is_given_as_many_builds_as_it_has_room_for_each_once() -> None:
 def test_second_host_with_the_same_token_is_refused_and_both_are_named() -> None:
     planned(build_machine("desk-1"))
     asks("desk-1", host="desk-1")
-    with pytest.raises(
-        DomainError, match="and copy-of-it shows the same"
-    ) as refused:
+    with pytest.raises(DomainError, match="and copy-of-it shows the same") as refused:
         asks("desk-1", host="copy-of-it")
     assert refused.value.code == "two-agents"
     run_round()
