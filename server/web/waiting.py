@@ -54,7 +54,7 @@ class Waiters:
         self._waiting: dict[Waiter, None] = {}
         self._of: Counter[tuple[str, str]] = Counter()
         self._bell = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._looking: asyncio.Task[None] | None = None
 
     async def answer(self, wsgi: Wsgi, request: Request, whose: tuple[str, str], receive: Receive, send: Send) -> None:
         """Django's answer, or that to the same question asked again as soon as something lies ready."""
@@ -119,11 +119,11 @@ class Waiters:
     # --- looking -----------------------------------------------------------------------
 
     def _start(self) -> None:
-        if not any(task for task in self._tasks if not task.done()):
-            heeding = asyncio.create_task(Bell(BELL).heed(self._bell.set))
-            self._tasks = [heeding, asyncio.create_task(self._look(heeding))]
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
 
-    async def _look(self, heeding: "asyncio.Task[None]") -> None:
+    async def _look(self) -> None:
+        heeding = asyncio.create_task(Bell(BELL).heed(self._bell.set))
         try:
             while self._waiting:
                 await _heard(self._bell, _LOOK_SECONDS)
