@@ -36,7 +36,8 @@ from server.lab.models import Asker, Attempt, Machine, Session, SessionState
 from server.lab.rounds import run_round
 from tests.builders import build_machine, build_series, build_session
 
-_ONE_BY_ONE, _WITHOUT_BELL, _AT_ONCE = 200, 40, 500
+# Of the hosts: those that get their work one by one, those for which no bell is rung, those that get it all at once.
+_ONE_BY_ONE, _WITHOUT_BELL, _AT_ONCE = 0.1, 0.02, 0.25
 _PATIENCE = 300.0
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -134,12 +135,13 @@ def _idle(web: int, seconds: float) -> list[list[str]]:
 
 
 def _work(names: list[str], seen: Seen) -> list[list[str]]:
-    chosen = random.Random(7).sample(names, _ONE_BY_ONE + _WITHOUT_BELL + _AT_ONCE)  # noqa: S311 (which desk it is)
+    few, fewer, many = (int(share * len(names)) for share in (_ONE_BY_ONE, _WITHOUT_BELL, _AT_ONCE))
+    chosen = random.Random(7).sample(names, few + fewer + many)  # noqa: S311 (which desk it is)
     series = build_series()
-    one_by_one = [_one(series, name, seen) for name in chosen[:_ONE_BY_ONE]]
+    one_by_one = [_one(series, name, seen) for name in chosen[:few]]
     with patch.object(Bell, "ring", return_value=False):
-        silent = [_one(series, name, seen) for name in chosen[_ONE_BY_ONE:-_AT_ONCE]]
-    sessions = [build_session(series, Machine.objects.get(name=name)) for name in chosen[-_AT_ONCE:]]
+        silent = [_one(series, name, seen) for name in chosen[few:-many]]
+    sessions = [build_session(series, Machine.objects.get(name=name)) for name in chosen[-many:]]
     began = time.monotonic()
     while run_round():
         pass
@@ -149,8 +151,8 @@ def _work(names: list[str], seen: Seen) -> list[list[str]]:
     at_once = [seen.at[key] - began for key in keys]
     _end([session.pk for session in sessions])
     return [
-        [f"wanted to there, {_ONE_BY_ONE} one by one", _spread(one_by_one)],
-        [f"the same of {_WITHOUT_BELL}, no ring is heard", _spread(silent)],
+        [f"wanted to there, {few} one by one", _spread(one_by_one)],
+        [f"the same of {fewer}, no ring is heard", _spread(silent)],
         [f"the same of {len(keys)} at once (rounds took {placed:.1f} s)", _spread(at_once)],
     ]
 
