@@ -228,7 +228,8 @@ def _asked_of_site(held: "QuerySet[Series]") -> "tuple[QuerySet[Any, Any], ...]"
 
 def _archive(parts: Sequence[Row], held: Sequence[Row]) -> tuple[ArchiveRow, ...]:
     """A line for each kind that leaves, or has left."""
-    stored, back = {kind: rest for kind, *rest in parts}, dict(held)
+    stored = {kind: rest for kind, *rest in parts}
+    back = dict[Any, Any](held)
     rows = []
     for kind in KeptKind:
         files, size, sessions = stored.get(kind, (0, 0, 0))

@@ -5,7 +5,17 @@ from django.http import HttpRequest, HttpResponse
 
 from server.core.admin import KeptAdmin, PlainAdmin, ReadOnlyAdmin
 from server.results.measurements import unknown_benchmarks
-from server.results.models import Benchmark, BenchmarkVersion, Case, Metric, PackedValues
+from server.results.models import (
+    ArchivedSession,
+    ArchivePart,
+    Benchmark,
+    BenchmarkVersion,
+    Case,
+    KeptMonth,
+    Metric,
+    PackedValues,
+    Summary,
+)
 from server.sources.models import MeasureRule
 
 
@@ -49,6 +59,41 @@ class PackedValuesAdmin(ReadOnlyAdmin):
     @admin.display(description="boot")
     def boot_number(self, row: PackedValues) -> str:
         return f"boot {row.boot_id}"
+
+
+@admin.register(Summary)
+class SummaryAdmin(ReadOnlyAdmin):
+    list_display = ["id", "boot_number", "metric", "core_type", "cases", "medians", "recorded_at"]
+    list_select_related = ["metric__benchmark", "core_type__machine"]
+    search_fields = ["=boot__id", "=boot__session__id"]
+
+    @admin.display(description="boot")
+    def boot_number(self, row: Summary) -> str:
+        return f"boot {row.boot_id}"
+
+
+@admin.register(ArchivePart)
+class ArchivePartAdmin(ReadOnlyAdmin):
+    list_display = ["kind", "month", "number", "sessions", "rows", "size", "sha256", "manifest", "created_at"]
+    list_filter = ["kind"]
+    search_fields = ["=sha256", "=manifest"]
+
+
+@admin.register(ArchivedSession)
+class ArchivedSessionAdmin(ReadOnlyAdmin):
+    list_display = ["session_number", "kind", "part", "place", "left_at"]
+    list_select_related = ["part"]
+    search_fields = ["=session__id"]
+
+    @admin.display(description="session")
+    def session_number(self, row: ArchivedSession) -> str:
+        return f"session {row.session_id}"
+
+
+@admin.register(KeptMonth)
+class KeptMonthAdmin(ReadOnlyAdmin):
+    list_display = ["kind", "month", "held", "is_over", "looked_at"]
+    list_filter = ["kind", "is_over"]
 
 
 # Here, because only here it is known which benchmarks there are.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from operator import itemgetter
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ from server.results.models import ArchivedSession, KeptKind, Measurement
 from server.results.samples import SampledCell, archived
 
 _PIECE = 1 << 20
+# Before it is made smaller: the store takes no file above half a gigabyte.
+_MOST_BYTES = 128 << 20
 _TEXT, _NUMBER, _MOMENT = pa.string(), pa.int64(), pa.timestamp("us", tz="UTC")
 _FORMAT = 1
 
@@ -144,21 +147,23 @@ class Written:
 
 
 def write_part(kind: str, month: date, number: int, sessions: Iterable[int]) -> Written:
-    """Store what these sessions have of this kind. Raises DomainError where the store does not take it.
+    """Store what these sessions have of this kind, or the first of them. Raises DomainError where the store takes none.
 
     A file that was written and is named by no row is removed as any other of the store.
     """
     places: dict[int, int] = {}
-    rows = 0
+    rows = size = 0
     with tempfile.TemporaryFile(dir=artifact_store().spool_folder()) as file:
         schema = _FORMS[kind].schema
         with parquet.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer:
             for session in sessions:
                 table = as_table(kind, session)
                 places[session] = len(places)
-                rows += table.num_rows
+                rows, size = rows + table.num_rows, size + table.nbytes
                 # An empty one would be no row group, and those after it would stand in other places.
                 writer.write_table(table, row_group_size=max(table.num_rows, 1))
+                if size > _MOST_BYTES:
+                    break
         sha256, size = _stored(file)
     told = {
         "format": _FORMAT,
@@ -243,6 +248,10 @@ def _give_back(rows: Sequence[Measurement], at: ArchivedSession) -> None:
         row.number, row.summarised = len(row.values), False
 
 
+_OF_CELL = ("case_id", "metric_id", "core_type_id")
+_OF_BOOT = ("position", "arm", "state", "warmup", "values")
+
+
 def archived_columns(
     at: ArchivedSession, measured: "QuerySet[Measurement]", cells: Sequence[SampledCell]
 ) -> Iterator[tuple[SampledCell, dict[str, list[Any]]]]:
@@ -252,17 +261,26 @@ def archived_columns(
     """
     wanted = set(measured.order_by().values_list("pk", flat=True))
     with part_file(at.part.sha256) as file:
-        names = ["id", "case_id", "metric_id", "core_type_id", "position", "arm", "state", "warmup", "values"]
-        table = read_place(file, at.place, names)
-    ids = zip(*(table[name].to_pylist() for name in names[:4]), strict=True)
-    rows: dict[tuple[int, ...], list[int]] = {}
-    for row, (pk, *cell) in enumerate(ids):
-        if pk in wanted:
-            rows.setdefault(tuple(cell), []).append(row)
-    return ((cell, _column(table.take(rows.get(cell.ids, [])))) for cell in cells)
+        rows = read_place(file, at.place, [*_OF_CELL, *_OF_BOOT, "id"])
+    rows = rows.filter(compute.is_in(rows["id"], pa.array(sorted(wanted), _NUMBER)))
+    places: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for place, cell in enumerate(zip(*(rows[name].to_pylist() for name in _OF_CELL), strict=True)):
+        places[cell].append(place)
+    # A boot may have told its result when all others had left.
+    late: dict[tuple[int, ...], list[tuple[Any, ...]]] = defaultdict(list)
+    paths = [_SAMPLES.columns[name][0] for name in (*_OF_CELL, *_OF_BOOT)]
+    for row in measured.filter(summarised=False).order_by().values_list(*paths):
+        late[row[: len(_OF_CELL)]].append(row[len(_OF_CELL) :])
+    return ((cell, _column(rows.take(places[cell.ids]), late[cell.ids])) for cell in cells)
 
 
-def _column(table: pa.Table) -> dict[str, list[Any]]:
-    own = {"boots": "position", "arms": "arm", "warmup": "warmup", "values": "values"}
-    judged = [state == BootState.MEASURED for state in table["state"].to_pylist()]
-    return {"judged": judged, **{name: table[path].to_pylist() for name, path in own.items()}}
+def _column(rows: pa.Table, late: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
+    there = zip(*(rows[name].to_pylist() for name in _OF_BOOT), strict=True)
+    boots = sorted([*there, *late], key=itemgetter(0))
+    return {
+        "boots": [position for position, *_ in boots],
+        "arms": [arm for _, arm, *_ in boots],
+        "judged": [state == BootState.MEASURED for _, _, state, *_ in boots],
+        "warmup": [warmup for *_, warmup, _ in boots],
+        "values": [values for *_, values in boots],
+    }

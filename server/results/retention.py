@@ -112,9 +112,15 @@ def _leave(kind: str, month: date, in_use: InUse, until: float, *, dry_run: bool
         if dry_run:
             leaving.sessions += len(going)
             leaving.rows += sum(rows_of(kind, pk).count() for pk in going)
-        elif going:
-            for of in _write(kind, month, going):
-                _drop(of, in_use, leaving)
+            continue
+        while going and is_over:
+            written = _write(kind, month, going)
+            going = going[len(written) :]
+            for of in written:
+                # What is written and not dropped is what the next run begins with.
+                is_over = is_over and time.monotonic() < until
+                if is_over:
+                    _drop(of, in_use, leaving)
     if not dry_run:
         told = {"held": leaving.held, "is_over": is_over and not leaving.held, "looked_at": clock.now()}
         KeptMonth.objects.update_or_create(kind=kind, month=month, defaults=told)

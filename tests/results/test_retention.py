@@ -22,7 +22,7 @@ from server.detection.lifecycle.needed import sessions_in_use
 from server.detection.models import Finding
 from server.detection.trials.judgement import fresh_comparisons
 from server.lab.models import Boot, Conditions, Session, Trial
-from server.results import retention
+from server.results import archive, retention
 from server.results.models import ArchivedSession, ArchivePart, KeptKind, KeptMonth, Measurement, PackedValues, Summary
 from tests.builders import (
     build_attempt,
@@ -204,6 +204,27 @@ def test_result_that_came_after_the_file_is_not_lost(monkeypatch: pytest.MonkeyP
     assert not PackedValues.objects.exists()
     assert answers(client, session) == before
     assert [part.number for part in ArchivePart.objects.filter(kind="samples")] == [1, 2]
+
+
+def test_result_that_is_told_when_all_others_have_left_is_told_with_them(client: Client) -> None:
+    session = measured(datetime(2026, 5, 2, tzinfo=UTC))
+    retain()
+    boot = session.boots.order_by("position")[2]
+    build_measurement(boot, [4.0, 8.0], build_case("fault-4k"), build_metric("cycles"))
+    columns = json.loads(client.get(reverse("api-session-samples", args=[session.pk])).getvalue())["columns"]
+    late = [(column["boots"], column["values"]) for column in columns if column["metric"] == "cycles"]
+    assert late == [([2], [[4.0, 8.0]])]
+    assert [len(column["values"]) for column in columns] == [4, 1, 4]
+
+
+def test_file_that_is_full_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        measured(datetime(2026, 5, 2, tzinfo=UTC), machine=build_machine(f"another-{number}"))
+    monkeypatch.setattr(archive, "_MOST_BYTES", 1)
+    retain()
+    assert not PackedValues.objects.exists()
+    assert ArchivePart.objects.filter(kind="samples").count() == 3
+    assert not KeptMonth.objects.filter(month="2026-05-01", is_over=False).exists()
 
 
 def test_rows_stay_where_the_archive_does_not_give_them_back(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
