@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 import server.core.clock
 import server.core.reasons
-from server.core.partitions import cutting_transitions
+from server.core.rows.partitions import cutting_transitions
 
 
 class Migration(migrations.Migration):

@@ -5,7 +5,7 @@ from django.db import migrations, models
 import server.core.clock
 import server.core.reasons
 import server.core.states
-from server.core.partitions import CONDITIONS, cutting
+from server.core.rows.partitions import CONDITIONS, cutting
 
 
 class Migration(migrations.Migration):

@@ -2,7 +2,7 @@ import django.contrib.postgres.fields
 import django.db.models.deletion
 from django.db import migrations, models
 
-from server.core.partitions import VALUES, cutting
+from server.core.rows.partitions import VALUES, cutting
 
 # A row for each case of a packed one. 256 is `server.results.models.PLACES`.
 _MEASUREMENT = """

@@ -18,8 +18,8 @@ from django.views.decorators.http import require_safe
 from server.builds.models import Build
 from server.core import clock
 from server.core.access.tries import GivenUp, given_up
-from server.core.partitions import caught
 from server.core.reasons import Because
+from server.core.rows.partitions import caught
 from server.core.rows.together import Row, read_together
 from server.dashboard import message_page
 from server.dashboard.rows import watchers

@@ -19,7 +19,7 @@ from server.builds.storage import artifact_store
 from server.core import clock
 from server.core.database import advisory_lock
 from server.core.errors import DomainError
-from server.core.partitions import drop_empty, make_parts
+from server.core.rows.partitions import drop_empty, make_parts
 from server.lab.models import Attempt, Boot, BootState, Conditions, Session
 from server.results.archive import as_table, part_file, read_place, rows_of, write_part
 from server.results.models import ArchivedSession, ArchivePart, KeptKind, KeptMonth, PackedValues

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.contrib.postgres.aggregates import BoolOr
 from django.db.models import Max, QuerySet, Sum
 
 from server.lab.models import BootState
@@ -21,7 +22,9 @@ _NAMES = ("case__benchmark__name", "case__name", "metric__name", "metric__unit",
 
 @dataclass(frozen=True)
 class SampledCell:
-    """One (case, metric, core type) of a session by its ids: its names, how many values it has, when the last came."""
+    """One (case, metric, core type) of a session by its ids: its names, how many values it has, when the last came, whether
+    some are in the archive.
+    """
 
     ids: tuple[int, int, int]
     benchmark: str
@@ -32,6 +35,7 @@ class SampledCell:
     core_type: str
     numbers: int
     last_at: datetime
+    has_left: bool
 
     @property
     def names(self) -> dict[str, str]:
@@ -47,7 +51,9 @@ def archived(sessions: Collection[int], kind: str = KeptKind.SAMPLES) -> dict[in
 
 def sampled_cells(measured: "QuerySet[Measurement]") -> list[SampledCell]:
     """The cells of these measurements, by name. One query."""
-    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(Sum("number"), Max("recorded_at"))
+    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(
+        Sum("number"), Max("recorded_at"), BoolOr("summarised")
+    )
     return [SampledCell((case, metric, core_type), *rest) for case, metric, core_type, *rest in sizes]
 
 

@@ -8,7 +8,7 @@ from django.db import IntegrityError, connection, transaction
 
 from server.core import clock
 from server.core.models import Transition
-from server.core.partitions import (
+from server.core.rows.partitions import (
     BOOTS,
     CONDITIONS,
     CUT,

@@ -209,7 +209,8 @@ class SamplesView(PublicMixin, generics.GenericAPIView[Measurement]):
         session = _session(pk)
         measured = self.filter_queryset(Measurement.objects.filter(boot__session=session))
         cells = sampled_cells(measured)
-        at = archived([session.pk]).get(session.pk)
+        has_left = any(cell.has_left for cell in cells)
+        at = archived([session.pk]).get(session.pk) if has_left else None
         head = {**_marks(session), "clock": session.machine.clock, "archived": at and at.left_at}
         form = request.accepted_renderer
         columns = _from_archive(at, measured, cells) if at else sample_columns(measured, cells)
