@@ -119,7 +119,7 @@ bench-scans: ## what requests and sweeps read at one year of history and at ten 
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.history.scans $(ARGS)
 
-bench-ingest: ## queries, CPU and bytes of results that agents upload, beside their limits (ARGS=--profile: where it is spent)
+bench-ingest: ## queries, CPU and bytes of results that agents upload, beside their limits (ARGS=--profile: where it is spent; --growth: ten years)
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.ingest $(ARGS)
 
