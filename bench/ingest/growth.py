@@ -21,7 +21,6 @@ from bench.ingest.uploads import PAYLOADS, fill, issue_agent_token, send, upload
 from bench.table import table
 from server.core import clock
 from server.detection.lifecycle.needed import sessions_in_use
-from server.detection.trials.judgement import fresh_comparisons
 from server.lab.models import Attempt, AttemptState, Session, SessionState, Trial
 from server.results.models import ArchivePart
 from server.results.retention import retain
@@ -39,7 +38,7 @@ WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace GROUP BY 1
 
 
 def main(*arguments: str) -> None:
-    """Upload, judge, let leave, and print bytes and CPU of each of these."""
+    """Upload, let leave, and print bytes and CPU of both."""
     parser = argparse.ArgumentParser(prog="python -m bench.ingest --growth")
     parser.add_argument("--values", type=int, default=200_000)
     values = parser.parse_args(arguments).values
@@ -55,10 +54,6 @@ def main(*arguments: str) -> None:
         send(client, upload)
         sending += time.process_time() - begun
         boots, cells, stored = boots + 1, cells + len(upload.columns), stored + upload.values
-    session = Session.objects.filter(state=SessionState.DONE).latest("pk")
-    begun = time.process_time()
-    judged = len(fresh_comparisons([session]))
-    judging = (time.process_time() - begun) / judged
     before = _sizes()
     begun = time.process_time()
     _let_leave()
@@ -75,7 +70,6 @@ def main(*arguments: str) -> None:
     rows += [["archive", "", f"{1000 * archive / cells:.0f}"]]
     print(table(["", "kept", "left"], rows))
     print(f"CPU ms for 1000 cells of a boot: storing {1e6 * sending / cells:.0f}, leaving {1e6 * leaving / cells:.0f}")
-    print(f"CPU ms for 1000 cells that are judged (16 boots each): {1e6 * judging:.0f}")
     _tell_years(whole / boots, left / boots, archive / boots, stored / boots)
 
 
@@ -104,4 +98,4 @@ def _sizes() -> dict[str, int]:
     with connection.cursor() as cursor:
         cursor.execute("VACUUM FULL")
         cursor.execute(_SIZES)
-        return dict(cursor.fetchall())
+        return {name: int(size) for name, size in cursor.fetchall()}

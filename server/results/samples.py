@@ -51,8 +51,10 @@ def archived(sessions: Collection[int], kind: str = KeptKind.SAMPLES) -> dict[in
 
 def sampled_cells(measured: "QuerySet[Measurement]") -> list[SampledCell]:
     """The cells of these measurements, by name. One query."""
-    sizes = measured.order_by(*_NAMES).values_list(*_IDS, *_NAMES).annotate(
-        Sum("number"), Max("recorded_at"), BoolOr("summarised")
+    sizes = (
+        measured.order_by(*_NAMES)
+        .values_list(*_IDS, *_NAMES)
+        .annotate(Sum("number"), Max("recorded_at"), has_left=BoolOr("summarised"))
     )
     return [SampledCell((case, metric, core_type), *rest) for case, metric, core_type, *rest in sizes]
 
