@@ -271,7 +271,7 @@ def archived_columns(
     paths = [_SAMPLES.columns[name][0] for name in (*_OF_CELL, *_OF_BOOT)]
     for row in measured.filter(summarised=False).order_by().values_list(*paths):
         late[row[: len(_OF_CELL)]].append(row[len(_OF_CELL) :])
-    return ((cell, _column(rows.take(places[cell.ids]), late[cell.ids])) for cell in cells)
+    return ((cell, _column(rows.take(pa.array(places[cell.ids], _NUMBER)), late[cell.ids])) for cell in cells)
 
 
 def _column(rows: pa.Table, late: Iterable[tuple[Any, ...]]) -> dict[str, list[Any]]:
