@@ -22,8 +22,8 @@ _NAMES = ("case__benchmark__name", "case__name", "metric__name", "metric__unit",
 
 @dataclass(frozen=True)
 class SampledCell:
-    """One (case, metric, core type) of a session by its ids: its names, how many values it has, when the last came, whether
-    some are in the archive.
+    """One (case, metric, core type) of a session by its ids: its names, how many values it has, when the last came, and
+    whether some are in the archive.
     """
 
     ids: tuple[int, int, int]
