@@ -182,6 +182,10 @@ bench-idle: ## memory of all processes of the service while it has nothing to do
 	@scripts/setup.sh
 	@$(PYTHON) -m bench.idle $(ARGS)
 
+e2e-upgrade: ## the database of the last tag becomes one of this version, beside readers and writers (ARGS=TAG: of another)
+	@scripts/setup.sh --test
+	@$(PYTHON) -m scripts.e2e_upgrade $(ARGS)
+
 bench-outbox: ## a Celery worker killed 100 times while it sends, and what the mail server got (ARGS="--kills N --seed N --whole 1")
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.outbox $(ARGS)

@@ -11,7 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "server.settings")
 QUEUES = ("sources", "builds", "lab", "detection", "reports", "upkeep")
 
 # What Celery has for Django is for workers, which take it up themselves: beat only sends names, and needs no models.
-app = Celery("tidemark", fixups=())
+app = Celery("tidemark", fixups=[])
 # The current one in every thread.
 app.set_default()
 app.config_from_object("django.conf:settings", namespace="CELERY")

@@ -22,7 +22,7 @@ def _address(name: str, default: str) -> str:
     return configured_address(name, env.str(name, default=default)).rstrip("/")
 
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 DEBUG = env.bool("TIDEMARK_DEBUG", default=False)
 SECRET_KEY = secret("TIDEMARK_SECRET_KEY")
 ALLOWED_HOSTS = env.list("TIDEMARK_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])

@@ -29,7 +29,7 @@ from server.celery import QUEUES, app
 from server.core.database import refuse_unknown_pooler
 from server.core.files import keep_from_others
 from server.core.programs.sandbox import bound_memory
-from server.core.pulse import noted
+from server.operations.pulse import noted
 
 SWEEPS = (
     "sources.poll_trees",
@@ -104,6 +104,10 @@ def _become_worker(**_kwargs: Any) -> None:
     app.task_cls = TASKS
     # Without its checks: they read every page and every answer of the API, which no worker shows.
     django.setup()
+    load_tasks()
+
+
+def load_tasks() -> None:
     for queue in QUEUES:
         app.loader.import_task_module(f"workers.{queue}")
 

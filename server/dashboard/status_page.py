@@ -30,6 +30,7 @@ from server.detection.noise.profiles import open_questions, question_rows
 from server.lab.hosts.tokens import EndingToken, ending_tokens
 from server.lab.models import Builder, Host, Machine, PowerCycle, Session
 from server.lab.port import Alarm, ControllerStatus, dispatcher
+from server.operations.standing import WAITS, standing
 from server.results.models import ArchivePart, KeptKind, KeptMonth
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
 
@@ -364,6 +365,15 @@ def status(request: HttpRequest) -> HttpResponse:
         "questions": question_rows(questions),
     }
     return render(request, "dashboard/status.html", context)
+
+
+@require_safe
+def service(request: HttpRequest) -> HttpResponse:
+    """What `/metrics` tells, for people."""
+    found = standing()
+    waits = [(kind, found.oldest(kind, *states)) for kind, states in WAITS]
+    context = {"now": found.at, "standing": found, "waits": waits}
+    return render(request, "dashboard/service.html", context)
 
 
 @require_safe

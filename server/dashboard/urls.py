@@ -67,6 +67,7 @@ urlpatterns = [
     path("subscriptions/<int:subscription_id>/secret/", subscriptions.renew, name="subscription-secret"),
     path("subscriptions/<int:subscription_id>/end/", subscriptions.end, name="subscription-end"),
     path("status/", status_page.status, name="status"),
+    path("status/service/", status_page.service, name="service"),
     path("search/", search_page.search, name="search"),
     path("login/", access.sign_in, name="login"),
     path("logout/", access.sign_out, name="logout"),

@@ -16,7 +16,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from server.operations.standing import WAITS, BrokerStanding, Standing, standing
+from server.operations.standing import WAITS, BrokerStanding, SiteStanding, standing
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
 
@@ -58,7 +58,7 @@ def _shows_token(header: str) -> bool:
 
 
 class StandingCollector(Collector):
-    def __init__(self, found: Standing) -> None:
+    def __init__(self, found: SiteStanding) -> None:
         self._found = found
 
     def collect(self) -> Iterator[Metric]:
@@ -79,7 +79,7 @@ def _about_site() -> Iterator[Metric]:
     yield family
 
 
-def _about_watchers(found: Standing) -> Iterator[Metric]:
+def _about_watchers(found: SiteStanding) -> Iterator[Metric]:
     behind = GaugeMetricFamily(
         "tidemark_watcher_behind_seconds", "Since when a tree or list should have been asked.", labels=["kind", "name"]
     )
@@ -94,7 +94,7 @@ def _about_watchers(found: Standing) -> Iterator[Metric]:
     yield from (behind, failing, late)
 
 
-def _about_work(found: Standing) -> Iterator[Metric]:
+def _about_work(found: SiteStanding) -> Iterator[Metric]:
     rows = GaugeMetricFamily("tidemark_open_rows", "Rows in a state that is not their last.", labels=["kind", "state"])
     oldest = GaugeMetricFamily(
         "tidemark_oldest_wait_seconds", "How long the oldest row waits for the service or the lab.", labels=["kind"]
@@ -112,7 +112,7 @@ def _about_work(found: Standing) -> Iterator[Metric]:
     yield from (rows, oldest, leases, sent)
 
 
-def _about_servers(found: Standing) -> Iterator[Metric]:
+def _about_servers(found: SiteStanding) -> Iterator[Metric]:
     yield GaugeMetricFamily("tidemark_disk_free_bytes", "Room in TIDEMARK_STATE_DIR.", value=found.disk.free)
     yield GaugeMetricFamily("tidemark_disk_size_bytes", "Size of its disk.", value=found.disk.size)
     database = found.database

@@ -17,8 +17,8 @@ from django.db.models import Count, Min, Model, Q, QuerySet
 from server.builds.models import Build, BuildState
 from server.celery import QUEUES
 from server.core import clock
-from server.core.pulse import BROKER_ERRORS, REFUSED, Pulse, broker, counts, pulses
 from server.lab.models import Attempt, AttemptState, Session, SessionState
+from server.operations.pulse import BROKER_ERRORS, REFUSED, Pulse, broker, counts, pulses
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.sources.models import MailingList, Series, SeriesState, Tree
 from server.sources.polls import is_late, next_try
@@ -83,7 +83,7 @@ class BrokerStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SiteStanding:
     """`broker` is None where Redis does not answer."""
 
     at: datetime
@@ -120,10 +120,10 @@ WAITS = (
 _HOUR = timedelta(hours=1)
 
 
-def standing() -> Standing:
+def standing() -> SiteStanding:
     """Asks some twelve queries."""
     now = clock.now()
-    return Standing(
+    return SiteStanding(
         at=now,
         watchers=watcher_lags(now),
         open=open_rows(),

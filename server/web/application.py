@@ -17,8 +17,8 @@ from server.builds.storage import MAX_BYTES, check_may_collect, check_space
 from server.core.access.tries import network_behind
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.core.pulse import REFUSED, add_counts
 from server.lab.hosts.tokens import check_may_store, find_host_token
+from server.operations.pulse import REFUSED, add_counts
 from server.web import bodies, waiting
 from server.web.bodies import GoneError, Receive, RefusedError, Uploads, announced, discard, read_body
 from server.web.streams import PATH, Streams

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from celery import Celery
 
-import workers  # noqa: F401 (names the queues and modules)
 from server.celery import app as service
 from tests.house.sources import name_of, python_files
+from workers import load_tasks
 
 
 @pytest.fixture(scope="module")
 def app() -> Celery:
-    service.loader.import_default_modules()
+    load_tasks()
     return service
 
 

@@ -13,11 +13,13 @@ from django.core.management import call_command
 from django.db import connection
 from pytest_django.fixtures import Settings
 
-from server.core import clock, pulse
+from server.core import clock
 from server.core.models import Begun
+from server.operations import pulse
 from server.operations.diagnosis import ailment as told
-from server.operations.diagnosis import host, servers, work
+from server.operations.diagnosis import checks, host, servers
 from server.operations.diagnosis.ailment import Ailment, Severity
+from server.operations.standing import Disk
 from server.sources.mirror import mirror
 from server.sources.models import Tree
 from tests.house.sources import ROOT
@@ -85,7 +87,7 @@ def test_clocks_that_differ_are_told() -> None:
 def test_a_disk_that_fills_is_told(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -> None:
     settings.STATE_DIR = tmp_path
     for free, code in ((1, "disk-full"), (3, "disk-low")):
-        room = host.disk_room().__class__(free=free * 2**30, size=100 * 2**30)
+        room = Disk(free=free * 2**30, size=100 * 2**30)
         monkeypatch.setattr(host, "disk_room", lambda room=room: room)
         assert codes(host.disk_ailments()) == [code]
 
@@ -124,7 +126,7 @@ def test_keys_of_mail_are_looked_at(monkeypatch: pytest.MonkeyPatch, settings: S
 
 
 def test_a_package_of_older_sources_is_told(settings: Settings, tmp_path: Path) -> None:
-    settings.DISPATCHER, settings.BASE_DIR = "local", tmp_path
+    settings.BASE_DIR = tmp_path
     settings.LOCAL_AGENT = str(tmp_path / "agent.pyz")
     assert codes(host.agent_ailments()) == ["agent-missing"]
     source = tmp_path / "agents/tidemark_agent/run.py"
@@ -142,17 +144,17 @@ def test_watchers_tasks_and_partitions_are_told() -> None:
     Tree.objects.create(
         name="sick", url="https://example.org/sick.git", polled_at=clock.now(), failing_since=clock.now()
     )
-    found = {one.code: one for one in work.watcher_ailments()}
+    found = {one.code: one for one in checks.watcher_ailments()}
     assert found.keys() == {"watcher-behind", "watcher-failing"}
     assert "manage.py fetch_tree late" in found["watcher-behind"].mend
     Begun.objects.create(key="detection.look 7", given_up=True)
-    assert codes(work.task_ailments()) == ["task-given-up"]
+    assert codes(checks.task_ailments()) == ["task-given-up"]
     with connection.cursor() as cursor:
         cursor.execute("CREATE TABLE parted (at int) PARTITION BY RANGE (at)")
         cursor.execute("CREATE TABLE parted_rest PARTITION OF parted DEFAULT")
-        assert codes(work.partition_ailments()) == []
+        assert codes(checks.partition_ailments()) == []
         cursor.execute("INSERT INTO parted VALUES (1)")
-    assert codes(work.partition_ailments()) == ["default-partition-filled"]
+    assert codes(checks.partition_ailments()) == ["default-partition-filled"]
 
 
 @pytest.mark.parametrize(

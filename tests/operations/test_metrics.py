@@ -11,7 +11,7 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django.fixtures import DjangoAssertNumQueries, Settings
 
-from server.core import pulse
+from server.operations import pulse
 from server.operations.standing import standing
 from server.sources.models import Tree
 from tests.house.sources import ROOT

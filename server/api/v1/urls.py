@@ -5,6 +5,8 @@ from django.urls import include, path, re_path
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
 from rest_framework.authentication import SessionAuthentication
 
+# drf-spectacular finds extensions among the classes that are loaded.
+import server.api.schema  # noqa: F401
 from server.api.acts import findings as finding_acts
 from server.api.acts import lab as lab_acts
 from server.api.acts import reports as report_acts

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from server.core.errors import DomainError
 from server.core.programs.git import GitError, Repository
+from server.lab.port import dispatcher
 from server.operations.diagnosis.ailment import Ailment, ailment
 from server.operations.standing import disk_room
 from server.reports.sending.signature import signing_keys, told_by_dns
@@ -101,7 +102,7 @@ def mail_ailments() -> Iterator[Ailment]:
 
 def agent_ailments() -> Iterator[Ailment]:
     """Of the package that the local dispatcher starts; one beside its sources must hold them as they are."""
-    if settings.DISPATCHER != "local":
+    if not dispatcher().is_local:
         return
     package = Path(settings.LOCAL_AGENT)
     mend = f"python3 scripts/build_agent.py {package}"

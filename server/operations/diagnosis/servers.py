@@ -11,8 +11,8 @@ from django.db.migrations.executor import MigrationExecutor
 
 from server.celery import QUEUES
 from server.core.database import ImpatientConnection
-from server.core.pulse import BROKER_ERRORS, broker
 from server.operations.diagnosis.ailment import Ailment, ailment
+from server.operations.pulse import BROKER_ERRORS, broker
 from server.operations.standing import broker_standing
 
 _SECONDS = 3

@@ -7,13 +7,13 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from server.operations.diagnosis.ailment import Ailment, Severity
-from server.operations.diagnosis.work import diagnose
+from server.operations.diagnosis.checks import diagnose
 
 
 class Command(BaseCommand):
     help = "Say what is wrong with this site and what mends it. Ends with 0: nothing, 1: warnings, 2: errors."
     # It is asked when things are broken: a database that is away must not end it.
-    requires_system_checks: list[str] = []  # type: ignore[assignment]  # Django's stubs want its own kind of list
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--json", action="store_true", help="the findings as one JSON list, for scripts")

@@ -38,7 +38,8 @@ class Pulse:
 def broker() -> Iterator[Any]:
     """A client of the site's Redis, whose keys stand behind the site's prefix. Raises one of BROKER_ERRORS."""
     with current_app.connection_for_write() as connection:
-        yield connection.default_channel.client
+        channel: Any = connection.default_channel
+        yield channel.client
 
 
 @contextmanager
