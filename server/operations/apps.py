@@ -13,8 +13,9 @@ class OperationsConfig(AppConfig):
     label = "operations"
 
     def ready(self) -> None:
-        pre_migrate.connect(_wait_shortly, sender=self)
-        post_migrate.connect(_wait_as_before, sender=self)
+        # Told for each app that has models, which this one has not.
+        pre_migrate.connect(_wait_shortly)
+        post_migrate.connect(_wait_as_before)
 
 
 def _wait_shortly(using: str, **_kwargs: Any) -> None:
