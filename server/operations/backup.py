@@ -1,6 +1,7 @@
 """A backup of the site in one folder, and a site made of one.
 
-What is truth: the database as it was at one moment, and the artifacts that its rows name. Mirrors and archives of lists
+What is truth: the database as it was at one moment, and the files that its rows name in the store of artifacts: of
+builds, and of the archive. Mirrors and archives of lists
 are fetched again; what is only in files of the host (keys, tokens, settings) stays there.
 """
 
@@ -26,6 +27,7 @@ from server.builds.storage import artifact_store, open_artifact, put_artifact
 from server.core import clock
 from server.core.database import connect_apart
 from server.core.errors import DomainError
+from server.results.models import ArchivePart
 
 log = structlog.get_logger(__name__)
 
@@ -160,8 +162,10 @@ SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = current_schema() AND c.relkind IN ('r', 'p') AND NOT c.relispartition ORDER BY c.relname
 """
 _NAMED_ARTIFACTS = f"""
-SELECT DISTINCT sha256 FROM {Artifact._meta.db_table} WHERE removed_at IS NULL ORDER BY sha256
-"""  # noqa: S608 (a name of ours)
+SELECT sha256 FROM {Artifact._meta.db_table} WHERE removed_at IS NULL
+UNION SELECT sha256 FROM {ArchivePart._meta.db_table} UNION SELECT manifest FROM {ArchivePart._meta.db_table}
+ORDER BY 1
+"""  # noqa: S608 (names of ours)
 
 
 def _tables(holder: Any) -> list[str]:

@@ -63,14 +63,15 @@ def lease_ailments() -> Iterator[Ailment]:
 
 
 def partition_ailments() -> Iterator[Ailment]:
-    """Rows that fell into a partition for what has no other: the one for their time was not made ahead."""
+    """Rows that fell into a part for what fits in no other: theirs was not made ahead."""
     with connection.cursor() as cursor:
         cursor.execute(_DEFAULT_PARTITIONS)
         for (name,) in cursor.fetchall():
             cursor.execute(f"SELECT EXISTS (SELECT FROM {connection.ops.quote_name(name)})")  # noqa: S608 (a name of ours)
             if cursor.fetchone()[0]:
-                what = f"{name} holds rows: their month had no partition when they came"
-                yield ailment("default-partition-filled", what, "docs/operations/scale.md, partitions")
+                what = f"{name} holds rows: there was no part for them when they came"
+                mend = "a worker on `upkeep` moves them within the hour; its log says what is in the way (part_waits)"
+                yield ailment("default-partition-filled", what, mend)
 
 
 def task_ailments() -> Iterator[Ailment]:
