@@ -160,10 +160,20 @@ class Display:
         return f"{_MARKS[line.state]} {line.title:{_TITLE_WIDTH}} {timing}  {line.detail}"
 
     def _outlook(self) -> str:
-        left = 0.0
+        slow, left = self._slowness(), 0.0
         for line in self._lines.values():
             if line.state == "waiting":
-                left += line.expected
+                left += slow * line.expected
             elif line.state == "running":
-                left += max(line.expected - (self._now() - line.started), 0.0)
+                left += max(slow * line.expected - (self._now() - line.started), 0.0)
         return f"about {clock_text(left)} to go" if left else ""
+
+    def _slowness(self) -> float:
+        """How many times longer than expected it took so far, at least 1: a busy host stays busy for the rest."""
+        took = expected = 0.0
+        for line in self._lines.values():
+            running = self._now() - line.started if line.state == "running" else 0.0
+            if line.state == "done" or running > line.expected:
+                took += running or line.seconds
+                expected += line.expected
+        return max(took / expected, 1.0) if expected else 1.0

@@ -106,10 +106,15 @@ guide() {
 }
 
 with_systemd() {
+    # Its network is this host's.
+    if ss -ltnH | awk '{ print $4 }' | grep -qE '^(127\.0\.0\.1|0\.0\.0\.0|\*):(8000|5432|6379)$'; then
+        echo "newcomer: port 8000, 5432 or 6379 is taken on this host, and the guide needs it" >&2
+        exit 2
+    fi
     rm -r "$root/srv/tidemark"
     git clone --quiet --bare --depth 1 "file://$PWD" "$root/srv/repository.git"
     {
-        printf 'set -euxo pipefail\nexport PIP_CERT=%s npm_config_cafile=%s DEBIAN_FRONTEND=noninteractive\n' "$CERTIFICATES" "$CERTIFICATES"
+        printf 'trap "journalctl --no-pager -n 60 -u tidemark-web -u tidemark-worker@lab" ERR\nset -Eeuxo pipefail\nexport PIP_CERT=%s npm_config_cafile=%s DEBIAN_FRONTEND=noninteractive\n' "$CERTIFICATES" "$CERTIFICATES"
         # Nothing here has a memory controller: what a builder asks of its host is beside the guide.
         guide | sed 's#^TIDEMARK_DISPATCHER=local$#&\nTIDEMARK_BUILD_CGROUP=optional#'
         echo 'sleep 40; systemctl list-units --all --no-pager "tidemark*"; systemctl is-active tidemark-web tidemark-beat'

@@ -108,7 +108,7 @@ def _pin(docker: Engine, scratch: Path, bases: dict[str, str]) -> str:
 
 def _follow(report: Report, site: Site, outside: Outside, repository: Path) -> None:
     with report.step("`docker compose build`") as step:
-        # One after the other: without buildx each would make the stages anew that they share.
+        # One after the other: without buildx each would make anew what they share.
         for name in ("web", "builder"):
             site.compose("build", name, timeout=_BUILD_SECONDS)
         step.said = " ".join(site.engine.run("docker", "images", "--format", "{{.Repository}}={{.Size}}").split()[:3])

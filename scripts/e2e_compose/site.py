@@ -31,19 +31,11 @@ _MACHINE = "vm-haswell"
 # What the containers see of the outside: a tree and a list archive.
 _OVERRIDE = """\
 services:
-  web: &world
-    build: {network: host}
-    volumes: ["WORLD:/srv/world:ro"]
+  web: {build: {network: host}}
   builder: {build: {network: host}}
-  sink: {build: {network: host}}
-  migrate: *world
-  worker-sources: *world
-  worker-builds: *world
-  worker-lab: *world
-  worker-detection: *world
-  worker-reports: *world
-  worker-upkeep: *world
-  beat: *world
+  worker-sources: &reads
+    volumes: ["WORLD:/srv/world:ro"]
+  worker-upkeep: *reads
 """
 
 

@@ -59,6 +59,20 @@ def test_pipe_that_hears_nothing_is_told_what_runs_and_how_long_it_will_be() -> 
     ]
 
 
+def test_host_that_was_slow_so_far_is_not_promised_the_usual_time() -> None:
+    shown, out, clock = display(tty=False)
+    shown.start("tree")
+    clock.now = 120.0
+    shown.break_silence()
+    assert out.getvalue().splitlines()[-1].endswith("about 9:00 to go")
+    shown.finish("tree")
+    shown.start("builds")
+    clock.now = 180.0
+    shown.break_silence()
+    assert out.getvalue().splitlines()[-1].endswith("about 8:00 to go")
+    shown.close()
+
+
 def test_terminal_is_redrawn_in_place_with_elapsed_and_expected_time() -> None:
     shown, out, clock = display(tty=True)
     shown.start("tree")

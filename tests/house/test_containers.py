@@ -53,7 +53,7 @@ def test_nothing_runs_as_root(name: str) -> None:
     if "user" in service:
         assert not service["user"].startswith("0")
     elif name != "jenkins":
-        stage = service["build"]["target"]
+        stage = service["image"].removeprefix("tidemark-")
         lines = DOCKERFILE[DOCKERFILE.index(f" AS {stage}\n") :].partition("\nFROM ")[0]
         assert re.findall(r"^USER (.*)", lines, re.MULTILINE)[-1] == "tidemark"
 
@@ -89,7 +89,17 @@ def test_container_has_no_rights_and_no_more_than_its_share(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_image_from_elsewhere_is_pinned(name: str) -> None:
     service = SERVICES[name]
-    assert "build" in service or PINNED.fullmatch(default(service["image"]))
+    ours = service["image"].startswith("tidemark-")
+    assert ours or PINNED.fullmatch(default(service["image"]))
+    # What is not published anywhere is not asked for elsewhere.
+    assert not ours or "build" in service or service["pull_policy"] == "never"
+
+
+def test_each_image_of_ours_is_built_by_one_service() -> None:
+    """Without buildx each would make it anew, side by side."""
+    built = [service["image"] for service in SERVICES.values() if "build" in service]
+    assert len(built) == len(set(built))
+    assert set(built) == {service["image"] for service in SERVICES.values() if service["image"].startswith("tidemark-")}
 
 
 def test_base_images_are_pinned_and_the_builder_has_nothing_of_the_service() -> None:
