@@ -37,7 +37,7 @@ def spoken(path: Path) -> Iterator[str]:
 
 def commands(program: str) -> list[tuple[str, list[str]]]:
     """(guide, words after the program) of each place that calls it."""
-    found = {}
+    found: dict[tuple[str, tuple[str, ...]], None] = {}
     for path in GUIDES:
         for line in spoken(path):
             for match in re.finditer(rf"(?:^|[\s/`(]){re.escape(program)} (?=[a-z])", line):
