@@ -11,7 +11,9 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ _CHUNK = 1024 * 1024
 _COUNT = 'SELECT count(*) FROM "{}"'
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # Whose rows any migrated database has.
-_ALWAYS_THERE = frozenset({"django_migrations", "django_content_type", "auth_permission"})
+_ALWAYS_THERE = frozenset({"django_migrations", "django_content_type", "auth_permission", "sources_measurerule"})
 _SESSIONS = "django_session"
 
 
@@ -110,9 +112,8 @@ def restore(folder: Path, *, replace: bool = False) -> Saved:
     _check_files(folder, manifest["files"])
     if not replace and (held := rows_held()):
         raise DomainError("site-not-empty", f"this site holds rows ({', '.join(held[:5])}): restore into an empty one")
-    how = ("--clean", "--if-exists", "--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
     connection.close()
-    _run("pg_restore", *how, f"--dbname={_place()['PGDATABASE']}", str(folder / _DATABASE))
+    _load(folder / _DATABASE)
     counted = _counted(manifest["tables"])
     if counted != manifest["tables"]:
         raise DomainError("rows-differ", "the restored tables hold other numbers of rows than the backup names")
@@ -248,12 +249,61 @@ def _place() -> dict[str, str]:
     return {name: str(given[key]) for key, name in names.items() if given.get(key)}
 
 
-def _run(program: str, *arguments: str) -> None:
+# pg_restore cannot clean away tables that are cut into parts.
+_CLEAN = b"""
+BEGIN;
+DO $$
+DECLARE what text;
+BEGIN
+    FOR what IN SELECT format('TABLE %I', c.relname) FROM pg_class c
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+    LOOP
+        EXECUTE 'DROP ' || what || ' CASCADE';
+    END LOOP;
+    FOR what IN SELECT format('FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
+        WHERE p.pronamespace = current_schema()::regnamespace
+            AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
+    LOOP
+        EXECUTE 'DROP ' || what || ' CASCADE';
+    END LOOP;
+END $$;
+"""
+
+
+def _load(dump: Path) -> None:
+    """All of it or nothing: the transaction is ended well only when pg_restore has told everything."""
+    words = (_found("psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
+    told = (_found("pg_restore"), "--no-owner", "--no-privileges", "--file=-", str(dump))
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(words, stdin=subprocess.PIPE, stderr=said, env={**os.environ, **_place()}) as into,
+        subprocess.Popen(told, stdout=subprocess.PIPE, stderr=said) as source,
+    ):
+        assert into.stdin is not None
+        assert source.stdout is not None
+        with suppress(BrokenPipeError):
+            into.stdin.write(_CLEAN)
+            shutil.copyfileobj(source.stdout, into.stdin)
+            source.stdout.close()
+            if source.wait() == 0:
+                into.stdin.write(b"\nCOMMIT;\n")
+            into.stdin.close()
+        source.stdout.close()
+        if source.wait() or into.wait():
+            said.seek(0)
+            raise DomainError("program-failed", f"the dump cannot be loaded: {said.read().decode()[-2000:].strip()}")
+
+
+def _found(program: str) -> str:
     found = shutil.which(program)
     if found is None:
         raise DomainError("no-program", f"{program} is not there: install postgresql-client")
+    return found
+
+
+def _run(program: str, *arguments: str) -> None:
     done = subprocess.run(
-        [found, *arguments], env={**os.environ, **_place()}, capture_output=True, text=True, check=False
+        [_found(program), *arguments], env={**os.environ, **_place()}, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise DomainError("program-failed", f"{program} failed: {done.stderr.strip()[-2000:]}")
