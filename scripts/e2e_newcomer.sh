@@ -28,9 +28,10 @@ make_debian() {
     local mirror
     mirror=$(apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' |
         awk '$2 == "bookworm" && $3 == "main" { print $1; exit }')
+    [ -n "$mirror" ] || { say "apt of this host has no sources of Debian 12" >&2; exit 2; }
     mkdir -p "$CACHE"
     say "a bare Debian 12 from $mirror"
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$CACHE/debian" "${mirror:-http://deb.debian.org/debian}" \
+    debootstrap --variant=minbase --include=ca-certificates bookworm "$CACHE/debian" "$mirror" \
         >"$CACHE/debootstrap.log"
     tar -C "$CACHE/debian" -cf "$CACHE/debian.part" .
     rm -rf "$CACHE/debian"

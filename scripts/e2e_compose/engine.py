@@ -24,7 +24,6 @@ _PROGRAMS = {
     "debootstrap": "bookworm",
     "docker-compose": "trixie",
 }
-_GROUP = "tidemark-e2e"
 _READY_SECONDS = 60.0
 _TAIL = 1500
 
@@ -121,7 +120,7 @@ def _daemon(made: Engine) -> list[str]:
         "--ip-forward=false",
         "--ip-masq=false",
         "--bridge=none",
-        f"--cgroup-parent={_GROUP}",
+        f"--cgroup-parent={made.folder.name}",
         f"--data-root={made.folder / 'data'}",
         f"--exec-root={made.folder / 'exec'}",
         f"--pidfile={made.folder / 'dockerd.pid'}",
@@ -187,7 +186,7 @@ def _remove_rest(folder: Path, before: set[str]) -> None:
     for link in _links() - before:
         if link.startswith(("br-", "veth", "docker")):
             subprocess.run(["ip", "link", "delete", link], check=False, capture_output=True)
-    for group in Path("/sys/fs/cgroup").glob(f"*/{_GROUP}"):
+    for group in Path("/sys/fs/cgroup").glob(f"*/{folder.name}"):
         for inner in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
             with contextlib.suppress(OSError):
                 inner.rmdir()
@@ -198,7 +197,7 @@ def _remove_rest(folder: Path, before: set[str]) -> None:
 
 def left_behind(folder: Path) -> list[str]:
     """What a run left on this host, in words; nothing after a good one."""
-    found = [str(path) for path in [folder, *Path("/sys/fs/cgroup").glob(f"*/{_GROUP}")] if path.exists()]
+    found = [str(path) for path in [folder, *Path("/sys/fs/cgroup").glob(f"*/{folder.name}")] if path.exists()]
     found += [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(folder) in line]
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
