@@ -183,6 +183,8 @@ class Dispatcher(abc.ABC):
     about: str
     # It knows no hosts but this one: none can be away, or be switched off from here; kernels are built here.
     is_local = False
+    # Its hosts come for their work by themselves.
+    hosts_ask = False
 
     @property
     def slots(self) -> int | None:

@@ -252,6 +252,7 @@ def test_look_that_takes_long_takes_nothing_from_placing(
         build_session(build_series(), build_machine(f"vm-{number}"))
     monkeypatch.setattr(port, "is_local", False, raising=False)
     monkeypatch.setattr(RememberingDispatcher, "slots", None)
+    monkeypatch.setattr(RememberingDispatcher, "steps_seconds", 0.2)
     now = [0.0]
     monkeypatch.setattr("server.lab.rounds.time.monotonic", lambda: now[0])
     look, submit = port.look, port.submit

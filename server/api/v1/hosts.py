@@ -251,7 +251,7 @@ class BuilderView(PublicMixin, generics.RetrieveAPIView[Builder]):
         return self.retrieve(request, *args, **kwargs)
 
 
-class SeenIn(BodyForm):
+class ProbeIn(BodyForm):
     """What the agent's probe saw, in short: for the person who lets the host in."""
 
     uarch = serializers.CharField(max_length=60, allow_blank=True, default="")
@@ -266,7 +266,7 @@ class EnrolmentIn(BodyForm):
     code = serializers.CharField(max_length=60)
     version = serializers.CharField(max_length=60)
     host = serializers.CharField(max_length=200)
-    facts = SeenIn()
+    facts = ProbeIn()
 
 
 class EnrolmentOut(serializers.Serializer[Any]):
@@ -290,6 +290,6 @@ class EnrolmentView(APIView):
         form = EnrolmentIn(data=request.data)
         form.is_valid(raise_exception=True)
         told, network = form.validated_data, client_network(request)
-        pull = dispatcher().name == "pull"
+        pull = dispatcher().hosts_ask
         made = enrol(told["code"], host=told["host"], facts=told["facts"], network=network, pull=pull)
         return Response({**asdict(made), "at": clock.now()}, headers={"Cache-Control": "no-store"})

@@ -65,7 +65,7 @@ def answer_ask(*, token: ApiToken, ask: HostAsk) -> Offer:
 
     Raises DomainError: `other-dispatcher` where agents do not ask, `two-agents` for a second host with this token.
     """
-    if dispatcher().name != ADAPTER:
+    if not dispatcher().hosts_ask:
         raise DomainError("other-dispatcher", f"hosts of this site do not ask for work: it has {dispatcher().about}")
     own = Q(power_cycle__isnull=False)
     host = _host_of(token)

@@ -41,6 +41,7 @@ def ready() -> Q:
 class PullDispatcher(Dispatcher):
     name = ADAPTER
     about = "the pull dispatcher: hosts ask for work by themselves"
+    hosts_ask = True
 
     def __init__(self) -> None:
         self._bell = Bell(BELL)

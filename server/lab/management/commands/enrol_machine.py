@@ -59,9 +59,7 @@ class Command(BaseCommand):
         known = Machine.objects.select_related("uarch").filter(name=host).first()
         if known is not None:
             if known.uarch.name != options["uarch"]:
-                raise CommandError(
-                    f"{host} is a {known.uarch.name} here, not a {options['uarch']}: change the site's file"
-                )
+                raise CommandError(f"{host} is a {known.uarch.name} in the site's file, not a {options['uarch']}")
             return
         uarch = Microarchitecture.objects.filter(name=options["uarch"]).first()
         if uarch is None:
