@@ -6,13 +6,14 @@ key, when the key was there (the monotonic clock), the claim's status.
 
 import asyncio
 import json
+import random
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 _WAIT_SECONDS = 100.0
-_AGAIN_SECONDS = 2.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _BEAT_SECONDS = 0.5
 
 
@@ -24,15 +25,20 @@ class Host:
 
     async def live(self, after: float) -> None:
         await asyncio.sleep(after)
+        pause = _FIRST_PAUSE
         while True:
             try:
                 status, answer = await self._post("work", {"safe": True, "keys": [], "wait": _WAIT_SECONDS})
-                if status != 200 or not answer.get("key"):  # noqa: PLR2004 (HTTP's word for well)
-                    await asyncio.sleep(0 if status == 200 else _AGAIN_SECONDS)  # noqa: PLR2004
+                if status == 200:  # noqa: PLR2004 (HTTP's word for well)
+                    pause = _FIRST_PAUSE
+                    if answer.get("key"):
+                        await self._work(answer["key"], time.monotonic())
                     continue
-                await self._work(answer["key"], time.monotonic())
-            except (OSError, ValueError, asyncio.IncompleteReadError):
-                await asyncio.sleep(_AGAIN_SECONDS)
+            except (OSError, ValueError, IndexError):
+                # It was cut off, or a process ended.
+                pass
+            await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 (when a desk asks)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _work(self, key: str, at: float) -> None:
         status, _ = await self._post(f"attempts/{key}/claim", {})
