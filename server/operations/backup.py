@@ -82,7 +82,7 @@ def back_up(folder: Path) -> Saved:
             holder.rollback()
         missing = tuple(name for name in artifacts if not _save_artifact(name, folder / _ARTIFACTS))
         files = {path.relative_to(folder).as_posix(): _described(path) for path in _files(folder)}
-        manifest = {
+        manifest: dict[str, Any] = {
             "format": FORMAT,
             "version": settings.VERSION,
             "made_at": clock.now().isoformat(),

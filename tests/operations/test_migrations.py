@@ -46,9 +46,8 @@ def _migration(*operations: Operation, atomic: bool = True) -> list[str]:
     class Later(migrations.Migration):
         pass
 
-    Later.atomic = atomic
+    Later.atomic, Later.operations = atomic, list(operations)
     later = Later("0002_later", "sources")
-    later.operations = list(operations)
     state = MigrationLoader(connection).project_state(("sources", FIRST))
     return statements_of(later, state)
 
