@@ -19,7 +19,7 @@ from django.db.models.functions import JSONObject
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.prepared import Given, IsOneOf, Prepared
+from server.core.rows.prepared import Given, IsOneOf, Prepared
 from server.lab.attempts.arrivals import CaseOrder
 from server.lab.attempts.boots import (
     BootReport,

@@ -66,7 +66,7 @@ def read_and_store() -> dict[str, Any]:
 def _prepared() -> dict[str, int]:
     """One question made once, asked by many in turn, each in another transaction: on whichever server is free."""
     from server.core.models import Transition
-    from server.core.prepared import Given, Prepared
+    from server.core.rows.prepared import Given, Prepared
 
     question = Prepared(lambda: Transition.objects.filter(subject_id=Given("number", IntegerField())))
     answers = [0] * 40

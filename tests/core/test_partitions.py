@@ -64,7 +64,7 @@ def test_rows_on_both_sides_of_an_end_are_found_and_unique() -> None:
         Conditions.objects.create(boot=boot, document={"of": boot.pk})
         step(boot.pk)
     read = Measurement.objects.filter(boot__in=[last, first]).order_by("boot").values_list("boot", "values")
-    assert list(read) == [(boot.pk, [1.0, float(boot.pk)]) for boot in (last, first)]
+    assert [(int(pk), values) for pk, values in read] == [(boot.pk, [1.0, float(boot.pk)]) for boot in (last, first)]
     assert Conditions.objects.get(boot=first).document == {"of": first.pk}
     assert caught() == {}
     for boot in (last, first):

@@ -8,7 +8,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import connection
 from django.db.models import CharField, Exists, OuterRef, TextField
 
-from server.core.prepared import Given, IsOneOf, Prepared
+from server.core.rows.prepared import Given, IsOneOf, Prepared
 from server.lab.models import Machine
 from tests.builders import build_machine
 

@@ -49,7 +49,7 @@ def measured(at: datetime, **fields: Any) -> Session:
     """A session of that day whose trial is answered, with two cases, conditions, steps and a log."""
     session = build_session(state=Session.State.DONE, **fields)
     Session.objects.filter(pk=session.pk).update(created_at=at)
-    Trial.objects.filter(pk=session.trial_id).update(state=Trial.State.DONE, answered_at=NOW)
+    Trial.objects.filter(sessions=session).update(state=Trial.State.DONE, answered_at=NOW)
     for boot in session.boots.order_by("position"):
         for name in ("fault-4k", "fault-2m"):
             build_measurement(boot, [9.5, 1.0 + boot.position, 0.1, 2.5], build_case(name), build_metric())
@@ -63,11 +63,11 @@ def answers(client: Client, session: Session) -> tuple[Any, ...]:
     samples = reverse("api-session-samples", args=[session.pk])
     told = json.loads(client.get(samples).getvalue())
     told.pop("archived")
-    asked = ({"format": "csv"}, {"format": "ndjson", "arm": "base"}, {"case": "fault-2m"})
+    asked: list[dict[str, str]] = [{"format": "csv"}, {"format": "ndjson", "arm": "base"}, {"case": "fault-2m"}]
     tables = [client.get(samples, query).getvalue() for query in asked[:2]]
     narrowed = json.loads(client.get(samples, asked[2]).getvalue())["columns"]
     arrow = pa.ipc.open_stream(client.get(samples, {"format": "arrow"}).getvalue()).read_all().to_pylist()
-    rows = client.get(reverse("api-measurement-list"), {"session": session.pk, "format": "parquet"}).getvalue()
+    rows = client.get(reverse("api-measurement-list"), {"session": str(session.pk), "format": "parquet"}).getvalue()
     page = client.get(reverse("api-measurement-list"), {"session": session.pk}).json()
     return told, *tables, narrowed, arrow, rows, page
 
@@ -155,9 +155,9 @@ def test_what_an_open_finding_uses_stays_until_it_is_over() -> None:
 
 def test_what_goes_on_and_what_nobody_answered_stays() -> None:
     session = measured(datetime(2026, 5, 2, tzinfo=UTC))
-    Trial.objects.filter(pk=session.trial_id).update(answered_at=None)
+    Trial.objects.filter(sessions=session).update(answered_at=None)
     assert sum(one.sessions for one in retain()) == 0
-    Trial.objects.filter(pk=session.trial_id).update(answered_at=NOW)
+    Trial.objects.filter(sessions=session).update(answered_at=NOW)
     Session.objects.filter(pk=session.pk).update(state=Session.State.RUNNING)
     assert sum(one.sessions for one in retain()) == 0
     assert PackedValues.objects.count() == 8
@@ -188,7 +188,7 @@ def test_run_that_was_killed_before_rows_went_is_gone_on_with(monkeypatch: pytes
 
 def test_result_that_came_after_the_file_is_not_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     session = measured(datetime(2026, 5, 2, tzinfo=UTC))
-    write = retention.write_part
+    write = archive.write_part
 
     def late(kind: str, *rest: Any) -> Any:
         written = write(kind, *rest)

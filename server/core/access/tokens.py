@@ -19,7 +19,7 @@ from django.db.models import CharField, DateTimeField, QuerySet
 
 from server.core import clock
 from server.core.models import ApiToken, Credential
-from server.core.prepared import Given, Prepared
+from server.core.rows.prepared import Given, Prepared
 
 # Before the prefix: whoever finds one in a log knows whose it is, and what to revoke.
 OF_AGENT, OF_PERSON = "tm", "tmp"

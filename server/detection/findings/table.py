@@ -319,7 +319,7 @@ def _version(sessions: Sequence[int], case: ModelsCase) -> str:
     boots = list(Boot.objects.filter(session__in=sessions).order_by().values_list("pk", flat=True))
     stored = Measurement.objects.filter(boot__in=boots, case=case)
     last = stored.order_by().values_list("version__hash").annotate(last=Max("pk"))
-    return max(last, key=lambda one: one[1], default=(case.benchmark.version,))[0]
+    return str(max(last, key=lambda one: one[1], default=(case.benchmark.version,))[0])
 
 
 def _machines(sessions: Sequence[Session]) -> tuple[PublishedMachine, ...]:

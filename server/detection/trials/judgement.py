@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
+
+from django.db import models
 
 from server import stats
 from server.core.rows.together import objects_together
@@ -306,7 +308,10 @@ def parts_of_cells(cases: Collection[int], metrics: Collection[int], core_types:
     return CellParts(*found)
 
 
-_KEEP = [Comparison._meta.get_field(name).set_cached_value for name in ("session", "case", "metric", "core_type")]
+_KEEP = [
+    cast("models.ForeignKey[Any, Any]", Comparison._meta.get_field(name)).set_cached_value
+    for name in ("session", "case", "metric", "core_type")
+]
 
 
 def with_parts(of: Iterable[Comparison], sessions: Iterable[Session]) -> list[Comparison]:

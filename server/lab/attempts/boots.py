@@ -23,8 +23,8 @@ from django.db.models.functions import JSONObject
 
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.prepared import Given, Prepared
 from server.core.reasons import Because, Reason
+from server.core.rows.prepared import Given, Prepared
 from server.lab.attempts.ends import end_session
 from server.lab.attempts.life import is_wanted
 from server.lab.hosts.health import judge_health

@@ -16,8 +16,8 @@ from server.builds.models import Build, BuildState
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.core.prepared import Given, Prepared
 from server.core.reasons import Because, Reason
+from server.core.rows.prepared import Given, Prepared
 from server.lab.hosts.state import follow_attempt
 from server.lab.models import (
     Attempt,

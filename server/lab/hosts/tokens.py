@@ -13,7 +13,7 @@ from server.core import clock
 from server.core.access.tokens import find_token, issue_token, revoke_tokens, valid
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.core.prepared import Given
+from server.core.rows.prepared import Given
 from server.lab.models import Attempt, AttemptState, Builder, Host, Machine, Session
 from server.lab.work import local_builder
 
