@@ -99,19 +99,18 @@ def test_title_of_a_group_says_what_its_words_are_called() -> None:
 
 def test_what_was_not_measured_is_told_with_the_reason_that_is_known() -> None:
     told = finding(of_two(), uncovered=("zen4 (out of service)",))  # type: ignore[arg-type]
-    said = " ".join(uncovered_lines(told, 4, holes=True))
-    assert said == (
-        'Not covered ("." above: not measured, not "did not move"): 1 of 7 cases on zen3 and 4 on zen5; all on '
-        "zen4 (out of service)."
-    )
+    said = " ".join(uncovered_lines(told, 4))
+    assert said == ("Not covered: 1 of 7 cases on zen3 and 4 on zen5; all on zen4 (out of service).")
     chosen = replace(told, uarchs=tuple(replace(uarch, chosen=True) for uarch in told.uarchs), uncovered=())
-    assert "configured for the others only." in " ".join(uncovered_lines(chosen, 4, holes=True))
-    assert uncovered_lines(finding([moved("zen3", "copy a", 0.6)]), 4, holes=False) == []
+    assert "(not configured to run there)." in " ".join(uncovered_lines(chosen, 4))
+    assert uncovered_lines(finding([moved("zen3", "copy a", 0.6)]), 4) == []
 
 
 def test_command_line_is_told_of_those_that_told_it() -> None:
     told = finding([moved("zen3", "copy a", 0.6)])
-    assert "command line: not told" in compose(replace(told, run=replace(told.run, command_lines=("",)))).body
+    assert (
+        "kernel command line: not recorded" in compose(replace(told, run=replace(told.run, command_lines=("",)))).body
+    )
     some = replace(told, run=replace(told.run, command_lines=("", "quiet")))
     assert "command line (not told by all machines): quiet" in compose(some).body
 

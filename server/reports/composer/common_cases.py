@@ -62,8 +62,8 @@ def _did(cells: Sequence[ToldCell]) -> str:
     return "cannot be told" if any(cell.verdict == INCONCLUSIVE for cell in cells) else "no change"
 
 
-def uncovered_lines(told: ToldFinding, most: int, *, holes: bool) -> list[str]:
-    """What was not measured and why, as far as anybody knows. `holes`: the table has a sign for it."""
+def uncovered_lines(told: ToldFinding, most: int) -> list[str]:
+    """What was not measured and why, as far as anybody knows."""
     of = by_uarch(told.speaking)
     every = {_key(cell) for cell in told.speaking}
     partly = [
@@ -75,15 +75,14 @@ def uncovered_lines(told: ToldFinding, most: int, *, holes: bool) -> list[str]:
         f"{left}{'' if n else f' of {len(every)} cases'} on {plain(uarch.name)}"
         for n, (uarch, left) in enumerate(partly)
     ]
-    why = ", configured for the others only" if all(uarch.chosen for uarch, _left in partly) else ""
+    why = " (not configured to run there)" if all(uarch.chosen for uarch, _left in partly) else ""
     absent = [f"all on {plain(name)}" for name in told.uncovered]
     said = [f"{listed(parts, _MOST_NAMES)}{why}" if parts else "", listed(absent, _MOST_NAMES)]
-    sign = ' ("." above: not measured, not "did not move")' if holes else ""
     text = "; ".join(one for one in said if one)
     gaps = [wrap(gap, first="  ", most=1)[0] for gap in told.gaps]
     if len(gaps) > most:
         gaps = [*gaps[: most - 1], f"  ... {len(gaps) - most + 1} more on the page"]
-    if not (text or gaps or sign):
+    if not (text or gaps):
         return []
-    head = f"Not covered{sign}: {text}.".replace(": .", ":") if text or gaps else f"Not covered{sign}."
+    head = f"Not covered: {text}." if text else "Not covered:"
     return [*wrapped(head, most=3), *gaps]

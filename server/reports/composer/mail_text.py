@@ -138,7 +138,7 @@ def _body(told: ToldFinding, opening: str, beside: Sequence[Part] = ()) -> str:
     table = Grid(told.cells, told.columns, moved_only=moved_only)
     wanted = len(table.lines(MOST_LINES))
     for limits in _LIMITS:
-        before, after = _parts(told, opening, limits, beside, table)
+        before, after = _parts(told, opening, limits, beside)
         room = MOST_LINES - _count([*before, ["x", *after[0]], *after[1:]]) - len(_table_head(told, table)) + 1
         if room >= min(wanted, _GOOD_TABLE):
             break
@@ -157,9 +157,7 @@ def _joined(parts: Sequence[Part]) -> str:
     return "\n\n".join("\n".join(line.rstrip() for line in part) for part in parts if part) + "\n"
 
 
-def _parts(
-    told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Part], table: Grid
-) -> tuple[list[Part], list[Part]]:
+def _parts(told: ToldFinding, opening: str, limits: _Limits, beside: Sequence[Part]) -> tuple[list[Part], list[Part]]:
     """What stands before and behind the table."""
     figures_told = list(beside) or [_figures(told, limits)]
     before: list[Part] = [
@@ -170,7 +168,7 @@ def _parts(
         _again(told),
     ]
     after: list[Part] = [
-        _beside_table(told, limits, table),
+        _beside_table(told, limits),
         _culprit(told, limits.culprit),
         _run(told, limits.machines),
         _tags(told),
@@ -211,15 +209,16 @@ def _again(told: ToldFinding) -> Part:
 
 def _table_head(told: ToldFinding, table: Grid) -> Part:
     clocks = distinct(machine.clock for machine in told.run.machines)
-    notes = ["virtual, not evidence" if told.virtual else "", *clocks, table.legend]
+    holes = '".": not measured' if table.has_holes else ""
+    notes = ["virtual, not evidence" if told.virtual else "", *clocks, table.legend, holes]
     said = "; ".join(note for note in notes if note and note != _USUAL_CLOCK)
-    title = "What moved, by case" if told.kind in _CHANGED else "By case, the least sure first"
+    title = "Moved cases" if told.kind in _CHANGED else "By case, the least sure first"
     return wrapped(f"{title}{f' ({said})' if said else ''}:", most=3)
 
 
-def _beside_table(told: ToldFinding, limits: _Limits, table: Grid) -> Part:
+def _beside_table(told: ToldFinding, limits: _Limits) -> Part:
     untold = wrapped(untold_sentence(told), most=2) if told.kind in _CHANGED and untold_sentence(told) else []
-    return [*untold, *uncovered_lines(told, limits.gaps, holes=table.has_holes)]
+    return [*untold, *uncovered_lines(told, limits.gaps)]
 
 
 def _capped(lines: Part, most: int) -> Part:
@@ -245,18 +244,11 @@ def _why(found: Separation | None, most: int) -> Part:
     return wrap(f"{said} {_doubt(found)}", most=most)
 
 
-_ABSENT = "no "
-
-
 def _separated(found: Separation) -> str:
-    """What the machines told, which may be less than their models have: `no fsrm on this machine (zen3-1)`."""
+    """What the machines told, which may be less than their models have: `no fsrm on the machine zen3-1`."""
     one = found.machines[0] == 1
-    who = f"this machine ({listed(found.changed)})" if one else listed(found.changed)
-    if found.routines and all(fact.startswith(_ABSENT) for fact in found.facts):
-        names = [fact.removeprefix(_ABSENT) for fact in found.facts]
-        others = f", not on {listed(found.others)}" if found.others else ""
-        return f"{listed(names)} {'is' if len(names) == 1 else 'are'} absent on {who}{others}"
-    facts = ", ".join(found.facts) if found.routines else " or ".join(found.facts)
+    who = f"the machine {listed(found.changed)}" if one else listed(found.changed)
+    facts = listed(found.facts) if found.routines else " or ".join(found.facts)
     return f"{facts} on {who}" + (f", unlike {listed(found.others)}" if found.others else "")
 
 
@@ -310,10 +302,12 @@ def _run(told: ToldFinding, most: int) -> Part:
     lines += _capped(machines, most)
     known = [line for line in run.command_lines if line]
     if len(known) > 1:
-        lines.append("  command lines differ between machines: see the page")
+        lines.append("  kernel command lines differ between machines: see the page")
     elif run.machines:
         some = " (not told by all machines)" if known and len(run.command_lines) > 1 else ""
-        lines += wrap(f"command line{some}: {known[0] if known else 'not told'}", first="  ", indent="    ", most=2)
+        lines += wrap(
+            f"kernel command line{some}: {known[0] if known else 'not recorded'}", first="  ", indent="    ", most=2
+        )
     return ["What was run:", *lines, f"  all data: {told.page}"]
 
 

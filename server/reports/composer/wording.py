@@ -153,9 +153,13 @@ def speed(cell: ToldCell, *, tenths: bool = False) -> str:
 
 
 def reach_of_size(cells: Sequence[ToldCell], *, tenths: bool = False, to: str = " to ") -> str:
-    """`39 to 41 %`, `2.02 to 2.21x`, `45 % to 1.8x`: from the least moved to the most."""
+    """`39 to 41 %`, `2.02 to 2.21x`, `1.08 to 2.21x`: from the least moved to the most, in the unit of the most."""
     ends = (min(cells, key=movement), max(cells, key=movement))
     low, high = (magnitude(cell, tenths=tenths) for cell in ends)
+    if high.endswith("x") and low.endswith("%"):
+        # What does not move by a factor moves by less than twice.
+        ratio = ends[0].ratio or 1.0
+        low = f"{max(ratio, 1 / ratio):.{1 if tenths else 2}f}x"
     if low == high:
         return high
     for unit in (" %", "x"):

@@ -22,8 +22,6 @@ from server.reports.composer.wording import (
 
 # Nobody reads more parts in a line.
 _MOST_PARTS = 3
-# What `span` cannot show: boots that stand apart count less in the change than in the means.
-_APART = "; the means count boots that stand apart, the change hardly does"
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,11 @@ def worst_lines(told: ToldFinding, most: int) -> list[str]:
         return []
     alike = {one.cell.boots for one in kept}
     count = boots(kept[0].cell) if len(alike) == 1 else "boots"
-    head = f"Largest change of each, base -> patched; mean +- sd of {count} [95 % CI]:"
-    lines = [head, *(line for one in kept for line in _worst_of(one, with_boots=len(alike) > 1))]
+    head = wrapped(
+        f"Largest change of each: mean +- sd of {count}, base -> patched; robust estimate of the change "
+        "[95 % CI], not the ratio of the means:"
+    )
+    lines = [*head, *(line for one in kept for line in _worst_of(one, with_boots=len(alike) > 1))]
     if len(found) > len(kept):
         lines.append(f"  ... and {len(found) - len(kept)} more on the page")
     return lines
@@ -76,8 +77,7 @@ def _kind_of_cores(cell: ToldCell) -> str:
 
 
 def _worst_of(one: _Worst, *, with_boots: bool) -> list[str]:
-    apart = _APART if _means_differ(one.cell) else ""
-    what = f"{figures(one.cell)}, {span(one.cell)}{f', {boots(one.cell)}' if with_boots else ''}{apart}"
+    what = f"{figures(one.cell)}, {span(one.cell)}{f', {boots(one.cell)}' if with_boots else ''}"
     return [
         *wrapped(f"{plain(one.uarch)}: {_where(one)}", first="  ", indent="      ", most=2),
         *wrap(what, first="    ", indent="      ", most=2),
@@ -129,13 +129,6 @@ def _lie_apart(groups: Sequence[tuple[str, list[ToldCell]]]) -> bool:
 
 def _width(groups: Sequence[tuple[str, list[ToldCell]]]) -> float:
     return max(max(map(movement, cells)) - min(map(movement, cells)) for _, cells in groups)
-
-
-def _means_differ(cell: ToldCell) -> bool:
-    """Whether the ratio of the means lies outside the interval that stands beside them."""
-    if not cell.base_mean or cell.patched_mean is None or cell.low is None or cell.high is None:
-        return False
-    return not cell.low <= cell.patched_mean / cell.base_mean <= cell.high
 
 
 def in_full(cell: ToldCell) -> str:
