@@ -64,10 +64,10 @@ class _Triage(Acting):
     scope: ClassVar[PersonToken.Scope] = _TRIAGE
 
     @contextmanager
-    def held(self, pk: int, form: dict[str, Any]) -> Iterator[Finding]:
+    def held(self, pk: int, form: dict[str, Any], *, beside: int | None = None) -> Iterator[Finding]:
         """What the act is of, as it was seen; `seen` is taken out of the form."""
         get_object_or_404(Finding.objects.only("pk"), pk=pk)
-        with as_seen(pk, form.pop("seen")) as finding:
+        with as_seen(pk, form.pop("seen"), beside=beside) as finding:
             yield finding
 
 
@@ -137,7 +137,7 @@ class FindingDuplicateView(_Triage):
         other = Finding.objects.filter(pk=form["of"]).first()
         if other is None:
             raise ValidationError({"of": [f"There is no finding {form['of']}."]})
-        with self.held(pk, form) as finding:
+        with self.held(pk, form, beside=other.pk) as finding:
             acted = mark_duplicate(finding, other, actor=actor, reason=form["reason"])
             return Response(_told_of(finding, acted=acted))
 

@@ -177,7 +177,8 @@ def _do(request: HttpRequest, shown: ShownFinding, given: Mapping[str, Any]) -> 
         if finding is None:
             raise DomainError("finding-unknown", f"there is no finding {shown.finding}")
         return retest(finding, seen=shown.seen, actor=actor, reason=given["reason"])[1]
-    with as_seen(shown.finding, shown.seen) as finding:
+    other = given["other"].pk if wanted == "duplicate" else None
+    with as_seen(shown.finding, shown.seen, beside=other) as finding:
         if wanted == "invalid":
             invalidate(finding, actor=actor, why=Why(given["why"]), reason=given["reason"])
         elif wanted == "duplicate":

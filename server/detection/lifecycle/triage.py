@@ -48,13 +48,15 @@ def seen_now(finding_id: int) -> int:
 
 
 @contextmanager
-def as_seen(finding_id: int, seen: int | None) -> Iterator[Finding]:
+def as_seen(finding_id: int, seen: int | None, *, beside: int | None = None) -> Iterator[Finding]:
     """The finding, held, if it is still as it was shown after step `seen`. DomainError `changed` where it is not.
 
-    None is of a script that did not look: it acts on the finding as it is.
+    None is of a script that did not look: it acts on the finding as it is. What is done to another one as well is held
+    `beside` it, in the order of their numbers: two people who name each other's finding would wait for each other.
     """
     with transaction.atomic():
-        row = held(finding_id)
+        rows = {pk: held(pk) for pk in sorted({finding_id, finding_id if beside is None else beside})}
+        row = rows[finding_id]
         if seen is not None:
             _refuse_stale(row, seen)
         yield row
