@@ -13,6 +13,7 @@ from pytest_django.fixtures import Settings
 from server.core import clock
 from server.core.models import Transition
 from server.detection.findings.checks import Name, checks_named
+from server.detection.findings.result import remake
 from server.detection.models import Finding, Verdict
 from server.detection.on_trial_over import answer_trial
 from server.lab.models import Session, Trial
@@ -315,6 +316,26 @@ def test_what_came_of_a_retest_is_answered_once(told: Told) -> None:
     assert row.answer == answer
     assert "does not say the same" in answer.body
     assert answer.to == [AUTHOR]
+
+
+def test_who_asked_is_told_that_a_part_was_not_seen_again(told: Told) -> None:
+    """It is taken back by then: what is left says the same."""
+    finding = finding_of(told)
+    assert finding.trial is not None
+    lost = finding.trial.sessions.get().machine
+    won = build_machine("box-zen5", "zen5")
+    build_comparison(build_trial_session(finding.trial, won, state=Session.State.DONE), Verdict.IMPROVED)
+    remake(finding)
+    assert finding_of(told).kind == "split"
+    [row] = say(told, "retest")
+    assert row.trial is not None
+    for machine, verdict in ((lost, Verdict.REGRESSED), (won, Verdict.UNCHANGED)):
+        build_comparison(build_trial_session(row.trial, machine, state=Session.State.DONE), verdict)
+    Trial.objects.filter(pk=row.trial.pk).update(state=Trial.State.DONE)
+    answer_trial(trial_id=row.trial.pk)
+    assert finding_of(told).kind == "regressed"
+    answer_trial_asked(trial_id=row.trial.pk)
+    assert "does not say the same" in Report.objects.get(kind=Report.Kind.ANSWER).body
 
 
 def test_strangers_and_programs_are_never_answered(told: Told) -> None:

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from server.core import clock
 from server.core.reasons import Because
-from server.detection.findings.checks import CheckOutcome
+from server.detection.findings.checks import CheckOutcome, Name, checks_named
 from server.detection.findings.result import result_of
 from server.detection.lifecycle.retest import compare_retest
 from server.detection.models import Finding
@@ -64,7 +64,9 @@ def _result(finding: Finding, trial: Trial) -> str:
     result = result_of(trial, virtual_too=finding.virtual)
     if result is None or not (result.comparisons or result.identical):
         return f"Measured again without a result: {trial.reason or TrialState(trial.state).label}."
-    outcome = compare_retest(finding, trial, result)
+    # Compared when it was answered: by now what it did not show again may have been taken back.
+    stored = {check["outcome"] for check in checks_named(finding, Name.RETEST)} - {CheckOutcome.PENDING}
+    outcome = CheckOutcome(stored.pop()) if stored else compare_retest(finding, trial, result)
     said = {
         CheckOutcome.PASSED: "Measured again, and it says the same",
         CheckOutcome.FAILED: "Measured again, and it does not say the same as what we told you",
