@@ -48,6 +48,13 @@ def test_number_of_boots_is_told_once_where_it_is_one() -> None:
     assert "2.00x faster [1.96 to 2.04x], 6+7 boots" in said
 
 
+def test_line_above_the_cases_keeps_to_its_width_however_many_boots_there_were() -> None:
+    cells = [replace(cell, boots=(100, 120)) for cell in copies(("1M hot", 0.6))]
+    lines = worst_lines(finding(cells), 6)
+    assert "100+120 boots" in lines[0]
+    assert max(map(len, lines)) <= 78
+
+
 def test_number_stands_with_the_name_of_its_parameter() -> None:
     (cell,) = copies(("1M hot", 0.6))
     assert in_full(cell) == "page-copy throughput: copy folio=1M hot"
