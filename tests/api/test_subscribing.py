@@ -47,12 +47,16 @@ def test_a_subscription_is_made_listed_changed_and_ended(client: Client) -> None
 
 
 def test_secret_is_told_by_the_answer_that_made_it_alone(client: Client) -> None:
-    made = post(client, **HOOK).json()
+    answer = post(client, **HOOK)
+    made = answer.json()
     row = Subscription.objects.get(pk=made["id"])
     assert made["secret"] == hook_secret(row)
+    assert answer["Cache-Control"] == "no-store"
     assert post(client, **HOOK).json()["secret"] is None
     assert "whsec_" not in client.get(BASE).content.decode()
-    renewed = post(client, f"{row.pk}/secret/").json()["secret"]
+    answer = post(client, f"{row.pk}/secret/")
+    renewed = answer.json()["secret"]
+    assert answer["Cache-Control"] == "no-store"
     row.refresh_from_db()
     assert renewed == hook_secret(row) != made["secret"]
 

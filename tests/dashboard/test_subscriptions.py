@@ -65,9 +65,15 @@ def secret_on(page: str) -> str:
 
 def test_secret_of_a_webhook_is_shown_once_and_made_anew_when_it_is_lost(client: Client, ada: User) -> None:
     given = {"way": "webhook", "url": "https://hooks.example.org/x"}
-    first = secret_on(client.post("/subscriptions/add/", given, follow=True).content.decode())
+    assert client.post("/subscriptions/add/", given).status_code == 302
+    # Nor is it in the rows of sessions.
+    assert "whsec_" not in str(dict(client.session))
+    page = client.get("/subscriptions/")
+    first = secret_on(page.content.decode())
     row = Subscription.objects.get(user=ada)
     assert first == hook_secret(row)
+    # Neither going back nor another who sits down there sees it again.
+    assert "no-store" in page["Cache-Control"]
     assert "whsec_" not in Reader(client).read("/subscriptions/")
     # Asked for twice it is the same one, and tells its secret to nobody again.
     assert "whsec_" not in client.post("/subscriptions/add/", given, follow=True).content.decode()

@@ -24,6 +24,8 @@ from server.reports.subscribers.subscription import (
 
 _SUBSCRIBE = PersonToken.Scope.SUBSCRIBE
 _LONGEST_NAME = 100
+# What holds a secret.
+_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 class SubscriptionChangeIn(ActIn):
@@ -96,7 +98,7 @@ class SubscriptionListView(_Own):
         is_new = row.created_at >= asked_at
         told = is_new and row.way == Subscription.Way.HOOK
         answer = {**SubscriptionOut(row).data, "secret": hook_secret(row) if told else None}
-        return Response(answer, status=201 if is_new else 200)
+        return Response(answer, status=201 if is_new else 200, headers=_NOT_KEPT if told else None)
 
 
 class SubscriptionChangeView(_Own):
@@ -109,7 +111,7 @@ class SubscriptionChangeView(_Own):
 class SubscriptionSecretView(_Own):
     @describe_act("subscription_secret", None, {200: SecretOut}, _SUBSCRIBE)
     def post(self, request: Request, pk: int) -> Response:
-        return Response({"subscription": pk, "secret": renew_secret(_found(request, pk))})
+        return Response({"subscription": pk, "secret": renew_secret(_found(request, pk))}, headers=_NOT_KEPT)
 
 
 class SubscriptionEndView(_Own):

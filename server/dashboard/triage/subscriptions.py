@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.db.models import Prefetch
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from server.core import clock
@@ -38,7 +39,7 @@ from server.sources.models import Tree
 _FIELDS = ("way", "pace", "url", "claim", "path", *NARROWED)
 _MOST_CALLS = 5
 _BAD, _CONFLICT = 400, 409
-# Where the session keeps a secret until the next page has shown it.
+# Where the session keeps whose secret the next page is to show: the secret itself is stored nowhere.
 _SHOWN_ONCE = "shown_once"
 
 
@@ -71,12 +72,14 @@ class ShownSubscription:
 
 
 @require_GET
+@never_cache
 @login_required
 def subscriptions(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
 @require_POST
+@never_cache
 @login_required
 def add(request: HttpRequest) -> HttpResponse:
     given = {name: clean(request.POST.get(name, "")) for name in _FIELDS}
@@ -86,12 +89,13 @@ def add(request: HttpRequest) -> HttpResponse:
     except DomainError as error:
         return _page(request, given=given, problem=error.message, status=_BAD)
     if row.way == Subscription.Way.HOOK and row.created_at >= asked_at:
-        request.session[_SHOWN_ONCE] = [row.pk, hook_secret(row)]
+        request.session[_SHOWN_ONCE] = row.pk
     messages.success(request, f"You will be told of {wish(row)}.")
     return redirect("subscriptions")
 
 
 @require_POST
+@never_cache
 @login_required
 def change(request: HttpRequest, subscription_id: int) -> HttpResponse:
     row = _own(request, subscription_id)
@@ -109,10 +113,11 @@ def change(request: HttpRequest, subscription_id: int) -> HttpResponse:
 @login_required
 def renew(request: HttpRequest, subscription_id: int) -> HttpResponse:
     try:
-        request.session[_SHOWN_ONCE] = [subscription_id, renew_secret(_own(request, subscription_id))]
+        renew_secret(_own(request, subscription_id))
     except DomainError as error:
         messages.error(request, f"Nothing was changed: {error.message}.")
     else:
+        request.session[_SHOWN_ONCE] = subscription_id
         messages.success(request, "There is a new secret: the old one signs nothing any more.")
     return redirect("subscriptions")
 
@@ -144,9 +149,7 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     """`given` and `problem` are of the subscription that is `changing`, or of a new one."""
-    secret_of, secret = request.session.pop(_SHOWN_ONCE, (0, ""))
-    rows = _rows(_person(request))
-    rows = [replace(row, secret=secret) if row.id == secret_of else row for row in rows]
+    rows = _rows(_person(request), secret_of=request.session.pop(_SHOWN_ONCE, 0))
     if changing and given is not None:
         rows = [replace(row, given=given, problem=problem) if row.id == changing else row for row in rows]
         given, problem = None, ""
@@ -165,14 +168,14 @@ def _page(
     return render(request, "dashboard/subscriptions.html", context, status=status)
 
 
-def _rows(person: User) -> list[ShownSubscription]:
+def _rows(person: User, *, secret_of: int) -> list[ShownSubscription]:
     calls = HookCall.objects.order_by("-pk").defer("document")
     active = Subscription.objects.filter(user=person, ended_at=None).select_related("tree", "uarch", "benchmark")
     rows = active.prefetch_related(Prefetch("calls", calls[:_MOST_CALLS], to_attr="last_calls"))
-    return [_shown(row) for row in rows.order_by("pk")]
+    return [_shown(row, secret=hook_secret(row) if row.pk == secret_of else "") for row in rows.order_by("pk")]
 
 
-def _shown(row: Subscription) -> ShownSubscription:
+def _shown(row: Subscription, *, secret: str) -> ShownSubscription:
     return ShownSubscription(
         id=row.pk,
         wish=wish(row),
@@ -180,7 +183,7 @@ def _shown(row: Subscription) -> ShownSubscription:
         pace=Subscription.Pace(row.pace).label,
         host=urlsplit(row.url).hostname or "",
         url=row.url,
-        secret="",
+        secret=secret,
         created_at=row.created_at,
         calls=tuple(_call(call) for call in getattr(row, "last_calls", [])),
         given={name: _written(getattr(row, name)) for name in _FIELDS},
