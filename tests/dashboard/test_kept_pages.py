@@ -60,6 +60,22 @@ def test_what_is_written_makes_it_anew(client: Client, still: list[str]) -> None
 
 
 @pytest.mark.django_db
+def test_page_of_another_moment_takes_the_place_of_the_one_before(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be given again would push out what can."""
+    path, other = (f"/findings/{build_finding(build_series()).pk}/" for _ in range(2))
+    monkeypatch.setattr(kept_pages, "ANSWERS", KeptAnswers(3 * len(client.get(other).content)))
+    client.get(other)
+    for seconds in (10**8, 10**7, 10**6, 10**5):
+        monkeypatch.setattr(kept_pages, "_SECONDS", seconds)
+        assert queries(client, path) > 0
+    assert queries(client, path) == 0
+    monkeypatch.setattr(kept_pages, "_SECONDS", 10**9)
+    assert queries(client, other) == 0
+
+
+@pytest.mark.django_db
 def test_who_is_signed_in_gets_a_page_of_his_own(client: Client) -> None:
     path = f"/findings/{build_finding(build_series()).pk}/"
     own = Client()
@@ -78,6 +94,14 @@ def test_each_reader_has_a_nonce_of_his_own(client: Client) -> None:
     assert nonces[0] != nonces[1]
     for page, of in zip(pages, nonces, strict=True):
         assert f"'nonce-{of.pop()}'" in page.headers["Content-Security-Policy"]
+
+
+@pytest.mark.django_db
+def test_addresses_that_only_look_alike_when_they_are_put_in_order_are_two_questions(client: Client) -> None:
+    raw = "author=\u00e9".encode().decode("latin-1")
+    told = [client.get("/findings/", QUERY_STRING=asked) for asked in (raw, "author=%C3%83%C2%A9")]
+    assert [answer.wsgi_request.GET["author"] for answer in told] == ["\u00e9", "\u00c3\u00a9"]
+    assert told[0].content != told[1].content
 
 
 @pytest.mark.django_db

@@ -61,9 +61,13 @@ class KeptAnswers:
         self._size = 0
         self._lock = threading.Lock()
 
-    def find(self, question: Question) -> tuple[Kept | None, str]:
-        """What is kept, if it still holds; and the version of the data, empty where nothing can be kept."""
+    def find(self, question: Question, moment: str = "") -> tuple[Kept | None, str]:
+        """What is kept, if it still holds; and the version of the data, empty where nothing can be kept.
+
+        What tells of a `moment` holds no longer than that: it is part of the version, so the next takes its place.
+        """
         while version := data_version():
+            version = f"{version} {moment}" if moment else version
             with self._lock:
                 kept = self._kept.get(question)
                 if kept is not None and kept.version == version:

@@ -24,7 +24,7 @@ def kept(view: View) -> View:
         if request.method != "GET" or request.COOKIES:
             return view(request, *args, **kwargs)
         question = _question(request)
-        found, version = ANSWERS.find(question)
+        found, version = ANSWERS.find(question, _moment())
         if found is not None:
             return _again(request, found)
         try:
@@ -44,7 +44,16 @@ def kept(view: View) -> View:
 
 
 def _question(request: HttpRequest) -> Question:
-    return "page", request.build_absolute_uri(), str(int(clock.now().timestamp() // _SECONDS))
+    """All that a page depends on beside the data, as the view has it: an address that is put in order may be another's.
+
+    Where a page names its own address, it names the host that was asked.
+    """
+    asked = request.META.get("QUERY_STRING", "")
+    return "page", request.scheme or "", request.get_host(), request.path, asked
+
+
+def _moment() -> str:
+    return str(int(clock.now().timestamp() // _SECONDS))
 
 
 def _is_for_all(request: HttpRequest, answer: HttpResponse) -> bool:
