@@ -185,6 +185,9 @@ def _drop(of: ArchivedSession, in_use: InUse, leaving: Leaving) -> None:
     with transaction.atomic():
         # Results come in, and states move, with this row locked.
         Session.objects.select_for_update(of=("self",)).get(pk=of.session_id)
+        if not ArchivedSession.objects.filter(pk=of.pk, left_at=None).exists():
+            # Somebody who found the lock free, since its holder had lost it, was faster.
+            return
         if in_use([of.session_id]) or _open([of.session_id]):
             of.delete()
             leaving.held += 1

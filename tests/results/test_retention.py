@@ -186,6 +186,24 @@ def test_run_that_was_killed_before_rows_went_is_gone_on_with(monkeypatch: pytes
     assert retain() == []
 
 
+def test_two_runs_at_once_leave_the_way_to_the_archive(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    session = measured(datetime(2026, 5, 2, tzinfo=UTC))
+    before = answers(client, session)
+    drop, others = retention._drop, []
+
+    def twice(of: ArchivedSession, *rest: Any) -> None:
+        # The server of the first run's lock was restarted: another run had read the same row.
+        drop(ArchivedSession.objects.select_related("part").get(pk=of.pk), *rest)
+        others.append(of.pk)
+        drop(of, *rest)
+
+    monkeypatch.setattr(retention, "_drop", twice)
+    assert [one.sessions for one in retain()] == [1, 1, 1, 1]
+    assert not ArchivedSession.objects.filter(left_at=None).exists()
+    assert list(ArchivedSession.objects.order_by("pk").values_list("pk", flat=True)) == others
+    assert answers(client, session) == before
+
+
 def test_result_that_came_after_the_file_is_not_lost(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     session = measured(datetime(2026, 5, 2, tzinfo=UTC))
     write = archive.write_part
