@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
-from django.db import connection
-
 from server.core import clock
 from server.core.access.tries import given_up
+from server.core.rows.partitions import caught
 from server.lab.models import Attempt, AttemptState
 from server.lab.port import dispatcher
 from server.operations.diagnosis.ailment import Ailment, ailment
@@ -28,10 +27,6 @@ from server.operations.standing import watcher_lags
 
 # A silent agent keeps its attempt for half an hour; the sweep ends it then.
 _HELD = timedelta(minutes=45)
-_DEFAULT_PARTITIONS = """
-SELECT relname FROM pg_class
-WHERE relispartition AND pg_get_expr(relpartbound, oid) = 'DEFAULT' AND relkind = 'r' ORDER BY relname
-"""
 
 
 def watcher_ailments() -> Iterator[Ailment]:
@@ -64,14 +59,10 @@ def lease_ailments() -> Iterator[Ailment]:
 
 def partition_ailments() -> Iterator[Ailment]:
     """Rows that fell into a part for what fits in no other: theirs was not made ahead."""
-    with connection.cursor() as cursor:
-        cursor.execute(_DEFAULT_PARTITIONS)
-        for (name,) in cursor.fetchall():
-            cursor.execute(f"SELECT EXISTS (SELECT FROM {connection.ops.quote_name(name)})")  # noqa: S608 (a name of ours)
-            if cursor.fetchone()[0]:
-                what = f"{name} holds rows: there was no part for them when they came"
-                mend = "a worker on `upkeep` moves them within the hour; its log says what is in the way (part_waits)"
-                yield ailment("default-partition-filled", what, mend)
+    for name in caught():
+        what = f"{name} holds rows that fit in no part: theirs was not there when they came"
+        mend = "a worker on `upkeep` moves them within the hour; its log says what is in the way (part_waits)"
+        yield ailment("default-partition-filled", what, mend)
 
 
 def task_ailments() -> Iterator[Ailment]:
