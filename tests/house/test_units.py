@@ -51,6 +51,18 @@ def test_target_wants_every_process() -> None:
     assert wanted == set(NAMES)
 
 
+def test_units_that_are_named_are_there() -> None:
+    """A word for systemctl that is no unit's stops nothing, as before a restore."""
+    known = {*NAMES, "tidemark.target", "tidemark-worker@*"}
+    texts = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "server/operations").rglob("*.py")]
+    acts = re.compile(r"systemctl (?:start|stop|restart) ([^`\n;&)#:]+)")
+    named = [word.strip("'\",.") for path in texts for words in acts.findall(path.read_text()) for word in words.split()]
+    ours = {word.removesuffix(".service") for word in named if word.startswith("tidemark")}
+    agents = {word for word in ours if word.startswith("tidemark-agent")}
+    assert "tidemark.target" in ours
+    assert ours - agents <= known
+
+
 def test_guide_and_units_speak_of_the_same_places() -> None:
     guide = (ROOT / "docs/operations/install-debian.md").read_text(encoding="utf-8")
     for unit in UNITS.glob("*.service"):

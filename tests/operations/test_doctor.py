@@ -115,6 +115,15 @@ def test_a_secret_that_others_can_read_is_told(
         assert [one.code for one in host.secret_ailments() if str(file) in one.what] == expected
 
 
+def test_what_holds_no_secret_may_be_read(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -> None:
+    settings.ALIVE_FILE = str(tmp_path / "alive")
+    Path(settings.ALIVE_FILE).touch(mode=0o644)
+    # As in the images and the units.
+    for name, value in (("TIDEMARK_ENV_FILE", "/dev/null"), ("TIDEMARK_ALIVE_FILE", settings.ALIVE_FILE)):
+        monkeypatch.setenv(name, value)
+        assert [one.what for one in host.secret_ailments() if value in one.what] == []
+
+
 def test_keys_of_mail_are_looked_at(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) -> None:
     assert codes(host.mail_ailments()) == []
     settings.MAIL_ENABLED, settings.DKIM_KEYS = True, []

@@ -68,7 +68,8 @@ def secret_ailments() -> Iterator[Ailment]:
             mode = path.stat().st_mode
         except OSError:
             continue
-        if mode & _OTHERS:
+        # A device, as /dev/null in a file's place, holds nothing.
+        if stat.S_ISREG(mode) and mode & _OTHERS:
             yield ailment("secret-readable", f"every account of this host can read {path}", f"chmod o-rwx {path}")
 
 
@@ -77,7 +78,7 @@ def _secret_files() -> set[Path]:
     named += [settings.GIT_CREDENTIALS, settings.JENKINS_TOKEN_FILE, settings.METRICS_TOKEN_FILE]
     named += [entry.partition("=")[2] for entry in settings.DKIM_KEYS]
     # Other kinds of files are named in the same way.
-    return {Path(name) for name in named if name and name != settings.JENKINS_CA_FILE}
+    return {Path(name) for name in named if name and name not in {settings.JENKINS_CA_FILE, settings.ALIVE_FILE}}
 
 
 def mail_ailments() -> Iterator[Ailment]:

@@ -96,7 +96,7 @@ def worker_ailments() -> Iterator[Ailment]:
         yield ailment(
             "no-worker",
             f"no worker answers for {', '.join(lacking)}",
-            f"start one (systemctl start tidemark-worker): celery -A workers worker -Q {','.join(lacking)}",
+            f"start them (systemctl start tidemark.target): celery -A workers worker -Q {','.join(lacking)}",
         )
     found = broker_standing()
     if found is None or lacking == list(QUEUES):
