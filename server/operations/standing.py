@@ -174,7 +174,7 @@ _SIZE = """
 SELECT pg_database_size(current_database()),
     (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
     current_setting('max_connections')::int,
-    (SELECT coalesce(sum(n_tup_ins), 0) FROM pg_stat_user_tables WHERE relname LIKE 'results_measurement%%')
+    (SELECT coalesce(sum(n_tup_ins), 0) FROM pg_stat_user_tables WHERE relname LIKE 'results_packedvalues%%')
 """
 
 

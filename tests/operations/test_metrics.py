@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import yaml
 from celery import Celery
+from django.db import connection
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django.fixtures import DjangoAssertNumQueries, Settings
 
 from server.operations import pulse
-from server.operations.standing import standing
+from server.operations.standing import database_size, standing
 from server.sources.models import Tree
+from tests.builders import build_case, build_measurement, build_metric, build_session
 from tests.house.sources import ROOT
 
 FILES = ROOT / "docs/operations/watching"
@@ -65,6 +67,16 @@ def test_sweeps_refusals_and_watchers_are_told(client: Client) -> None:
     assert found['tidemark_uploads_refused_total{"code": "disk-full"}'] >= 2
     assert found['tidemark_queue_messages{"queue": "lab"}'] >= 0
     assert found['tidemark_open_rows{"kind": "build", "state": "wanted"}'] == 0
+
+
+@pytest.mark.django_db(transaction=True)
+def test_rows_of_values_are_counted_as_they_come() -> None:
+    before = database_size().values_stored
+    build_measurement(build_session().boots.order_by("position")[0], [1.0, 2.0], build_case(), build_metric())
+    with connection.cursor() as cursor:
+        # The server's counters are a second late otherwise.
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+    assert database_size().values_stored == before + 1
 
 
 @pytest.mark.django_db
