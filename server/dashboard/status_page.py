@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.decorators import login_required
 from django.db.models import Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import RowNumber
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
@@ -368,8 +369,9 @@ def status(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+@login_required
 def service(request: HttpRequest) -> HttpResponse:
-    """What `/metrics` tells, for people."""
+    """What `/metrics` tells, for people: neither is for strangers, and each look asks database, Redis and disk."""
     found = standing()
     waits = [(kind, found.oldest(kind, *states)) for kind, states in WAITS]
     context = {"now": found.at, "standing": found, "waits": waits}
