@@ -197,8 +197,11 @@ def _save_artifact(sha256: str, folder: Path) -> bool:
         with target.open("wb") as out:
             for chunk in open_artifact(sha256).chunks:
                 out.write(chunk)
-    except DomainError:
+    except DomainError as error:
         target.unlink(missing_ok=True)
+        if error.code not in {"not-found", "damaged"}:
+            # A store that is away for a moment has lost nothing: without its files this is no backup.
+            raise
         return False
     return True
 
@@ -246,6 +249,8 @@ def _place() -> dict[str, str]:
     """Where the database is, as PostgreSQL's own programs read it: a password is on no command line."""
     given = connection.get_connection_params()
     names = {"host": "PGHOST", "port": "PGPORT", "user": "PGUSER", "password": "PGPASSWORD", "dbname": "PGDATABASE"}
+    # Whoever checks the server's certificate does so here as well.
+    names |= {name: f"PG{name.upper()}" for name in ("sslmode", "sslrootcert", "sslcert", "sslkey")}
     return {name: str(given[key]) for key, name in names.items() if given.get(key)}
 
 

@@ -12,8 +12,9 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from server.builds.models import Artifact
-from server.builds.storage import artifact_store, put_artifact
+from server.builds.storage import ArtifactStream, artifact_store, put_artifact
 from server.core.errors import DomainError
+from server.operations import backup
 from server.operations.backup import MANIFEST, back_up, restore, rows_held
 from server.sources.models import Tree
 from tests.builders import build_build
@@ -94,6 +95,23 @@ def test_a_damaged_backup_touches_nothing(tmp_path: Path) -> None:
         restore(folder, replace=True)
     assert refused.value.code == "damaged"
     assert Tree.objects.filter(name="later").exists()
+
+
+@pytest.mark.usefixtures("site")
+def test_a_store_that_goes_away_leaves_no_whole_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_sha256: str) -> ArtifactStream:
+        raise DomainError("store-away", "the bucket does not answer", permanent=False)
+
+    monkeypatch.setattr(backup, "open_artifact", away)
+    with pytest.raises(CommandError, match="does not answer"):
+        call_command("backup", tmp_path / "backup")
+    assert not (tmp_path / "backup" / MANIFEST).exists()
+
+
+def test_programs_check_the_server_as_the_service_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"host": "db", "sslmode": "verify-full", "sslrootcert": "/etc/ca.pem", "options": "-c x=y"}
+    monkeypatch.setattr(connection, "get_connection_params", lambda: given)
+    assert backup._place() == {"PGHOST": "db", "PGSSLMODE": "verify-full", "PGSSLROOTCERT": "/etc/ca.pem"}
 
 
 def test_what_is_no_whole_backup_is_refused(tmp_path: Path) -> None:
