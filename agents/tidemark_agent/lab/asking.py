@@ -26,6 +26,8 @@ from tidemark_agent.wire.host import place_here, renew_token
 # How long a request may wait at the service; and where something in between ends it before, as it proved.
 _WAIT_SECONDS, _SHORT_WAIT_SECONDS = 100.0, 20.0
 _BROKEN_AFTER = 25.0
+# It may have been a restart as well, after which a whole lab would ask five times as often for good.
+_SHORT_FOR_SECONDS = 3600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 # After a refusal that a person has to mend.
 _REFUSED_PAUSE = 300.0
@@ -50,7 +52,7 @@ class Asking:
     program: tuple[str, ...] = field(default_factory=own_program)
     _programs: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _pause: float = _FIRST_PAUSE
-    _wait: float = _WAIT_SECONDS
+    _short_until: float = 0.0
     _told: str = ""
 
     def installs(self, *, once: bool = False) -> bool:
@@ -114,7 +116,7 @@ class Asking:
         except UnreachableError:
             # The client has said why.
             if time.monotonic() - began > _BROKEN_AFTER:
-                self._wait = _SHORT_WAIT_SECONDS
+                self._short_until = time.monotonic() + _SHORT_FOR_SECONDS
             self._rest()
             return None
         if answer is None:
@@ -144,7 +146,7 @@ class Asking:
             "build_id": running.build_id,
             "safe": not running.is_test_kernel,
             "keys": sorted(self._programs),
-            "wait": self._wait,
+            "wait": _SHORT_WAIT_SECONDS if time.monotonic() < self._short_until else _WAIT_SECONDS,
         }
         answers: queue.SimpleQueue[Callable[[], dict[str, Any]]] = queue.SimpleQueue()
 

@@ -135,6 +135,21 @@ def test_service_that_is_away_or_refuses_is_asked_again(tmp_path: Path, trouble:
     assert host.status == [False]
 
 
+def test_request_that_broke_is_followed_by_short_ones_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_BROKEN_AFTER", -1.0)
+    monkeypatch.setattr(asking, "_SHORT_FOR_SECONDS", 2.0)
+    lab = Lab(failures_left=1)
+    with running_server(lab) as server:
+        host = Host(tmp_path, server)
+        thread = host.begin(host.asking.installs)
+        until(lambda: bool(lab.asks) and lab.asks[-1]["wait"] == asking._SHORT_WAIT_SECONDS)
+        until(lambda: bool(lab.asks[-1]["wait"] == asking._WAIT_SECONDS))
+        host.service.stop.end()
+        thread.join(20)
+
+
 def test_service_asks_until_it_is_told_to_end_though_the_answer_is_outstanding(tmp_path: Path) -> None:
     lab = Lab()
     with running_server(lab) as server:
