@@ -56,7 +56,9 @@ def test_units_that_are_named_are_there() -> None:
     known = {*NAMES, "tidemark.target", "tidemark-worker@*"}
     texts = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "server/operations").rglob("*.py")]
     acts = re.compile(r"systemctl (?:start|stop|restart) ([^`\n;&)#:]+)")
-    named = [word.strip("'\",.") for path in texts for words in acts.findall(path.read_text()) for word in words.split()]
+    named = [
+        word.strip("'\",.") for path in texts for words in acts.findall(path.read_text()) for word in words.split()
+    ]
     ours = {word.removesuffix(".service") for word in named if word.startswith("tidemark")}
     agents = {word for word in ours if word.startswith("tidemark-agent")}
     assert "tidemark.target" in ours

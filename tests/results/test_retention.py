@@ -189,7 +189,8 @@ def test_run_that_was_killed_before_rows_went_is_gone_on_with(monkeypatch: pytes
 def test_two_runs_at_once_leave_the_way_to_the_archive(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
     session = measured(datetime(2026, 5, 2, tzinfo=UTC))
     before = answers(client, session)
-    drop, others = retention._drop, []
+    drop = retention._drop
+    others: list[int] = []
 
     def twice(of: ArchivedSession, *rest: Any) -> None:
         # The server of the first run's lock was restarted: another run had read the same row.
