@@ -89,10 +89,11 @@ class Migration(migrations.Migration):
                                 ("maintenance", "take machines out of service and put them back"),
                                 ("builds", "ask for a failed build again"),
                                 ("subscribe", "read and change what its owner is told of"),
+                                ("enrol", "make codes by which machines come into the lab"),
                             ],
                             max_length=20,
                         ),
-                        size=8,
+                        size=9,
                     ),
                 ),
                 (
@@ -125,6 +126,7 @@ class Migration(migrations.Migration):
                                     "maintenance",
                                     "builds",
                                     "subscribe",
+                                    "enrol",
                                 ],
                             )
                         ),

@@ -22,9 +22,12 @@ PERMISSIONS = {
     _Scope.MODERATE: "reports.change_report",
     _Scope.MAINTENANCE: "lab.change_machine",
     _Scope.BUILDS: "builds.change_build",
+    _Scope.ENROL: "lab.change_machine",
     # Whoever may sign in.
     _Scope.SUBSCRIBE: "",
 }
+# What is told then is for staff, as names of hosts and logs of agents are.
+_OF_STAFF = frozenset({_Scope.ENROL})
 # Of one token, or one person without, in a window of 15 minutes.
 MOST_ACTS = 300
 
@@ -48,6 +51,8 @@ class MayAct(BasePermission):
         wanted = PERMISSIONS[scope]
         if wanted and not request.user.has_perm(wanted):
             raise PermissionDenied(f"{request.user.get_username()} lacks the permission {wanted}.")
+        if scope in _OF_STAFF and not request.user.is_staff:
+            raise PermissionDenied(f"{request.user.get_username()} is not of the staff.")
         return True
 
 

@@ -84,6 +84,7 @@ class PersonToken(Credential):
         MAINTENANCE = "maintenance", "take machines out of service and put them back"
         BUILDS = "builds", "ask for a failed build again"
         SUBSCRIBE = "subscribe", "read and change what its owner is told of"
+        ENROL = "enrol", "make codes by which machines come into the lab"
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=60, help_text="Shown to everybody beside what is done with it.")
@@ -98,6 +99,7 @@ class PersonToken(Credential):
             models.CheckConstraint(
                 condition=models.Q(scopes__contained_by=[
                     "submit", "approve", "retest", "triage", "moderate", "maintenance", "builds", "subscribe",
+                    "enrol",
                 ]),
                 name="person_token_scopes_known",
             ),

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from django import forms
@@ -11,15 +10,17 @@ from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
+from django.utils.cache import add_never_cache_headers
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from server.builds.models import Build
 from server.core import clock
 from server.core.errors import DomainError
+from server.core.models import ApiToken
 from server.core.rows.together import Row, read_together
-from server.dashboard.frame.access import needs
+from server.dashboard.frame.access import needs, refuse_others
 from server.dashboard.frame.kept_pages import kept
+from server.dashboard.lab.builder_lines import builder_page, builder_rows
 from server.dashboard.lab.machine_lines import (
     MachineLine,
     asked_of_lines,
@@ -36,7 +37,6 @@ from server.dashboard.rows.host_status import (
     Action,
     Actions,
     Audit,
-    HostStatus,
     MachineRow,
     PowerCycleRow,
     SessionRow,
@@ -44,7 +44,6 @@ from server.dashboard.rows.host_status import (
     asked_of_audit,
     asked_of_people,
     audit,
-    host_status,
     machine_row,
     power_cycle_rows,
     power_cycles,
@@ -62,8 +61,9 @@ from server.detection.noise.profiles import (
     rate_of,
 )
 from server.lab import care
+from server.lab.hosts.enrolments import Code, make_code
 from server.lab.hosts.probes import HardwareChange, Standing, facts_of_machine, latest_changes, standing
-from server.lab.models import LATEST_FIRST, Attempt, Builder, CoreType, Facts, Machine, builds_at_work
+from server.lab.models import Attempt, Builder, CoreType, Facts, Machine
 from server.lab.port import Node, dispatcher
 from server.lab.scheduling.forecast import read_forecast
 from server.reports.progress import Queue, queue
@@ -144,7 +144,7 @@ class _Told(NamedTuple):
 def _told(machine: Machine) -> _Told:
     # Of the last boot that told its facts.
     latest = Facts.objects.filter(boots__session__machine=machine).order_by("-boots__id").values_list("fingerprint")
-    opened, profiles, asked, trees, health, state, kind, *rest = read_together(
+    opened, profiles, asked, trees, health, state, kind, codes, *rest = read_together(
         *asked_of_lines(Q(machine=machine)),
         _trees(),
         *asked_of_audit(machine),
@@ -156,7 +156,7 @@ def _told(machine: Machine) -> _Told:
         asked_of_people(MACHINE_PERMISSION),
         sessions_of_course(machine),
     )
-    return _Told((opened, profiles, asked), trees, (health, state, kind), *rest)
+    return _Told((opened, profiles, asked), trees, (health, state, kind, codes), *rest)
 
 
 def _told_now(machine: Machine) -> _Told:
@@ -227,159 +227,19 @@ def _noise(machine: Machine, told: _Told) -> MachineNoise:
     return MachineNoise(rate_of(machine, counts), cells, unshown, course, question_rows(told.questions))
 
 
-_LATEST_BUILDS = 25
-_TREES = 10
-# Among so many of its last builds: what it built longer ago has given its room to others.
-_LOOKED_AT = 500
-_BUILT_COLUMNS = (
-    "key",
-    "state",
-    "state_since",
-    "reason",
-    "build__state",
-    "build__reason",
-    "build__seconds",
-    "build__arch",
-    "build__config__name",
-    "build__revision__sha",
-    "build__revision__subject",
-    "build__revision__tree__name",
-)
-_MADE = (Build.State.BUILT, Build.State.EXPIRED)
-
-
-@dataclass(frozen=True, slots=True)
-class BuilderRow:
-    """No `toolchains` means all of them; `building` counts the builds it has now, of `capacity`."""
-
-    host: HostStatus
-    arches: tuple[str, ...]
-    toolchains: tuple[str, ...]
-    capacity: int
-    jobs: int
-    building: int
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltRow:
-    """One build that it made or tried."""
-
-    build: int
-    key: str
-    tree: str
-    sha: str
-    subject: str
-    config: str
-    arch: str
-    state: str
-    reason: str
-    seconds: float | None
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class WarmRow:
-    """A tree and configuration that it built before: its work tree there makes the next such build a short one."""
-
-    tree: str
-    config: str
-    arch: str
-    build: int
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class BuilderPage:
-    row: BuilderRow
-    actions: Actions
-    audit: Audit
-    node: Node | None
-    active: tuple[AttemptRow, ...]
-    unclaimed: tuple[AttemptRow, ...]
-    warm: tuple[WarmRow, ...]
-    built: tuple[BuiltRow, ...]
-
-
-def builder_rows() -> tuple[BuilderRow, ...]:
-    """One query, by name."""
-    rows = Builder.objects.annotate(building=builds_at_work()).order_by("name")
-    return tuple(_row(builder, builder.building) for builder in rows)
-
-
-def builder_page(name: str, *, logs: bool) -> BuilderPage | None:
-    builder = Builder.objects.filter(name=name).first()
-    if builder is None:
-        return None
-    active = attempt_rows(Q(builder=builder, state__in=Attempt.ACTIVE), logs=logs)
-    people, *lines = read_together(asked_of_people(BUILDER_PERMISSION), *asked_of_audit(builder))
-    return BuilderPage(
-        row=_row(builder, len(active)),
-        actions=actions_of(builder, len(people)),
-        audit=audit(lines),
-        node=dispatcher().node(builder.node_name),
-        active=active,
-        unclaimed=unclaimed_rows(Q(builder=builder)) if logs else (),
-        warm=_warm(builder),
-        built=_built(builder),
-    )
-
-
-def _row(builder: Builder, building: int) -> BuilderRow:
-    return BuilderRow(
-        host=host_status(builder),
-        arches=tuple(builder.arches),
-        toolchains=tuple(builder.toolchains),
-        capacity=builder.capacity,
-        jobs=builder.jobs,
-        building=building,
-    )
-
-
-def _built(builder: Builder) -> tuple[BuiltRow, ...]:
-    rows = Attempt.objects.filter(builder=builder, build__isnull=False).exclude(state__in=Attempt.ACTIVE)
-    rows = rows.select_related("build__revision__tree", "build__config").only(*_BUILT_COLUMNS)
-    return tuple(
-        BuiltRow(
-            build=build.pk,
-            key=row.key,
-            tree=build.revision.tree.name,
-            sha=build.revision.sha,
-            subject=build.revision.subject,
-            config=build.config.name,
-            arch=build.arch,
-            state=build.state if row.state == Attempt.State.DONE else row.state,
-            reason=row.reason or build.reason,
-            seconds=build.seconds if row.state == Attempt.State.DONE else None,
-            at=row.state_since,
-        )
-        for row in rows.order_by(LATEST_FIRST)[:_LATEST_BUILDS]
-        if (build := row.build) is not None
-    )
-
-
-def _warm(builder: Builder) -> tuple[WarmRow, ...]:
-    """The last build of each tree and configuration among its latest attempts, the latest first."""
-    kind = ("build__revision__tree__name", "build__config__name", "build__arch")
-    latest = Attempt.objects.filter(builder=builder, build__isnull=False).order_by(LATEST_FIRST)
-    columns = latest.values_list(*kind, "build_id", "state_since", "state", "build__state")
-    found: dict[tuple[str, str, str], WarmRow] = {}
-    for tree, config, arch, build, at, state, build_state in columns[:_LOOKED_AT]:
-        if state == Attempt.State.DONE and build_state in _MADE and len(found) < _TREES:
-            found.setdefault((tree, config, arch), WarmRow(tree, config, arch, build, at))
-    return tuple(found.values())
-
-
 @require_safe
 @kept
 def machine(request: HttpRequest, name: str) -> HttpResponse:
     return show_machine(request, name)
 
 
-def show_machine(request: HttpRequest, name: str, *, problem: str = "", status: int = 200) -> HttpResponse:
+def show_machine(
+    request: HttpRequest, name: str, *, problem: str = "", status: int = 200, code: Code | None = None
+) -> HttpResponse:
     page = machine_page(name, logs=request.user.is_staff)
     if page is None:
         raise Http404(f"There is no machine {name}.")
-    context = {"now": clock.now(), "page": page, "machine": page.row, "problem": problem}
+    context = {"now": clock.now(), "page": page, "machine": page.row, "problem": problem, "code": code}
     return render(request, "dashboard/machine.html", context, status=status)
 
 
@@ -405,11 +265,13 @@ def builder(request: HttpRequest, name: str) -> HttpResponse:
     return show_builder(request, name)
 
 
-def show_builder(request: HttpRequest, name: str, *, problem: str = "", status: int = 200) -> HttpResponse:
+def show_builder(
+    request: HttpRequest, name: str, *, problem: str = "", status: int = 200, code: Code | None = None
+) -> HttpResponse:
     page = builder_page(name, logs=request.user.is_staff)
     if page is None:
         raise Http404(f"There is no builder {name}.")
-    context = {"now": clock.now(), "page": page, "builder": page.row, "problem": problem}
+    context = {"now": clock.now(), "page": page, "builder": page.row, "problem": problem, "code": code}
     return render(request, "dashboard/builder.html", context, status=status)
 
 
@@ -463,11 +325,26 @@ def _act(request: HttpRequest, host: Machine | Builder, show: Callable[..., Http
     if not form.is_valid():
         problem = " ".join(str(text) for texts in form.errors.values() for text in texts)
         return show(request, host.name, problem=problem, status=400)
+    action, reason = Action(form.cleaned_data["action"]), form.cleaned_data["reason"]
     try:
-        _do(host, Action(form.cleaned_data["action"]), form.cleaned_data["reason"], request.user.get_username())
+        if action is Action.ENROL:
+            return _show_code(request, host, show, reason)
+        _do(host, action, reason, request.user.get_username())
     except DomainError as error:
         return show(request, host.name, problem=error.message, status=_CONFLICT)
     return None
+
+
+def _show_code(
+    request: HttpRequest, host: Machine | Builder, show: Callable[..., HttpResponse], reason: str
+) -> HttpResponse:
+    """On this page alone, and for staff: who has it is taken for the host."""
+    refuse_others(request)
+    scope = ApiToken.Scope.MACHINE if isinstance(host, Machine) else ApiToken.Scope.BUILDER
+    code = make_code(host.name, scope, actor=request.user.get_username(), reason=reason)
+    answer = show(request, host.name, code=code)
+    add_never_cache_headers(answer)
+    return answer
 
 
 def _do(host: Machine | Builder, action: Action, reason: str, actor: str) -> None:

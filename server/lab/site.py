@@ -17,7 +17,7 @@ from server.core.errors import DomainError
 from server.lab.hosts.probes import call_physical
 from server.lab.models import Builder, CoreType, Machine, Microarchitecture
 from server.lab.port import dispatcher
-from server.lab.work import LOCAL_BUILDER, local_builder
+from server.lab.work import DRIVERS, LOCAL_BUILDER, local_builder
 from server.sources.models import MailingList, Tree
 from server.sources.trees.entries import read_tree, save_tree
 from server.sources.trust.series_check import trust_sender
@@ -52,6 +52,8 @@ _FIRST_HEALTH = (Machine.Health.GOOD, Machine.Health.UNKNOWN)
 def save_machine(entry: dict[str, Any]) -> None:
     """Create or update a machine. Its health is taken from the file when it is new, and left alone later."""
     _refuse_unknown(entry, _MACHINE)
+    if entry["boot_driver"] not in DRIVERS:
+        raise ValueError(f"boot_driver: {entry['boot_driver']!r} is none of {', '.join(sorted(DRIVERS))}")
     known = Machine.objects.filter(name=entry["name"]).first()
     fields: dict[str, Any] = {
         "uarch": Microarchitecture.objects.get(name=entry["uarch"]),

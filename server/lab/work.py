@@ -26,8 +26,9 @@ def local_builder() -> Builder:
     return builder or Builder.objects.get_or_create(name=LOCAL_BUILDER)[0]
 
 
-# The boot driver whose agent runs outside of the machine that it boots.
-_OUTSIDE = "qemu"
+# How agents start kernels: the one around the machine it emulates, all others from inside of it.
+OUTSIDE = "qemu"
+DRIVERS = frozenset({OUTSIDE, "kexec", "grub", "current"})
 # From opening to claim: a controller's queue is short, since nothing is given to a host that is busy or away.
 _CLAIM_WITHIN = timedelta(minutes=30)
 # From arrival to claim: the agent on the machine takes its key within a minute or not at all.
@@ -41,7 +42,7 @@ _AROUND_A_SESSION = timedelta(hours=1)
 
 def boots_itself(machine: Machine) -> bool:
     """Whether its agent lives inside of it, and outlives what the dispatcher started."""
-    return machine.boot_driver != _OUTSIDE
+    return machine.boot_driver != OUTSIDE
 
 
 def work_of(attempt: Attempt) -> Work:

@@ -18,7 +18,7 @@ from server.detection.lifecycle import triage
 from server.detection.lifecycle.retest import retest_series
 from server.detection.models import Acceptance, Comparison, Finding, FindingVerdict, Verdict
 from server.detection.on_trial_over import answer_trial
-from server.lab.models import Machine, Session, Trial, TrialState
+from server.lab.models import Enrolment, Machine, Session, Trial, TrialState
 from server.reports.models import Report
 from server.reports.progress import series_history
 from server.reports.writing import compose_report
@@ -367,6 +367,23 @@ def test_end_of_maintenance_lifts_no_quarantine(client: Client, box: Machine) ->
     told(client, "machines/box/maintenance/", 400, reason=WHY)
     told(client, "machines/box/maintenance/", 400, reason=WHY, on="false")
     told(client, "machines/bix/maintenance/", 404, on=True, reason=WHY)
+
+
+def test_code_is_made_for_staff_told_once_and_noted_without_it(client: Client, ada: User, box: Machine) -> None:
+    path = "machines/box/enrolment/"
+    assert told(client, path, 403, reason=WHY)["code"] == "permission-denied"
+    User.objects.filter(pk=ada.pk).update(is_staff=True)
+    made = told(client, path, 201, reason="a new disk", hours=2)
+    assert made["command"].endswith(f" {made['code']}")
+    row = Enrolment.objects.get()
+    assert (row.scope, row.subject, row.made_by, row.used_at) == ("machine", "box", ACTOR, None)
+    line = Transition.objects.get(subject="machine-enrolment", subject_id=box.pk)
+    assert (line.actor, "a new disk" in line.reason, made["code"] in line.reason) == (ACTOR, True, False)
+    told(client, path, 400, reason=WHY, hours=721)
+    told(client, path, 400, reason=WHY, hours=0)
+    told(client, "machines/bix/enrolment/", 404, reason=WHY)
+    Machine.objects.update(health=Machine.Health.RETIRED)
+    assert told(client, path, 400, reason=WHY)["code"] == "retired"
 
 
 def test_old_counts_are_no_rows_for_ever(client: Client, box: Machine) -> None:

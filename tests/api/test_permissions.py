@@ -52,6 +52,7 @@ ACTS = {
     "report-release": Scope.MODERATE,
     "report-edit": Scope.MODERATE,
     "machine-maintenance": Scope.MAINTENANCE,
+    "machine-enrolment": Scope.ENROL,
     "build-again": Scope.BUILDS,
 }
 # The four agents, in the order of WHO; the attempt is of a session on `box`, and unknown to all others.

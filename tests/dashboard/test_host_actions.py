@@ -8,7 +8,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from server.core.models import Transition
-from server.lab.models import Attempt, Builder, Machine, PowerCycle, Session
+from server.lab.models import Attempt, Builder, Enrolment, Machine, PowerCycle, Session
 from tests.builders import build_attempt, build_build, build_builder, build_machine, build_session
 from tests.dashboard.conftest import Reader
 
@@ -145,6 +145,29 @@ def test_builder_is_quarantined_and_released_but_never_booted(client: Client, op
     client.post(f"{page}act/", {"action": "release", "reason": "cleaned"})
     assert health_of(builder) == "good"
     assert client.post(f"{page}act/", {"action": "check", "reason": "why not"}).status_code == 409
+
+
+def test_code_is_shown_once_to_staff_alone_and_stays_in_no_log(
+    client: Client, machine: Machine, operator: User, settings: Settings
+) -> None:
+    builder = build_builder("builder-1")
+    for host, page in ((machine, PAGE), (builder, "/builders/builder-1/")):
+        assert 'value="enrol"' not in client.get(page).content.decode()
+        settings.DISPATCHER = "pull"
+        assert 'value="enrol"' in client.get(page).content.decode()
+        answer = client.post(f"{page}act/", {"action": "enrol", "reason": "a new disk"})
+        code = re.findall(r"tidemark-agent enrol \S+ ([A-Z2-9-]{19})<", answer.content.decode())[0]
+        assert (answer.status_code, "no-store" in answer.headers["Cache-Control"]) == (200, True)
+        again = client.get(page).content.decode()
+        assert code not in again
+        assert "a new disk" in again.split('id="log"')[1]
+        assert Enrolment.objects.get(subject=host.name).made_by == "ada"
+        settings.DISPATCHER = "local"
+    settings.DISPATCHER = "pull"
+    User.objects.update(is_staff=False)
+    assert 'value="enrol"' not in client.get(PAGE).content.decode()
+    assert client.post(f"{PAGE}act/", {"action": "enrol", "reason": "mine"}).status_code == 403
+    assert Enrolment.objects.count() == 2
 
 
 def test_retired_host_offers_nothing_but_to_come_back(client: Client, machine: Machine, operator: User) -> None:

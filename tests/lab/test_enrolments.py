@@ -142,7 +142,7 @@ def test_command_makes_a_new_machine_and_says_what_is_missing() -> None:
     with pytest.raises(CommandError, match="desk-2 is a zen3 in the site's file, not a zen5"):
         command("desk-2", "--uarch", "zen5")
     for hours in ("0", "100000"):
-        with pytest.raises(CommandError, match="--hours"):
+        with pytest.raises(CommandError, match="720 hours"):
             command("desk-2", "--hours", hours)
 
 
@@ -150,3 +150,10 @@ def test_body_that_is_none_is_refused_as_such() -> None:
     answer = Client().post("/api/v1/enrolments/", "{}", "application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
     assert Client().get("/api/v1/enrolments/").status_code == 405
+
+
+def test_driver_that_no_agent_has_is_refused() -> None:
+    build_uarch("zen3")
+    with pytest.raises(CommandError, match="invalid choice: 'kexecc'"):
+        command("desk-7", "--uarch", "zen3", "--driver", "kexecc")
+    assert not Machine.objects.exists()

@@ -10,11 +10,14 @@ from rest_framework.response import Response
 from server.api.acts.act import Acting, ReasonIn, describe_act, filled
 from server.api.permissions import person_of
 from server.builds.models import Build
-from server.core.models import PersonToken
+from server.core.models import ApiToken, PersonToken
 from server.lab.care import ask_again, begin_maintenance, end_maintenance
+from server.lab.hosts.enrolments import HOURS, MOST_HOURS, make_code
 from server.lab.models import Host, Machine
 
 _MAINTENANCE, _BUILDS = PersonToken.Scope.MAINTENANCE, PersonToken.Scope.BUILDS
+_ENROL = PersonToken.Scope.ENROL
+_SHORTEST_HOURS = 0.1
 
 
 class _Truth(serializers.BooleanField):
@@ -46,6 +49,31 @@ class MachineMaintenanceView(Acting):
         (begin_maintenance if form["on"] else end_maintenance)(machine, form["reason"], actor=person_of(request).actor)
         answer = {"machine": machine.name, "health": machine.health, "health_reason": machine.health_reason}
         return Response(answer)
+
+
+class EnrolmentMadeIn(ReasonIn):
+    hours = serializers.FloatField(
+        min_value=_SHORTEST_HOURS, max_value=MOST_HOURS, default=HOURS, help_text="How long the code is good."
+    )
+
+
+class EnrolmentMadeOut(serializers.Serializer[Any]):
+    machine = serializers.CharField(source="host")
+    code = serializers.CharField(source="text", help_text="In this answer and in no other; good once.")
+    expires_at = serializers.DateTimeField(source="until")
+    command = serializers.CharField(help_text="What is said on the machine, as root.")
+
+
+class MachineEnrolmentView(Acting):
+    scope: ClassVar[PersonToken.Scope] = _ENROL
+
+    @describe_act("machine_enrolment", EnrolmentMadeIn, {201: EnrolmentMadeOut}, _ENROL)
+    def post(self, request: Request, name: str) -> Response:
+        form = filled(EnrolmentMadeIn, request)
+        machine = get_object_or_404(Machine, name=name)
+        actor = person_of(request).actor
+        made = make_code(machine.name, ApiToken.Scope.MACHINE, actor=actor, **form)
+        return Response(EnrolmentMadeOut(made).data, status=201, headers={"Cache-Control": "no-store"})
 
 
 class AgainOut(serializers.Serializer[Any]):

@@ -91,6 +91,7 @@ act_patterns = [
         lab_acts.MachineMaintenanceView.as_view(),
         name="api-machine-maintenance",
     ),
+    path("machines/<slug:name>/enrolment/", lab_acts.MachineEnrolmentView.as_view(), name="api-machine-enrolment"),
     path("builds/<int:pk>/again/", lab_acts.BuildAgainView.as_view(), name="api-build-again"),
 ]
 

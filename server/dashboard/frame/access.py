@@ -62,6 +62,12 @@ def refuse_without(request: HttpRequest, permission: str) -> None:
         raise PermissionDenied(f"You are signed in as {name}, who lacks the right {permission}.")
 
 
+def refuse_others(request: HttpRequest) -> None:
+    """Whoever is not of the staff."""
+    if not request.user.is_staff:
+        raise PermissionDenied(f"You are signed in as {request.user.get_username()}, who is not of the staff.")
+
+
 def own_page(request: HttpRequest, given: str, otherwise: str) -> str:
     """`given` where it is a path of this site: a form of another site must not send people away."""
     safe = given.startswith("/") and url_has_allowed_host_and_scheme(

@@ -15,6 +15,7 @@ from server.core.rows.together import Row
 from server.lab.care import can_power_cycle
 from server.lab.hosts.probes import MachineKind, kind_of
 from server.lab.models import Boot, Builder, Host, Machine, PowerCycle, Session
+from server.lab.port import dispatcher
 from server.lab.trials.question import purpose_of
 
 
@@ -71,12 +72,13 @@ class AuditLine:
 class Audit:
     """Newest first; changes of health, which people ask for, apart from those of state, which every session makes.
 
-    `kind` are those of what a machine is taken for: physical, unknown, virtual.
+    `kind` are those of what a machine is taken for: physical, unknown, virtual; `enrolments` are the codes made for it.
     """
 
     health: tuple[AuditLine, ...]
     state: tuple[AuditLine, ...]
     kind: tuple[AuditLine, ...]
+    enrolments: tuple[AuditLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ def asked_of_audit(host: Machine | Builder) -> "tuple[QuerySet[Any, Any], ...]":
         _lines(host, "health", _HEALTH_LINES),
         _lines(host, "state", _STATE_LINES),
         _lines(host, "kind", _HEALTH_LINES),
+        _lines(host, "enrolment", _HEALTH_LINES),
     )
 
 
@@ -154,6 +157,7 @@ class Action(StrEnum):
     RETIRE = "retire"
     PHYSICAL = "physical"
     DOUBT = "doubt"
+    ENROL = "enrol"
 
 
 _LABELS = {
@@ -165,6 +169,7 @@ _LABELS = {
     Action.RETIRE: "Retire for good",
     Action.PHYSICAL: "It is physical, on my word",
     Action.DOUBT: "Take back that it is physical",
+    Action.ENROL: "Make an enrolment code",
 }
 _SICK = frozenset({Host.Health.QUARANTINED, Host.Health.MAINTENANCE})
 
@@ -203,6 +208,8 @@ def _sensible(host: Machine | Builder) -> list[Action]:
         found.append(Action.POWER_CYCLE)
     if host.health != Host.Health.MAINTENANCE:
         found.append(Action.MAINTENANCE)
+    if not dispatcher().is_local:
+        found.append(Action.ENROL)
     return [*found, *(_vouching(host) if isinstance(host, Machine) else ()), Action.RETIRE]
 
 

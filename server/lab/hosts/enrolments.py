@@ -9,12 +9,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
+from django.conf import settings
 from django.db import transaction
 
 from server.core import clock
 from server.core.access.tries import count_try
 from server.core.errors import DomainError
-from server.core.models import ApiToken
+from server.core.models import LONGEST_ACTOR, ApiToken, Transition
+from server.core.reasons import Because
+from server.core.states import new_trace
 from server.lab.hosts.state import Health, change_health
 from server.lab.hosts.tokens import issue_host_token
 from server.lab.models import Builder, Enrolment, Machine
@@ -25,6 +28,7 @@ log = structlog.get_logger(__name__)
 # 80 bits in letters and digits that nobody takes for another: a code is read off one screen and typed at another.
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 _GROUPS, _GROUP = 4, 4
+HOURS, MOST_HOURS = 24.0, 24.0 * 30
 # Wrong codes of one network in a window of 15 minutes.
 MOST_WRONG = 20
 _NO_UARCH = ("", "unknown")
@@ -42,8 +46,28 @@ class Enrolled:
     accepted: bool
 
 
-def make_code(host: str, scope: ApiToken.Scope, *, actor: str, hours: float) -> tuple[str, datetime]:
-    """A code for this host, and until when; one that was made for it before is no longer taken."""
+@dataclass(frozen=True)
+class Code:
+    """A code as it was made, this once only: for which host, and until when it is good."""
+
+    text: str
+    scope: str
+    host: str
+    until: datetime
+
+    @property
+    def command(self) -> str:
+        """What is said on the host, as root."""
+        return f"tidemark-agent enrol {settings.AGENT_URL} {self.text}"
+
+
+def make_code(host: str, scope: ApiToken.Scope, *, actor: str, reason: str = "", hours: float = HOURS) -> Code:
+    """A code for this host; one that was made for it before is no longer taken. Its page tells who made it, not which.
+
+    Raises DomainError: `retired`, `bad-hours`.
+    """
+    if not 0 < hours <= MOST_HOURS:
+        raise DomainError("bad-hours", f"a code is good for more than 0 and at most {MOST_HOURS:.0f} hours")
     row = _row(scope, host)
     if row is not None and row.health == Health.RETIRED:
         raise DomainError("retired", f"{host} is retired: release it first")
@@ -58,8 +82,20 @@ def make_code(host: str, scope: ApiToken.Scope, *, actor: str, hours: float) -> 
             made_by=actor[:150],
             expires_at=now + timedelta(hours=hours),
         )
+        if row is not None:
+            _tell(row, made, actor, reason)
     log.info("enrolment_made", scope=scope.value, subject=host, actor=actor, expires_at=made.expires_at.isoformat())
-    return "-".join(code[start : start + _GROUP] for start in range(0, len(code), _GROUP)), made.expires_at
+    text = "-".join(code[start : start + _GROUP] for start in range(0, len(code), _GROUP))
+    return Code(text, scope.value, host, made.expires_at)
+
+
+def _tell(owner: Machine | Builder, made: Enrolment, actor: str, reason: str) -> None:
+    why = f": {reason}" if reason else ""
+    told = Because.BY_PERSON(f"an enrolment code, good until {made.expires_at:%Y-%m-%d %H:%M} UTC{why}")
+    Transition.objects.create(
+        trace=new_trace(), subject=f"{made.scope}-enrolment", subject_id=owner.pk, after="code made",
+        **told.columns(), actor=actor[:LONGEST_ACTOR],
+    )  # fmt: skip
 
 
 def enrol(code: str, *, host: str, facts: Mapping[str, Any], network: str, pull: bool) -> Enrolled:

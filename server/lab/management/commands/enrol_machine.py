@@ -3,7 +3,6 @@
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.core.management.base import BaseCommand, CommandError
 
@@ -11,13 +10,13 @@ from server.builds.models import KernelConfig, Toolchain
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
-from server.lab.hosts.enrolments import make_code, say_facts
+from server.lab.hosts.enrolments import HOURS, make_code, say_facts
 from server.lab.hosts.tokens import scope_of
 from server.lab.management.care_arguments import whoever
 from server.lab.models import Enrolment, Machine, Microarchitecture
 from server.lab.site import save_machine
+from server.lab.work import DRIVERS, OUTSIDE
 
-_MOST_HOURS = 24 * 30
 _SHOWN = 30
 
 
@@ -27,12 +26,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("host", nargs="?", help="one that the site knows, or a new machine, with --uarch")
         parser.add_argument("--scope", choices=ApiToken.Scope.values, help="where several hosts have this name")
-        parser.add_argument("--hours", type=float, default=24.0, help="how long the code is good; 24")
+        parser.add_argument("--hours", type=float, default=HOURS, help=f"how long the code is good; {HOURS:.0f}")
         parser.add_argument("--by", metavar="WHO", default="", help="who lets it in; the account's name if not given")
         parser.add_argument("--list", action="store_true", help="print the codes that were made, and what used them")
         new = parser.add_argument_group("a new machine")
         new.add_argument("--uarch", help="its microarchitecture, as `tidemark-agent probe` calls it there")
-        new.add_argument("--driver", default="kexec", help="kexec, grub, current or qemu; kexec")
+        drivers = sorted(DRIVERS - {OUTSIDE})
+        new.add_argument(
+            "--driver", default="kexec", choices=drivers, help="kexec; emulated ones are in the site's file"
+        )
         new.add_argument("--config", help="its kernels' configuration; may be left out where there is one for its arch")
         new.add_argument("--toolchain", help="their toolchain; may be left out where there is one")
 
@@ -42,17 +44,15 @@ class Command(BaseCommand):
             return
         if not host:
             raise CommandError("which host? --list prints what was made")
-        if not 0 < options["hours"] <= _MOST_HOURS:
-            raise CommandError(f"--hours is more than 0 and at most {_MOST_HOURS}")
         try:
             if options["uarch"]:
                 self._machine(host, options)
             scope = scope_of(host, options["scope"])
-            code, until = make_code(host, scope, actor=whoever(options["by"]), hours=options["hours"])
+            code = make_code(host, scope, actor=whoever(options["by"]), hours=options["hours"])
         except DomainError as error:
             raise CommandError(error.message) from error
-        self.stdout.write(f"For {scope} {host}, once, until {until:%Y-%m-%d %H:%M} UTC. There, as root:\n")
-        self.stdout.write(f"    tidemark-agent enrol {settings.AGENT_URL} {code}\n")
+        self.stdout.write(f"For {scope} {host}, once, until {code.until:%Y-%m-%d %H:%M} UTC. There, as root:\n")
+        self.stdout.write(f"    {code.command}\n")
 
     def _machine(self, host: str, options: dict[str, Any]) -> None:
         """Make the machine where it is new; of one that is known the microarchitecture has to be the same."""
