@@ -158,6 +158,14 @@ e2e-jenkins: ## the whole way through a real controller: JENKINS_URL=... JENKINS
 	@scripts/setup.sh
 	@$(PYTHON) -m scripts.e2e_jenkins $(ARGS)
 
+e2e-pull: ## the demo in a lab without a controller: six hosts, enrolled by codes, ask for their work (ARGS=--fresh: from nothing)
+	@scripts/setup.sh
+	@$(PYTHON) -m demo --once --pull $(ARGS)
+
+e2e-flush: ## the demo while Redis is emptied every 20 seconds: the same end
+	@scripts/setup.sh
+	@$(PYTHON) -m demo --once --fresh --flush 20 $(ARGS)
+
 e2e-mail: ## reports through a private postfix, their bounces, and the thread as public-inbox and b4 see it (as root)
 	@scripts/setup.sh --test
 	@B4=$$($(PYTHON) -c "from bench.kit import environment_of as made; print(made('b4==0.16.0').removesuffix('python') + 'b4')") \

@@ -21,6 +21,9 @@ def main(arguments: list[str] | None = None) -> int:
         if lab:
             with only_demo(local / "lab") as claim:
                 return Lab(local / "lab", claim, sys.stdout, once=options.once, fresh=options.fresh).run()
+        if options.pull:
+            # Another dispatcher is another site.
+            local /= "pull"
         with only_demo(local) as claim:
             require_host(platform.machine())
             require_sandbox(os.environ)
@@ -47,8 +50,13 @@ def _options(arguments: list[str] | None) -> tuple[Options, bool]:
     parser.add_argument("--again", action="store_true", help="post the series once more, as new mails")
     parser.add_argument("--series", choices=sorted(OUTCOMES), default="slow", help="what is posted (default: slow)")
     parser.add_argument("--minutes", type=float, default=60.0, help="give up after this time (default: 60)")
+    parser.add_argument(
+        "--pull", action="store_true", help="a lab without a controller: each machine is a host that asks for work"
+    )
+    parser.add_argument("--flush", type=float, default=0.0, metavar="SECONDS", help="empty Redis so often meanwhile")
     found = parser.parse_args(arguments)
-    return Options(found.series, found.once, found.fresh, found.again, found.minutes), found.lab
+    options = Options(found.series, found.once, found.fresh, found.again, found.minutes, found.pull, found.flush)
+    return options, found.lab
 
 
 if __name__ == "__main__":

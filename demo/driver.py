@@ -43,6 +43,8 @@ class Options:
     fresh: bool = False
     again: bool = False
     minutes: float = 60.0
+    pull: bool = False
+    flush_seconds: float = 0.0
 
     @property
     def outcome(self) -> Outcome:
@@ -57,13 +59,15 @@ class Demo:
         self._out = out
         self._stack: Stack | None = None
         self._stage = "tree"
+        self._forgetting: demo_world.Forgetting | None = None
 
     def run(self) -> int:
         """Go through all stages; the exit status is 0 only when every check holds."""
         if self._options.fresh:
             stack_down(ROOT, local=self._local)
             forget_world(self._local, os.environ)
-        world = open_world(self._local, running=stack_status(ROOT, local=self._local)[0] is not None)
+        is_running = stack_status(ROOT, local=self._local)[0] is not None
+        world = open_world(self._local, running=is_running, pull=self._options.pull)
         times = Times(world.cache)
         display = Display(TITLES, times.expected(), self._out)
         code = _INTERRUPTED
@@ -112,6 +116,11 @@ class Demo:
             self._claim.tell_url(self._stack.url)
             demo_world.join_service(self._stack)
             demo_world.register_site(world, posting.branch)
+            if world.pull:
+                world.hosts.enrol(ROOT)
+            if self._options.flush_seconds:
+                self._forgetting = demo_world.Forgetting(self._local, self._options.flush_seconds)
+                self._forgetting.start()
             display.finish("service", self._stack.url)
         from demo import watch  # noqa: PLC0415 (needs the service's settings)
 
@@ -197,6 +206,8 @@ class Demo:
             else:
                 display.finish("check", f"{len(found)} checks hold")
         display.close()
+        if self._forgetting is not None:
+            self._say(f"\nRedis was emptied {self._forgetting.times} times")
         replies = checks.replies_to(posting.root_message_id, sent)
         self._say("", *watch.verdict_table(series), "", *watch.search_lines(series))
         self._say("", *watch.mail_lines(replies), *watch.check_lines(found))
@@ -234,6 +245,8 @@ class Demo:
         self._say("the service was ended")
 
     def _stop(self) -> None:
+        if self._forgetting is not None:
+            self._forgetting.done.set()
         if self._stack is None:
             return
         try:

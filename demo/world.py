@@ -7,6 +7,7 @@ import platform
 import shutil
 import socket
 import sys
+import threading
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from demo.hosts import BUILDER, Hosts
 from demo.postings import LIST_ADDRESS, Archive
 from demo.postings import NAME as LIST_NAME
 from demo.processes import ADDRESS, DemoError, git
@@ -34,11 +36,12 @@ class Ports:
 
 @dataclass(frozen=True)
 class World:
-    """`cache` outlives everything, `folder` is forgotten by --fresh."""
+    """`cache` outlives everything, `folder` is forgotten by --fresh. `pull`: its hosts ask for work themselves."""
 
     cache: Path
     folder: Path
     ports: Ports
+    pull: bool = False
 
     @property
     def archive(self) -> Archive:
@@ -52,16 +55,23 @@ class World:
     def linux(self) -> Path:
         return self.cache / "linux"
 
+    @property
+    def hosts(self) -> Hosts:
+        names = tuple(machine.name for machine in planned_machines()) if self.pull else ()
+        return Hosts(self.folder / "hosts", names, self.cache.parent / "ccache")
+
     def programs(self) -> tuple[Program, ...]:
-        """What runs beside the service: the mail server it sends to, and the archive it watches."""
+        """What runs beside the service: the mail server it sends to, the archive it watches, hosts that ask."""
         sink = ("-m", "demo.sink", "--port", str(self.ports.sink), "--dir", str(self.store.folder))
         return (
             Program("sink", (sys.executable, *sink)),
             Program("archive", self.archive.server(), env=self.archive.environment()),
+            *(self.hosts.programs() if self.pull else ()),
         )
 
     def settings(self) -> dict[str, str]:
         return {
+            "TIDEMARK_DISPATCHER": "pull" if self.pull else "local",
             "TIDEMARK_VIRTUAL_VERDICTS": "1",
             # Its few machines are there for one series: nights do not come, the tree's heads are not measured, and what
             # the wall clock cannot tell with the first boots stays open.
@@ -81,11 +91,12 @@ class World:
         }
 
 
-def open_world(local: Path, *, running: bool) -> World:
+def open_world(local: Path, *, running: bool, pull: bool = False) -> World:
     """The world of the stack in `local`; while the stack runs its ports stay, otherwise taken ones are replaced."""
     folder = local / "demo"
     folder.mkdir(parents=True, exist_ok=True)
-    return World(cache=ROOT / ".cache" / "demo", folder=folder, ports=_ports(folder / "ports.json", keep=running))
+    ports = _ports(folder / "ports.json", keep=running)
+    return World(cache=ROOT / ".cache" / "demo", folder=folder, ports=ports, pull=pull)
 
 
 def forget_world(local: Path, environ: Mapping[str, str]) -> None:
@@ -161,13 +172,14 @@ def lab_of(host: str) -> str:
     return text
 
 
-def write_site(folder: Path, *, repository: Path, branches: list[str], list_url: str) -> Path:
+def write_site(folder: Path, *, repository: Path, branches: list[str], list_url: str, pull: bool = False) -> Path:
     """The site's file and the kernel configuration beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "kernel.config").write_bytes((LAB.parent / "kernel.config").read_bytes())
     # JSON's strings and arrays of strings are TOML's as well.
     parts = [
         lab_of(platform.machine()),
+        *(("[[builder]]", f"name = {json.dumps(BUILDER)}", 'arches = ["x86_64"]', "") if pull else ()),
         "[[sender]]",
         f"address = {json.dumps(ADDRESS)}",
         'note = "who posts the demo\'s series"',
@@ -287,7 +299,8 @@ def register_site(world: World, branch: str) -> None:
         return True
 
     branches = list(dict.fromkeys((BRANCH, branch)))
-    site = write_site(world.folder, repository=world.linux, branches=branches, list_url=world.archive.url)
+    url = world.archive.url
+    site = write_site(world.folder, repository=world.linux, branches=branches, list_url=url, pull=world.pull)
     try:
         for _ in range(_TRIES):
             if ask(load):
@@ -296,6 +309,35 @@ def register_site(world: World, branch: str) -> None:
     except CommandError as error:
         raise DemoError(f"the site was refused: {error}") from error
     raise DemoError("the database did not answer when the site was registered")
+
+
+class Forgetting(threading.Thread):
+    """Empties the service's Redis again and again: all that is in it may be lost at any moment."""
+
+    def __init__(self, local: Path, seconds: float) -> None:
+        super().__init__(name="forgetting", daemon=True)
+        self._file, self._seconds = local / "env", seconds
+        self.done = threading.Event()
+        self.times = 0
+
+    def run(self) -> None:
+        while not self.done.wait(self._seconds):
+            self.times += flush_redis(self._file)
+
+
+def flush_redis(env_file: Path) -> bool:
+    """Whether it is empty now; False while it does not answer."""
+    import redis  # noqa: PLC0415 (few need it)
+
+    lines = env_file.read_text(encoding="utf-8").splitlines()
+    url = next(line.partition("=")[2] for line in lines if line.startswith("TIDEMARK_REDIS_URL="))
+    client = redis.Redis.from_url(url.replace("redis+socket://", "unix://"))
+    try:
+        return bool(client.flushall())
+    except redis.ConnectionError:
+        return False
+    finally:
+        client.close()
 
 
 def tree_head(world: World, branch: str) -> str:

@@ -83,7 +83,7 @@ _LAST_PATIENCE = 600.0
 _GOODBYE_PATIENCE = 5.0
 _DRAIN_PAUSE = 10.0
 _CONFLICT = 409
-_STOPPED = "stopped by Jenkins or an operator"
+_STOPPED = "stopped by a controller or an operator"
 
 
 @dataclass(frozen=True)

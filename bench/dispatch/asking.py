@@ -1,7 +1,7 @@
 """Hosts that ask, thousands of them in one process: each asks, claims what it is given, beats until it is to end.
 
-python -m bench.dispatch.asking PORT FILE: FILE has a line "NAME TOKEN" for each host. A line of JSON for each claim:
-key, when the key was there (the monotonic clock), the claim's status.
+python -m bench.dispatch.asking PORT FILE SECONDS: FILE has a line "NAME TOKEN" for each host; they come within so many
+SECONDS. A line of JSON for each claim: key, when the key was there (the monotonic clock), the claim's status.
 """
 
 import asyncio
@@ -78,12 +78,10 @@ def _joined(chunked: bytes) -> bytes:
     raise ValueError("the answer broke off")
 
 
-async def main(port: int, lines: list[str]) -> None:
+async def main(port: int, lines: list[str], spread: float) -> None:
     hosts = [Host(port, *line.split()) for line in lines]
-    # As a lab comes back: not all in one instant.
-    spread = len(hosts) / 100
     await asyncio.gather(*(host.live(number / len(hosts) * spread) for number, host in enumerate(hosts)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2]).read_text(encoding="ascii").splitlines()))
+    asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2]).read_text(encoding="ascii").splitlines(), float(sys.argv[3])))

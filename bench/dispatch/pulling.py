@@ -1,7 +1,8 @@
 """What a lab of hosts that ask costs the service, and how soon they have their work.
 
-python -m bench.scratch_database bench.dispatch.pulling [HOSTS] [IDLE_SECONDS]: gunicorn as the service starts it, real
-PostgreSQL and Redis, HOSTS asking in a process of their own. CPU is that of processes, not of the clock on the wall.
+python -m bench.scratch_database bench.dispatch.pulling [HOSTS] [IDLE_SECONDS] [WITHIN]: gunicorn as the service starts
+it, real PostgreSQL and Redis, HOSTS asking in a process of their own. They come WITHIN so many seconds: 100 a second,
+as a lab comes back, or all at once (0), as from a power cut. CPU is that of processes, not of the clock on the wall.
 """
 
 import json
@@ -56,15 +57,15 @@ class Seen:
             self.claims[told["key"], told["claim"]] += 1
 
 
-def main(hosts: str = "2000", idle: str = "60") -> None:
+def main(hosts: str = "2000", idle: str = "60", within: str = "") -> None:
+    spread = float(within or int(hosts) / 100)
     settings.DISPATCHER = "pull"
     names = [f"desk-{number}" for number in range(int(hosts))]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "hosts"
         file.write_text("".join(f"{name} {_token(name)}\n" for name in names), encoding="ascii")
-        with _web(Path(folder)) as (port, web), _asking(port, file) as seen:
-            _until(lambda: Asker.objects.count() == len(names))
-            rows = [*_idle(web, float(idle)), *_work(names, seen)]
+        with _web(Path(folder)) as (port, web), _asking(port, file, spread) as seen:
+            rows = [*_come(web, len(names), spread), *_idle(web, float(idle)), *_work(names, seen)]
             rows += [["web processes, memory at the end", f"{sum(map(_resident, _children(web))) / 1024:.0f} MB"]]
         problems = _accounts(seen)
     print(table([f"{hosts} hosts that ask", ""], [*rows, *problems]))
@@ -102,9 +103,9 @@ def _web(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 @contextmanager
-def _asking(port: int, file: Path) -> Iterator[Seen]:
+def _asking(port: int, file: Path, spread: float) -> Iterator[Seen]:
     seen = Seen()
-    words = [sys.executable, "-m", "bench.dispatch.asking", str(port), str(file)]
+    words = [sys.executable, "-m", "bench.dispatch.asking", str(port), str(file), str(spread)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         reading = threading.Thread(target=seen.read, args=(process.stdout,), daemon=True)
@@ -114,6 +115,18 @@ def _asking(port: int, file: Path) -> Iterator[Seen]:
         finally:
             process.kill()
             reading.join()
+
+
+def _come(web: int, hosts: int, spread: float) -> list[list[str]]:
+    """How long until all have been heard, and what that costs."""
+    before, began = sum(map(_cpu, _children(web))), time.monotonic()
+    _until(lambda: Asker.objects.count() == hosts)
+    took, cpu = time.monotonic() - began, sum(map(_cpu, _children(web))) - before
+    return [
+        ["load of this machine (1, 5, 15 minutes)", ", ".join(f"{load:.1f}" for load in os.getloadavg())],
+        [f"all come within {spread:.0f} s: the last was heard after", f"{took:.1f} s"],
+        ["the same: CPU of the web processes, each host", f"{cpu / hosts * 1000:.1f} ms"],
+    ]
 
 
 def _idle(web: int, seconds: float) -> list[list[str]]:

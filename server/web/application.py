@@ -71,6 +71,7 @@ class Application:
         self._waiters = Waiters(self._agents)
         self._uploads = Uploads()
         self._refusals = _Refusals()
+        self.pages_answered = 0
         settings.UPLOAD_DIR.mkdir(parents=True, exist_ok=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -151,6 +152,7 @@ class Application:
     async def _hand_over(self, threads: Threads, scope: Scope, body: IO[bytes], receive: Receive, send: Send) -> None:
         with body:
             await answer(self._wsgi, threads, Request(scope, body, _client(scope)), receive, send)
+        self.pages_answered += threads is self._pages
 
 
 def _client(scope: Scope) -> str:

@@ -8,6 +8,7 @@ goes. This module is loaded before the processes are forked: it must not load th
 import asyncio
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,9 @@ class ClientConnection(ASGIProtocol):  # type: ignore[misc]  # gunicorn has no t
 
 
 class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
-    """A web process. It ends by itself, and is followed by a fresh one, when it has grown too large."""
+    """A web process. It ends by itself, and is followed by a fresh one, when it has grown too large, or has answered so
+    many pages as gunicorn would take requests of any kind.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -99,6 +102,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
         # In the order in which they came.
         self.connections: dict[ClientConnection, None] = {}
         self._recycle_mb = 0
+        self._most_pages, self.max_requests = self.max_requests, sys.maxsize
 
     def init_process(self) -> None:
         from server.web import bodies  # noqa: PLC0415 (in the forked process, so that a reload reads it anew)
@@ -121,6 +125,9 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
         super().notify()
         if self.alive and resident_mb() > self._recycle_mb:
             self.log.warning("web process takes %d MB: another one takes its place", resident_mb())
+            self.alive = False
+        if self.alive and getattr(self.asgi, "pages_answered", 0) >= self._most_pages:
+            self.log.info("web process has answered its pages: another one takes its place")
             self.alive = False
 
     async def _shutdown(self) -> None:

@@ -14,7 +14,8 @@ workers = int(os.environ.get("TIDEMARK_WEB_PROCESSES", "2"))
 # Of one process. What comes beyond makes room for itself. A host that asks for work keeps one.
 worker_connections = int(os.environ.get("TIDEMARK_WEB_CONNECTIONS", "1000"))
 backlog = 2048
-# A process that a leak, or a page nobody thought of, has made large does not stay for ever.
+# A process that a leak, or a page nobody thought of, has made large does not stay for ever. Only pages are counted
+# (server/web/connections.py): hosts that ask for work come by the thousand, and wait.
 max_requests = 5000
 max_requests_jitter = 1000
 # The event loop of a process says every second that it lives.

@@ -31,6 +31,8 @@ MOST_OF_ONE = 4
 _LOOK_SECONDS = 1.0
 # Many rings in a row are one look, and a look that failed is not repeated at once.
 _BETWEEN_LOOKS_SECONDS = 0.05
+# Of a process that ends: within the time that gunicorn gives it (`graceful_timeout`).
+_LET_GO_A_SECOND, _LET_GO_SECONDS = 200, 5.0
 # What proxies take for a sign of life: blanks before a document are nothing in JSON.
 _ALIVE_SECONDS = 20.0
 _ALIVE = b" "
@@ -43,6 +45,10 @@ class Waiter:
     def __init__(self, whose: tuple[str, str], keys: frozenset[str], until: float) -> None:
         self.whose, self.keys, self.until = whose, keys, until
         self.called = asyncio.Event()
+
+    def let_go(self) -> None:
+        self.until = 0.0
+        self.called.set()
 
 
 class Waiters:
@@ -76,10 +82,11 @@ class Waiters:
             self._of += Counter()
 
     def let_go(self) -> None:
-        """The process ends: those who wait ask the next one."""
-        for waiter in self._waiting:
-            waiter.until = 0.0
-            waiter.called.set()
+        """The process ends: those who wait ask the next one, and not all in one instant."""
+        loop, count = asyncio.get_running_loop(), len(self._waiting)
+        seconds = min(count / _LET_GO_A_SECOND, _LET_GO_SECONDS)
+        for number, waiter in enumerate(self._waiting):
+            loop.call_later(seconds * number / count, waiter.let_go)
 
     @staticmethod
     async def _hold(

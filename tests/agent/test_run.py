@@ -263,7 +263,7 @@ def test_terminated_agent_says_so_and_takes_its_children_along(tmp_path: Path) -
     with running_server(lab) as server, start_hanging_build(tmp_path, lab, server) as agent:
         agent.send_signal(signal.SIGTERM)
         assert agent.wait(60) == 1
-    assert lab.ended["build-1-1"]["reason"] == "stopped by Jenkins or an operator"
+    assert lab.ended["build-1-1"]["reason"] == "stopped by a controller or an operator"
     assert hanging_children(tmp_path) == []
 
 

@@ -30,7 +30,7 @@ from tests.agent.test_run import (
     start_hanging_build,
 )
 
-STOPPED = "stopped by Jenkins or an operator"
+STOPPED = "stopped by a controller or an operator"
 
 
 def descendants(pid: int) -> list[int]:

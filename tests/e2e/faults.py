@@ -9,8 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import redis
-
+from demo.world import flush_redis
 from scripts.stack.supervisor import marked_processes
 
 TARGETS = ("web", "worker", "beat", "agent", "redis", "postgres")
@@ -44,7 +43,7 @@ class FaultMaker(threading.Thread):
         """One fault of a kind that is possible at this moment."""
         for target in self.random.sample(TARGETS, len(TARGETS)):
             if target == "redis":
-                if self._flush():
+                if flush_redis(self.local / "env"):
                     self.made.append("flushall")
                     return
                 continue
@@ -55,17 +54,6 @@ class FaultMaker(threading.Thread):
                     os.kill(self.random.choice(victims), signal.SIGKILL)
                     self.made.append(f"kill {target}")
                 return
-
-    def _flush(self) -> bool:
-        lines = (self.local / "env").read_text(encoding="utf-8").splitlines()
-        url = next(line.partition("=")[2] for line in lines if line.startswith("TIDEMARK_REDIS_URL="))
-        client = redis.Redis.from_url(url.replace("redis+socket://", "unix://"))
-        try:
-            return bool(client.flushall())
-        except redis.ConnectionError:
-            return False
-        finally:
-            client.close()
 
 
 def roles(local: Path) -> set[str]:

@@ -157,4 +157,4 @@ def test_stopped_power_cycle_is_begun_again_and_nothing_is_held_against_its_mach
         row.refresh_from_db()
     assert (attempt.state, cycle.state) == (AttemptState.CANCELED, PowerCycleState.WANTED), said
     assert (machine.health, cycle.attempts.count()) == ("good", 1)
-    assert "stopped by Jenkins or an operator" in attempt.reason
+    assert "stopped by a controller or an operator" in attempt.reason

@@ -43,7 +43,7 @@ def report_failure(attempt: Attempt, reason: str = TERMINATED, agent: str = AGEN
 def stop(attempt: Attempt, how: str) -> None:
     """Bring a running attempt to where it is when the failure comes."""
     if how == "ended as stopped":
-        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
+        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by a controller or an operator")
         return
     cancel_attempt(attempt, because("a newer version of the series arrived"), losing=how == "lost")
     if how != "canceling":
@@ -76,10 +76,10 @@ def test_failure_that_waited_for_the_service_is_a_verdict_all_the_same() -> None
 
 def test_stopped_agent_leaves_its_work_to_another_one() -> None:
     build, attempt = running_build()
-    end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
+    end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by a controller or an operator")
     build.refresh_from_db()
     assert (build.state, attempt.state) == (BuildState.WANTED, AttemptState.CANCELED)
-    assert "stopped by Jenkins" in attempt.reason
+    assert "stopped by a controller" in attempt.reason
 
 
 @pytest.mark.parametrize("kind", ["build", "session", "check of a machine"])
@@ -92,7 +92,7 @@ def test_work_is_never_given_up_for_stops_however_often_somebody_stops_it(kind: 
     for _ in range(MAX_FRUITLESS_ATTEMPTS + 1):
         type(work)._default_manager.filter(pk=work.pk).update(state="running")
         attempt = build_attempt(work, agent=AGENT)
-        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
+        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by a controller or an operator")
         work.refresh_from_db()
         assert work.state == ("wanted" if kind == "build" else "planned")
     assert fruitless_attempts(work) == 0
@@ -116,7 +116,7 @@ def test_failed_boot_of_a_stopped_attempt_says_nothing_against_kernel_or_machine
     boot = session.boots.get(position=0)
     assert boot.outcome == ""
     assert said.reason in Attempt.objects.get().log
-    end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
+    end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by a controller or an operator")
     session.machine.refresh_from_db()
     assert session.machine.health == "good"
     assert not session.boots.filter(state=BootState.RUNNING).exists()
@@ -145,7 +145,7 @@ def test_power_cycle_whose_agent_was_stopped_is_begun_again_and_the_machine_stay
     for _ in range(4):
         type(cycle).objects.filter(pk=cycle.pk).update(state=PowerCycleState.RUNNING)
         attempt = build_attempt(cycle, agent=AGENT)
-        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by Jenkins or an operator")
+        end_attempt(attempt=attempt, agent=AGENT, outcome="stopped", reason="stopped by a controller or an operator")
         cycle.refresh_from_db()
         machine.refresh_from_db()
         assert (cycle.state, machine.health) == (PowerCycleState.WANTED, "good")

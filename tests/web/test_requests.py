@@ -166,10 +166,14 @@ def test_head_is_understood_or_refused(web: Web, said: bytes, answer: bytes) -> 
         assert answer in client.recv(4096).partition(b"\r\n")[0]
 
 
-def test_process_that_has_answered_enough_is_followed_by_another(start_web: Callable[..., Web]) -> None:
+def test_process_that_has_answered_enough_pages_is_followed_by_another(start_web: Callable[..., Web]) -> None:
     web = start_web("--max-requests", "10", "--max-requests-jitter", "0")
     first = children(web)
-    until(lambda: web.get("/healthz").status_code == 200 and not children(web) & first and len(children(web)) == 1)
+    for _ in range(20):
+        # Neither of them is a page.
+        assert (web.get("/healthz").status_code, web.get("/api/v1/agent/work").status_code) == (200, 401)
+    assert children(web) == first
+    until(lambda: web.get("/robots.txt").status_code == 200 and not children(web) & first and len(children(web)) == 1)
 
 
 def test_process_that_has_grown_too_large_is_followed_by_another(start_web: Callable[..., Web]) -> None:

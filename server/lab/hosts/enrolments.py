@@ -148,7 +148,9 @@ def _put_aside(owner: Machine | Builder, row: Enrolment) -> bool:
     if owner.health == Health.QUARANTINED:
         return True
     # What hosts call themselves is for staff; this is for everybody.
-    told = f"enrolled: {say_facts(row.facts)}; who knows that this is so has it checked, or releases it"
+    emulated = isinstance(owner, Machine) and not boots_itself(owner)
+    what = "enrolled, emulated on" if emulated else "enrolled:"
+    told = f"{what} {say_facts(row.facts)}; who knows that this is so has it checked, or releases it"
     change_health(owner, Health.MAINTENANCE, told, actor=row.made_by)
     return True
 
