@@ -43,7 +43,7 @@ SWEEPS = (
 
 
 # What beat sends; each run leaves word of itself.
-PULSES = frozenset({*SWEEPS, "upkeep.clean", "reports.digests"})
+PULSES = frozenset({*SWEEPS, "upkeep.clean", "upkeep.canary", "reports.digests"})
 
 
 def beat_schedule(seconds: float) -> dict[str, dict[str, Any]]:
@@ -53,6 +53,12 @@ def beat_schedule(seconds: float) -> dict[str, dict[str, Any]]:
         for name in SWEEPS
     }
     entries["upkeep.clean"] = {"task": "upkeep.clean", "schedule": 3600.0, "options": {"queue": "upkeep"}}
+    # It looks at what takes hours; that it is overdue is told without it, too.
+    entries["upkeep.canary"] = {
+        "task": "upkeep.canary",
+        "schedule": 300.0,
+        "options": {"queue": "upkeep", "expires": 900},
+    }
     entries["reports.digests"] = {"task": "reports.digests", "schedule": 3600.0, "options": {"queue": "reports"}}
     return entries
 

@@ -15,6 +15,7 @@ from server.detection.sweep import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.trials.kernels import builds_in_use
 from server.lab.trials.life import want_series_trials
+from server.operations.canary import tend_canary
 from server.sources.upkeep import tend_all
 
 log = structlog.get_logger(__name__)
@@ -36,6 +37,12 @@ def clean() -> None:
     _look_back()
     _tend_artifacts()
     tend_all()
+
+
+@shared_task(name="upkeep.canary")
+def canary() -> None:
+    """Post it, follow it, alarm: a few queries where nothing is to be done."""
+    tend_canary()
 
 
 def _look_back() -> None:

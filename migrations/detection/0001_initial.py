@@ -138,6 +138,10 @@ class Migration(migrations.Migration):
                 ),
                 ("headline", models.TextField(help_text="One line that names each microarchitecture.")),
                 ("virtual", models.BooleanField(help_text="From virtual machines: not evidence.")),
+                (
+                    "canary",
+                    models.BooleanField(default=False, help_text="Of a series that the service posted to itself."),
+                ),
                 ("identical", models.BooleanField(default=False, help_text="Both kernels are the same image.")),
                 (
                     "news",

@@ -304,6 +304,12 @@ class Migration(migrations.Migration):
                 ("rfc", models.BooleanField(default=False)),
                 ("resend", models.BooleanField(default=False)),
                 (
+                    "canary",
+                    models.BooleanField(
+                        default=False, help_text="The service posted it to itself, to see that the whole way is open."
+                    ),
+                ),
+                (
                     "tags",
                     django.contrib.postgres.fields.ArrayField(
                         base_field=models.CharField(max_length=200),

@@ -28,7 +28,7 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 @require_safe
 def findings(request: HttpRequest) -> HttpResponseBase:
-    return _feed(request, "Findings", reverse("finding-list"), Finding.objects.all())
+    return _feed(request, "Findings", reverse("finding-list"), Finding.shown())
 
 
 @require_safe
@@ -37,7 +37,7 @@ def tree(request: HttpRequest, name: str) -> HttpResponseBase:
     if not Tree.objects.filter(name=name).exists():
         raise Http404(f"There is no tree {name}.")
     of_branches = Finding.objects.filter(branch__tree__name=name)
-    of_series = Finding.objects.filter(series__base__tree__name=name)
+    of_series = Finding.shown().filter(series__base__tree__name=name)
     rows = Finding.objects.filter(pk__in=of_branches.order_by().values("pk").union(of_series.order_by().values("pk")))
     return _feed(request, f"Findings of {name}", reverse("tree", args=[name]), rows)
 

@@ -124,7 +124,7 @@ def home_findings(shown: MeasuredBranch | None, order: str) -> HomeFindings:
 
 def series_in_work() -> tuple[WorkLine, ...]:
     """Series without a finding that are on their way, or failed in the last days; the last moved first. One query."""
-    rows = Series.objects.filter(pk__in=_at_work(clock.now() - _FAILURE_STAYS)).defer("trailers")
+    rows = Series.shown().filter(pk__in=_at_work(clock.now() - _FAILURE_STAYS)).defer("trailers")
     return tuple(
         WorkLine(
             id=row.pk,

@@ -59,7 +59,7 @@ def mail_list(given: Mapping[str, str]) -> MailList:
     state = given.get("state", "")
     known = state in Report.State.values
     passing = gate()
-    reports = with_mails(Report.objects.all())
+    reports = with_mails(Report.shown())
     wanted = [one for one in _OPEN if not known or one == state]
     line = list(in_line(reports)[: _SHOWN + 1]) if Report.State.APPROVED in wanted else []
     failed = _failed(reports) if Report.State.APPROVED in wanted else []
@@ -95,7 +95,7 @@ def _leaves(row: Outgoing, passing: Gate) -> bool:
 
 
 def _counts() -> tuple[tuple[str, str, int], ...]:
-    found = Counter(dict(Report.objects.order_by().values_list("state").annotate(Count("pk"))))
+    found = Counter(dict(Report.shown().order_by().values_list("state").annotate(Count("pk"))))
     return tuple((value, label, found[value]) for value, label in Report.State.choices)
 
 

@@ -84,7 +84,7 @@ class SeriesSearch:
 
 def series_page(wanted: SeriesSearch, number: str) -> Paged[SeriesListed]:
     """One page of all series, newest first."""
-    query = Series.objects.select_related("mailing_list").defer("trailers")
+    query = Series.shown().select_related("mailing_list").defer("trailers")
     if wanted.state:
         query = query.filter(state=wanted.state)
     if wanted.mailing_list:
@@ -95,7 +95,7 @@ def series_page(wanted: SeriesSearch, number: str) -> Paged[SeriesListed]:
 
 
 def list_names() -> tuple[str, ...]:
-    return tuple(MailingList.objects.values_list("name", flat=True))
+    return tuple(MailingList.shown().values_list("name", flat=True))
 
 
 def _verdict(brief: FindingBrief | None) -> str:
@@ -155,6 +155,7 @@ class SeriesHead:
     approval: Approval | None
     finding: FindingBrief | None
     virtual: Literal["", "some", "all"]
+    canary: bool
 
     @property
     def stored_only(self) -> bool:
@@ -190,6 +191,7 @@ def series_head(series: Series, finding: Finding | None) -> SeriesHead:
         approval=approval,
         finding=finding_brief(finding) if finding else None,
         virtual=_virtual(series, finding),
+        canary=series.canary,
     )
 
 

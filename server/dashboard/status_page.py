@@ -31,6 +31,7 @@ from server.detection.noise.profiles import open_questions, question_rows
 from server.lab.hosts.tokens import EndingToken, ending_tokens
 from server.lab.models import Builder, Host, Machine, PowerCycle, Session
 from server.lab.port import Alarm, ControllerStatus, dispatcher
+from server.operations.canary import canary_alarm, the_canary
 from server.operations.standing import WAITS, standing
 from server.results.models import ArchivePart, KeptKind, KeptMonth
 from server.sources.models import Branch, Epoch, HeadMove, MailingList, Message, Series, Tree
@@ -214,8 +215,8 @@ class Status:
 
 
 def _asked_of_site(held: "QuerySet[Series]") -> "tuple[QuerySet[Any, Any], ...]":
-    lately = Series.objects.exclude(state__in=_WAITING).filter(state_since__gte=clock.now() - _LATELY)
-    waiting = Series.objects.filter(state__in=_WAITING)
+    lately = Series.shown().exclude(state__in=_WAITING).filter(state_since__gte=clock.now() - _LATELY)
+    waiting = Series.shown().filter(state__in=_WAITING)
     return (
         Branch.objects.order_by().values_list("tree_id").annotate(Count("id"), Count("deleted_at")),
         Epoch.objects.order_by("mailing_list_id", "number").values_list("mailing_list", *_EPOCH),
@@ -242,7 +243,7 @@ def _archive(parts: Sequence[Row], held: Sequence[Row]) -> tuple[ArchiveRow, ...
 
 
 def _held_series() -> "QuerySet[Series]":
-    return Series.objects.filter(state=Series.State.HELD, checked_at__isnull=False).defer("trailers")
+    return Series.shown().filter(state=Series.State.HELD, checked_at__isnull=False).defer("trailers")
 
 
 def site_status(told: Sequence[Sequence[Row]]) -> Status:
@@ -290,7 +291,7 @@ def _trees(counted: Sequence[Row]) -> tuple[TreeRow, ...]:
 def _lists(told: Sequence[Row]) -> tuple[ListRow, ...]:
     now = clock.now()
     newest = Message.objects.filter(mailing_list=OuterRef("pk")).order_by("-id").values("id")[:1]
-    lists = list(MailingList.objects.select_related("tree").annotate(last=Subquery(newest)))
+    lists = list(MailingList.shown().select_related("tree").annotate(last=Subquery(newest)))
     epochs: dict[int, list[EpochRow]] = {row.pk: [] for row in lists}
     for mailing_list, *epoch in told:
         epochs.setdefault(mailing_list, []).append(EpochRow(*epoch))
@@ -338,7 +339,7 @@ def _held(series: Iterable[Series]) -> tuple[HeldRow, ...]:
 
 
 def _with_reason() -> "QuerySet[Message]":
-    return Message.objects.exclude(reason_code="")
+    return Message.shown().exclude(reason_code="")
 
 
 def _reasons() -> tuple[ReasonRow, ...]:
@@ -359,11 +360,14 @@ def status(request: HttpRequest) -> HttpResponse:
     of_dispatch, of_site = _asked_of_dispatch(), _asked_of_site(_held_series())
     questions, *told = read_together(open_questions(), *of_dispatch, *of_site)
     end = len(of_dispatch)
+    canary = the_canary()
     context = {
         "now": now,
         "status": site_status(told[end:]),
         "dispatch": dispatch_status(now, told[:end]),
         "questions": question_rows(questions),
+        "canary": canary,
+        "canary_alarm": canary_alarm(canary, now),
     }
     return render(request, "dashboard/status.html", context)
 

@@ -3,6 +3,7 @@ from django.views.generic import TemplateView
 
 from server.dashboard import (
     build_page,
+    canary_page,
     feeds,
     finding_pages,
     gallery_page,
@@ -67,6 +68,7 @@ urlpatterns = [
     path("subscriptions/<int:subscription_id>/secret/", subscriptions.renew, name="subscription-secret"),
     path("subscriptions/<int:subscription_id>/end/", subscriptions.end, name="subscription-end"),
     path("status/", status_page.status, name="status"),
+    path("status/canary/", canary_page.canary, name="canary"),
     path("status/service/", status_page.service, name="service"),
     path("search/", search_page.search, name="search"),
     path("login/", access.sign_in, name="login"),

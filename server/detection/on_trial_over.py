@@ -66,6 +66,7 @@ def _create(series: Series, trial: Trial, result: Result) -> Finding:
         kind=result.kind,
         headline=result.headline,
         virtual=result.scope.virtual,
+        canary=series.canary,
     ).record_creation()
     write_result(finding, result)
     return finding

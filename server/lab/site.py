@@ -1,4 +1,4 @@
-"""Machines and builders of a site's file."""
+"""Machines, builders and the canary of a site's file."""
 
 import re
 import tomllib
@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import models, transaction
 
 from server.builds.entries import LoadedBuilds, load_entry
 from server.builds.models import KernelConfig, Toolchain
+from server.core import clock
 from server.core.errors import DomainError
 from server.lab.hosts.probes import call_physical
-from server.lab.models import Builder, CoreType, Machine, Microarchitecture
+from server.lab.models import Builder, Canary, CoreType, Machine, Microarchitecture
 from server.lab.port import dispatcher
 from server.lab.work import DRIVERS, LOCAL_BUILDER, local_builder
 from server.sources.models import MailingList, Tree
@@ -40,6 +42,7 @@ _MACHINE = frozenset(
         "health",
     }
 )
+_CANARY = frozenset({"tree", "machine", "file", "to", "operators", "cases", "every_hours", "enabled", "minutes"})
 _BUILDER = frozenset({"name", "arches", "toolchains", "capacity", "jobs", "node"})
 # As the controller takes it in an address without quoting.
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
@@ -118,7 +121,35 @@ def save_builder(entry: dict[str, Any]) -> None:
     _store(known or Builder(name=entry["name"]), fields, new=known is None)
 
 
-def _store(row: Machine | Builder, fields: dict[str, Any], *, new: bool) -> None:
+def save_canary(entry: dict[str, Any]) -> None:
+    """Create or update the one canary; one that is under way goes on as it is."""
+    _refuse_unknown(entry, _CANARY)
+    machine = Machine.objects.get(name=entry["machine"])
+    if machine.virtual and not settings.VIRTUAL_VERDICTS:
+        raise ValueError(f"machine: {machine} is virtual, and this site judges no such machine")
+    minutes = entry.get("minutes", {})
+    if not isinstance(minutes, dict):
+        raise TypeError(f"minutes: {minutes!r} is no table of stages")
+    _refuse_unknown(minutes, Canary.MINUTES)
+    canary = Canary.objects.first() or Canary()
+    fields = {
+        "tree": Tree.objects.get(name=entry["tree"]),
+        "machine": machine,
+        "file": entry["file"],
+        "to": entry["to"],
+        "operators": entry.get("operators", ""),
+        "cases": _words(entry, "cases", None),
+        "every_hours": entry.get("every_hours", 24),
+        "enabled": entry.get("enabled", True),
+        **{f"{stage}_minutes": value for stage, value in {**Canary.MINUTES, **minutes}.items()},
+    }
+    if not (canary.enabled and fields["enabled"]):
+        # Nobody waited for one.
+        fields |= {"stage": "post", "stage_since": clock.now(), "failing_since": None, "detail": ""}
+    _store(canary, fields, new=canary.pk is None)
+
+
+def _store(row: Machine | Builder | Canary, fields: dict[str, Any], *, new: bool) -> None:
     for field, value in fields.items():
         setattr(row, field, value)
     row.full_clean()
@@ -157,7 +188,7 @@ def _node(entry: dict[str, Any], known: Machine | Builder | None) -> str:
 
 log = structlog.get_logger(__name__)
 _Row = TypeVar("_Row", bound=models.Model)
-_SECTIONS = ("sender", "tree", "list", "fragment", "config", "toolchain", "uarch", "machine", "builder")
+_SECTIONS = ("sender", "tree", "list", "fragment", "config", "toolchain", "uarch", "machine", "builder", "canary")
 
 
 def load_site(path: Path) -> dict[str, int]:
@@ -182,10 +213,11 @@ def load_site(path: Path) -> dict[str, int]:
         "uarch": lambda entry: _save(Microarchitecture, entry["name"], arch=entry["arch"], title=entry["title"]),
         "machine": save_machine,
         "builder": save_builder,
+        "canary": save_canary,
     }
     with transaction.atomic():
         for section in _SECTIONS:
-            for number, entry in enumerate(description.get(section, []), start=1):
+            for number, entry in enumerate(_entries(description, section), start=1):
                 try:
                     loaders[section](entry)
                 except (KeyError, TypeError, ValueError, OSError, ValidationError, models.ObjectDoesNotExist) as error:
@@ -194,7 +226,13 @@ def load_site(path: Path) -> dict[str, int]:
                     raise DomainError("bad-site", f"{where}: {_say(error)}") from error
         if dispatcher().is_local:
             local_builder()
-    return {section: len(description.get(section, [])) for section in _SECTIONS}
+    return {section: len(_entries(description, section)) for section in _SECTIONS}
+
+
+def _entries(description: dict[str, Any], section: str) -> list[dict[str, Any]]:
+    """Of which there is one alone is a table, [canary], all others are lists of them."""
+    found = description.get(section, [])
+    return [found] if isinstance(found, dict) else found
 
 
 def _say(error: Exception) -> str:

@@ -66,6 +66,7 @@ class StandingCollector(Collector):
         yield from _about_watchers(self._found)
         yield from _about_work(self._found)
         yield from _about_servers(self._found)
+        yield from _about_canary(self._found)
         broker = self._found.broker
         up = GaugeMetricFamily("tidemark_broker_up", "Whether Redis answers.", value=float(broker is not None))
         yield up
@@ -110,6 +111,31 @@ def _about_work(found: SiteStanding) -> Iterator[Metric]:
         "tidemark_deliveries_sent_last_hour", "Mails that left in the last hour.", value=found.sent_last_hour
     )
     yield from (rows, oldest, leases, sent)
+
+
+def _about_canary(found: SiteStanding) -> Iterator[Metric]:
+    canary = found.canary
+    overdue = canary is not None and canary.is_overdue(found.at)
+    yield GaugeMetricFamily(
+        "tidemark_canary_overdue", "Whether the daily canary did not come through in time.", value=float(overdue)
+    )
+    if canary is None:
+        return
+    age = GaugeMetricFamily(
+        "tidemark_canary_stage_seconds",
+        "How long it is in its stage; post: since the next one is due.",
+        labels=["stage"],
+    )
+    limit = GaugeMetricFamily("tidemark_canary_limit_seconds", "How long it may be.", labels=["stage"])
+    age.add_metric([canary.stage], canary.age(found.at).total_seconds())
+    limit.add_metric([canary.stage], canary.limit.total_seconds())
+    yield from (age, limit)
+    if canary.passed_at is not None:
+        yield GaugeMetricFamily(
+            "tidemark_canary_last_success_timestamp_seconds",
+            "When one came through.",
+            value=canary.passed_at.timestamp(),
+        )
 
 
 def _about_servers(found: SiteStanding) -> Iterator[Metric]:

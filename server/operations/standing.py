@@ -17,7 +17,8 @@ from django.db.models import Count, Min, Model, Q, QuerySet
 from server.builds.models import Build, BuildState
 from server.celery import QUEUES
 from server.core import clock
-from server.lab.models import Attempt, AttemptState, Session, SessionState
+from server.lab.models import Attempt, AttemptState, Canary, Session, SessionState
+from server.operations.canary import the_canary
 from server.operations.pulse import BROKER_ERRORS, REFUSED, Pulse, broker, counts, pulses
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.sources.models import MailingList, Series, SeriesState, Tree
@@ -94,6 +95,7 @@ class SiteStanding:
     disk: Disk
     database: DatabaseSize
     broker: BrokerStanding | None
+    canary: Canary | None
 
     def oldest(self, kind: str, *states: str) -> datetime | None:
         """Since when the oldest row of a kind waits in one of these states."""
@@ -132,6 +134,7 @@ def standing() -> SiteStanding:
         disk=disk_room(),
         database=database_size(),
         broker=broker_standing(),
+        canary=the_canary(),
     )
 
 

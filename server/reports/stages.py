@@ -14,7 +14,7 @@ from server.builds.models import Build, BuildState
 from server.core.models import Transition
 from server.core.rows.together import read_together
 from server.detection.models import Finding, FindingState
-from server.lab.models import Attempt, Boot, BootState, Machine, Session, SessionState
+from server.lab.models import Attempt, Boot, BootState, Canary, Machine, Session, SessionState
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
 from server.sources.models import Patch, Series, SeriesState
 
@@ -22,6 +22,7 @@ from server.sources.models import Patch, Series, SeriesState
 Recipe = tuple[int, int]
 # What stages tell of machines and builds. Logs and whole configurations of hundreds of series would fill the memory.
 _OF_MACHINE = ("name", "clock", "virtual", "uarch__name", "config__name", "toolchain__name")
+_OF_CANARY = tuple(f"machine__{name}" for name in ("uarch", "config", "toolchain"))
 _OF_BUILD = (
     *("tree_sha", "state", "state_since", "reason", "created_at", "build_id", "given_up"),
     *("config__name", "toolchain__name"),
@@ -57,6 +58,7 @@ class _Bulk:
 
     patches: dict[int, int] = field(default_factory=dict)
     machines: list[Machine] = field(default_factory=list)
+    of_canary: list[Machine] = field(default_factory=list)
     builds: dict[str, list[Build]] = field(default_factory=lambda: defaultdict(list))
     known: dict[int, Build] = field(default_factory=dict)
     sessions: dict[int, list[Session]] = field(default_factory=lambda: defaultdict(list))
@@ -92,6 +94,8 @@ def _load(series: Sequence[Series], findings: Mapping[int, Finding] | None) -> _
     if not all(pk in bulk.sessions for pk in ids):
         good = Machine.objects.filter(enabled=True, health=Machine.Health.GOOD)
         bulk.machines = list(good.select_related("uarch", "config", "toolchain").only(*_OF_MACHINE))
+        if any(one.canary for one in series):
+            bulk.of_canary = [row.machine for row in Canary.objects.select_related(*_OF_CANARY)]
     _load_work(ids, bulk)
     bulk.findings = _findings(ids) if findings is None else findings
     bulk.retractions = _retractions(bulk.findings.values())
@@ -139,7 +143,8 @@ def _load_work(ids: list[int], bulk: _Bulk) -> None:
 def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
     sessions = tuple(bulk.sessions[series.pk])
     # Sessions of a series are all planned at once: while there are none, the good machines are the plan.
-    machines = tuple(session.machine for session in sessions) or tuple(bulk.machines)
+    planned = bulk.of_canary if series.canary else bulk.machines
+    machines = tuple(session.machine for session in sessions) or tuple(planned)
     recipes = tuple(dict.fromkeys((machine.config_id, machine.toolchain_id) for machine in machines))
     if sessions:
         used = [build for session in sessions for build in (session.base_build, session.patched_build)]
@@ -392,7 +397,7 @@ def report_stage(rows: SeriesRows, verdict: Stage) -> Stage:
 
 
 def _not_written(finding: Finding) -> Stage:
-    if finding.kind == Finding.Kind.INCONCLUSIVE:
+    if finding.kind == Finding.Kind.INCONCLUSIVE and not finding.canary:
         return Stage("report", "done", "nothing inconclusive is mailed", finding.created_at, finding.created_at)
     if finding.state in _NOT_YET:
         return Stage("report", "running", _NOT_YET[FindingState(finding.state)], finding.state_since)

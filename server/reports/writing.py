@@ -105,7 +105,8 @@ def _first(finding: Finding) -> Report | None:
     report = Report.objects.filter(first_of=finding).first()
     if report is not None:
         return report
-    if finding.kind == Finding.Kind.INCONCLUSIVE or finding.state != Finding.State.CONFIRMED:
+    untold = finding.kind == Finding.Kind.INCONCLUSIVE and not finding.canary
+    if untold or finding.state != Finding.State.CONFIRMED:
         return None
     if finding.series is not None:
         if finding.series.state != Series.State.APPLIED:
@@ -292,7 +293,7 @@ def digest_for(tree: Tree, since: datetime, until: datetime) -> Text | None:
     # What was told of it is news, when it is withdrawn.
     known |= Q(state=Finding.State.INVALID, report__state=ReportState.SENT)
     of_tree = Q(branch__tree=tree) | Q(series__base__tree=tree)
-    rows = Finding.objects.filter(known, of_tree, pk__in=moved.union(made.order_by().values("pk")), virtual=False)
+    rows = Finding.shown().filter(known, of_tree, pk__in=moved.union(made.order_by().values("pk")), virtual=False)
     rows = rows.select_related("series", "branch__tree", "culprit", "trial")
     found = [finding for finding in rows.order_by("-pk")[:_MOST_IN_DIGEST] if not is_virtual(finding)]
     return compose(gather_digest(tree, since, until, found)) if found else None

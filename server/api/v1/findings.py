@@ -414,7 +414,7 @@ class FindingListView(PublicMixin, generics.ListAPIView[Finding]):
 
     def get_queryset(self) -> QuerySet[Finding]:
         # One more table to join, and PostgreSQL would no longer look for the best order of them.
-        rows = Finding.objects.select_related(*_NAMES).prefetch_related("assignee").defer(*Finding.LONG)
+        rows = Finding.shown().select_related(*_NAMES).prefetch_related("assignee").defer(*Finding.LONG)
         rows = with_seen(rows) if self.wants("seen") else rows
         return with_seen_virtual_findings(rows) if self.wants("virtual", "evidence") else rows
 

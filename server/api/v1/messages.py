@@ -96,7 +96,7 @@ class MessageFilter(Filters):
 
 class MessageListView(PublicMixin, generics.ListAPIView[Message]):
     keeps = True
-    queryset = Message.objects.select_related("mailing_list").defer(*Message.LONG)
+    queryset = Message.shown().select_related("mailing_list").defer(*Message.LONG)
     serializer_class = MessageOut
     filterset_class = MessageFilter
 

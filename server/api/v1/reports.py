@@ -234,7 +234,7 @@ _UNTOLD_FINDING = tuple(f"finding__{name}" for name in Finding.LONG)
 
 class ReportListView(PublicMixin, generics.ListAPIView[Report]):
     keeps = True
-    queryset = Report.objects.select_related("finding", "delivery").defer(*_UNTOLD, *_UNTOLD_FINDING)
+    queryset = Report.shown().select_related("finding", "delivery").defer(*_UNTOLD, *_UNTOLD_FINDING)
     serializer_class = ReportRowOut
     filterset_class = ReportFilter
 
@@ -245,8 +245,10 @@ class ReportListView(PublicMixin, generics.ListAPIView[Report]):
 
 class DeliveryListView(PublicMixin, generics.ListAPIView[Delivery]):
     keeps = True
-    queryset = Delivery.objects.select_related("report__finding").defer(
-        *(f"report__{name}" for name in (*_UNTOLD, *_UNTOLD_FINDING))
+    queryset = (
+        Delivery.shown()
+        .select_related("report__finding")
+        .defer(*(f"report__{name}" for name in (*_UNTOLD, *_UNTOLD_FINDING)))
     )
     serializer_class = DeliveryOut
     filterset_class = DeliveryFilter

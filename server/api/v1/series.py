@@ -424,8 +424,10 @@ def _patches() -> QuerySet[Patch]:
 
 class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
     keeps = True
-    queryset = Series.objects.select_related("mailing_list", "base", "head", "superseded_by").defer(
-        "trailers", "prerequisites", "superseded_by__trailers", "superseded_by__prerequisites"
+    queryset = (
+        Series.shown()
+        .select_related("mailing_list", "base", "head", "superseded_by")
+        .defer("trailers", "prerequisites", "superseded_by__trailers", "superseded_by__prerequisites")
     )
     serializer_class = SeriesOut
     filterset_class = SeriesFilter

@@ -228,7 +228,7 @@ class TagListView(PublicMixin, generics.ListAPIView[Tag]):
 
 
 class MailingListListView(PublicMixin, generics.ListAPIView[MailingList]):
-    queryset = MailingList.objects.select_related("tree").prefetch_related("epochs")
+    queryset = MailingList.shown().select_related("tree").prefetch_related("epochs")
     serializer_class = ListOut
 
     @describe("list_list", ListOut(many=True))

@@ -92,7 +92,7 @@ def _numbers(asked: str) -> Iterator[Hit]:
         for finding in _findings().filter(pk=number):
             yield _of_finding(finding, is_exact=bool(kind))
     if kind in ("", "series"):
-        for series in Series.objects.filter(pk=number).only("subject", "author_name"):
+        for series in Series.shown().filter(pk=number).only("subject", "author_name"):
             yield _of_series(series, is_exact=bool(kind))
     if kind == "session":
         for session in Session.objects.filter(pk=number).select_related("machine").only("machine__name"):
@@ -113,7 +113,7 @@ def _commits(asked: str) -> Iterator[Hit]:
         return
     told = list(of_commit(_findings(), sha)[: _SHOWN + 1])
     series = list(
-        Series.objects.filter(Q(head__in=found) | Q(base__in=found)).only("subject", "author_name").order_by("-id")[:5]
+        Series.shown().filter(Q(head__in=found) | Q(base__in=found)).only("subject", "author_name").order_by("-id")[:5]
     )
     builds = list(Build.objects.filter(revision__in=found).only("arch", "state").order_by("-id")[:5])
     single = len(found) == 1 and len(told) + len(series) + len(builds) == 1
@@ -146,10 +146,10 @@ def _mails(asked: str) -> Iterator[Hit]:
     name = message_id_in(asked)
     if not name:
         return
-    series = list(holding(name).only("subject", "author_name").order_by("-id")[: _SHOWN + 1])
+    series = list(holding(name).filter(canary=False).only("subject", "author_name").order_by("-id")[: _SHOWN + 1])
     for row in series:
         yield _of_series(row, is_exact=len(series) == 1)
-    mails = Message.objects.filter(message_id=name).only("subject", "sender_address").order_by("-id")[: _SHOWN + 1]
+    mails = Message.shown().filter(message_id=name).only("subject", "sender_address").order_by("-id")[: _SHOWN + 1]
     for mail in mails:
         address = reverse("message", args=[mail.pk])
         yield Hit(mail.subject or "a mail without a subject", f"mail of {mail.sender_address}", address, not series)
@@ -196,11 +196,13 @@ class _Newest:
         return (series[0][0] if series else 0), (revisions[0][0] if revisions else 0)
 
     def series(self) -> QuerySet[Series]:
-        return Series.objects.filter(pk__gt=self._last[0] - _NEWEST)
+        return Series.shown().filter(pk__gt=self._last[0] - _NEWEST)
 
     def patches(self) -> QuerySet[Patch]:
         """But those that are named as their series is, which is found itself."""
-        rows = Patch.objects.filter(series__gt=self._last[0] - _NEWEST).exclude(subject=F("series__subject"))
+        rows = Patch.objects.filter(series__gt=self._last[0] - _NEWEST, series__canary=False).exclude(
+            subject=F("series__subject")
+        )
         return rows.select_related("series")
 
     def revisions(self) -> QuerySet[Revision]:
@@ -214,7 +216,7 @@ def _authors(newest: _Newest, asked: str) -> Iterator[Hit]:
         if of_author(_findings(), address).exists():
             where = f"{reverse('finding-list')}?{urlencode({'author': address})}"
             yield Hit(f"Findings in series of {address}", "", where)
-        written = Series.objects.filter(author_address__iexact=address)
+        written = Series.shown().filter(author_address__iexact=address)
     else:
         written = newest.series().filter(author_name__iexact=asked)
     for row in written.only("subject", "author_name").order_by("-id")[: _SHOWN + 1]:
@@ -265,7 +267,7 @@ def _words(asked: str) -> Q:
 
 
 def _findings() -> QuerySet[Finding]:
-    rows = Finding.objects.only("headline", "state", "virtual").order_by("-id")
+    rows = Finding.shown().only("headline", "state", "virtual").order_by("-id")
     return rows if settings.VIRTUAL_VERDICTS else rows.filter(virtual=False)
 
 

@@ -117,7 +117,7 @@ def findings_named(rows: "QuerySet[Finding] | None" = None) -> "QuerySet[Finding
     parts = ("uarch", "comparison__metric", "comparison__case__benchmark")
     named = FindingVerdict.objects.select_related(*parts).only(*_OF_VERDICT)
     verdicts = Prefetch("verdicts", queryset=named)
-    every = Finding.objects.all() if rows is None else rows
+    every = Finding.shown() if rows is None else rows
     if not settings.VIRTUAL_VERDICTS:
         every = every.filter(virtual=False)
     rows = every.select_related("series", "branch__tree", "culprit", "before", "after").prefetch_related(verdicts)

@@ -111,7 +111,7 @@ _FOLDED = ("uarch", "improved_on", "author", "path", "commit", "since", "until")
 
 def _all() -> QuerySet[Finding]:
     """Newest first; those of virtual machines only where the site shows them."""
-    query = with_commits(with_seen(Finding.objects.select_related(*_PARTS))).prefetch_related(with_verdicts())
+    query = with_commits(with_seen(Finding.shown().select_related(*_PARTS))).prefetch_related(with_verdicts())
     query = query.defer(*Finding.LONG, "series__trailers").order_by("-id")
     return query if settings.VIRTUAL_VERDICTS else query.filter(virtual=False)
 
@@ -199,7 +199,7 @@ def _views(question: FindingQuestion) -> list[ListLink]:
 
 def _waiting() -> tuple[int, int, int]:
     """How many findings are open, of them how many regressed somewhere, and how many of these nobody has. One query."""
-    rows = Finding.objects.filter(is_open())
+    rows = Finding.shown().filter(is_open())
     if not settings.VIRTUAL_VERDICTS:
         rows = rows.filter(virtual=False)
     worse = Q(kind__in=(Finding.Kind.REGRESSED, Finding.Kind.SPLIT))
@@ -212,7 +212,7 @@ def _waiting() -> tuple[int, int, int]:
 def _regressed_on() -> list[tuple[str, int]]:
     """Microarchitectures on which open findings regressed, with how many; most first."""
     told = FindingVerdict.objects.filter(
-        verdict__in=(Verdict.REGRESSED, SPLIT), finding__in=Finding.objects.filter(is_open())
+        verdict__in=(Verdict.REGRESSED, SPLIT), finding__in=Finding.shown().filter(is_open())
     )
     if not settings.VIRTUAL_VERDICTS:
         told = told.filter(finding__virtual=False)

@@ -197,6 +197,7 @@ class Finding(Stateful):
     kind = models.CharField(max_length=12, choices=Kind.choices)
     headline = models.TextField(help_text="One line that names each microarchitecture.")
     virtual = models.BooleanField(help_text="From virtual machines: not evidence.")
+    canary = models.BooleanField(default=False, help_text="Of a series that the service posted to itself.")
     identical = models.BooleanField(default=False, help_text="Both kernels are the same image.")
     gaps = models.JSONField(default=list, blank=True, help_text="What was wanted and has no result, with the reason.")
     explanations = models.JSONField(default=list, blank=True, help_text="Facts that separate machines.")
@@ -284,6 +285,11 @@ class Finding(Stateful):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.series or self.branch}"
+
+    @classmethod
+    def shown(cls) -> models.QuerySet["Finding"]:
+        """What lists, feeds, subscribers and other systems are told: all but those of canaries."""
+        return cls.objects.filter(canary=False)
 
     def advance(self, to: str, reason: Reason = NONE, *, actor: str = "", **fields: Any) -> bool:
         """Each step is news to those who tell of it."""

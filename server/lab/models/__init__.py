@@ -1,6 +1,7 @@
 """The lab: hosts, the sessions that reserve machines, the boots inside, and attempts to get work done there."""
 
 from server.lab.models.attempt import LATEST_FIRST, Attempt, AttemptState, BootStart, Fault, RoundMark, builds_at_work
+from server.lab.models.canary import Canary
 from server.lab.models.host import (
     Asker,
     Builder,
@@ -35,6 +36,7 @@ __all__ = [
     "BootStart",
     "BootState",
     "Builder",
+    "Canary",
     "Conditions",
     "CoreType",
     "Enrolment",

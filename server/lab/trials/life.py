@@ -14,7 +14,7 @@ from server.core.reasons import NONE, Because, Reason
 from server.core.tasks import enqueue
 from server.lab.attempts.ends import cancel_attempt, end_session, wake_judge
 from server.lab.hosts.state import Health
-from server.lab.models import Attempt, Boot, BootState, Machine, Session, SessionState, Trial, TrialState
+from server.lab.models import Attempt, Boot, BootState, Canary, Machine, Session, SessionState, Trial, TrialState
 from server.lab.trials.kernels import (
     Pair,
     are_under_way,
@@ -258,8 +258,9 @@ def _plan_session(trial: Trial, pair: Pair, *, hash_tells: bool) -> Session:
         state=SessionState.PLANNED,
         trace=trial.trace,
     ).record_creation()
-    # Equal kernels are what A/A trials are about.
-    if pair.is_same_code(hash_tells=hash_tells) and trial.purpose != Trial.Purpose.NOISE:
+    # Equal kernels are what A/A trials are about, and a canary measures them to see that it can be done.
+    on_purpose = trial.purpose == Trial.Purpose.NOISE or (trial.series is not None and trial.series.canary)
+    if pair.is_same_code(hash_tells=hash_tells) and not on_purpose:
         session.advance(SessionState.DONE, Because.SAME_CODE(SAME_CODE), concluded_at=clock.now())
         return session
     trouble = missing_kernel(trial, pair)
@@ -289,6 +290,7 @@ def want_series_trial(series: Series) -> Trial | None:
     """The trial of what an applied series costs; None for one that is not applied."""
     if series.state != SeriesState.APPLIED or series.base is None or series.head is None:
         return None
+    canary = Canary.objects.select_related("machine").first() if series.canary else None
     return want_trial(
         Ask(
             key=f"series:{series.pk}",
@@ -298,7 +300,8 @@ def want_series_trial(series: Series) -> Trial | None:
             looks=USUAL_LOOKS,
             trace=series.trace,
             series=series,
-            benchmarks=tuple(wanted_benchmarks(series)),
+            machines=(canary.machine,) if canary else (),
+            benchmarks=tuple(canary.cases if canary else wanted_benchmarks(series)),
             budget_seconds=settings.SERIES_HOURS * _SECONDS_PER_HOUR or None,
         )
     )

@@ -47,6 +47,7 @@ CODES: Final = {
     "agent-missing": _ERROR,
     "agent-stale": _WARNING,
     "task-given-up": _WARNING,
+    "canary-overdue": _WARNING,
 }
 
 

@@ -8,6 +8,7 @@ from server.core.access.tries import given_up
 from server.core.rows.partitions import caught
 from server.lab.models import Attempt, AttemptState
 from server.lab.port import dispatcher
+from server.operations.canary import canary_alarm, the_canary
 from server.operations.diagnosis.ailment import Ailment, ailment
 from server.operations.diagnosis.host import (
     agent_ailments,
@@ -71,6 +72,11 @@ def task_ailments() -> Iterator[Ailment]:
         yield ailment("task-given-up", what, "the workers' logs say how; TIDEMARK_WORKER_MEMORY_MB may be too small")
 
 
+def canary_ailments() -> Iterator[Ailment]:
+    if alarm := canary_alarm(the_canary(), clock.now()):
+        yield ailment("canary-overdue", alarm.what, alarm.advice)
+
+
 Check = Callable[[], Iterator[Ailment]]
 # In the order in which one thing breaks the next; the last ones are asked only of a database that answers.
 _FIRST: tuple[Check, ...] = (database_ailments,)
@@ -89,6 +95,7 @@ _OF_ROWS: tuple[Check, ...] = (
     lease_ailments,
     partition_ailments,
     task_ailments,
+    canary_ailments,
 )
 
 

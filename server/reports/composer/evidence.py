@@ -48,7 +48,8 @@ from server.sources.models import Message, Revision, Series, Tree
 
 def gather(finding: Finding) -> ToldFinding:
     """Raises DomainError `incomplete-report` when a reader could not trust or check what would be told."""
-    if finding.kind == Finding.Kind.INCONCLUSIVE:
+    # Of a canary it is asked whether its mail arrives, whatever that says.
+    if finding.kind == Finding.Kind.INCONCLUSIVE and not finding.canary:
         raise DomainError("incomplete-report", "nothing inconclusive is mailed")
     sessions = list(_sessions(finding))
     comparisons = _comparisons(sessions, finding.checks)
@@ -184,7 +185,8 @@ def _check_complete(finding: Finding, sessions: Sequence[Session], comparisons: 
     _ends(finding)
     if not comparisons and not any(is_same_code(session) for session in sessions):
         raise DomainError("incomplete-report", "there is no comparison to show")
-    if finding.kind != Finding.Kind.UNCHANGED and not any(row.verdict in CHANGES for row in comparisons):
+    moved = finding.kind not in (Finding.Kind.UNCHANGED, Finding.Kind.INCONCLUSIVE)
+    if moved and not any(row.verdict in CHANGES for row in comparisons):
         raise DomainError("incomplete-report", f"the finding says {finding.kind}, but no cell has moved")
     for row in comparisons:
         numbers = (

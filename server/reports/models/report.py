@@ -42,6 +42,8 @@ class Report(Stateful):
     FIRST: ClassVar = frozenset({Kind.SERIES, Kind.TREE, Kind.FOLLOW_UP})
     # By a person, for that person.
     WANTED: ClassVar = frozenset({Kind.DIGEST, Kind.NOTICE, Kind.ANSWER})
+    # With it begins the key of what operators are told of the canary.
+    OF_CANARY: ClassVar = "canary:"
     OPEN: ClassVar = frozenset({ReportState.DRAFT, ReportState.HELD, ReportState.APPROVED})
 
     IDS: ClassVar = {"finding": "finding_id"}
@@ -104,6 +106,11 @@ class Report(Stateful):
 
     def __str__(self) -> str:
         return self.subject
+
+    @classmethod
+    def shown(cls) -> models.QuerySet["Report"]:
+        """What lists tell: all but what is told of canaries."""
+        return cls.objects.exclude(finding__canary=True).exclude(key__startswith=cls.OF_CANARY)
 
     @property
     def series(self) -> Series | None:
@@ -176,3 +183,8 @@ class Delivery(Stateful):
 
     def __str__(self) -> str:
         return f"<{self.message_id}>"
+
+    @classmethod
+    def shown(cls) -> models.QuerySet["Delivery"]:
+        """What lists tell: all but what is told of canaries."""
+        return cls.objects.exclude(report__finding__canary=True).exclude(report__key__startswith=Report.OF_CANARY)

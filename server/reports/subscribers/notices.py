@@ -151,7 +151,7 @@ def write_digests() -> int:
 
 
 def _rows() -> QuerySet[Finding]:
-    return Finding.objects.select_related("branch__tree", "series__base__tree", "culprit", "before", "after", "fix")
+    return Finding.shown().select_related("branch__tree", "series__base__tree", "culprit", "before", "after", "fix")
 
 
 def _is_anybody_told() -> bool:

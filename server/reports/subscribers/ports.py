@@ -66,7 +66,7 @@ def kcidb_report(finding: Finding) -> dict[str, Any]:
 
     DomainError `not-for-it` for a virtual finding, or one without a result.
     """
-    _refuse_virtual(finding)
+    _refuse_untold(finding)
     cells = cells_of(finding)
     if cells is None:
         raise DomainError("not-for-it", f"finding {finding.pk} has no result")
@@ -94,7 +94,7 @@ def regzbot_lines(finding: Finding) -> str:
 
     DomainError `not-for-it` where nothing regressed, or the commit that made it is not known.
     """
-    _refuse_virtual(finding)
+    _refuse_untold(finding)
     if finding.kind not in (Finding.Kind.REGRESSED, Finding.Kind.SPLIT) or finding.state in _OVER:
         raise DomainError("not-for-it", f"finding {finding.pk} is no regression that stands")
     if finding.series_id is not None:
@@ -140,13 +140,15 @@ def page_of(finding: Finding) -> str:
 
 
 def _series_of(finding: Finding) -> Series:
-    _refuse_virtual(finding)
+    _refuse_untold(finding)
     if finding.series is None:
         raise DomainError("not-for-it", f"finding {finding.pk} is of a branch, not of a series")
     return finding.series
 
 
-def _refuse_virtual(finding: Finding) -> None:
+def _refuse_untold(finding: Finding) -> None:
+    if finding.canary:
+        raise DomainError("not-for-it", f"finding {finding.pk} is of a canary, which is nobody else's")
     if is_virtual(finding):
         raise DomainError("not-for-it", f"finding {finding.pk} is of virtual machines: no evidence")
 

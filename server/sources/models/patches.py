@@ -64,6 +64,9 @@ class Series(Stateful):
     received_at = models.DateTimeField(default=clock.now, help_text="When its first mail arrived.")
     rfc = models.BooleanField(default=False)
     resend = models.BooleanField(default=False)
+    canary = models.BooleanField(
+        default=False, help_text="The service posted it to itself, to see that the whole way is open."
+    )
     tags = words(200, "Other words of the [PATCH ...] mark.")
     prerequisites = words(300, "What the author says it needs: patch-id:..., change-id:..., message-id:....")
     trailers = words(1000, "Of its patches, and of replies to them and to the cover letter, each once.")
@@ -132,6 +135,11 @@ class Series(Stateful):
 
     def __str__(self) -> str:
         return f"{self.mark} {self.subject}".lstrip()
+
+    @classmethod
+    def shown(cls) -> models.QuerySet["Series"]:
+        """What lists tell: all but canaries."""
+        return cls.objects.filter(canary=False)
 
     @property
     def number(self) -> tuple[int, int]:

@@ -219,6 +219,8 @@ class MailingList(Watched):
 
     # Takes what people hand in by themselves. It has no archive and no address: nothing that a mail says leads here.
     SUBMITTED: ClassVar[str] = "submitted"
+    # Takes what the service posts to itself: nobody else has a way into it.
+    CANARY: ClassVar[str] = "canary"
 
     name = models.SlugField(max_length=60, unique=True)
     url = models.CharField(max_length=500, blank=True, validators=[check_address])
@@ -250,6 +252,11 @@ class MailingList(Watched):
 
     def __str__(self) -> str:
         return self.name
+
+    @classmethod
+    def shown(cls) -> models.QuerySet["MailingList"]:
+        """What lists tell: all but the one that takes canaries."""
+        return cls.objects.exclude(name=cls.CANARY)
 
 
 class Epoch(models.Model):
@@ -393,6 +400,11 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return f"<{self.message_id}> {self.subject}"
+
+    @classmethod
+    def shown(cls) -> models.QuerySet["Message"]:
+        """What lists tell: all but the mails of canaries."""
+        return cls.objects.exclude(mailing_list__name=MailingList.CANARY)
 
 
 class ChangedPath(models.Model):

@@ -41,6 +41,7 @@ def series_fields(rows: ThreadRows, version: Version) -> dict[str, Any]:
         "rfc": marks.rfc,
         "resend": marks.resend,
         "tags": list(marks.tags),
+        "canary": root.mailing_list.name == MailingList.CANARY,
         **announced(rows.messages[p.key] for p in order),
     }
     older = rows.rerolled(version)

@@ -288,7 +288,7 @@ def _postings(thread: int) -> list[Message]:
     other = Q(kind=Message.Kind.OTHER) | Q(kind=Message.Kind.DELETED, kind_before=Message.Kind.OTHER)
     rooted = other & (Q(in_reply_to="", references=[]) | Q(subject__contains="[") & ~Q(subject__istartswith="re:"))
     found = Message.objects.filter(posted | rooted, thread=thread).only(
-        *_COLUMNS, "mailing_list__proof", "mailing_list__address"
+        *_COLUMNS, "mailing_list__proof", "mailing_list__address", "mailing_list__name"
     )
     found = found.select_related("mailing_list").order_by("pk")
     return [m for m in found if _kind(m) in POSTED or may_be_cover(m)]
