@@ -198,6 +198,10 @@ bench-outbox: ## a Celery worker killed 100 times while it sends, and what the m
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents nice $(PYTHON) -m bench.scratch_database bench.outbox $(ARGS)
 
+chaos: ## the whole system under load while its parts are killed, frozen, restarted, filled and cut off (ARGS="--minutes 20 --seed 1")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.chaos $(ARGS)
+
 format: ## put Python files and templates in order
 	@scripts/setup.sh --test
 	@.venv/bin/ruff check --fix --exit-zero --quiet .

@@ -78,7 +78,7 @@ def run(cases: Path = CASES) -> int:
         agent = Agent(Wire(client), folder.name, name)
         uarch = folder.name.removesuffix("-1")
         if uarch not in BY_UARCH:
-            BuilderAgent(agent, _held_by).work(key)
+            BuilderAgent(agent, held_by_mirror).work(key)
             return 0
         truth = Truth(read_studies(cases).values())
         MachineAgent(agent, uarch, truth, _SEED, pause=lambda: time.sleep(_BOOT_SECONDS), salted=False).work(key)
@@ -87,7 +87,8 @@ def run(cases: Path = CASES) -> int:
     return 0
 
 
-def _held_by(build: Mapping[str, Any]) -> Kernel:
+def held_by_mirror(build: Mapping[str, Any]) -> Kernel:
+    """What the commit of a build's order holds, where the service's mirror is a folder of this host."""
     command = ["git", "ls-tree", "--name-only", build["commit"]]
     done = subprocess.run(command, cwd=build["git_url"], capture_output=True, text=True, check=True)
     return kernel_of(done.stdout.splitlines())
