@@ -3,7 +3,6 @@ from django.views.generic import TemplateView
 
 from server.dashboard import (
     build_page,
-    canary_page,
     feeds,
     finding_pages,
     gallery_page,
@@ -17,7 +16,7 @@ from server.dashboard import (
     tree_pages,
 )
 from server.dashboard.frame import access, search_page, tree_list
-from server.dashboard.lab import live
+from server.dashboard.lab import canary_page, live
 from server.dashboard.triage import acts, finding_list, moderation, subscriptions, trade_offs
 from server.dashboard.verdicts import compare_page
 

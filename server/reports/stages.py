@@ -16,6 +16,7 @@ from server.core.rows.together import read_together
 from server.detection.models import Finding, FindingState
 from server.lab.models import Attempt, Boot, BootState, Canary, Machine, Session, SessionState
 from server.reports.models import Delivery, DeliveryState, Report, ReportState
+from server.reports.stop_switch import current_stop
 from server.sources.models import Patch, Series, SeriesState
 
 # (config, toolchain): what a kernel is built with.
@@ -50,6 +51,8 @@ class SeriesRows:
     finding: Finding | None
     # Of what was told of the finding and withdrawn since.
     retraction: Report | None = None
+    # A person holds back what would leave.
+    stopped: bool = False
 
 
 @dataclass
@@ -67,6 +70,7 @@ class _Bulk:
     entered: dict[int, dict[str, datetime]] = field(default_factory=lambda: defaultdict(dict))
     findings: Mapping[int, Finding] = field(default_factory=dict)
     retractions: dict[int, Report] = field(default_factory=dict)
+    stopped: bool = False
 
 
 def rows_of_many(series: Sequence[Series], findings: Mapping[int, Finding] | None = None) -> list[SeriesRows]:
@@ -99,7 +103,13 @@ def _load(series: Sequence[Series], findings: Mapping[int, Finding] | None) -> _
     _load_work(ids, bulk)
     bulk.findings = _findings(ids) if findings is None else findings
     bulk.retractions = _retractions(bulk.findings.values())
+    bulk.stopped = any(map(_is_queued, bulk.findings.values())) and current_stop() is not None
     return bulk
+
+
+def _is_queued(finding: Finding) -> bool:
+    delivery = getattr(getattr(finding, "report", None), "delivery", None)
+    return delivery is not None and delivery.state == DeliveryState.QUEUED
 
 
 def _retractions(findings: Iterable[Finding]) -> dict[int, Report]:
@@ -172,6 +182,7 @@ def _rows_of(series: Series, bulk: _Bulk) -> SeriesRows:
         entered=bulk.entered[series.pk],
         finding=(finding := bulk.findings.get(series.pk)),
         retraction=bulk.retractions.get(finding.pk) if finding else None,
+        stopped=bulk.stopped,
     )
 
 
@@ -389,8 +400,8 @@ def report_stage(rows: SeriesRows, verdict: Stage) -> Stage:
     report: Report | None = getattr(finding, "report", None)
     if report is not None:
         if finding is not None and finding.state == FindingState.INVALID and report.state == ReportState.SENT:
-            return _taken_back(rows.retraction, report)
-        return _written(report)
+            return _taken_back(rows.retraction, report, stopped=rows.stopped)
+        return _written(report, stopped=rows.stopped)
     if finding is None or rows.series.state == SeriesState.SUPERSEDED:
         return Stage("report", "waiting", _superseded(rows))
     return _not_written(finding)
@@ -407,17 +418,17 @@ def _not_written(finding: Finding) -> Stage:
     return Stage("report", "running", "being written", finding.created_at)
 
 
-def _taken_back(retraction: Report | None, report: Report) -> Stage:
+def _taken_back(retraction: Report | None, report: Report, *, stopped: bool) -> Stage:
     """What was told does not hold: the mail that says so is what is waited for."""
     if retraction is None:
         return Stage(
             "report", "running", "told, and withdrawn since: the retraction is being written", report.created_at
         )
-    stage = _written(retraction)
+    stage = _written(retraction, stopped=stopped)
     return replace(stage, detail=f"told, and withdrawn since; retraction: {stage.detail}")
 
 
-def _written(report: Report) -> Stage:
+def _written(report: Report, *, stopped: bool) -> Stage:
     at, since = report.created_at, report.state_since
     if report.state == ReportState.REFUSED:
         return Stage("report", "failed", report.reason, at, since)
@@ -426,16 +437,20 @@ def _written(report: Report) -> Stage:
     if report.state in (ReportState.DRAFT, ReportState.HELD):
         return Stage("report", "waiting", report.reason or ReportState(report.state).label, at, held=True)
     delivery: Delivery | None = getattr(report, "delivery", None)
-    return _mailed(delivery, at) if delivery else Stage("report", "running", ReportState(report.state).label, at)
+    if delivery is None:
+        return Stage("report", "running", ReportState(report.state).label, at)
+    return _mailed(delivery, at, stopped=stopped)
 
 
-def _mailed(delivery: Delivery, at: datetime) -> Stage:
+def _mailed(delivery: Delivery, at: datetime, *, stopped: bool) -> Stage:
     if delivery.state == DeliveryState.SENT:
         return Stage("report", "done", f"sent as <{delivery.message_id}>", at, delivery.sent_at)
     if delivery.state == DeliveryState.FAILED:
         return Stage("report", "failed", delivery.reason, at, delivery.state_since)
     if delivery.state == DeliveryState.QUEUED and not settings.MAIL_ENABLED:
         return Stage("report", "waiting", "mail is switched off at this site", at, held=True)
+    if delivery.state == DeliveryState.QUEUED and stopped:
+        return Stage("report", "waiting", "a person has stopped all that leaves this site", at, held=True)
     return Stage("report", "running", delivery.reason or DeliveryState(delivery.state).label, at)
 
 

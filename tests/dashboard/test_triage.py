@@ -1,15 +1,13 @@
 """The list of findings as triagers work in it: what it is narrowed by, who may act, and two who act at once."""
 
 import re
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
-from django.db import connection, transaction
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -323,45 +321,6 @@ def test_series_of_a_finding_is_measured_again(client: Client, split: Finding) -
     text = client.get("/findings/").content.decode()
     assert f"Finding {split.pk}: this goes on already, nothing new was asked for." in text
     assert Trial.objects.filter(purpose=Trial.Purpose.RETEST).count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("by", ["page", "api"])
-def test_two_who_name_each_others_finding_do_not_wait_for_each_other(
-    triager: Client, split: Finding, better: Finding, by: str
-) -> None:
-    """Who waits for the first of both holds nothing that the one who has it will ask for."""
-
-    def name_the_first() -> int:
-        try:
-            if by == "page":
-                return act(triager, "duplicate", mark(better), reason=WHY, of=str(split.pk)).status_code
-            body = {"of": split.pk, "reason": WHY}
-            return triager.post(f"/api/v1/findings/{better.pk}/duplicate/", body, "application/json").status_code
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic():
-            Finding.objects.select_for_update(no_key=True).get(pk=split.pk)
-            waiting = pool.submit(name_the_first)
-            _until_somebody_waits()
-            assert Finding.objects.select_for_update(no_key=True, skip_locked=True).filter(pk=better.pk).exists()
-        assert waiting.result(timeout=20) in (200, 302)
-    better.refresh_from_db()
-    assert better.same_as == split
-
-
-def _until_somebody_waits() -> None:
-    for _ in range(200):
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            )
-            if cursor.fetchone():
-                return
-        time.sleep(0.05)
-    raise AssertionError("nobody waits")
 
 
 def test_finding_stands_down_for_the_one_that_is_named(triager: Client, split: Finding, better: Finding) -> None:

@@ -11,6 +11,7 @@ from server.detection.models import Finding, Verdict
 from server.lab.models import Attempt, Boot, Session
 from server.reports.models import Delivery, Report
 from server.reports.progress import series_history, series_progress, series_progress_many
+from server.reports.stop_switch import stop_all
 from server.sources.models import Patch, Series
 from tests.builders import (
     because,
@@ -246,6 +247,15 @@ def test_stopped_mail_waits_for_a_person(settings: Settings) -> None:
     queued(finding)
     assert series_progress(series_of(finding)).reason == "mail is switched off at this site"
     assert series_progress(series_of(finding)).state == "held"
+
+
+def test_mail_that_a_person_stops_is_no_running_one(settings: Settings) -> None:
+    settings.MAIL_ENABLED = True
+    finding = judged_series()
+    queued(finding)
+    stop_all(reason="the list is flooded", actor="ada")
+    progress = series_progress(series_of(finding))
+    assert (progress.reason, progress.state) == ("a person has stopped all that leaves this site", "held")
 
 
 def test_number_of_queries_does_not_grow_with_the_series(django_assert_max_num_queries: Any) -> None:

@@ -45,6 +45,7 @@ from server.sources.trust.senders import sender_rows
 FORMAT, VERSION = "tidemark-case", 1
 # A fact is whatever an agent sent; a document for everyone holds short ones.
 _LONGEST_FACT = 4000
+_LONG = ("trailers", "prerequisites", "superseded_by__trailers", "superseded_by__prerequisites")
 _MOST_FLAGS = 1000
 
 
@@ -424,11 +425,7 @@ def _patches() -> QuerySet[Patch]:
 
 class SeriesListView(PublicMixin, generics.ListAPIView[Series]):
     keeps = True
-    queryset = (
-        Series.shown()
-        .select_related("mailing_list", "base", "head", "superseded_by")
-        .defer("trailers", "prerequisites", "superseded_by__trailers", "superseded_by__prerequisites")
-    )
+    queryset = Series.shown().select_related("mailing_list", "base", "head", "superseded_by").defer(*_LONG)
     serializer_class = SeriesOut
     filterset_class = SeriesFilter
     pagination_class = ShortPages
