@@ -373,6 +373,7 @@ SPECTACULAR_SETTINGS = {
         "FindingState": "server.detection.models.FindingState",
         "SeriesState": "server.sources.models.SeriesState",
         "TrialState": "server.lab.models.TrialState",
+        "Pace": "server.reports.models.Subscription.Pace",
         "ReportKind": "server.reports.models.Report.Kind",
         "ReportState": "server.reports.models.ReportState",
         "HostState": "server.lab.models.Host.State",

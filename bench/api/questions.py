@@ -116,7 +116,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "trade-off-withdraw": {"line_id": 1},
         "mail": {"report_id": report},
         "mail-act": {"report_id": report},
-        "subscription-end": {"subscription_id": 1},
+        **dict.fromkeys(("subscription-end", "subscription-change", "subscription-secret"), {"subscription_id": 1}),
         "build": {"build_id": build},
         "build-progress": {"build_id": build},
         "build-again": {"build_id": build},

@@ -238,7 +238,7 @@ def test_no_question_makes_a_server_error(operations: dict[str, Any], checks: li
 _ACTING = ["series_submit", "series_approve", "series_retest", "finding_withdraw", "finding_reopen", "finding_fix"]
 _ACTING += ["finding_duplicate", "report_hold", "report_release", "report_edit"]
 _ACTING += ["finding_accept", "acceptance_withdraw", "report_approve", "report_reject", "machine_maintenance"]
-_ACTING += ["build_again", "finding_assign", "machine_enrolment"]
+_ACTING += ["build_again", "finding_assign", "machine_enrolment", "enrolments_create"]
 _ACTING += ["finding_retest", "subscription_make", "subscription_change", "subscription_secret", "subscription_end"]
 
 

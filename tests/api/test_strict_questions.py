@@ -108,7 +108,7 @@ def test_page_size_at_its_bound_is_taken(client: Client) -> None:
         ("sessions/?machine=m9", "m1, m2"),
         ("builds/?config=big", "lean-x86-64"),
         ("builds/?arch=arm64", "x86_64"),
-        ("attempts/?adapter=cron", "jenkins, local, null"),
+        ("attempts/?adapter=cron", "jenkins, local, null, pull"),
         ("queue/?tree=net", "stable"),
         ("findings/?parameter=colour:red", "size"),
         ("findings/?parameter=size:1g", "4k"),

@@ -41,7 +41,7 @@ def test_effect_that_one_decimal_cannot_show_is_not_shown_as_zero() -> None:
 
 def test_ratio_and_interval_have_the_same_decimals() -> None:
     assert figures.ratio(1.70917) == "1.709x"
-    assert figures.interval(1.7, 1.71849) == "[1.700, 1.718]"
+    assert figures.interval(1.7, 1.71849) == "[1.700, 1.719]"
     assert figures.interval(None, 1.0) == ""
 
 

@@ -449,7 +449,7 @@ def test_queries_do_not_grow_with_cells_and_machines(django_assert_num_queries: 
         measured_session(large, physical(name, uarch), cases, boots_per_side=2)
     for series in (small, large):
         finding = judged(series.pk)
-        with django_assert_num_queries(17):
+        with django_assert_num_queries(18):
             fresh_comparisons(list(series.sessions.select_related("machine__uarch")))
             remade(finding)
 
