@@ -99,6 +99,7 @@ class Worker(gasgi.ASGIWorker):  # type: ignore[misc]  # gunicorn has no types
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.alive: bool
+        self.max_requests: int
         # In the order in which they came.
         self.connections: dict[ClientConnection, None] = {}
         self._recycle_mb = 0

@@ -62,7 +62,7 @@ def build(speaker: Speaker, key: str) -> int:
             return upload(speaker, key)
     except StoppedError:
         speaker.alive = unstopped
-        speaker.end(key, "stopped", "stopped by Jenkins or an operator")
+        speaker.end(key, "stopped", "stopped by a controller or an operator")
     except KernelError as error:
         speaker.alive = unstopped
         speaker.post(f"attempts/{key}/build", outcome="failed", seconds=1.0, reason=str(error), artifacts=[])
