@@ -18,7 +18,6 @@ BUILDER = "forge"
 _OPERATOR = ADDRESS.partition("@")[0]
 _COMMAND = "tidemark-agent enrol "
 _SECONDS = 60
-# A host that was let in asks once a minute until then.
 _GOODBYE_SECONDS = 20
 
 
