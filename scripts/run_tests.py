@@ -113,7 +113,7 @@ PHASES = (
     # programs and for PostgreSQL a third of their time: there are two processes more than CI has processors.
     Phase("fast", ("-m", "not real", "-n", "4", "--dist", "worksteal")),
     # The longest files first, see tests/conftest.py. Two of three compile or emulate, the third may wait meanwhile.
-    Phase("real", ("-m", "real", "-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")),
+    Phase("real", ("-m", "real", "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")),
 )
 
 

@@ -70,7 +70,7 @@ def test_the_whole_way_ends_well_and_leaves_nothing_behind(
             admin="admin",
             admin_token_file=admin,
             lease_seconds=LEASE_SECONDS,
-            patience=60,
+            patience=180,
             restart_seconds=3,
             many_files=8000,
             restart_command=f"touch {tmp_path / 'end'}",
