@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bench.chaos.load import Load, Read, Reader
 from bench.chaos.recovery import MOST_SECONDS, Probe, database_answers, persist, told
 from bench.chaos.stage import Stage
-from bench.chaos.strikes import LASTING, Strike, Victim, in_turn
+from bench.chaos.strikes import LASTING, MISSED, Strike, Victim, in_turn
 from bench.replay.faults_run import open_work
 from bench.table import table
 from server.reports.models import Delivery, DeliveryState
@@ -22,6 +22,7 @@ _CALM = (3.0, 8.0)
 _DRAIN_SECONDS = 600.0
 _LOOK_SECONDS = 2.0
 _READERS = 2
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def open_series() -> int | None:
 _ENDED = (Series.State.REFUSED, Series.State.SUPERSEDED)
 
 
-def play(stage: Stage, *, minutes: float, only: str, say: Callable[[str], None]) -> Told:
+def play(stage: Stage, *, minutes: float, only: str, say: Say) -> Told:
     load = Load(stage, open_series)
     run = Told(load)
     dice = random.Random(stage.seed)  # noqa: S311 (faults, no secrets)
@@ -101,7 +102,7 @@ def _asking(stage: Stage) -> Iterator[list[Reader]]:
             thread.join()
 
 
-def _strike_all(victim: Victim, run: Told, until: float, only: str, say: Callable[[str], None]) -> None:
+def _strike_all(victim: Victim, run: Told, until: float, only: str, say: Say) -> None:
     waiting: list[Strike] = []
     # Before anything is struck, all of it runs.
     first = Probe(victim.stage, run.load, time.time(), "first").recovered()
@@ -109,17 +110,17 @@ def _strike_all(victim: Victim, run: Told, until: float, only: str, say: Callabl
     while time.time() < until:
         waiting = waiting or in_turn(victim.dice, only)
         strike = waiting.pop()
-        struck = _struck(victim, strike, run)
+        struck = _struck(victim, strike, run, say)
         if struck is None:
             run.left_out.append(strike.name)
             say(f"left out: {strike.name}")
-            continue
-        run.struck.append(struck)
-        say(f"{len(run.struck)}. {strike.name} ({struck.lasted:.0f} s), back after {_told_lanes(struck.lanes)}")
+        else:
+            run.struck.append(struck)
+            say(f"{len(run.struck)}. {strike.name} ({struck.lasted:.0f} s), back after {_told_lanes(struck.lanes)}")
         time.sleep(victim.dice.uniform(*_CALM))
 
 
-def _struck(victim: Victim, strike: Strike, run: Told) -> Struck | None:
+def _struck(victim: Victim, strike: Strike, run: Told, say: Say) -> Struck | None:
     begun = time.time()
     lasting = victim.dice.uniform(*LASTING)
     try:
@@ -127,6 +128,9 @@ def _struck(victim: Victim, strike: Strike, run: Told) -> Struck | None:
             return None
         if strike.over is not None:
             time.sleep(lasting)
+    except MISSED as error:
+        say(f"missed: {strike.name}: {error}")
+        return None
     finally:
         if strike.over is not None:
             strike.over(victim)

@@ -22,6 +22,8 @@ from scripts.stack.servers import redis_socket
 from scripts.stack.supervisor import Supervisor, call_over_socket
 
 KILLED, FROZEN, RESTARTED, FILLED, CUT = "killed", "frozen", "restarted", "filled", "cut off"
+# What a strike raises whose part is just being started, or is away already: it is left out.
+MISSED = (Fault, OSError, StopIteration, redis.RedisError, psycopg.Error)
 # How long a strike lasts that is not over at once.
 LASTING = (4.0, 14.0)
 _DATABASE_SOCKET = ".s.PGSQL.5432"
@@ -184,6 +186,8 @@ def _flush(victim: Victim) -> bool:
 def _cut_redis(victim: Victim) -> bool:
     client, path = victim.redis(), redis_socket(victim.stage.places)
     with client:
+        # Connected while there is something to connect to.
+        client.ping()
         path.rename(path.with_suffix(".away"))
         for kind in ("normal", "pubsub"):
             client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
@@ -191,8 +195,7 @@ def _cut_redis(victim: Victim) -> bool:
 
 
 def _join_redis(victim: Victim) -> None:
-    path = redis_socket(victim.stage.places)
-    path.with_suffix(".away").rename(path)
+    _back(redis_socket(victim.stage.places))
 
 
 def _cut_database(victim: Victim) -> bool:
@@ -204,8 +207,13 @@ def _cut_database(victim: Victim) -> bool:
 
 
 def _join_database(victim: Victim) -> None:
-    path = victim.stage.places.sockets() / _DATABASE_SOCKET
-    path.with_suffix(".away").rename(path)
+    _back(victim.stage.places.sockets() / _DATABASE_SOCKET)
+
+
+def _back(path: Path) -> None:
+    # Where it could not be taken away, there is nothing to be brought back.
+    with suppress(FileNotFoundError):
+        path.with_suffix(".away").rename(path)
 
 
 def _end_connections(victim: Victim) -> bool:
@@ -232,7 +240,7 @@ def _cut_tree(victim: Victim) -> bool:
 
 
 def _join_tree(victim: Victim) -> None:
-    victim.stage.tree.with_suffix(".away").rename(victim.stage.tree)
+    _back(victim.stage.tree)
 
 
 def _thaw(victim: Victim) -> None:
