@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from bench.chaos.compared import Cell, Differences, Numbers, compare_once, compare_values
-from bench.chaos.hosts import Entry, read_journal
+from bench.chaos.host_program import Entry, read_journal
 from bench.chaos.load import share_answered
 from bench.chaos.recovery import MOST_SECONDS
 from bench.chaos.run import Struck, Told

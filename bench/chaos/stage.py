@@ -134,7 +134,7 @@ class Stage:
 
     def _host(self, name: str) -> tuple[str, ...]:
         server = f"http://127.0.0.1:{self.relay_port}"
-        words = ("-m", "bench.chaos.hosts", name, "--server", server, "--folder", str(self.journals))
+        words = ("-m", "bench.chaos.host_program", name, "--server", server, "--folder", str(self.journals))
         return (sys.executable, *words, "--seed", str(self.seed))
 
     def register(self) -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from bench.chaos.compared import Cell, compare_once, compare_values
-from bench.chaos.hosts import Journal, read_journal
+from bench.chaos.host_program import Journal, read_journal
 from bench.chaos.load import Read, series_mails, share_answered
 from demo.lab.replay.studies import kernel_of
 from server.core import clock

@@ -1,6 +1,6 @@
 """A simulated host as a program of the stack: it asks for work, does it through the real API, and keeps a journal.
 
-    python -m bench.chaos.hosts NAME --server URL --folder FOLDER
+    python -m bench.chaos.host_program NAME --server URL --folder FOLDER
 
 It may be killed at any moment. What it is about to send and what was acknowledged stand in its journal, a line each;
 the lines outlive the process, and by them the auditor knows what the service must have.
