@@ -64,13 +64,12 @@ def read_journal(path: Path) -> Iterator[Entry]:
 
 class Journal:
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
-        # What a killed process began to write is a line of its own.
-        self._file.write("\n")
+        self._path = path
 
     def write(self, kind: str, **more: Any) -> None:
-        self._file.write(json.dumps({"at": time.time(), "kind": kind, **more}) + "\n")
-        self._file.flush()
+        with self._path.open("a", encoding="utf-8") as file:
+            # What a killed process began to write before is a line of its own.
+            file.write("\n" + json.dumps({"at": time.time(), "kind": kind, **more}) + "\n")
 
 
 class JournalWire(Wire):
