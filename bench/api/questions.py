@@ -16,6 +16,7 @@ from server.sources.models import Message, Revision
 
 _API, _AGENTS = "api/v1/", "api/v1/agent/"
 # What answers nothing by intent, what does not end, and what only a site in debug mode has.
+_OF_SUBSCRIPTION = ("subscription-end", "subscription-change", "subscription-secret")
 _LEFT_OUT = frozenset({"api-nothing-here", "api-transitions", "api-subscription-list", "gallery", "gallery-crowded"})
 MOST_QUERIES = 8
 PAGE_MS = 500.0
@@ -116,7 +117,7 @@ def examples(site: Site, timeline: int) -> dict[str, Arguments]:
         "trade-off-withdraw": {"line_id": 1},
         "mail": {"report_id": report},
         "mail-act": {"report_id": report},
-        **dict.fromkeys(("subscription-end", "subscription-change", "subscription-secret"), {"subscription_id": 1}),
+        **{name: {"subscription_id": 1} for name in _OF_SUBSCRIPTION},
         "build": {"build_id": build},
         "build-progress": {"build_id": build},
         "build-again": {"build_id": build},

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 # Where a value stands: session, position of the boot in it, case, metric, kind of cores.
@@ -30,7 +31,7 @@ class Differences:
 
 
 def compare_values(
-    sent: Mapping[Cell, set[Numbers]], acknowledged: Iterable[Cell], stored: Iterable[tuple[Cell, Numbers]]
+    sent: Mapping[Cell, AbstractSet[Numbers]], acknowledged: Iterable[Cell], stored: Iterable[tuple[Cell, Numbers]]
 ) -> Differences:
     """Each acknowledged value is there once, as it was sent; what is there was sent, whether its answer came or not."""
     found, differences = Counter[Cell](), Differences()

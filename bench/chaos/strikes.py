@@ -190,7 +190,7 @@ def _cut_redis(victim: Victim) -> bool:
         client.ping()
         path.rename(path.with_suffix(".away"))
         for kind in ("normal", "pubsub"):
-            client.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+            client.client_kill_filter(_type=kind, skipme=True)
     return True
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import time_machine
+from django.contrib.auth.models import User
 from django.core import mail
 from django.core.management import call_command
 from django.test import Client
@@ -161,8 +162,8 @@ def test_it_takes_the_whole_way_to_the_operators_own_mailbox(canary: Canary) -> 
     assert not list(canary_ailments())
 
 
-def test_nobody_else_is_told_of_it(canary: Canary, client: Client, django_user_model: type, tree: Tree) -> None:
-    user = django_user_model.objects.create_user("ada", "ada@example.org", "x")
+def test_nobody_else_is_told_of_it(canary: Canary, client: Client, tree: Tree) -> None:
+    user = User.objects.create_user("ada", "ada@example.org", "x")
     Subscription.objects.create(user=user, way=Subscription.Way.MAIL, pace=Subscription.Pace.EACH)
     began = clock.now() - timedelta(minutes=1)
     tell_what_moved()
