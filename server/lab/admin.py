@@ -17,6 +17,7 @@ from server.lab.models import (
     Boot,
     BootStart,
     Builder,
+    Canary,
     Conditions,
     CoreType,
     Enrolment,
@@ -137,6 +138,15 @@ class BootAdmin(ReadOnlyAdmin):
     @admin.display(description="session")
     def session_number(self, boot: Boot) -> str:
         return f"session {boot.session_id}"
+
+
+@admin.register(Canary)
+class CanaryAdmin(ReadOnlyAdmin):
+    """Its settings are those of the site file."""
+
+    list_display = ["tree", "machine", "enabled", "stage", "stage_since", "failing_since", "passed_at"]
+    list_select_related = ["tree", "machine"]
+    search_fields = ["machine__name", "detail"]
 
 
 @admin.register(Facts)

@@ -12,7 +12,7 @@ from demo import world
 from demo.processes import DemoError
 from demo.world import World
 
-WORLD = cast("World", SimpleNamespace(folder=Path("x"), linux=Path("x"), archive=SimpleNamespace(url="")))
+WORLD = cast("World", SimpleNamespace(folder=Path("x"), linux=Path("x"), archive=SimpleNamespace(url=""), pull=False))
 
 
 def register(monkeypatch: pytest.MonkeyPatch, *ends: Exception | None) -> list[str]:
