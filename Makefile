@@ -103,9 +103,9 @@ bench-faults: ## every state of builds and sessions against every fault, again a
 	@scripts/setup.sh --test
 	@PYTHONPATH=.:agents $(PYTHON) -m bench.dispatch.faults $(ARGS)
 
-bench-pull: ## 2000 hosts that ask for work: what they cost the service, and how soon they have it (ARGS="HOSTS IDLE_SECONDS")
+bench-pull: ## 2000 hosts that ask for work: what they cost the service, and how soon they have it (ARGS="HOSTS IDLE_SECONDS WITHIN": WITHIN 0, all come at once)
 	@scripts/setup.sh --test
-	@PYTHONPATH=.:agents $(PYTHON) -m bench.scratch_database bench.dispatch.pulling $(ARGS)
+	@TIDEMARK_LOG_LEVEL=ERROR PYTHONPATH=.:agents $(PYTHON) -m bench.scratch_database bench.dispatch.pulling $(ARGS)
 
 bench-slow-clients: ## how long others wait while 500 clients trickle heads, bodies and forms (ARGS=--threaded: the same of threads)
 	@scripts/setup.sh
