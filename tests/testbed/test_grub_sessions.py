@@ -23,7 +23,7 @@ from tests.testbed.site import LabSession, plan_session
 
 pytestmark = [pytest.mark.real(minutes=11), pytest.mark.django_db(transaction=True)]
 CASES = ("fault-4k",)
-CUTS = 3
+CUTS = 4
 PATIENCE = 900.0
 # What the operator of a machine without anybody nearby writes; the default of ten seconds is for people.
 BOOT = '[boot]\nwords = "panic=2 oops=panic"\n'
@@ -31,8 +31,7 @@ BOOTING = "Booting `tidemark'"
 MOST_RESETS = 10
 
 
-# The order of more boots is the same with kexec, where they take less: see test_kexec_sessions.py.
-def plan(address: str, agent: Path, folder: Path, patched: Kernel) -> LabSession:
+def plan(address: str, agent: Path, folder: Path, patched: Kernel, boots_per_side: int = 1) -> LabSession:
     return plan_session(
         address=address,
         agent=agent,
@@ -41,7 +40,7 @@ def plan(address: str, agent: Path, folder: Path, patched: Kernel) -> LabSession
         base=kernel(BASE),
         patched=patched,
         cases=CASES,
-        boots_per_side=1,
+        boots_per_side=boots_per_side,
         configuration=BOOT,
     )
 
@@ -63,17 +62,17 @@ def assert_over(lab: LabSession, machine: TestMachine, folder: Path) -> None:
 def test_kernels_are_booted_once_each_whatever_power_cuts_there_are(
     address: str, agent_program: Path, tmp_path: Path
 ) -> None:
-    lab = plan(address, agent_program, tmp_path, kernel(PATCHED))
+    lab = plan(address, agent_program, tmp_path, kernel(PATCHED), 2)
     machine = machine_for(lab, tmp_path)
     choice = random.Random("power cuts under GRUB")  # noqa: S311 (delays, no secrets)
-    cuts = PowerCuts(machine, CUTS, 2, lab.finished, choice, PATIENCE)
+    cuts = PowerCuts(machine, CUTS, 4, lab.finished, choice, PATIENCE)
     with closing(machine):
         cuts.run()
         assert machine.wait(PATIENCE), story(lab, machine)
     assert len(cuts.made) == CUTS, f"{cuts.made}: {story(lab, machine)}"
     lab.session.refresh_from_db()
     assert lab.session.state == SessionState.DONE, story(lab, machine)
-    assert machine.said().count(BOOTING) >= 2
+    assert machine.said().count(BOOTING) >= 4
     assert_over(lab, machine, tmp_path)
 
 
