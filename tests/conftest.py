@@ -3,7 +3,9 @@
 import gc
 import itertools
 import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
+from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
 
 from server.core import tasks
@@ -76,6 +79,21 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     """The database of each process is a copy of the one that the run has migrated; what it lacks is migrated here."""
     connection.settings_dict["TEST"]["TEMPLATE"] = os.environ.get("TIDEMARK_TEST_TEMPLATE")
 
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """What a test left connected is named and ended: no database can be dropped under it, and the run would fail."""
+    yield
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        cursor.execute(_END_OTHERS)
+        for left in cursor.fetchall():
+            print("left connected:", *left, file=sys.__stderr__)
+
+
+_END_OTHERS = """
+SELECT pid, application_name, state, backend_start, left(query, 200), pg_terminate_backend(pid, 5000)
+FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
 
 # The default takes a quarter of a second for each of the users that tests log in.
 django_settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

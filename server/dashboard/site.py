@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.http import FileResponse, Http404, HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import condition, require_safe
 from kombu import Connection as BrokerConnection
 from kombu.exceptions import OperationalError
 
@@ -24,7 +24,17 @@ def site(_request: HttpRequest) -> dict[str, object]:
     return {"site_url": settings.SITE_URL, "version": settings.VERSION, "simulated": settings.SIMULATED}
 
 
+def _agent_tag(_request: HttpRequest) -> str | None:
+    """Of which bytes the program is, without reading them: whoever asks again is sent nothing."""
+    try:
+        about = Path(settings.LOCAL_AGENT).stat()
+    except OSError:
+        return None
+    return f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
+
+
 @require_safe
+@condition(etag_func=_agent_tag)
 def agent(_request: HttpRequest) -> FileResponse:
     """The agent as one file, for whoever runs a published case himself: the one that this site's own machine runs."""
     try:

@@ -74,4 +74,9 @@ def test_agent_is_handed_out_as_one_file(client: Client, settings: Settings, tmp
     answer = client.get("/tidemark-agent.pyz")
     assert (answer.status_code, b"".join(answer)) == (200, b"#!/usr/bin/env python3\nPK")
     assert 'filename="tidemark-agent.pyz"' in answer["Content-Disposition"]
+    again = client.get("/tidemark-agent.pyz", headers={"If-None-Match": answer["ETag"]})
+    assert again.status_code == 304
+    (tmp_path / "agent.pyz").write_bytes(b"#!/usr/bin/env python3\nPK, a later one")
+    later = client.get("/tidemark-agent.pyz", headers={"If-None-Match": answer["ETag"]})
+    assert later.getvalue().endswith(b"a later one")
     assert client.post("/tidemark-agent.pyz").status_code == 405

@@ -118,6 +118,8 @@ class ObjectDirs:
 # So often is looked, and so many entries at most: whose build makes more is told no number.
 _LOOK_SECONDS = 5.0
 _MOST_ENTRIES = 200_000
+# The kernel writes file times by its tick: a new file may be this much older than the clock says now.
+_TICK_NS = 10_000_000
 
 
 @contextmanager
@@ -127,7 +129,7 @@ def told_objects(objects: Path, count: Path, tell: Callable[[str], None]) -> Ite
     make does not know how many there will be: what a build from nothing made is what the next one will make, about.
     """
     whole = not objects_since(objects, 0)
-    began, known, over = time.time_ns(), _known(count) if whole else 0, threading.Event()
+    began, known, over = time.time_ns() - _TICK_NS, _known(count) if whole else 0, threading.Event()
 
     def look() -> None:
         while not over.wait(_LOOK_SECONDS):
