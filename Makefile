@@ -190,6 +190,10 @@ bench-idle: ## memory of all processes of the service while it has nothing to do
 	@scripts/setup.sh
 	@$(PYTHON) -m bench.idle $(ARGS)
 
+e2e-s3: ## the tests of the store of artifacts on a real S3 server, which Go builds here
+	@scripts/setup.sh --test
+	@scripts/e2e_s3.sh $(ARGS)
+
 e2e-upgrade: ## the database of the last tag becomes one of this version, beside readers and writers (ARGS=TAG: of another)
 	@scripts/setup.sh --test
 	@$(PYTHON) -m scripts.e2e_upgrade $(ARGS)

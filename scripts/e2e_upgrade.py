@@ -95,12 +95,15 @@ def _upgrade(tag: str, old: Path, places: Places) -> int:
         **values,
         "TIDEMARK_ENV_FILE": str(places.env_file),
         "DJANGO_SETTINGS_MODULE": "server.settings",
+        # What it is filled with was measured on virtual machines.
+        "TIDEMARK_VIRTUAL_VERDICTS": "1",
     }
     conninfo = values["TIDEMARK_DATABASE_URL"].replace("postgres://", "postgresql://", 1)
 
     def run(where: Path, *words: str) -> str:
+        of_it = {"PYTHONPATH": f"{where}:{where / 'agents'}"}
         done = subprocess.run(
-            [sys.executable, *words], cwd=where, env=environment, capture_output=True, text=True, check=False
+            [sys.executable, *words], cwd=where, env=environment | of_it, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(words)} in {where.name} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
