@@ -98,12 +98,35 @@ def test_title_of_a_group_says_what_its_words_are_called() -> None:
 
 
 def test_what_was_not_measured_is_told_with_the_reason_that_is_known() -> None:
-    told = finding(of_two(), uncovered=("zen4 (out of service)",))  # type: ignore[arg-type]
+    told = finding(of_two(), uncovered=(("zen4", "out of service"),))  # type: ignore[arg-type]
     said = " ".join(uncovered_lines(told, 4))
     assert said == ("Not covered: 1 of 7 cases on zen3 and 4 on zen5; all on zen4 (out of service).")
     chosen = replace(told, uarchs=tuple(replace(uarch, chosen=True) for uarch in told.uarchs), uncovered=())
     assert "(not configured to run there)." in " ".join(uncovered_lines(chosen, 4))
     assert uncovered_lines(finding([moved("zen3", "copy a", 0.6)]), 4) == []
+
+
+def test_those_without_a_part_in_it_are_told_together_by_their_reason() -> None:
+    names = (("cix-p1", "not asked for by mm"), ("haswell", "out of service"), ("icelakex", "not asked for by mm"))
+    told = finding(of_two(), uncovered=(*names, ("zen4", "")))  # type: ignore[arg-type]
+    said = " ".join(uncovered_lines(told, 4))
+    assert said == (
+        "Not covered: 1 of 7 cases on zen3 and 4 on zen5; all on cix-p1 and icelakex (not asked for by mm); all on "
+        "haswell (out of service); all on zen4."
+    )
+
+
+@pytest.mark.parametrize("length", [1, 8, 24, 60])
+def test_sentence_about_what_is_missing_ends_whole_however_much_it_is(length: int) -> None:
+    names = [(f"{n:02}".ljust(length, "x"), f"asked by nobody in {'t' * length}" if n % 3 else "") for n in range(40)]
+    told = finding(of_two(), uncovered=tuple(names))  # type: ignore[arg-type]
+    lines = uncovered_lines(told, 4)
+    said = " ".join(lines)
+    assert len(lines) <= 3
+    assert said.endswith(".")
+    assert " ..." not in said
+    assert ("of 42 microarchitectures." in said) == (length == 60)
+    assert ("more (asked by nobody in" in said) == (length < 60)
 
 
 def test_command_line_is_told_of_those_that_told_it() -> None:
@@ -132,11 +155,11 @@ def test_microarchitectures_without_a_session_are_told_with_the_reason() -> None
     build_machine("box-zen4", "zen4", virtual=False)
     build_machine("box-zen2", "zen2", virtual=False, health=Machine.Health.RETIRED)
     told = gather(build_finding(series, Finding.Kind.SPLIT))
-    assert "zen2 (out of service)" in told.uncovered
-    assert "zen4" in told.uncovered
+    assert ("zen2", "out of service") in told.uncovered
+    assert ("zen4", "") in told.uncovered
     series = build_series()
     build_comparison(measured_session(series, "box-zen7", "zen7"), Verdict.REGRESSED)
-    assert not any(name.startswith("zen7") for name in gather(build_finding(series)).uncovered)
+    assert "zen7" not in dict(gather(build_finding(series)).uncovered)
 
 
 @pytest.mark.django_db(transaction=True)

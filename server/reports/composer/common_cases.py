@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from server.reports.composer.told import INCONCLUSIVE, MOVED, SPLIT, ToldCell, ToldFinding
+from server.reports.composer.told import INCONCLUSIVE, MOVED, SPLIT, ToldCell, ToldFinding, ToldUarch
 from server.reports.composer.vector_words import by_uarch
 from server.reports.composer.wording import listed, plain, reach, wrap, wrapped
 
@@ -62,27 +62,50 @@ def _did(cells: Sequence[ToldCell]) -> str:
     return "cannot be told" if any(cell.verdict == INCONCLUSIVE for cell in cells) else "no change"
 
 
+_MOST_UNCOVERED, _MOST_LINES = 12, 3
+
+
 def uncovered_lines(told: ToldFinding, most: int) -> list[str]:
-    """What was not measured and why, as far as anybody knows."""
-    of = by_uarch(told.speaking)
-    every = {_key(cell) for cell in told.speaking}
-    partly = [
-        (uarch, left)
-        for uarch in told.uarchs
-        if of.get(uarch.name) and (left := len(every) - len(_keys(of[uarch.name])))
-    ]
-    parts = [
-        f"{left}{'' if n else f' of {len(every)} cases'} on {plain(uarch.name)}"
-        for n, (uarch, left) in enumerate(partly)
-    ]
-    why = " (not configured to run there)" if all(uarch.chosen for uarch, _left in partly) else ""
-    absent = [f"all on {plain(name)}" for name in told.uncovered]
-    said = [f"{listed(parts, _MOST_NAMES)}{why}" if parts else "", listed(absent, _MOST_NAMES)]
-    text = "; ".join(one for one in said if one)
+    """What was not measured and why, as far as anybody knows: a whole sentence, with as many names as have room."""
+    lines: list[str] = []
+    for names in range(_MOST_UNCOVERED, -1, -1):
+        text = _uncovered(told, names) if names else _counted(told)
+        lines = wrapped(f"Not covered: {text}.") if text else []
+        if len(lines) <= _MOST_LINES:
+            break
     gaps = [wrap(gap, first="  ", most=1)[0] for gap in told.gaps]
     if len(gaps) > most:
         gaps = [*gaps[: most - 1], f"  ... {len(gaps) - most + 1} more on the page"]
-    if not (text or gaps):
-        return []
-    head = f"Not covered: {text}." if text else "Not covered:"
-    return [*wrapped(head, most=3), *gaps]
+    return [*(lines or (["Not covered:"] if gaps else [])), *gaps]
+
+
+def _uncovered(told: ToldFinding, most: int) -> str:
+    """At most so many names for each reason."""
+    total, partly = _partly(told)
+    parts = [
+        f"{left}{'' if n else f' of {total} cases'} on {plain(uarch.name)}" for n, (uarch, left) in enumerate(partly)
+    ]
+    why = " (not configured to run there)" if all(uarch.chosen for uarch, _left in partly) else ""
+    alike: dict[str, list[str]] = {}
+    for name, reason in told.uncovered:
+        alike.setdefault(reason, []).append(plain(name))
+    absent = [
+        f"all on {listed(names, most)}{f' ({plain(reason)})' if reason else ''}" for reason, names in alike.items()
+    ]
+    return "; ".join([*([f"{listed(parts, most)}{why}"] if parts else []), *absent])
+
+
+def _counted(told: ToldFinding) -> str:
+    """Where even one name for each reason needs too much room."""
+    partly, absent = len(_partly(told)[1]), len(told.uncovered)
+    said = [f"some cases on {partly}" if partly else "", f"all cases on {absent}" if absent else ""]
+    where = f"of {len(told.uarchs) + absent} microarchitectures"
+    return f"{' and '.join(filter(None, said))} {where}" if partly or absent else ""
+
+
+def _partly(told: ToldFinding) -> tuple[int, list[tuple[ToldUarch, int]]]:
+    """How many cases there are, and of microarchitectures that did not run all of them how many are left."""
+    of = by_uarch(told.speaking)
+    total = len(_keys(told.speaking))
+    lefts = [(uarch, total - len(_keys(of[uarch.name]))) for uarch in told.uarchs if of.get(uarch.name)]
+    return total, [(uarch, left) for uarch, left in lefts if left]

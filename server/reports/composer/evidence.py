@@ -91,7 +91,7 @@ def _account(finding: Finding, sessions: Sequence[Session], comparisons: Sequenc
     )
 
 
-def _uncovered(finding: Finding, tree: Tree, sessions: Sequence[Session]) -> tuple[str, ...]:
+def _uncovered(finding: Finding, tree: Tree, sessions: Sequence[Session]) -> tuple[tuple[str, str], ...]:
     """Microarchitectures of the site's physical machines that neither a session nor a gap of the finding knows."""
     if finding.virtual:
         return ()
@@ -102,13 +102,13 @@ def _uncovered(finding: Finding, tree: Tree, sessions: Sequence[Session]) -> tup
     health: dict[str, set[str]] = defaultdict(set)
     for name, state in rows:
         health[name].add(state)
-    return tuple(f"{name}{_reason(name, tree, states)}" for name, states in health.items() if name not in known)
+    return tuple((name, _reason(name, tree, states)) for name, states in health.items() if name not in known)
 
 
 def _reason(uarch: str, tree: Tree, health: set[str]) -> str:
     if Machine.Health.GOOD not in health:
-        return " (out of service)"
-    return f" (not asked for by {tree.name})" if tree.uarchs and uarch not in tree.uarchs else ""
+        return "out of service"
+    return f"not asked for by {tree.name}" if tree.uarchs and uarch not in tree.uarchs else ""
 
 
 def _writer() -> Writer:

@@ -187,7 +187,7 @@ def _more(hidden: Sequence[Row]) -> list[str]:
     kinds: Counter[str] = Counter()
     for row in hidden:
         kinds[_kind(row)] += row.cases
-    told = ", ".join(f"{kinds[kind]} {kind}" for kind in _KINDS if kinds[kind])
+    told = ", ".join(f"{kinds[kind]} {kind}" for kind in _KINDS if kinds[kind]) if len(kinds) > 1 else next(iter(kinds))
     count = kinds.total()
     return wrapped(
         f"... and {count} more {'case' if count == 1 else 'cases'} on the page: {told}", first=_INDENT, most=1

@@ -140,7 +140,8 @@ class ToldFinding:
     `page` has all data; `reproduce` is the case that the agent runs again, as BENCHMARK/CASE, and `agent` the address
     of its one file, empty where the site hands out none. `meanings` are words of the cases, each with what it means.
     `bisected`: it is told for what its bisection found. `version` is that of the series, empty for a branch.
-    `uncovered` are microarchitectures of the site that had no part in it, with the reason where one is known.
+    `uncovered` are microarchitectures of the site that had no part in it, each with the reason, empty where none is
+    known.
     """
 
     writer: Writer
@@ -161,7 +162,7 @@ class ToldFinding:
     range: BranchRange | None = None
     bisected: bool = False
     version: str = ""
-    uncovered: tuple[str, ...] = ()
+    uncovered: tuple[tuple[str, str], ...] = ()
 
     @property
     def speaking(self) -> tuple[ToldCell, ...]:
