@@ -41,6 +41,13 @@ STRANGE = st.text(max_size=300) | st.sampled_from(
 )
 
 
+SOME_WORDS = ["0->1", "4k", "2M", "hot", "param0", "param1"]
+MEANINGS = st.sampled_from(["nothing is evicted", "page " * 16, "#tidemark accept: x", "\x1b[31mred \u202e" * 5])
+REASONS = st.sampled_from(["", "out of service", f"not asked for by {'t' * 60}"])
+BOOTS = st.sampled_from([(8, 8), (16, 12), (100, 100), (120, 7)])
+UNITS = st.sampled_from(["GB/s", "ns", "instructions per cycle and core", "\u00b5s"])
+
+
 @st.composite
 def cells(draw: st.DrawFn) -> list[ToldCell]:
     made = {}
@@ -61,6 +68,26 @@ def cells(draw: st.DrawFn) -> list[ToldCell]:
 
 
 @st.composite
+def measured(draw: st.DrawFn, cells: tuple[ToldCell, ...]) -> tuple[ToldCell, ...]:
+    """The same cells in whatever unit and from however many boots, some of them not heard."""
+    boots, unit = draw(BOOTS), draw(UNITS)
+    base, named = draw(st.sampled_from([10.0, 1e-9, 123456789.0, 0.0, 1e15])), draw(st.booleans())
+    return tuple(
+        replace(
+            cell,
+            boots=boots,
+            unit=unit,
+            parameters=tuple(f"param{n}" for n in range(len(cell.words))) if named else (),
+            base_mean=base,
+            base_sd=draw(st.sampled_from([0.0, 2 * base, 1e-3])),
+            patched_mean=base * (cell.ratio or 1),
+            speaks=draw(st.booleans()),
+        )
+        for cell in cells
+    )
+
+
+@st.composite
 def findings(draw: st.DrawFn) -> ToldFinding:
     found = draw(cells())
     strange = draw(STRANGE)
@@ -68,6 +95,10 @@ def findings(draw: st.DrawFn) -> ToldFinding:
     told = finding(found, uarchs=(*vector_of(found), *missing), subject=strange, virtual=draw(st.booleans()))
     return replace(
         told,
+        cells=draw(measured(told.cells)),
+        meanings=tuple((word, draw(MEANINGS)) for word in SOME_WORDS),
+        agent=draw(st.sampled_from(["", told.agent])),
+        uncovered=tuple((f"cpu{n}", draw(REASONS)) for n in range(draw(st.integers(0, 20)))),
         gaps=tuple(f"box-{n}: {strange}" for n in range(draw(st.integers(0, 20)))),
         separation=draw(st.sampled_from([None, Separation(("no fsrm",), ("a",), ("b",), routines=(strange,))])),
         culprit=draw(st.sampled_from([None, Culprit(strange, (strange,) * 9)])),
