@@ -63,7 +63,7 @@ def test_secret_is_told_by_the_answer_that_made_it_alone(client: Client) -> None
 
 def test_nobody_reads_or_changes_those_of_another(client: Client) -> None:
     eve = User.objects.create_user("eve", "eve@example.org")
-    row = subscribe(eve, HOOK)
+    row, _ = subscribe(eve, HOOK)
     assert client.get(BASE).json() == []
     for step in ("change", "secret", "end"):
         assert post(client, f"{row.pk}/{step}/").status_code == 404

@@ -50,7 +50,7 @@ def test_what_is_wrong_is_said_and_what_was_typed_stays(client: Client, ada: Use
 
 def test_secret_and_end_are_the_owners_alone(client: Client, ada: User) -> None:
     eve = User.objects.create_user("eve", "eve@example.org", "a long enough word")
-    row = subscribe(eve, {"way": "webhook", "url": "https://hooks.example.org/x"})
+    row, _ = subscribe(eve, {"way": "webhook", "url": "https://hooks.example.org/x"})
     assert "hooks.example.org" not in Reader(client).read("/subscriptions/")
     assert client.post(f"/subscriptions/{row.pk}/end/").status_code == 404
     row.refresh_from_db()
@@ -86,8 +86,8 @@ def test_secret_of_a_webhook_is_shown_once_and_made_anew_when_it_is_lost(client:
 def test_subscription_is_changed_in_its_place(client: Client, ada: User) -> None:
     build_uarch("zen3")
     build_uarch("zen5")
-    row = subscribe(ada, {"uarch": "zen3", "claim": "regressed"})
-    other = subscribe(ada, {"uarch": "zen3"})
+    row, _ = subscribe(ada, {"uarch": "zen3", "claim": "regressed"})
+    other, _ = subscribe(ada, {"uarch": "zen3"})
     answer = client.post(f"/subscriptions/{row.pk}/change/", {"uarch": "zen5", "pace": "each"}, follow=True)
     assert "From now on you are told of what changed on zen5." in answer.content.decode()
     row.refresh_from_db()

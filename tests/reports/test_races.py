@@ -5,16 +5,19 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from django.contrib.auth.models import User
 from django.core import mail
 from django.db import connection
 from pytest_django.fixtures import Settings
 
+from server.core.errors import DomainError
 from server.core.models import Transition
 from server.detection.models import Finding, Verdict
 from server.lab.models import Session
-from server.reports.models import Delivery, Report
+from server.reports.models import Delivery, Report, Subscription
 from server.reports.outbox import send_delivery
 from server.reports.renewal import renew
+from server.reports.subscribers.subscription import change_subscription, subscribe
 from server.reports.writing import compose_report, tell_news
 from tests.builders import because, build_comparison, build_finding, build_list, build_series, build_session
 
@@ -130,3 +133,28 @@ def test_text_that_is_renewed_while_it_is_sent_is_what_was_sent() -> None:
         send_delivery(delivery_id=report.delivery.pk)
         report.refresh_from_db()
         assert [str(one.body) for one in mail.outbox[before:]] == [report.body]
+
+
+def test_what_is_asked_for_twice_at_once_is_one_subscription_whose_secret_is_told_once() -> None:
+    ada = User.objects.create_user("ada", "ada@example.org")
+    made: list[tuple[Subscription, bool]] = []
+    wanted = {"way": "webhook", "url": "https://hooks.example.org/x"}
+    at_once(*[lambda: made.append(subscribe(ada, wanted))] * 6)
+    assert {row for row, _ in made} == {Subscription.objects.get()}
+    assert [is_new for _, is_new in made].count(True) == 1
+
+
+def test_two_that_are_changed_to_the_same_at_once_stay_two() -> None:
+    ada = User.objects.create_user("ada", "ada@example.org")
+    rows = [subscribe(ada, {"path": path})[0] for path in ("mm/", "fs/", "net/", "lib/")]
+    refused: list[str] = []
+
+    def change(row: Subscription) -> None:
+        try:
+            change_subscription(row, {"path": "kernel/"})
+        except DomainError as error:
+            refused.append(error.code)
+
+    at_once(*[partial(change, row) for row in rows])
+    assert refused == ["conflict"] * 3
+    assert Subscription.objects.filter(path="kernel/").count() == 1

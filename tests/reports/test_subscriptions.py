@@ -143,11 +143,11 @@ def test_subscription_is_told_of_what_it_asked_for(ada: User, wanted: dict[str, 
     build_case("null", "lmbench")
     build_tree("elsewhere")
     finding = found()
-    assert matches(subscribe(ada, wanted), finding) is told
+    assert matches(subscribe(ada, wanted)[0], finding) is told
 
 
 def test_nobody_is_told_of_virtual_machines_of_what_was_before_or_after_the_end(ada: User) -> None:
-    row = subscribe(ada, {})
+    row, _ = subscribe(ada, {})
     assert notify(finding_id=found(virtual=True).pk) == 0
     late = found(uarch="zen5")
     Finding.objects.filter(pk=late.pk).update(created_at=clock.now() - timedelta(days=1))
@@ -171,7 +171,7 @@ def test_what_became_of_a_claim_is_told_to_whom_the_claim_was_told(ada: User) ->
 
 
 def test_webhook_is_signed_as_standard_webhooks_are(ada: User, receiver: Receiver) -> None:
-    row = subscribe(ada, {"way": "webhook", "url": f"{receiver.url}/hook"})
+    row, _ = subscribe(ada, {"way": "webhook", "url": f"{receiver.url}/hook"})
     finding = found()
     assert notify(finding_id=finding.pk) == 1
     assert [send_call(call_id=pk) for pk in calls_to_send()] == [True]
@@ -204,7 +204,7 @@ def test_call_is_tried_again_with_the_same_id_until_it_is_taken(ada: User, recei
 
 
 def test_receiver_that_is_gone_ends_its_subscription(ada: User, receiver: Receiver) -> None:
-    row = subscribe(ada, {"way": "webhook", "url": receiver.url})
+    row, _ = subscribe(ada, {"way": "webhook", "url": receiver.url})
     receiver.answers = [410]
     notify(finding_id=found().pk)
     assert not send_call(call_id=calls_to_send()[0])
@@ -256,7 +256,7 @@ def test_wrong_subscription_is_refused_by_field(ada: User, wanted: dict[str, str
 
 
 def test_same_wish_is_one_subscription_and_without_an_address_there_is_none(ada: User) -> None:
-    assert subscribe(ada, {}).pk == subscribe(ada, {"way": "mail"}).pk
+    assert subscribe(ada, {})[0] == subscribe(ada, {"way": "mail"})[0]
     with pytest.raises(DomainError, match="no mail address"):
         subscribe(User.objects.create_user("bob"), {})
 
@@ -266,7 +266,7 @@ def test_digest_tells_of_the_last_whole_week_once(ada: User, settings: Settings)
     finding = found()
     tree = finding.series.base.tree if finding.series and finding.series.base else None
     assert tree is not None
-    row = subscribe(ada, {"pace": "weekly", "tree": tree.name})
+    row, _ = subscribe(ada, {"pace": "weekly", "tree": tree.name})
     assert write_digests() == 0
     Subscription.objects.filter(pk=row.pk).update(created_at=clock.now() - timedelta(days=30))
     monday = clock.now() - timedelta(days=clock.now().weekday())

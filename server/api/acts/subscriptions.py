@@ -10,7 +10,6 @@ from rest_framework.response import Response
 
 from server.api.acts.act import ActIn, Acting, describe_act, filled
 from server.api.permissions import person_of
-from server.core import clock
 from server.core.models import PersonToken
 from server.reports.models import Subscription
 from server.reports.subscribers.subscription import (
@@ -93,9 +92,7 @@ class SubscriptionListView(_Own):
 
     @describe_act("subscription_make", SubscriptionIn, {200: SubscriptionMadeOut, 201: SubscriptionMadeOut}, _SUBSCRIBE)
     def post(self, request: Request) -> Response:
-        asked_at = clock.now()
-        row = subscribe(person_of(request).user, filled(SubscriptionIn, request))
-        is_new = row.created_at >= asked_at
+        row, is_new = subscribe(person_of(request).user, filled(SubscriptionIn, request))
         told = is_new and row.way == Subscription.Way.HOOK
         answer = {**SubscriptionOut(row).data, "secret": hook_secret(row) if told else None}
         return Response(answer, status=201 if is_new else 200, headers=_NOT_KEPT if told else None)

@@ -83,12 +83,11 @@ def subscriptions(request: HttpRequest) -> HttpResponse:
 @login_required
 def add(request: HttpRequest) -> HttpResponse:
     given = {name: clean(request.POST.get(name, "")) for name in _FIELDS}
-    asked_at = clock.now()
     try:
-        row = subscribe(_person(request), given)
+        row, is_new = subscribe(_person(request), given)
     except DomainError as error:
         return _page(request, given=given, problem=error.message, status=_BAD)
-    if row.way == Subscription.Way.HOOK and row.created_at >= asked_at:
+    if is_new and row.way == Subscription.Way.HOOK:
         request.session[_SHOWN_ONCE] = row.pk
     messages.success(request, f"You will be told of {wish(row)}.")
     return redirect("subscriptions")

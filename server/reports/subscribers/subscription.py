@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
+from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from server.core import clock
@@ -31,20 +32,27 @@ _MARK = "whsec_"
 NARROWED = {"tree": Tree, "uarch": Microarchitecture, "benchmark": Benchmark}
 
 
-def subscribe(user: User, wanted: Mapping[str, str]) -> Subscription:
-    """A new subscription, or the one that says the same already.
+def subscribe(user: User, wanted: Mapping[str, str]) -> tuple[Subscription, bool]:
+    """A new subscription, or the one that says the same already; and whether it is new.
 
     `wanted` has texts: way, pace, url, claim, path, and the names of a tree, a uarch and a benchmark; what is missing
     is empty. DomainError `bad-subscription`, which names the field, `no-address`, or `too-many`.
     """
     fields = _asked(user, wanted)
-    active = Subscription.objects.filter(user=user, ended_at=None)
-    if known := active.filter(**fields).first():
-        return known
-    if active.count() >= MOST_OF_ONE:
-        raise DomainError("too-many", f"{user.get_username()} has {MOST_OF_ONE} subscriptions: end one first")
-    salt = secrets.token_hex(16) if fields["way"] == Subscription.Way.HOOK else ""
-    return Subscription.objects.create(user=user, salt=salt, **fields)
+    with transaction.atomic():
+        active = _held_of(user)
+        if known := active.filter(**fields).first():
+            return known, False
+        if active.count() >= MOST_OF_ONE:
+            raise DomainError("too-many", f"{user.get_username()} has {MOST_OF_ONE} subscriptions: end one first")
+        salt = secrets.token_hex(16) if fields["way"] == Subscription.Way.HOOK else ""
+        return Subscription.objects.create(user=user, salt=salt, **fields), True
+
+
+def _held_of(user: User) -> QuerySet[Subscription]:
+    """Those of this person that have not ended: nobody else adds or changes one before the transaction ends."""
+    User.objects.select_for_update(no_key=True).get(pk=user.pk)
+    return Subscription.objects.filter(user=user, ended_at=None)
 
 
 def change_subscription(subscription: Subscription, wanted: Mapping[str, str]) -> Subscription:
@@ -56,12 +64,13 @@ def change_subscription(subscription: Subscription, wanted: Mapping[str, str]) -
     if subscription.ended_at is not None:
         raise DomainError("conflict", "it has ended: make a new one")
     fields = _asked(subscription.user, {**wanted, "way": subscription.way})
-    others = Subscription.objects.filter(user=subscription.user, ended_at=None).exclude(pk=subscription.pk)
-    if others.filter(**fields).exists():
-        raise DomainError("conflict", "another subscription of yours says the same")
-    for name, value in fields.items():
-        setattr(subscription, name, value)
-    subscription.save(update_fields=list(fields))
+    with transaction.atomic():
+        others = _held_of(subscription.user).exclude(pk=subscription.pk)
+        if others.filter(**fields).exists():
+            raise DomainError("conflict", "another subscription of yours says the same")
+        for name, value in fields.items():
+            setattr(subscription, name, value)
+        subscription.save(update_fields=list(fields))
     return subscription
 
 
