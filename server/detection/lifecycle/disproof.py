@@ -30,10 +30,7 @@ def disprove(finding: Finding, trial: Trial) -> bool:
     """
     if finding.kind not in CLAIMS or finding.state not in _STANDS:
         return False
-    again = {_cell(row): row for row in _measured(trial)}
-    result = remade(finding)
-    changed = [row for row in heard(result.comparisons, finding.checks) if row.verdict in CHANGES] if result else []
-    gone = [row for row in changed if (other := again.get(_cell(row))) is not None and _is_gone(row, other)]
+    gone = not_seen_again(finding, trial)
     if not gone:
         return False
     checks = _checks(gone, trial)
@@ -46,6 +43,14 @@ def disprove(finding: Finding, trial: Trial) -> bool:
         return invalidate(finding, actor="", why=Why.NOISE, reason=said)
     write_line(finding, Because.NOT_SEEN_AGAIN(said), "")
     return True
+
+
+def not_seen_again(finding: Finding, trial: Trial) -> list[Comparison]:
+    """Cells that the finding claims, and that `trial` surely saw without their change."""
+    again = {_cell(row): row for row in _measured(trial)}
+    result = remade(finding)
+    changed = [row for row in heard(result.comparisons, finding.checks) if row.verdict in CHANGES] if result else []
+    return [row for row in changed if (other := again.get(_cell(row))) is not None and _is_gone(row, other)]
 
 
 def _measured(trial: Trial) -> list[Comparison]:

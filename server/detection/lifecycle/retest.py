@@ -6,7 +6,7 @@ where the change does not show again. Where it said nothing, since nothing could
 place of the first.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from django.conf import settings
 from django.db import transaction
@@ -17,11 +17,11 @@ from server.core.models import LONGEST_ACTOR, Transition
 from server.core.reasons import Because
 from server.detection.findings.checks import Check, CheckOutcome, Name, add_check, ask_for, held
 from server.detection.findings.result import Result, remade, remake, result_of
+from server.detection.findings.vector import heard, uarch_verdicts
 from server.detection.lifecycle.confirmation import CLAIMS, follow_up
-from server.detection.lifecycle.disproof import disprove
+from server.detection.lifecycle.disproof import disprove, not_seen_again
 from server.detection.lifecycle.ledger import write_line
 from server.detection.models import Comparison, Finding, Verdict
-from server.detection.models.finding import CHANGES
 from server.lab.models import Machine, Trial, TrialState
 from server.lab.trials.life import wanted_benchmarks
 from server.lab.trials.question import USUAL_LOOKS, Ask, want_trial
@@ -179,29 +179,37 @@ def _follow_up_anew(finding: Finding, text: str) -> None:
 
 
 def compare_retest(finding: Finding, trial: Trial, result: Result) -> CheckOutcome:
-    """Whether what a trial of purpose RETEST measured says the same as the finding.
+    """Whether what a trial of purpose RETEST measured says the same as the finding says of that part.
 
-    One of fewer machines or benchmarks speaks of its cells alone: it fails where one that had changed is unchanged now,
-    or moved the other way, and cannot tell where it has none of those.
+    Of cells that both measured, on whichever machine of a microarchitecture: it fails where one is disproved, or where
+    a microarchitecture has another verdict by these cells than by the finding's own. It cannot tell where none has any.
     """
-    if _asks_all(finding, trial) and _asks_everywhere(finding, trial):
-        return CheckOutcome.PASSED if result.kind == finding.kind else CheckOutcome.FAILED
     first = remade(finding)
-    again = {_cell(row): row for row in result.comparisons}
-    changed = [row for row in (first.comparisons if first else ()) if row.verdict in CHANGES]
-    pairs = [(row, again[_cell(row)]) for row in changed if _cell(row) in again]
-    known = {_cell(row) for row in changed}
-    if any(row.verdict in CHANGES and cell not in known for cell, row in again.items()):
+    if first is None:
+        return CheckOutcome.NOT_CHECKED
+    if not_seen_again(finding, trial):
         return CheckOutcome.FAILED
-    if any(now.verdict not in (row.verdict, Verdict.INCONCLUSIVE) for row, now in pairs):
+    again = {_cell(row) for row in result.comparisons}
+    rows = [row for row in heard(first.comparisons, finding.checks) if _cell(row) in again]
+    both = {_cell(row) for row in rows}
+    now = _said([row for row in result.comparisons if _cell(row) in both])
+    # Where both kernels run the same code nothing is measured, and no cell could say anything else.
+    now |= {of.uarch.pk: of.verdict for of in result.vector if of.unbooted}
+    before = {of.uarch.pk: of.verdict for of in first.vector if of.uarch.pk in now} | _said(rows)
+    told = [(before[uarch], now[uarch]) for uarch in before.keys() & now.keys()]
+    told = [pair for pair in told if Verdict.INCONCLUSIVE not in pair]
+    if any(one != other for one, other in told):
         return CheckOutcome.FAILED
-    if any(now.verdict == row.verdict for row, now in pairs):
-        return CheckOutcome.PASSED
-    return CheckOutcome.NOT_CHECKED if changed else CheckOutcome.PASSED
+    return CheckOutcome.PASSED if told else CheckOutcome.NOT_CHECKED
 
 
-def _cell(row: Comparison) -> tuple[int, int, int, int]:
-    return row.session.machine_id, row.case_id, row.metric_id, row.core_type_id
+def _said(rows: Sequence[Comparison]) -> dict[int, str]:
+    """By microarchitecture, what these cells say."""
+    return {of.uarch.pk: of.verdict for of in uarch_verdicts((row.session.machine.uarch for row in rows), rows, ())}
+
+
+def _cell(row: Comparison) -> tuple[int, int, int, str]:
+    return row.session.machine.uarch_id, row.case_id, row.metric_id, row.core_type.name
 
 
 def _asks_all(finding: Finding, trial: Trial) -> bool:
@@ -209,13 +217,6 @@ def _asks_all(finding: Finding, trial: Trial) -> bool:
     if trial.series is not None:
         return set(trial.benchmarks) == set(wanted_benchmarks(trial.series))
     return finding.trial is not None and set(trial.benchmarks) == set(finding.trial.benchmarks)
-
-
-def _asks_everywhere(finding: Finding, trial: Trial) -> bool:
-    asked = set(trial.machines.values_list("pk", flat=True))
-    if trial.series_id is not None or finding.trial is None:
-        return not asked
-    return asked >= set(finding.trial.machines.values_list("pk", flat=True))
 
 
 def _has_measured(finding: Finding) -> bool:

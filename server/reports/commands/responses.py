@@ -70,7 +70,7 @@ def _result(finding: Finding, trial: Trial) -> str:
     said = {
         CheckOutcome.PASSED: "Measured again, and it says the same",
         CheckOutcome.FAILED: "Measured again, and it does not say the same as what we told you",
-        CheckOutcome.NOT_CHECKED: "Measured again; of what had changed nothing could be told",
+        CheckOutcome.NOT_CHECKED: "Measured again, and it neither bears out nor contradicts what we told you",
     }
     return f"{said[outcome]}: {result.headline}"
 
