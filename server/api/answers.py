@@ -21,7 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from server.core import clock
-from server.core.rows.kept import ANSWERS, Kept
+from server.core.rows.kept import ANSWERS, Kept, address_of
 
 # Below, packing saves no packet.
 _LEAST_PACKED = 1024
@@ -115,8 +115,8 @@ def changed_at(answer: HttpResponse | StreamingHttpResponse, at: datetime | None
 
 
 def _question(request: Request) -> tuple[str, ...]:
-    """All that an answer depends on beside the data. Links in it name the host that was asked."""
-    return request.build_absolute_uri(), request.accepted_renderer.media_type, _encoding(request)
+    """All that an answer depends on beside the data."""
+    return *address_of(request), request.accepted_renderer.media_type, _encoding(request)
 
 
 def _send(request: Request, answer: Response, version: str) -> HttpResponse | None:

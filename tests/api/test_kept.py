@@ -1,5 +1,6 @@
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import product
 
 import pytest
 from django.db import connection
@@ -84,6 +85,43 @@ def test_form_packing_and_host_are_part_of_the_question(client: Client) -> None:
     other = client.get(f"{_PATH}?page_size=10", headers={"Host": "localhost"})
     assert "http://localhost/" in other.json()["next"]
     assert "http://testserver/" in client.get(f"{_PATH}?page_size=10").json()["next"]
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.django_db(transaction=True)
+def test_addresses_that_only_look_alike_when_they_are_put_in_order_are_two_questions(client: Client) -> None:
+    finding = build_finding(build_series(author_address="\u00e9@example.org"))
+    other = "author=%C3%83%C2%A9@example.org"
+    raw = "author=\u00e9@example.org".encode().decode("latin-1")
+    told = [client.get(_PATH, QUERY_STRING=asked).json()["results"] for asked in (other, raw)]
+    assert [[row["id"] for row in rows] for rows in told] == [[], [finding.pk]]
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.django_db(transaction=True)
+def test_who_spells_a_question_otherwise_gets_links_in_his_own_spelling(client: Client) -> None:
+    for _ in range(11):
+        build_finding(build_series())
+    spellings = ("page_size=10&kind=regressed", "kind=regressed&page_size=10", "kind=%72egressed&page_size=10")
+    told = [client.get(_PATH, QUERY_STRING=asked).json() for asked in spellings]
+    assert [row["results"] for row in told] == [told[0]["results"]] * 3
+    for host in ("localhost", "LOCALHOST"):
+        assert (
+            client.get(f"{_PATH}?{spellings[0]}", headers={"Host": host}).json()["next"].startswith(f"http://{host}/")
+        )
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.django_db(transaction=True)
+def test_spellings_of_one_question_have_no_more_room_than_other_questions(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "ANSWERS", KeptAnswers(most=20_000))
+    letters = [(letter, f"%{ord(letter):02x}") for letter in "regre"]
+    asked = [f"{_PATH}?kind={''.join(word)}ssed" for word in product(*letters)]
+    for path in asked:
+        client.get(path)
+    assert queries(client, asked[-1]) == 1 < queries(client, asked[0])
 
 
 @pytest.mark.usefixtures("still")

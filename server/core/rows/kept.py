@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db import connection
+from django.http import HttpRequest
 
 # All of a process together, in bytes; one that takes more than an eighth is not kept.
 MOST = 32_000_000
@@ -30,6 +31,15 @@ class Kept:
     content: bytes
     headers: Mapping[str, str]
     nonce: str = ""
+
+
+def address_of(request: HttpRequest) -> Question:
+    """Where it was asked, as the view has it: an address that is put in order may be another's.
+
+    One question may be spelled in many ways. Each is kept for itself, since an answer names its own address, and the
+    host that was asked; there is room for no more of them than for other questions.
+    """
+    return request.scheme or "", request.get_host(), request.path, request.META.get("QUERY_STRING", "")
 
 
 def data_version() -> str:

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.cache import patch_vary_headers
 
 from server.core import clock
-from server.core.rows.kept import ANSWERS, Kept, Question
+from server.core.rows.kept import ANSWERS, Kept, address_of
 
 View = Callable[..., HttpResponse]
 # Pages tell how long ago something was: none is given again after so many seconds.
@@ -23,7 +23,7 @@ def kept(view: View) -> View:
     def wrapped(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.method != "GET" or request.COOKIES:
             return view(request, *args, **kwargs)
-        question = _question(request)
+        question = ("page", *address_of(request))
         found, version = ANSWERS.find(question, _moment())
         if found is not None:
             return _again(request, found)
@@ -41,15 +41,6 @@ def kept(view: View) -> View:
         return answer
 
     return wrapped
-
-
-def _question(request: HttpRequest) -> Question:
-    """All that a page depends on beside the data, as the view has it: an address that is put in order may be another's.
-
-    Where a page names its own address, it names the host that was asked.
-    """
-    asked = request.META.get("QUERY_STRING", "")
-    return "page", request.scheme or "", request.get_host(), request.path, asked
 
 
 def _moment() -> str:
