@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from email import message_from_bytes
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +26,12 @@ from server.reports.sending.headers import build_mail
 from server.sources.messages.storage import store_message
 from server.sources.models import MailingList, Message, TrustedSender
 from tests.builders import build_comparison, build_list, build_machine, build_trial_session
+from tests.detection.lifecycle.findings import write_down
 from tests.fuzz.replies import COVERED, LOOKUP, OURS, Told, letter, tell
 from tests.reports.conftest import Server
+from tests.reports.tellable import last, news
+from tests.reports.tellable import told as told_of
+from tests.reports.test_branches import regressed
 from tests.sources.signing import Names, sign, silent
 
 pytestmark = pytest.mark.django_db
@@ -429,6 +434,42 @@ def test_a_narrow_retest_speaks_of_its_cells_alone(told: Told) -> None:
     answer_trial(trial_id=row.trial.pk)
     told_again = checks_named(finding_of(told), Name.RETEST)
     assert [check["outcome"] for check in told_again] == ["passed"]
+
+
+def test_retest_of_a_change_in_a_branch_measures_both_its_ends_and_takes_back_what_is_not_seen_again(
+    tmp_path: Path, settings: Settings
+) -> None:
+    settings.BISECT_HOURS = 0
+    finding = regressed(tmp_path)
+    report = told_of(finding)
+    ours = Told(report.delivery, "ada@example.org")
+    [row] = say(ours, "retest", sender=ours.author, name="b1@example.org")
+    assert (*outcome([row]), row.role) == (("under-way", "measured-for-it"), MailCommand.Role.AUTHOR)
+    trial = row.trial
+    assert trial is not None
+    assert (trial.purpose, trial.series) == (Trial.Purpose.RETEST, None)
+    assert (trial.base, trial.patched) == (finding.before, finding.after)
+    assert [machine.name for machine in trial.machines.all()] == ["m1"]
+    [joined] = say(ours, "retest", sender="mia@example.org", name="b2@example.org")
+    assert (joined.role, joined.trial) == (MailCommand.Role.MAINTAINER, trial)
+    assert outcome(say(ours, "retest", sender="kim@evil.example", name="b3@example.org")) == [
+        ("ignored", "not-allowed")
+    ]
+    write_down(trial, {trial.machines.get(): {"fork": "unchanged"}})
+    trial.advance(Trial.State.DONE)
+    assert answer_trial(trial_id=trial.pk)
+    answer_trial_asked(trial_id=trial.pk)
+    answers = Report.objects.filter(kind=Report.Kind.ANSWER)
+    assert sorted(answer.to[0] for answer in answers) == ["ada@example.org", "mia@example.org"]
+    assert all("does not say the same" in answer.body for answer in answers)
+    news(finding)
+    assert finding.state == Finding.State.INVALID
+    retraction = last(Report.Kind.RETRACTION)
+    assert (retraction.answers, readers(retraction)) == (report, readers(report))
+
+
+def readers(report: Report) -> tuple[list[str], list[str]]:
+    return report.to, report.cc
 
 
 def test_mails_before_the_first_of_ours_are_not_read(django_assert_max_num_queries: Any) -> None:
