@@ -54,17 +54,23 @@ def separation(finding: Finding, uarchs: Mapping[str, str]) -> Separation | None
     weighed = [(row, *_of_routines(row, touched)) for row in told]
     row, facts, features, routines = min(weighed, key=lambda one: (not one[1], _chance(one[0])))
     every = [*row["conditions"], *row.get("alike", [])]
+    facts = facts or (*row["conditions"], *filter(_chooses_code, row.get("alike", [])))
     return Separation(
-        facts=facts or tuple(row["conditions"]),
+        facts=facts,
         changed=_named(row.get("changed", []), uarchs),
         others=_named(row.get("others", []), uarchs),
         routines=routines,
         features=features,
-        rivals=len(every) - len(facts or row["conditions"]),
+        rivals=len(every) - len(facts),
         uncounted=len(row.get("alike", [])) >= _MOST_STORED,
         machines=(len(row.get("changed", [])), len(row.get("others", []))),
         chance=row.get("chance"),
     )
+
+
+def _chooses_code(fact: str) -> bool:
+    """Whether the kernel chooses variants of some routine by it, which a reader would ask for next."""
+    return any(features.intersection(_WORD.findall(fact.lower())) for _pattern, features in _VARIANTS)
 
 
 def _is_column(conditions: Iterable[str]) -> bool:

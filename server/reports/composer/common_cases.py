@@ -1,8 +1,9 @@
 """Like for like: what microarchitectures did in the cases that all of them ran, and what of it each did not run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from server.reports.composer.told import INCONCLUSIVE, MOVED, SPLIT, ToldCell, ToldFinding, ToldUarch
+from server.reports.composer.told import INCONCLUSIVE, MOVED, REGRESSED, SPLIT, ToldCell, ToldFinding, ToldUarch
 from server.reports.composer.vector_words import by_uarch
 from server.reports.composer.wording import listed, plain, reach, wrap, wrapped
 
@@ -36,7 +37,19 @@ def in_common(told: ToldFinding) -> str:
     cases = "the 1 case" if len(shared) == 1 else f"the {len(shared)} cases"
     if len(did) > _MOST_NAMES:
         return f"Only {len(shared)} of {len(set().union(*ran))} cases ran on {who}."
-    return f"In {cases} that {who} ran: {', '.join(did)}."
+    return f"In {cases} that {who} ran: {', '.join(did)}.{_elsewhere(of, compared, shared)}"
+
+
+def _elsewhere(of: Mapping[str, Sequence[ToldCell]], compared: Sequence[ToldUarch], shared: AbstractSet[Key]) -> str:
+    """How many losses of the one side the other one cannot speak about: what it would do there nobody knows."""
+    if len(compared) != _PAIR:
+        return ""
+    loser, other = compared
+    alone = sum(cell.verdict == REGRESSED and _key(cell) not in shared for cell in of[loser.name])
+    if not alone:
+        return ""
+    cases = "other case" if alone == 1 else f"{alone} other cases"
+    return f" The {cases} slower on {plain(loser.name)} did not run on {plain(other.name)}."
 
 
 _PLACES = ("regressed", SPLIT, "improved", "unchanged", INCONCLUSIVE)

@@ -339,7 +339,7 @@ def _commands(told: ToldFinding) -> Part:
     last = "stop   (no more of these mails)"
     rows.append(("fix: SUBJECT", f"#tidemark {last}") if told.kind in _TAGGED else (last, ""))
     lines = [f"  {f'#tidemark {command}':<{_COMMAND_WIDTH}}{said}".rstrip() for command, said in rows]
-    return ["To act on this, answer with one of these at the beginning of a line:", *lines]
+    return ["To act on this, answer with one of these commands on a line of its own:", *lines]
 
 
 def _example(told: ToldFinding) -> tuple[str, str]:
