@@ -3,6 +3,7 @@
 # controller with its plugins, and `builder` with a Java. `make pins` names the bases by their digests.
 ARG NODE_IMAGE=node:20.19.4-bookworm-slim
 ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
+ARG POSTGRES_IMAGE=postgres:17.5-bookworm
 ARG JENKINS_IMAGE=jenkins/jenkins:2.528.1-jdk21
 
 FROM $NODE_IMAGE AS pages
@@ -24,9 +25,19 @@ RUN TIDEMARK_ENV_FILE=/dev/null TIDEMARK_SECRET_KEY=none TIDEMARK_DATABASE_URL=p
     && /opt/venv/bin/python scripts/build_agent.py tidemark-agent.pyz \
     && rm -rf package.json package-lock.json requirements.txt
 
+# What makes backups may not be older than the server: it is the server's own, with the library that it speaks by.
+FROM $POSTGRES_IMAGE AS postgres
+USER root
+RUN install -d /client/bin /client/lib \
+    && cp /usr/lib/postgresql/*/bin/pg_dump /usr/lib/postgresql/*/bin/pg_restore /usr/lib/postgresql/*/bin/psql /client/bin \
+    && cp -L /usr/lib/*/libpq.so.5 /client/lib
+
 FROM $PYTHON_IMAGE AS service
+COPY --from=postgres /client /usr/local
 RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends bubblewrap ca-certificates git \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+        bubblewrap ca-certificates git libgssapi-krb5-2 libldap-2.5-0 liblz4-1 libreadline8 libssl3 libzstd1 \
+    && ldconfig && pg_dump --version && pg_restore --version && psql --version \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --system --gid 10001 tidemark \
     && useradd --system --uid 10001 --gid tidemark --home-dir /var/lib/tidemark --create-home tidemark \

@@ -111,7 +111,9 @@ def _rows(line: str) -> list[dict[str, Any]]:
 def write_secrets(folder: Path) -> None:
     """As docs/operations/install.md has them."""
     folder.mkdir(mode=0o755)
-    made = {name: secrets.token_hex(24) for name in ("secret-key", "database-password", "redis-password")}
+    made = {
+        name: secrets.token_hex(24) for name in ("secret-key", "database-password", "redis-password", "metrics-token")
+    }
     made["database-url"] = f"postgres://tidemark:{made['database-password']}@postgres/tidemark"
     made["redis-url"] = f"redis://:{made['redis-password']}@redis:6379/0"
     made["jenkins-dispatcher-token"] = f"11{secrets.token_hex(16)}"

@@ -23,6 +23,7 @@ from django.apps import apps
 from django.conf import settings
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
+from psycopg.sql import SQL, Literal
 
 from server.builds.models import Artifact
 from server.builds.storage import artifact_store, open_artifact, put_artifact
@@ -45,6 +46,9 @@ _DATABASE, _ARTIFACTS = "database", "artifacts"
 _CHUNK = 1024 * 1024
 _COUNT = 'SELECT count(*) FROM "{}"'
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+# Of what PostgreSQL's programs say of themselves, and how its server tells the same.
+_VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
+_MAJOR = 10_000
 # Whose rows any migrated database has.
 _ALWAYS_THERE = frozenset({"django_migrations", "django_content_type", "auth_permission", "sources_measurerule"})
 _SESSIONS = "django_session"
@@ -77,6 +81,7 @@ def back_up(folder: Path) -> Saved:
             artifacts = [row[0] for row in holder.execute(_NAMED_ARTIFACTS).fetchall()]
             migrations = [list(row) for row in holder.execute("SELECT app, name FROM django_migrations").fetchall()]
             server = holder.info.server_version
+            _check_age(server // _MAJOR)
             dump = ("--format=directory", f"--snapshot={snapshot}", "--no-owner", "--no-privileges")
             _run("pg_dump", *dump, f"--exclude-table-data={_SESSIONS}", f"--file={folder / _DATABASE}")
             holder.rollback()
@@ -106,21 +111,25 @@ def back_up(folder: Path) -> Saved:
 def restore(folder: Path, *, replace: bool = False) -> Saved:
     """Make this site the one of the backup. Nothing is touched before all of it is found whole, and fit for this
     version; a site that holds anything stays as it is, unless it is to be replaced. The database changes in one
-    transaction.
+    transaction, which counts the rows at its end.
     """
     manifest = read_manifest(folder)
     _check_files(folder, manifest["files"])
     if not replace and (held := rows_held()):
         raise DomainError("site-not-empty", f"this site holds rows ({', '.join(held[:5])}): restore into an empty one")
     connection.close()
-    _load(folder / _DATABASE)
-    counted = _counted(manifest["tables"])
-    if counted != manifest["tables"]:
-        raise DomainError("rows-differ", "the restored tables hold other numbers of rows than the backup names")
-    artifacts = _restore_artifacts(folder / _ARTIFACTS)
+    _load(folder / _DATABASE, manifest["tables"])
+    try:
+        artifacts = _restore_artifacts(folder / _ARTIFACTS)
+    except (DomainError, OSError) as error:
+        raise DomainError(
+            "artifacts-not-restored",
+            "the database is that of the backup by now, and not all of its artifacts are in the store: "
+            f"{error}. Mend that and restore once more, with --replace, before anything is started",
+        ) from error
     size = sum(int(file["size"]) for file in manifest["files"].values())
     log.info("restored", folder=str(folder), version=manifest["version"], artifacts=artifacts)
-    return Saved(counted, artifacts, size, tuple(manifest["artifacts_missing"]))
+    return Saved(manifest["tables"], artifacts, size, tuple(manifest["artifacts_missing"]))
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -177,15 +186,6 @@ def _one(holder: Any, statement: str) -> Any:
     row = holder.execute(statement).fetchone()
     assert row is not None
     return row[0]
-
-
-def _counted(names: Mapping[str, int]) -> dict[str, int]:
-    with connection.cursor() as cursor:
-        found = {}
-        for name in names:
-            cursor.execute(_COUNT.format(name))
-            found[name] = int(cursor.fetchone()[0])
-    return found
 
 
 def _save_artifact(sha256: str, folder: Path) -> bool:
@@ -257,6 +257,7 @@ def _place() -> dict[str, str]:
 # pg_restore cannot clean away tables that are cut into parts.
 _CLEAN = b"""
 BEGIN;
+SET LOCAL client_min_messages = warning;
 DO $$
 DECLARE what text;
 BEGIN
@@ -275,8 +276,28 @@ END $$;
 """
 
 
-def _load(dump: Path) -> None:
-    """All of it or nothing: the transaction is ended well only when pg_restore has told everything."""
+# The dump leaves no search path behind.
+_CHECK_AND_COMMIT = """
+RESET search_path;
+DO $check$
+DECLARE told record; counted bigint;
+BEGIN
+    FOR told IN SELECT key, value FROM json_each_text({}) LOOP
+        EXECUTE format('SELECT count(*) FROM %I', told.key) INTO counted;
+        IF counted <> told.value::bigint THEN
+            RAISE EXCEPTION 'table % would hold % rows, and the backup names %', told.key, counted, told.value;
+        END IF;
+    END LOOP;
+END $check$;
+COMMIT;
+"""
+
+
+def _load(dump: Path, tables: Mapping[str, int]) -> None:
+    """All of it or nothing: the transaction is ended well only when pg_restore has told everything, and as many rows
+    are there as the backup names.
+    """
+    check = SQL(_CHECK_AND_COMMIT).format(Literal(json.dumps(tables))).as_string(None)
     words = (_found("psql"), "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null")
     told = (_found("pg_restore"), "--no-owner", "--no-privileges", "--file=-", str(dump))
     with (
@@ -291,12 +312,25 @@ def _load(dump: Path) -> None:
             shutil.copyfileobj(source.stdout, into.stdin)
             source.stdout.close()
             if source.wait() == 0:
-                into.stdin.write(b"\nCOMMIT;\n")
+                into.stdin.write(check.encode())
             into.stdin.close()
         source.stdout.close()
         if source.wait() or into.wait():
             said.seek(0)
-            raise DomainError("program-failed", f"the dump cannot be loaded: {said.read().decode()[-2000:].strip()}")
+            told_by = said.read().decode()[-2000:].strip()
+            raise DomainError("program-failed", f"the dump cannot be loaded, and nothing was changed: {told_by}")
+
+
+def _check_age(server: int) -> None:
+    """DomainError `program-too-old` where this host's pg_dump cannot read a server of this major version."""
+    done = subprocess.run([_found("pg_dump"), "--version"], capture_output=True, text=True, check=False)
+    own = _VERSION.search(done.stdout)
+    if own is not None and int(own[1]) < server:
+        raise DomainError(
+            "program-too-old",
+            f"pg_dump here is of PostgreSQL {own[1]}, which cannot read the server's {server}: install "
+            f"postgresql-client-{server} or newer, or run this where it is",
+        )
 
 
 def _found(program: str) -> str:

@@ -7,6 +7,7 @@ import hmac
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -19,18 +20,21 @@ from prometheus_client.registry import Collector
 from server.operations.standing import WAITS, BrokerStanding, SiteStanding, standing
 
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "::ffff:127.0.0.1"})
+_LOCAL_NAMES = _LOOPBACK | {"localhost"}
+# What proxies add to what they pass on.
+_PASSED_ON = ("Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 
 
 @require_safe
 @never_cache
 def metrics(request: HttpRequest) -> HttpResponse:
-    """For this host, or with the token of TIDEMARK_METRICS_TOKEN_FILE: it tells how large a site is, and what is amiss
-    there.
+    """With the token of TIDEMARK_METRICS_TOKEN_FILE, or for this host where the site is on no other: it tells how large
+    a site is, and what is amiss there.
     """
     if not _may_read(request):
         body = {
             "type": "urn:tidemark:forbidden",
-            "title": "Metrics are for this host, or for whoever shows the token of TIDEMARK_METRICS_TOKEN_FILE.",
+            "title": "Metrics are for whoever shows the token of TIDEMARK_METRICS_TOKEN_FILE.",
             "status": 403,
             "code": "forbidden",
         }
@@ -41,9 +45,19 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _may_read(request: HttpRequest) -> bool:
-    # A proxy on this host asks for others, and says so.
-    nearby = request.META.get("REMOTE_ADDR") in _LOOPBACK and "X-Forwarded-For" not in request.headers
-    return nearby or _shows_token(request.headers.get("Authorization", ""))
+    return _is_nearby(request) or _shows_token(request.headers.get("Authorization", ""))
+
+
+def _is_nearby(request: HttpRequest) -> bool:
+    """Whether somebody on this host asks for himself.
+
+    A proxy on this host asks for others and need not say so: where the site has an address for others, the loopback
+    proves nothing.
+    """
+    if urlsplit(settings.SITE_URL).hostname not in _LOCAL_NAMES:
+        return False
+    passed_on = any(name in request.headers for name in _PASSED_ON)
+    return request.META.get("REMOTE_ADDR") in _LOOPBACK and not passed_on
 
 
 def _shows_token(header: str) -> bool:

@@ -117,6 +117,24 @@ def test_base_images_are_pinned_and_the_builder_has_nothing_of_the_service() -> 
     ]
 
 
+def test_service_has_the_programs_that_back_its_server_up() -> None:
+    """Of the very image that the server runs from: an older pg_dump cannot read it."""
+    stages = dict(re.findall(r"^FROM (\S+) AS (\S+)\n", DOCKERFILE, re.MULTILINE))
+    assert stages["$POSTGRES_IMAGE"] == "postgres"
+    given = SERVICES["web"]["build"]["args"]["POSTGRES_IMAGE"]
+    assert given == SERVICES["postgres"]["image"]
+    copied = DOCKERFILE[DOCKERFILE.index(" AS postgres\n") :].partition("\nFROM ")[0]
+    assert all(f"/bin/{program} " in copied for program in ("pg_dump", "pg_restore", "psql"))
+    service = DOCKERFILE[DOCKERFILE.index(" AS service\n") :].partition("\nFROM ")[0]
+    assert "COPY --from=postgres /client /usr/local\n" in service
+
+
+def test_a_collector_may_show_a_token_that_web_reads_from_a_secret() -> None:
+    web = SERVICES["web"]
+    assert web["environment"]["TIDEMARK_METRICS_TOKEN_FILE"] == "/run/secrets/metrics-token"
+    assert "metrics-token" in web["secrets"]
+
+
 def test_strangers_code_is_built_without_secrets_and_without_a_way_out() -> None:
     builder = SERVICES["builder"]
     assert "secrets" not in builder

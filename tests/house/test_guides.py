@@ -128,6 +128,7 @@ def test_secrets_of_the_containers_are_made_as_the_guide_says(tmp_path: Path) ->
     assert done.returncode == 0, done.stderr
     folder = tmp_path / ".local" / "secrets"
     made = {path.name: path.read_text() for path in folder.iterdir()}
+    assert len(made["metrics-token"]) > 40
     assert made["redis-url"] == f"redis://:{made['redis-password']}@redis:6379/0"
     assert made["database-url"] == f"postgres://tidemark:{made['database-password']}@postgres/tidemark"
     assert all(re.fullmatch(r"11[0-9a-f]{32}", made[f"jenkins-{name}-token"]) for name in ("dispatcher", "lab-admin"))

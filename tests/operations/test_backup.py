@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,6 +107,58 @@ def test_a_store_that_goes_away_leaves_no_whole_backup(tmp_path: Path, monkeypat
     with pytest.raises(CommandError, match="does not answer"):
         call_command("backup", tmp_path / "backup")
     assert not (tmp_path / "backup" / MANIFEST).exists()
+
+
+@pytest.mark.usefixtures("site")
+def test_rows_that_are_not_those_of_the_backup_are_found_before_anything_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    back_up(folder)
+    manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    manifest["tables"]["sources_tree"] += 1
+    (folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    Tree.objects.create(name="later")
+    with pytest.raises(DomainError, match=r"nothing was changed: .*table sources_tree would hold") as refused:
+        restore(folder, replace=True)
+    assert refused.value.code == "program-failed"
+    assert Tree.objects.filter(name="later").exists()
+
+
+@pytest.mark.usefixtures("site")
+def test_store_that_is_away_leaves_a_database_of_which_the_operator_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "backup"
+    back_up(folder)
+    artifact_store().remove(SHA256)
+    Tree.objects.create(name="later")
+
+    def away(_sha256: str, _pieces: object) -> None:
+        raise DomainError("store-away", "the bucket does not answer", permanent=False)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup, "put_artifact", away)
+        with pytest.raises(
+            CommandError, match=r"the database is that of the backup by now.*does not answer.*--replace"
+        ):
+            call_command("restore", folder, "--replace")
+    assert not Tree.objects.filter(name="later").exists()
+    call_command("restore", folder, "--replace", "--no-recompute")
+    assert artifact_store().find(SHA256) is not None
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [("9.6.24", True), ("14.9 (Debian 14.9-1)", True), ("99.1", False)])
+def test_program_that_is_older_than_the_server_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, is_refused: bool
+) -> None:
+    program = tmp_path / "bin" / "pg_dump"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'pg_dump (PostgreSQL) {version}'\nexit $(($# > 1))\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with pytest.raises(DomainError) as refused:
+        back_up(tmp_path / "backup")
+    assert refused.value.code == ("program-too-old" if is_refused else "program-failed")
+    assert ("postgresql-client-" in refused.value.message) == is_refused
 
 
 def test_programs_check_the_server_as_the_service_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,20 @@ def test_metrics_are_for_this_host_or_for_the_token(client: Client, settings: Se
 
 
 @pytest.mark.django_db
+def test_loopback_proves_nothing_where_a_proxy_may_be_there(client: Client, settings: Settings, tmp_path: Path) -> None:
+    for name in ("Forwarded", "Via", "X-Real-IP", "X-Forwarded-Proto", "X-Forwarded-Host"):
+        assert client.get("/metrics", headers={name: "x"}).status_code == 403
+    # This one says nothing of whom it asks for.
+    settings.SITE_URL = "https://tidemark.example"
+    assert client.get("/metrics").status_code == 403
+    file = tmp_path / "token"
+    file.write_text("s3cret\n", encoding="utf-8")
+    settings.METRICS_TOKEN_FILE = str(file)
+    assert client.get("/metrics").status_code == 403
+    assert client.get("/metrics", headers={"Authorization": "Bearer s3cret"}).status_code == 200
+
+
+@pytest.mark.django_db
 def test_sweeps_refusals_and_watchers_are_told(client: Client) -> None:
     Tree.objects.create(name="mainline", url="https://example.org/a.git")
     with pulse.noted("lab.sweep"):
