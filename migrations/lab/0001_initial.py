@@ -1186,6 +1186,9 @@ class Migration(migrations.Migration):
                 ('host', models.CharField(blank=True, default='', help_text='As its agent names it.', max_length=255)),
                 ('agent_version', models.CharField(blank=True, default='', max_length=60)),
                 ('keys', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=60), blank=True, default=list, help_text='Attempts that it had under way.', size=None)),
+                ('boot_id', models.CharField(blank=True, default='', help_text='Of the system that asked last.', max_length=36)),
+                ('boot_since', models.DateTimeField(default=server.core.clock.now, help_text='When that system asked first.')),
+                ('boots_before', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=36), blank=True, default=list, help_text='Of systems that asked before it, the latest first.', size=None)),
             ],
             options={
                 'constraints': [models.UniqueConstraint(fields=('scope', 'subject'), name='asker_once')],

@@ -23,7 +23,7 @@ _STATUS = {
 }
 # An agent keeps what is answered 401 or 403 for a better token, and puts aside what is answered so.
 _STATUS |= dict.fromkeys(("conflict", "superseded", "not-awaited", "account-used-up"), 409)
-_STATUS |= dict.fromkeys(("other-dispatcher", "two-agents"), 409)
+_STATUS |= dict.fromkeys(("other-dispatcher", "two-agents", "copied-disk"), 409)
 _STATUS |= dict.fromkeys(("code-used", "code-expired", "other-uarch", "unknown-host"), 409)
 # What cannot be done with a row as it is now.
 _STATUS |= dict.fromkeys(("not-held", "changed", "posting-changed", "mail-deleted", "under-way", "other-content"), 409)

@@ -10,7 +10,7 @@ from server.builds.models import Build, BuildState
 from server.builds.wanted import is_present
 from server.core import clock
 from server.core.errors import DomainError
-from server.core.models import LONGEST_ACTOR, Transition
+from server.core.models import LONGEST_ACTOR, ApiToken, Transition
 from server.core.reasons import Because, Reason
 from server.core.states import new_trace
 from server.core.tasks import enqueue
@@ -20,6 +20,7 @@ from server.lab.hosts.health import open_health_sessions, plan_health_session
 from server.lab.hosts.state import Health, change_health
 from server.lab.hosts.trouble import power_trouble, want_power_cycle
 from server.lab.models import (
+    Asker,
     Attempt,
     Boot,
     BootState,
@@ -132,6 +133,9 @@ def _checked(reason: str, actor: str) -> str:
 
 def _change(host: Host, health: str, reason: str, actor: str) -> None:
     reason = _checked(reason, actor)
+    # Of two hosts with one token a person has put one away by now, whichever; both are found again if not.
+    scope = ApiToken.Scope.MACHINE if isinstance(host, Machine) else ApiToken.Scope.BUILDER
+    Asker.objects.filter(scope=scope, subject=host.name).update(boots_before=[])
     if change_health(host, health, reason, actor=actor):
         return
     host.refresh_from_db(fields=["health", "health_reason"])

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from pytest_django.fixtures import Settings
 
 from server.builds.models import BuildState
@@ -132,6 +133,87 @@ def test_second_host_with_the_same_token_is_refused_and_both_are_named() -> None
     with pytest.raises(DomainError, match="is running"):
         claim_attempt(attempt, "agent-0002", host="copy-of-it")
     assert Attempt.objects.get().agent == "agent-0001"
+
+
+def booted(name: str, boot: str, scope: ApiToken.Scope = ApiToken.Scope.MACHINE) -> str:
+    """The code with which a host in this boot is refused; empty where it is answered. Its copy has the same name."""
+    try:
+        asks(name, scope, boot_id=boot)
+    except DomainError as error:
+        return error.code
+    return ""
+
+
+def later(minutes: float) -> None:
+    Asker.objects.update(boot_since=F("boot_since") - timedelta(minutes=minutes))
+
+
+def test_reboots_prove_no_second_host_however_many() -> None:
+    machine = build_machine("desk-1")
+    for number in range(20):
+        assert [booted("desk-1", f"boot-{number}"), booted("desk-1", f"boot-{number}"), booted("desk-1", "")] == [
+            ""
+        ] * 3
+        later(5)
+    machine.refresh_from_db()
+    assert machine.health == Machine.Health.GOOD
+
+
+def test_late_request_of_a_system_that_has_ended_is_refused_and_proves_nothing() -> None:
+    machine = build_machine("desk-1")
+    assert [booted("desk-1", "first"), booted("desk-1", "second"), booted("desk-1", "first")] == ["", "", "two-agents"]
+    later(5)
+    assert booted("desk-1", "second") == ""
+    machine.refresh_from_db()
+    assert (machine.health, Asker.objects.get().boot_id) == ("good", "second")
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_boot_that_comes_back_proves_a_copied_disk_and_the_machine_is_held(others: int) -> None:
+    machine = build_machine("desk-1")
+    planned(machine)
+    assert [booted("desk-1", f"boot-{number}") for number in range(others + 1)] == [""] * (others + 1)
+    later(5)
+    with pytest.raises(DomainError, match="one disk is a copy of the other") as refused:
+        asks("desk-1", boot_id="boot-0")
+    assert refused.value.code == "copied-disk"
+    machine.refresh_from_db()
+    assert machine.health == Machine.Health.MAINTENANCE
+    assert machine.health_reason.startswith("two hosts show the token of machine desk-1: boot boot-0 asks again")
+    run_round()
+    assert not Attempt.objects.exists()
+
+
+def test_copies_that_both_go_on_are_found_again_after_a_release_and_one_alone_is_not() -> None:
+    machine = build_machine("desk-1")
+    booted("desk-1", "one")
+    booted("desk-1", "two")
+    later(5)
+    assert booted("desk-1", "one") == "copied-disk"
+    booted("desk-1", "two")
+    later(5)
+    machine.refresh_from_db()
+    care.release(machine, "one is switched off", actor="ada")
+    # Whichever of the two it was.
+    assert [booted("desk-1", "one"), booted("desk-1", "one")] == ["", ""]
+    later(5)
+    assert booted("desk-1", "two") == "copied-disk"
+    machine.refresh_from_db()
+    assert machine.health == Machine.Health.MAINTENANCE
+
+
+def test_trouble_that_a_copied_machine_had_before_is_still_told() -> None:
+    machine = build_machine("desk-1", health="quarantined", health_reason="no boot")
+    builder = build_builder("forge")
+    for name, scope in (("desk-1", ApiToken.Scope.MACHINE), ("forge", ApiToken.Scope.BUILDER)):
+        booted(name, "one", scope)
+        booted(name, "two", scope)
+        later(5)
+        assert booted(name, "one", scope) == "copied-disk"
+    machine.refresh_from_db()
+    builder.refresh_from_db()
+    assert machine.health_reason.endswith("(before: quarantined, no boot)")
+    assert (machine.health, builder.health) == ("maintenance", "maintenance")
 
 
 def test_host_that_was_given_another_name_is_taken_after_a_while() -> None:

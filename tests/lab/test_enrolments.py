@@ -4,19 +4,31 @@ import json
 import re
 from datetime import timedelta
 from io import StringIO
+from threading import Thread
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from pytest_django.fixtures import Settings
 
 from server.core import clock
 from server.core.access.tokens import find_token
 from server.core.models import ApiToken
-from server.lab.hosts.enrolments import MOST_WRONG
+from server.lab import care
+from server.lab.hosts.enrolments import MOST_WRONG, Code, make_code
+from server.lab.hosts.health import judge_health
+from server.lab.hosts.state import change_health, is_in_hands
 from server.lab.models import Enrolment, Machine
-from tests.builders import build_builder, build_config, build_machine, build_toolchain, build_uarch
+from tests.builders import (
+    build_builder,
+    build_config,
+    build_health_session,
+    build_machine,
+    build_toolchain,
+    build_uarch,
+)
 
 pytestmark = pytest.mark.django_db
 FACTS = {"uarch": "zen3", "arch": "x86_64", "model_name": "AMD Ryzen 7 5800X", "cpus": 16, "virtual": False}
@@ -112,12 +124,50 @@ def test_wrong_codes_come_to_an_end_and_right_ones_do_not_count() -> None:
     assert show(code_for("desk-1"))["subject"] == "desk-1"
 
 
-def test_quarantine_is_not_lifted_by_coming_again() -> None:
+@pytest.mark.parametrize("hold", ["", "lifted by two A/A trials"])
+def test_quarantine_is_not_lifted_by_coming_again_nor_by_its_own_check(hold: str) -> None:
     machine = desk()
-    Machine.objects.update(health="quarantined", health_reason="no boot")
+    change_health(machine, "quarantined", "no boot", hold=hold)
+    passed = build_health_session(machine, state="done")
+    for _ in range(2):
+        show(code_for("desk-1"))
+    judge_health(passed)
+    machine.refresh_from_db()
+    assert machine.health == "quarantined"
+    assert machine.health_reason.startswith("no boot; enrolled: zen3, AMD Ryzen 7 5800X, ")
+    assert machine.health_reason.count("enrolled") == 1
+    assert is_in_hands(machine)
+    care.release(machine, "seen", actor="ada")
+    assert machine.health == "good"
+
+
+def test_maintenance_of_a_person_keeps_its_reason() -> None:
+    machine = desk()
+    care.maintain(machine, "a new fan", actor="ben")
     show(code_for("desk-1"))
     machine.refresh_from_db()
-    assert (machine.health, machine.health_reason) == ("quarantined", "no boot")
+    assert machine.health == "maintenance"
+    assert machine.health_reason.startswith("a new fan; enrolled: zen3, ")
+
+
+def test_two_codes_made_at_once_are_one_that_is_good(transactional_db: None) -> None:
+    desk()
+    codes: list[Code] = []
+
+    def make() -> None:
+        try:
+            codes.append(make_code("desk-1", ApiToken.Scope.MACHINE, actor="ada"))
+        finally:
+            connection.close()
+
+    for _ in range(3):
+        threads = [Thread(target=make) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(codes) == 12
+    assert Enrolment.objects.filter(used_at=None, expires_at__gt=clock.now()).count() == 1
 
 
 def test_host_that_was_retired_gets_no_code_and_its_old_one_is_void() -> None:

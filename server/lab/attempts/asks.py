@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Q
 
 from server.core import clock
@@ -13,23 +14,36 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
 from server.lab.dispatch.pull import ADAPTER, ready
-from server.lab.hosts.state import Health, HostHello, State, note_hello
-from server.lab.models import Attempt, AttemptState, Builder, Machine
+from server.lab.hosts.state import Health, HostHello, State, change_health, note_hello
+from server.lab.models import Asker, Attempt, AttemptState, Builder, Machine
 from server.lab.port import dispatcher
 from server.lab.work import boots_itself
 
-# Two hosts with one token: the second is refused until the first has been silent for so long.
+log = structlog.get_logger(__name__)
+
+# Two hosts with one token: the second is refused until the first has been silent for so long. No request of a system
+# that has ended is on its way for longer.
 _ANOTHER_AFTER = timedelta(minutes=4)
 # A host out of service is told why at once, and asks again after so long; all others wait for work within the request.
 _OUT_OF_SERVICE_SECONDS = 60.0
 _LONGEST_KEYS = 64
+_BOOTS_KEPT = 8
+# Whoever tells no boot leaves what is known of them as it is.
 _NOTE = """
-    INSERT INTO lab_asker AS known (scope, subject, asked_at, host, agent_version, keys)
-    VALUES (%(scope)s, %(subject)s, %(now)s, %(host)s, %(version)s, %(keys)s)
+    INSERT INTO lab_asker AS known
+        (scope, subject, asked_at, host, agent_version, keys, boot_id, boot_since, boots_before)
+    VALUES (%(scope)s, %(subject)s, %(now)s, %(host)s, %(version)s, %(keys)s, %(boot)s, %(now)s, '{}')
     ON CONFLICT (scope, subject) DO UPDATE SET
         asked_at = excluded.asked_at, host = excluded.host,
-        agent_version = excluded.agent_version, keys = excluded.keys
-    WHERE known.host = excluded.host OR known.asked_at < %(silent)s
+        agent_version = excluded.agent_version, keys = excluded.keys,
+        boot_id = CASE excluded.boot_id WHEN '' THEN known.boot_id ELSE excluded.boot_id END,
+        boot_since = CASE WHEN excluded.boot_id IN ('', known.boot_id) THEN known.boot_since ELSE %(now)s END,
+        boots_before = CASE
+            WHEN known.boot_id = '' OR excluded.boot_id IN ('', known.boot_id) THEN known.boots_before
+            ELSE (array_prepend(known.boot_id, known.boots_before))[1:%(kept)s]
+        END
+    WHERE (known.host = excluded.host OR known.asked_at < %(silent)s)
+        AND excluded.boot_id <> ALL (known.boots_before)
     RETURNING 1
 """
 
@@ -63,7 +77,8 @@ class Offer:
 def answer_ask(*, token: ApiToken, ask: HostAsk) -> Offer:
     """What lies ready for this host and is not among `ask.keys`. Asking again gives the same until it is claimed.
 
-    Raises DomainError: `other-dispatcher` where agents do not ask, `two-agents` for a second host with this token.
+    Raises DomainError: `other-dispatcher` where agents do not ask, `two-agents` for a second host with this token,
+    `copied-disk` where two hosts are proved, which also takes theirs out of service.
     """
     if not dispatcher().hosts_ask:
         raise DomainError("other-dispatcher", f"hosts of this site do not ask for work: it has {dispatcher().about}")
@@ -128,11 +143,41 @@ def _note(token: ApiToken, ask: HostAsk) -> None:
         "version": ask.version[:60],
         "keys": [key[:60] for key in ask.keys[:_LONGEST_KEYS]],
         "silent": now - _ANOTHER_AFTER,
+        "boot": ask.boot_id[:36],
+        "kept": _BOOTS_KEPT,
     }
     with connection.cursor() as cursor:
         cursor.execute(_NOTE, values)
-        if cursor.fetchone() is None:
-            raise _two(token, ask, "another host asks")
+        if cursor.fetchone() is not None:
+            return
+    known = Asker.objects.get(scope=token.scope, subject=token.subject)
+    if known.host != values["host"] and known.asked_at >= values["silent"]:
+        raise _two(token, ask, "another host asks")
+    raise _come_back(token, ask, known, now)
+
+
+def _come_back(token: ApiToken, ask: HostAsk, known: Asker, now: datetime) -> DomainError:
+    """A boot asks that another one has followed.
+
+    No system has a boot id a second time: either this request is late and its system has ended, or there are two hosts.
+    Names tell nothing here, for a copied disk has the same.
+    """
+    if now - known.boot_since < _ANOTHER_AFTER:
+        return _two(token, ask, f"boot {known.boot_id[:8]} asks after boot {ask.boot_id[:8]}")
+    # For everybody: what hosts call themselves is for staff.
+    told = (
+        f"two hosts show the token of {token.scope} {token.subject}: boot {ask.boot_id[:8]} asks again, though boot "
+        f"{known.boot_id[:8]} has asked since; one disk is a copy of the other"
+    )
+    host = _host_of(token)
+    with transaction.atomic():
+        # Proved anew, if both go on after a person has released it.
+        Asker.objects.filter(pk=known.pk).update(boot_id=ask.boot_id, boot_since=now, boots_before=[])
+        if host is not None:
+            earlier = "" if host.health == Health.GOOD else f" (before: {host.health}, {host.health_reason})"
+            change_health(host, Health.MAINTENANCE, f"{told}{earlier}")
+    log.warning("copied_disk", scope=token.scope, subject=token.subject, host=ask.host, boot_id=ask.boot_id)
+    return DomainError("copied-disk", told)
 
 
 def _two(token: ApiToken, ask: HostAsk, what: str) -> DomainError:

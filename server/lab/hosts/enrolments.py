@@ -14,6 +14,7 @@ from django.db import transaction
 
 from server.core import clock
 from server.core.access.tries import count_try
+from server.core.database import wait_for_lock
 from server.core.errors import DomainError
 from server.core.models import LONGEST_ACTOR, ApiToken, Transition
 from server.core.reasons import Because
@@ -72,8 +73,10 @@ def make_code(host: str, scope: ApiToken.Scope, *, actor: str, reason: str = "",
     if row is not None and row.health == Health.RETIRED:
         raise DomainError("retired", f"{host} is retired: release it first")
     code = "".join(secrets.choice(_LETTERS) for _ in range(_GROUPS * _GROUP))
-    now = clock.now()
     with transaction.atomic():
+        # Two who make one at once: the later one ends the other's.
+        wait_for_lock(f"enrolment code of {scope} {host}")
+        now = clock.now()
         Enrolment.objects.filter(scope=scope, subject=host, used_at=None, expires_at__gt=now).update(expires_at=now)
         made = Enrolment.objects.create(
             digest=_digest(code),
@@ -144,14 +147,22 @@ def _owner(row: Enrolment, facts: Mapping[str, Any]) -> Machine | Builder | None
 
 
 def _put_aside(owner: Machine | Builder, row: Enrolment) -> bool:
-    """Nothing is given to a host before a person has seen what it says of itself; whether that has to be seen."""
-    if owner.health == Health.QUARANTINED:
-        return True
+    """Nothing is given to a host before a person has seen what it says of itself; whether that has to be seen.
+
+    What it was out of service for stands: nothing was mended by coming again, and a check that it passes tells nothing
+    of who came.
+    """
     # What hosts call themselves is for staff; this is for everybody.
     emulated = isinstance(owner, Machine) and not boots_itself(owner)
     what = "enrolled, emulated on" if emulated else "enrolled:"
     told = f"{what} {say_facts(row.facts)}; who knows that this is so has it checked, or releases it"
-    change_health(owner, Health.MAINTENANCE, told, actor=row.made_by)
+    if owner.health not in {Health.QUARANTINED, Health.MAINTENANCE}:
+        change_health(owner, Health.MAINTENANCE, told, actor=row.made_by)
+        return True
+    before = owner.health_reason
+    reason = before if told in before else "; ".join(part for part in (before, told) if part)
+    # The actor makes it a person's, which no health session and no A/A trial lifts.
+    change_health(owner, owner.health, reason, actor=row.made_by)
     return True
 
 

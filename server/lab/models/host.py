@@ -193,6 +193,9 @@ class Asker(models.Model):
     host = models.CharField(max_length=255, blank=True, default="", help_text="As its agent names it.")
     agent_version = models.CharField(max_length=60, blank=True, default="")
     keys = words(60, "Attempts that it had under way.")
+    boot_id = models.CharField(max_length=36, blank=True, default="", help_text="Of the system that asked last.")
+    boot_since = models.DateTimeField(default=clock.now, help_text="When that system asked first.")
+    boots_before = words(36, "Of systems that asked before it, the latest first.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["scope", "subject"], name="asker_once")]
