@@ -8,6 +8,7 @@ from django.db import IntegrityError, connection, transaction
 
 from server.core import clock
 from server.core.models import Transition
+from server.core.rows import partitions
 from server.core.rows.partitions import (
     BOOTS,
     CONDITIONS,
@@ -104,6 +105,29 @@ def test_late_rows_that_were_caught_outside_go_to_a_part_of_their_own() -> None:
     assert Transition.objects.get(subject="boot", subject_id=boot.pk).after == "planned"
 
 
+def test_rows_that_are_too_many_are_not_moved_though_their_part_is_wanted_for_new_boots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partitions, "_MOST_MOVED", 2)
+    for number in range(3):
+        step(2 * BOOTS + number)
+    made = make_parts(5)
+    assert TRANSITIONS.part(2) not in made
+    assert {TRANSITIONS.part(1), TRANSITIONS.part(3), VALUES.part(2)} <= set(made)
+    assert caught() == {TRANSITIONS.name: 3}
+    monkeypatch.setattr(partitions, "_MOST_MOVED", 3)
+    assert make_parts(5) == [TRANSITIONS.part(2)]
+    assert caught() == {}
+
+
+def test_ids_from_nowhere_make_a_few_parts_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "_MOST_OF_CAUGHT", 2)
+    for number in range(10, 15):
+        step(number * BOOTS)
+    make_parts(5)
+    assert parts(TRANSITIONS) == [0, 1, 2, 3, 10, 11]
+
+
 def test_history_is_in_order_of_its_numbers_across_parts() -> None:
     make_parts(BOOTS)
     numbers = [
@@ -123,7 +147,7 @@ def test_old_part_without_rows_is_dropped_unless_it_is_needed() -> None:
     # Of the others nothing was ever filled: what is empty there was made ahead.
     assert parts(VALUES) == [2, 3, 4, 5]
     # One that was dropped and whose boot tells its result after all.
-    late = boot_of(9)
+    late = boot_of(BOOTS - 9)
     build_measurement(late, case=build_case("late"), values=[5.0, 6.0])
     assert caught() == {VALUES.name: 1}
     make_parts(2 * BOOTS)

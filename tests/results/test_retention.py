@@ -34,6 +34,8 @@ from tests.builders import (
     build_metric,
     build_session,
 )
+from tests.builds.conftest import use_bucket
+from tests.builds.s3_server import s3_server
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -298,6 +300,18 @@ def test_archive_is_kept_by_the_store_and_read_without_the_service() -> None:
     artifact_store().remove(part.sha256)
     with pytest.raises(CommandError):
         call_command("retain", "--check", stdout=out)
+
+
+def test_archive_in_a_bucket_answers_as_one_in_a_folder(client: Client, settings: Settings) -> None:
+    with s3_server() as address:
+        store = use_bucket(settings, address, location="archive")
+        session = measured(datetime(2026, 5, 2, tzinfo=UTC))
+        before = answers(client, session)
+        retain()
+        assert not PackedValues.objects.exists()
+        assert answers(client, session) == before
+        assert all(store.find(part.sha256) and store.find(part.manifest) for part in ArchivePart.objects.all())
+        call_command("retain", "--check", stdout=StringIO())
 
 
 def test_boot_whose_samples_have_left_is_judged_by_nothing() -> None:

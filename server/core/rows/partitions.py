@@ -22,6 +22,8 @@ _AHEAD = 3
 _PATIENCE_MS = 250
 # Rows that a sweep moves to the part that they wanted; more of them are for a person to move, at a quiet hour.
 _MOST_MOVED = 100_000
+# Parts that a sweep makes for what was caught, of each table: ids from nowhere want one each.
+_MOST_OF_CAUGHT = 16
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def _of_caught(table: CutTable) -> list[int]:
     if not total:
         return []
     log.error("rows_outside_parts", table=table.name, rows=total)
-    return [number for number, _ in found] if total <= _MOST_MOVED else []
+    return sorted(number for number, _ in found)[:_MOST_OF_CAUGHT] if total <= _MOST_MOVED else []
 
 
 def _make(table: CutTable, number: int) -> bool:
@@ -158,6 +160,13 @@ def _make(table: CutTable, number: int) -> bool:
     with connection.cursor() as cursor:
         # The lock under which nobody brings more of them comes first.
         cursor.execute(f"LOCK TABLE {table.outside} IN SHARE ROW EXCLUSIVE MODE")
+        cursor.execute(
+            f"SELECT count(*) FROM (SELECT 1 FROM {table.outside} WHERE {range_} LIMIT {_MOST_MOVED + 1}) AS seen"  # noqa: S608
+        )
+        # A part that is wanted for new boots, too: those who store results wait while rows are moved.
+        if cursor.fetchone()[0] > _MOST_MOVED:
+            log.error("part_not_made", part=name, why="too many rows outside are its own: move them by hand")
+            return False
         cursor.execute(f"CREATE TABLE {name} (LIKE {table.name} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)")
         cursor.execute(
             f"WITH moved AS (DELETE FROM {table.outside} WHERE {range_} RETURNING *)"  # noqa: S608

@@ -13,7 +13,7 @@ from server.detection.models import Comparison, Finding, Verdict
 from server.detection.models.finding import CHANGES
 from server.lab.hosts.probes import first_facts
 from server.lab.models import Boot, Session
-from server.results.models import Measurement, Metric
+from server.results.models import ArchivedSession, KeptKind, Measurement, Metric
 from server.stats.explanation.search import Explanation, explain
 
 _GUEST = ("virtual", "hypervisor", "virtualization")
@@ -199,6 +199,7 @@ def _from_measurements(cells: Mapping[_Where, Comparison]) -> dict[tuple[_Where,
         boot__in=_measured_boots(cells),
         metric__better=Metric.Better.NONE,
         case__in={row.case_id for row in cells.values()},
+        summarised=False,
     )
     names = ("boot__session_id", "case__benchmark__name", "case__name", "core_type__name", "metric__name", "boot__arm")
     for *place, metric, arm, values, warmup in rows.order_by("boot__position").values_list(*names, "values", "warmup"):
@@ -273,7 +274,26 @@ def explained(finding: Finding) -> tuple[list[dict[str, Any]], list[dict[str, An
     result = remade(finding)
     comparisons = heard(result.comparisons, finding.checks) if result else []
     changed = [row for row in comparisons if row.verdict in CHANGES]
-    return _explanations(finding, comparisons), counters_beside(changed)
+    return _explanations(finding, comparisons), _counters(finding, changed)
+
+
+def _counters(finding: Finding, changed: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """What counters say beside these changes; of sessions whose values have left for the archive, what was told then.
+
+    Medians stay of those values: as samples they would tell of boots that do not differ within themselves.
+    """
+    kinds = [KeptKind.SAMPLES, KeptKind.CONDITIONS]
+    archived = ArchivedSession.objects.filter(session__in={row.session_id for row in changed}, kind__in=kinds)
+    gone = set(archived.exclude(left_at=None).values_list("session", flat=True))
+    told = {_place(row) for row in changed if row.session_id in gone}
+    names = ("machine", "benchmark", "case", "core_type")
+    rows = [row for row in finding.counters if tuple(row[name] for name in names) in told]
+    rows += counters_beside([row for row in changed if row.session_id not in gone])
+    return sorted(rows, key=lambda row: -_movement(row["ratio"]))[:_MOST]
+
+
+def _place(row: Comparison) -> tuple[str, ...]:
+    return row.session.machine.name, row.case.benchmark.name, row.case.name, row.core_type.name
 
 
 def _explanations(finding: Finding, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:

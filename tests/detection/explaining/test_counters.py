@@ -1,15 +1,19 @@
 """Counters that moved beside a change, by machine and case."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django.fixtures import Settings
 
-from server.detection.findings.explanation import explained
+from server.core import clock
+from server.detection.findings.explanation import explain_finding, explained
 from server.detection.models import Finding
-from server.lab.models import Boot, Conditions, Machine
-from server.results.models import Metric
+from server.lab.models import Boot, Conditions, Machine, Session, Trial
+from server.results import retention
+from server.results.models import KeptKind, Metric, PackedValues
 from tests.builders import build_case, build_measurement, build_metric, tell_boots
 from tests.detection.lifecycle.findings import DOWN, SAME, UP, candidate
 from tests.detection.measured import physical
@@ -69,6 +73,26 @@ def test_metrics_that_only_explain_count_too_and_the_strongest_comes_first(machi
         level = 100.0 if boot.arm == Boot.Arm.BASE else 40.0
         build_measurement(boot, [9.0, *[level + boot.position / 100] * 5], build_case("copy"), pages)
     assert [row["counter"] for row in counters(finding)] == ["pages", "instructions"]
+
+
+def test_counters_of_values_that_have_left_stay_as_they_were_told(machine: Machine, settings: Settings) -> None:
+    """Medians stay in the database: they are no samples of their boots."""
+    settings.KEEP_MONTHS = dict.fromkeys(KeptKind.values, 3)
+    finding = candidate({machine: {"copy": UP}})
+    pages = build_metric("pages", better=Metric.Better.NONE)
+    for boot in Boot.objects.filter(session__machine=machine):
+        level = 100.0 if boot.arm == Boot.Arm.BASE else 40.0
+        build_measurement(boot, [level + boot.position / 100] * 5, build_case("copy"), pages)
+    explain_finding(finding)
+    before = finding.counters
+    assert [row["counter"] for row in before] == ["pages"]
+    Session.objects.update(created_at=clock.now() - timedelta(days=300))
+    Trial.objects.update(answered_at=clock.now())
+    retention.retain(lambda _sessions: set(), seconds=60)
+    assert not PackedValues.objects.exists()
+    assert counters(finding) == before
+    finding.counters = []
+    assert counters(finding) == []
 
 
 ENTRY = {"benchmark": "mm-basic", "case": "copy", "core_type": "all"}
