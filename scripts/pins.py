@@ -7,6 +7,7 @@ is written is what was got. Lines of `.env` for other settings stay.
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +71,11 @@ def main() -> int:
         return 1
     before = options.out.read_text(encoding="utf-8").splitlines() if options.out.exists() else []
     part = options.out.with_name(f"{options.out.name}.part")
+    part.unlink(missing_ok=True)
+    if options.out.exists():
+        # It may hold secrets of other settings: never readable for more than before, nor for fewer.
+        part.touch(mode=0o600)
+        shutil.copymode(options.out, part)
     part.write_text("\n".join(pinned(before, digests)) + "\n", encoding="utf-8")
     part.replace(options.out)
     for name, digest in digests.items():

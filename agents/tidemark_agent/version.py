@@ -4,7 +4,7 @@ import zipfile
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-NUMBER = "0.1.0"
+NUMBER = "0.2.0"
 
 
 def bundle_root() -> Traversable:

@@ -1,6 +1,7 @@
 """`make pins`: which images are named, and what becomes of an env file that is there."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -46,11 +47,13 @@ def test_digest_is_that_of_the_named_repository(image: str) -> None:
 def test_file_gets_the_pins_and_keeps_the_rest_and_no_failure_touches_it(tmp_path: Path) -> None:
     env = tmp_path / "env"
     env.write_text("TIDEMARK_PORT=8001\nTIDEMARK_REDIS_IMAGE=old\n")
+    env.chmod(0o640)
     words = [sys.executable, "-m", "scripts.pins", "--out", str(env), "--only", "TIDEMARK_REDIS_IMAGE"]
     asked = {**os.environ, "TIDEMARK_REDIS_IMAGE": "redis:9"}
     done = subprocess.run(words, cwd=ROOT, env=asked, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert env.read_text().splitlines() == ["TIDEMARK_PORT=8001", f"TIDEMARK_REDIS_IMAGE=redis@{DIGEST}"]
+    assert stat.S_IMODE(env.stat().st_mode) == 0o640
     asked["TIDEMARK_REDIS_IMAGE"] = "own:1"
     done = subprocess.run(words, cwd=ROOT, env=asked, capture_output=True, text=True, check=False)
     assert (done.returncode, "came from no registry" in done.stderr) == (1, True)

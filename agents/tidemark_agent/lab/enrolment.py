@@ -5,7 +5,9 @@ Whatever can be wrong on this host is looked at first, for a code that was used 
 
 import argparse
 import os
+import re
 import socket
+import stat
 import sys
 import threading
 import urllib.request
@@ -98,8 +100,8 @@ def _check_address(server: str) -> None:
 
 def _home(options: argparse.Namespace, server: str) -> Home:
     file = options.config
+    ca_file = options.ca_file.resolve() if options.ca_file else None
     if not file.exists():
-        ca_file = options.ca_file.resolve() if options.ca_file else None
         return Home(file, file.parent / "token", options.state_dir, ca_file, None)
     try:
         known = read_config(file)
@@ -108,7 +110,7 @@ def _home(options: argparse.Namespace, server: str) -> Home:
     if known.server.rstrip("/") != server:
         told = f"{file} is for the service at {known.server}: change `server` there, or put the file away"
         raise EnrolmentError(REFUSED, told)
-    return Home(file, known.token_file, known.state_dir, options.ca_file or known.ca_file, known)
+    return Home(file, known.token_file, known.state_dir, ca_file or known.ca_file, known)
 
 
 def _check_new(home: Home, server: str) -> None:
@@ -183,16 +185,34 @@ def _keep(home: Home, server: str, answer: dict[str, Any]) -> None:
         _write(home.token_file, f"{answer['token']}\n")
         if home.known is None:
             _write(home.config_file, _configuration(home, server, pull=answer.get("pull") is True))
+        elif home.ca_file != home.known.ca_file:
+            _name_ca_file(home)
     except OSError as error:
         told = f"the token could not be kept, so it is lost: {file_trouble(error)}; have another code made"
         raise EnrolmentError(FAILED, told) from error
 
 
-def _write(file: Path, text: str) -> None:
+def _name_ca_file(home: Home) -> None:
+    """In the configuration that was there, of which all else stays: with what the agent trusted just now it goes on.
+
+    Keys before the first table are those of the file itself.
+    """
+    lines = home.config_file.read_text(encoding="utf-8").splitlines()
+    tables = next((place for place, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+    own = [line for line in lines[:tables] if not re.match(r"\s*[\"']?ca_file[\"']?\s*=", line)]
+    text = "\n".join([f"ca_file = {_quoted(str(home.ca_file))}", *own, *lines[tables:]]) + "\n"
+    before = home.config_file.stat()
+    _write(home.config_file, text, mode=stat.S_IMODE(before.st_mode), owner=(before.st_uid, before.st_gid))
+
+
+def _write(file: Path, text: str, *, mode: int = _OWNER_ONLY, owner: tuple[int, int] | None = None) -> None:
     temporary = temporary_for(file)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            if owner is not None:
+                os.fchown(stream.fileno(), *owner)
+            os.fchmod(stream.fileno(), mode)
             stream.write(text)
         settle(temporary, file)
         sync_directory(file.parent)

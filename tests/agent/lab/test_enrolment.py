@@ -74,6 +74,22 @@ def test_configuration_of_an_operator_is_left_as_it_is(tmp_path: Path, capsys: p
     assert ("pull = true" in told.out, "is for the service at" in told.err) == (True, True)
 
 
+@pytest.mark.parametrize("before", ["", 'ca_file = "/old/ca.pem"\n'])
+def test_certificates_that_are_named_stay_named_in_a_configuration_that_was_there(tmp_path: Path, before: str) -> None:
+    file, trusted = tmp_path / "etc/agent.toml", tmp_path / "ca.pem"
+    file.parent.mkdir()
+    trusted.write_text("of our own")
+    with running_server(Lab(enrolments=[taken()])) as server:
+        kept = f'# ours\nserver = "{server}"\n{before}token_file = "{tmp_path}/own"\n\n[programs]\nperf = "/opt/perf"\n'
+        file.write_text(kept)
+        file.chmod(0o640)
+        assert enrol(tmp_path, server, "--ca-file", str(trusted)) == 0
+    config = read_config(file)
+    assert (config.ca_file, config.programs) == (trusted, {"perf": Path("/opt/perf")})
+    assert file.read_text() == f'ca_file = "{trusted}"\n{kept.replace(before, "")}'
+    assert mode(file) == 0o640
+
+
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [
