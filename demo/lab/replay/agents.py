@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from demo.lab.replay.machines import BY_UARCH, Moment, Truth, boot_values, facts_of
 from demo.lab.replay.studies import Kernel
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 
 class RefusedError(Exception):
