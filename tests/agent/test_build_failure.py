@@ -12,6 +12,7 @@ from tidemark_agent.build.failure import (
     failure_of_file,
     find_failure,
     place_of,
+    says_crashed,
     says_short,
 )
 
@@ -134,6 +135,44 @@ def test_compiler_crash_that_comes_again_is_called_so_and_is_the_kernels_failure
     assert outcome.outcome == "failed"
     assert outcome.reason == "the compiler crashed: mm/a.c:9:1: internal compiler error: in expand"
     assert "the step is run once more" in outcome.log_tail
+
+
+SHORT = [
+    "as: cannot write: No space left on device",
+    "tee: Disk quota exceeded",
+    "/bin/sh: 1: echo: echo: I/O error",
+    "make: gcc: Resource temporarily unavailable",
+    "/bin/sh: 0: Cannot fork",
+    "cc1: error: out of memory allocating 4096 bytes",
+    "perl: Out of memory!",
+    "MemoryError",
+    "xz: (stdin): not enough memory",
+    "gcc: fatal error: cannot execute cc1: posix_spawn: Cannot allocate memory",
+    "sh: main.c: Too many open files in system",
+]
+
+
+@pytest.mark.parametrize("words", SHORT)
+def test_words_of_what_lacks_something_that_all_share_are_known(words: str) -> None:
+    log = f"  CC      mm/a.o\n{words}\n"
+    assert (says_short(log), says_crashed(log)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gcc: internal compiler error: Segmentation fault signal terminated program cc1",
+        "clang: error: unable to execute command: Segmentation fault (core dumped)",
+        "collect2: fatal error: ld terminated with signal 11 [Segmentation fault], core dumped",
+        "Segmentation fault (core dumped)",
+        "make[2]: *** [scripts/Makefile.build:243: mm/a.o] Error 139",
+    ],
+)
+def test_words_of_a_crash_are_known_and_its_place_is_what_was_to_be_made(words: str) -> None:
+    """The line of a driver is the same for all objects."""
+    log = f"{words}\nmake: *** [Makefile:9: mm/a.o] Error 1\n"
+    assert (says_crashed(log), says_short(log)) == (True, False)
+    assert place_of(find_failure(log.splitlines()), log) == "mm/a.o"
 
 
 @pytest.mark.parametrize("excerpt", [' 4190 |  pr_err("No space left on device");', '      |  "out of memory"'])

@@ -58,21 +58,10 @@ def test_step_that_met_a_full_disk_is_begun_anew(tmp_path: Path, monkeypatch: py
 ONCE = "if test ! -e {seen}; then touch {seen}; echo '{words}'; exit 1; fi"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "mm/a.c:9:1: internal compiler error: Segmentation fault",
-        "Segmentation fault (core dumped)",
-        "make[2]: *** [scripts/Makefile.build:243: mm/a.o] Error 139",
-        "collect2: fatal error: ld terminated with signal 11 [Segmentation fault], core dumped",
-    ],
-)
-def test_crash_that_does_not_come_again_is_not_the_kernels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
+def test_crash_that_does_not_come_again_is_not_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A builder whose memory is broken lets a compiler crash now and then, of whatever it compiles."""
     without_pauses(monkeypatch)
-    once = ONCE.format(seen=tmp_path / "seen", words=words)
+    once = ONCE.format(seen=tmp_path / "seen", words="mm/a.c:9:1: internal compiler error: Segmentation fault")
     outcome = small_build(tmp_path, {"Makefile": MAKEFILE.replace("bzImage:\n", f"bzImage:\n\t@{once}\n")})
     assert (outcome.outcome, outcome.reason) == ("built", "")
     assert "crashed" in outcome.log_tail
@@ -89,24 +78,16 @@ def test_second_crash_at_another_place_is_no_verdict(
     assert (outcome.outcome, "not twice at one place" in outcome.reason) == ("infrastructure", True), outcome.reason
 
 
-_DRIVERS = [
-    "gcc: internal compiler error: Segmentation fault signal terminated program cc1",
-    "clang: error: unable to execute command: Segmentation fault (core dumped)",
-    "collect2: fatal error: ld terminated with signal 11 [Segmentation fault], core dumped",
-]
 OBJECTS = """
 $(O)/{name}.o:
 \t@if test -e {seen} -o {name} = a; then echo '{words}'; touch {seen}; exit 1; fi
 """
 
 
-@pytest.mark.parametrize("words", _DRIVERS)
-def test_crashes_of_two_objects_are_not_at_one_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
+def test_crashes_of_two_objects_are_not_at_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's line is the same for both."""
     without_pauses(monkeypatch)
-    seen = tmp_path / "seen"
+    words, seen = "gcc: internal compiler error: Segmentation fault signal terminated program cc1", tmp_path / "seen"
     lines = f"bzImage:\n\t@if test -e {seen}; then $(MAKE) -f $(CURDIR)/Makefile $(O)/b.o; "
     lines += "else $(MAKE) -f $(CURDIR)/Makefile $(O)/a.o; fi\n"
     objects = "".join(OBJECTS.format(name=name, seen=seen, words=words) for name in "ab")
@@ -114,24 +95,8 @@ def test_crashes_of_two_objects_are_not_at_one_place(
     assert (outcome.outcome, "not twice at one place" in outcome.reason) == ("infrastructure", True), outcome.reason
 
 
-SHORT = [
-    "as: cannot write: No space left on device",
-    "tee: Disk quota exceeded",
-    "/bin/sh: 1: echo: echo: I/O error",
-    "make: gcc: Resource temporarily unavailable",
-    "/bin/sh: 0: Cannot fork",
-    "cc1: error: out of memory allocating 4096 bytes",
-    "perl: Out of memory!",
-    "MemoryError",
-    "xz: (stdin): not enough memory",
-    "gcc: fatal error: cannot execute cc1: posix_spawn: Cannot allocate memory",
-    "sh: main.c: Too many open files in system",
-]
-
-
-@pytest.mark.parametrize("words", [SHORT[0], "make: gcc: Resource temporarily unavailable"])
 def test_what_hostile_neighbour_takes_for_an_instant_is_not_lacking_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody sees later that it was taken; so the neighbour's build is waited for, and the step is run again."""
     without_pauses(monkeypatch)
@@ -139,7 +104,7 @@ def test_what_hostile_neighbour_takes_for_an_instant_is_not_lacking_alone(
     taken, met = tmp_path / "taken", tmp_path / "met"
     wait = f"for i in $$(seq 300); do test -e {met} && break; sleep 0.1; done; sleep 2"
     takes = f"bzImage:\n\t@touch {taken}; {wait}; rm {taken}\n"
-    lacks = f"bzImage:\n\t@if test -e {taken}; then touch {met}; echo '{words}'; exit 127; fi\n"
+    lacks = f"bzImage:\n\t@if test -e {taken}; then touch {met}; {FULL}; fi\n"
     hostile = {"Makefile": MAKEFILE.replace("bzImage:\n", takes)}
     neighbour = threading.Thread(target=small_build, args=(tmp_path / "neighbour", hostile))
     neighbour.start()
@@ -151,13 +116,12 @@ def test_what_hostile_neighbour_takes_for_an_instant_is_not_lacking_alone(
     assert (outcome.outcome, outcome.reason) == ("built", "")
 
 
-@pytest.mark.parametrize("words", SHORT)
 def test_build_that_lacks_something_alone_as_well_is_no_verdict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who else is on the host is unknown."""
     without_pauses(monkeypatch)
-    lacks = MAKEFILE.replace("bzImage:\n", f"bzImage:\n\t@echo '{words}'; exit 1\n")
+    lacks = MAKEFILE.replace("bzImage:\n", "bzImage:\n\t@echo 'make: gcc: Resource temporarily unavailable'; exit 1\n")
     outcome = small_build(tmp_path, {"Makefile": lacks})
     assert (outcome.outcome, "alone on the host as well" in outcome.reason) == ("infrastructure", True), outcome.reason
     assert len(list(tmp_path.glob("work/*/*/building"))) == 1
@@ -327,7 +291,7 @@ def test_objects_that_other_programs_made_are_not_built_on(tmp_path: Path, monke
     assert not (kept / "old.o").exists()
 
 
-@pytest.mark.parametrize("code", [-9, 1, 127, 137, 255])
+@pytest.mark.parametrize("code", [-9, 1, 137])
 def test_room_that_fails_or_is_killed_says_nothing_about_the_kernel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:

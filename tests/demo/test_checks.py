@@ -1,16 +1,22 @@
 """Each check must fail when its fact is missing, and only what depends on that fact may fail with it."""
 
-from collections.abc import Callable
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 import pytest
+from django.core import mail as outbox
+from django.test import override_settings
+from pytest_django import DjangoDbBlocker
 from pytest_django.fixtures import Settings
 
 from demo import checks
 from demo.checks import measured_checks, page_checks
 from demo.postings import OUTCOMES
+from demo.sink import Store
 from server.builds.models import Artifact, Build
 from server.builds.storage import FolderStore
 from server.core.models import Transition
@@ -22,18 +28,35 @@ from server.results.models import PackedValues
 from server.sources.models import Patch, Series
 from tests.builders import build_boot, build_revision
 from tests.demo.finished import URL, Finished, fetch_by_client, finished_demo
+from tests.kept import kept_rows, settle
 
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(scope="module")
+def kept(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """Rows of one finished demo; below the folder its state and the mails that it sent."""
+    folder = tmp_path_factory.mktemp("finished")
+    sending = override_settings(VIRTUAL_VERDICTS=True, MAIL_ENABLED=True, MAIL_SINK="127.0.0.1:2525")
+    with kept_rows(django_db_blocker, folder / "state"), sending:
+        # Of whichever module was before.
+        outbox.outbox.clear()
+        finished_demo(folder / "mails")
+        settle()
+        yield folder
+
+
 @pytest.fixture
-def finished(tmp_path: Path, settings: Settings) -> Finished:
-    settings.VIRTUAL_VERDICTS = True
-    settings.MAIL_ENABLED = True
-    settings.MAIL_SINK = "127.0.0.1:2525"
+def finished(kept: Path, tmp_path: Path, settings: Settings) -> Finished:
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
-    return finished_demo(tmp_path / "mails")
+    settings.STATE_DIR = tmp_path / "state"
+    # Images are large, and no test writes into one.
+    shutil.copytree(kept / "state", settings.STATE_DIR, copy_function=os.link)
+    shutil.copytree(kept / "mails", tmp_path / "mails")
+    return Finished(Series.objects.get(), Store(tmp_path / "mails"))
 
 
 def patched_boot() -> Boot:
