@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
@@ -29,6 +29,8 @@ _SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 _PAIRS: tuple[tuple[str, Scheme], ...] = (("wide", "light"), ("narrow", "dark"))
 _ALL_PAIRS: tuple[tuple[str, Scheme], ...] = tuple((size, scheme) for size in _WIDTHS for scheme in _SCHEMES)
 _LEAST_SIZE = 20
+# Pages that are opened before the first of them is looked at: each is waited for until it asks for nothing more.
+_AT_ONCE = 6
 _NARROWEST = 360
 
 
@@ -106,17 +108,24 @@ def test_pages_draw_and_fit_in_every_width_and_scheme(
     with chromium() as browser:
         for size, scheme in _ALL_PAIRS if "TIDEMARK_SCREENSHOTS" in os.environ else _PAIRS:
             context = browser.new_context(viewport={"width": _WIDTHS[size], "height": 900}, color_scheme=scheme)
-            for name, path in wanted.items():
-                page = context.new_page()
-                problems = look(page, f"{live_server.url}{path}", name)
+            for name, page, problems in opened(context, live_server.url, wanted):
+                problems.extend(seen(page, name))
                 if problems or "TIDEMARK_SCREENSHOTS" in os.environ:
                     page.screenshot(path=folder / f"{name}-{size}-{scheme}.png", full_page=True)
                 if size == "narrow":
                     page.set_viewport_size({"width": _NARROWEST, "height": 900})
-                    problems += fit(page)
+                    problems.extend(fit(page))
                 assert problems == [], f"{name} {size} {scheme}"
                 page.close()
             context.close()
+
+
+def opened(context: BrowserContext, site: str, wanted: dict[str, str]) -> Iterator[tuple[str, Page, list[str]]]:
+    """Name and page of each path, and what its scripts complain of."""
+    names = list(wanted)
+    for start in range(0, len(names), _AT_ONCE):
+        pages = [(name, context.new_page()) for name in names[start : start + _AT_ONCE]]
+        yield from [(name, page, go(page, f"{site}{wanted[name]}", name)) for name, page in pages]
 
 
 def fit(page: Page) -> list[str]:
@@ -152,15 +161,29 @@ def test_page_without_scripts_has_its_values_in_tables(
 
 def look(page: Page, url: str, name: str) -> list[str]:
     """Open a page and say what is wrong with it."""
+    problems = go(page, url, name)
+    return problems + seen(page, name)
+
+
+def go(page: Page, url: str, name: str) -> list[str]:
+    """Open a page; the list grows by what its scripts complain of."""
     problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(f"script: {error}"))
-    page.on("console", lambda message: problems.append(message.text) if message.type in ("error", "warning") else None)
-    page.goto(url)
-    page.wait_for_load_state("networkidle")
-    if name == "missing":
+
+    def note(message: ConsoleMessage) -> None:
         # The browser itself notes the 404 on its console.
-        problems = [text for text in problems if "404" not in text]
-    problems += fit(page)
+        if message.type in ("error", "warning") and not (name == "missing" and "404" in message.text):
+            problems.append(message.text)
+
+    page.on("pageerror", lambda error: problems.append(f"script: {error}"))
+    page.on("console", note)
+    page.goto(url)
+    return problems
+
+
+def seen(page: Page, name: str) -> list[str]:
+    """What is wrong with an open page that asks for nothing more."""
+    page.wait_for_load_state("networkidle")
+    problems = fit(page)
     if page.locator("h1").count() != 1:
         problems.append("not exactly one h1")
     if name == "session-values" and page.locator("canvas").count() == 0:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testbed.bulk_copy import BULK_COPY
-from tests.testbed.kernels import BASE, kernel
+from tests.testbed.kernels import BASE, PATCHED, kernel
 from tests.testbed.measured import Guest, measured
 
 pytestmark = pytest.mark.real(minutes=3)
@@ -30,10 +29,10 @@ PAGES = "folio-copy/copy_highpage-2m-hot-0to0"
 def compared(folder: Path, agent: Path, *, cpu: str, words: str = "") -> tuple[set[str], Mapping[str, float]]:
     """The flags that both boots recorded, and patched / base for each case."""
     sides = {}
-    for recipe in (BASE, BULK_COPY):
+    for recipe in (BASE, PATCHED):
         guest = Guest(kernel(recipe), cpu, counted=True, words=words)
         sides[recipe.name] = measured(guest, [COPY, MC_COPY, PAGES], agent=agent, folder=folder / recipe.name)
-    base, patched = sides[BASE.name], sides[BULK_COPY.name]
+    base, patched = sides[BASE.name], sides[PATCHED.name]
     assert base.facts["flags"] == patched.facts["flags"]
     ratios = {case: patched.median(case) / base.median(case) for case in (COPY, MC_COPY, PAGES)}
     return FLAGS & set(base.facts["flags"]), ratios
