@@ -1,3 +1,4 @@
+import io
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -7,9 +8,12 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from demo import watch
+from demo.driver import TITLES, Demo, Options
 from demo.postings import Posting
+from demo.processes import Claim
+from demo.progress import Display
 from demo.watch import check_lines, mail_lines, time_lines, verdict_table
-from demo.world import TREE_NAME
+from demo.world import TREE_NAME, Times, open_world
 from server.builds.models import Build
 from server.core import clock
 from server.lab.models import Boot, Session
@@ -53,6 +57,23 @@ def test_series_ends_when_nothing_more_can_come(state: str, ended: bool) -> None
     if ended:
         assert "the reason" in view.reason
     assert watch.has_arrived(POSTING) is (state != "incomplete")
+
+
+def test_demo_whose_series_cannot_be_measured_says_why_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = build_session(posted_series(state=Series.State.APPLIED), state=Session.State.FAILED)
+    wrong = "mm/memory.c:4148:9: error: implicit declaration"
+    Build.objects.filter(pk=session.patched_build.pk).update(state=Build.State.FAILED, build_id="", reason=wrong)
+    out = io.StringIO()
+    demo = Demo(Options(kind="broken", once=True), tmp_path, Claim(tmp_path / "claim"), out)
+    monkeypatch.setattr(demo, "_reach_the_series", lambda *_: (POSTING, True))
+    # The test's transaction is that of one connection.
+    monkeypatch.setattr("demo.world.ask", lambda question: question())
+    world = open_world(tmp_path, running=False)
+    assert demo._to_the_end(world, Display(TITLES, {}, out), Times(tmp_path)) == 1
+    assert "demo: the series is failed: " in out.getvalue()
+    assert wrong in out.getvalue()
 
 
 def test_pulse_changes_with_every_boot() -> None:

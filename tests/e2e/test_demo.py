@@ -1,7 +1,10 @@
 """The demo itself: real kernels, real boots, the running service, also under faults.
 
 `make demo ARGS="--once --series revert"` goes the same way to an improvement and takes minutes: that its draft waits
-for a person is in tests/demo/test_checks.py, an improvement of measured boots in tests/bench/test_replay.py.
+for a person is in tests/demo/test_checks.py, an improvement of measured boots in tests/bench/test_replay.py. A kernel
+that dies is in the testbed's sessions; one that does not compile in tests/e2e/test_contract.py and, as the demo tells
+it, in tests/demo/test_watch.py; a series that does not apply in tests/demo/test_postings.py and, as the service tells
+it, in tests/sources.
 """
 
 import os
@@ -66,14 +69,6 @@ def test_slow_patch_is_found_on_the_cpus_it_slows_and_on_no_others_whatever_is_k
     assert done.returncode == 0, story
     assert "VIRTUAL, NOT EVIDENCE" in done.stdout, story
     assert len(faults.made) == FAULTS, story
-
-
-# A kernel that dies is in the testbed's sessions; a series that does not apply in tests/demo/test_postings.py and, as
-# the service tells it, in tests/sources.
-def test_series_that_cannot_be_measured_says_why(local: Path) -> None:
-    done = run_demo(local, "--series", "broken")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "tidemark_demo_is_not_declared" in done.stdout, done.stdout
 
 
 def is_watching(folder: Path) -> bool:
