@@ -146,7 +146,7 @@ def test_compiler_that_takes_too_long_is_the_kernels_fault_although_its_limit_en
     assert (outcome.outcome, "CPU time limit exceeded" in outcome.reason) == ("failed", True), outcome.reason
 
 
-FILES = 40_000
+FILES = 20_000
 
 
 def large_tree(root: Path) -> str:
