@@ -23,6 +23,9 @@ from tests.testbed.system import only_writer
 FRAGMENT = Path(__file__).with_name("kernel.config")
 # Without ccache: the objects are kept anyway, and filling a cache costs half of what compiling costs.
 _COMPILER = "gcc"
+# No fast kernel is needed here: so it takes a fifth less to compile. Without the second one a function is still called
+# that a 64-bit kernel does not have.
+_FLAGS = "-O1 -fipa-cp"
 _KEPT = ("arch/x86/boot/bzImage", "Module.symvers", ".config", "include/config/kernel.release")
 # The same bytes whenever and by whomever it is built.
 _REPRODUCIBLE = {
@@ -113,7 +116,7 @@ def built_tree() -> Iterator[tuple[Path, Path]]:
 def make_words(recipe: Recipe, source: Path, objects: Path) -> list[str]:
     """The begin of every make command, without its target."""
     words = [str(program("make")), "-s", "-C", str(source), f"O={objects}", f"-j{os.cpu_count() or 1}"]
-    return [*words, f"LOCALVERSION={recipe.local_version}", f"CC={_COMPILER}"]
+    return [*words, f"LOCALVERSION={recipe.local_version}", f"CC={_COMPILER}", f"KCFLAGS={_FLAGS}"]
 
 
 def make_environment() -> dict[str, str]:
@@ -173,6 +176,7 @@ def _key(recipe: Recipe) -> str:
         FRAGMENT.read_text(),
         recipe.local_version,
         repr(recipe.edits),
+        _FLAGS,
         _compiler_version(),
     ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
