@@ -70,7 +70,7 @@ app.conf.beat_schedule = beat_schedule(settings.SWEEP_SECONDS)
 
 
 # Under a lock one knows sooner that the last process is dead.
-_COUNT_BY_THEMSELVES = frozenset({"detection.look"})
+_COUNT_BY_THEMSELVES = frozenset({"detection.look", "detection.recompute"})
 
 
 class CountedTask(Task):  # type: ignore[type-arg]  # of whatever arguments

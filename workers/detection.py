@@ -7,6 +7,7 @@ from server.core.database import advisory_lock
 from server.core.reasons import Because
 from server.core.tasks import enqueue
 from server.detection.on_trial_over import answer_trial
+from server.detection.recompute.chunks import go_on
 from server.detection.sweep import PARTS
 from server.detection.trials.look import look_at_trial
 from server.detection.trials.scope import trials_to_look_at, unanswered_trials
@@ -41,6 +42,13 @@ def tend(part: str) -> None:
     with advisory_lock(f"detection.{part}") as free:
         if free:
             PARTS[part]()
+
+
+@shared_task(name="detection.recompute")
+def recompute(chunk_id: int) -> None:
+    """Some seconds of it: what is left goes on with the next message, and other tasks get their turn."""
+    if go_on(chunk_id):
+        enqueue("detection.recompute", chunk_id)
 
 
 @shared_task(name="detection.sweep")

@@ -11,6 +11,7 @@ from server.core.access.tries import forget_begun, forget_old_tries
 from server.core.database import advisory_lock
 from server.core.errors import DomainError
 from server.detection.lifecycle.needed import sessions_in_use
+from server.detection.recompute.chunks import forget_recomputations
 from server.detection.sweep import look_back
 from server.lab.dispatch.local import forget_old_logs
 from server.lab.trials.kernels import builds_in_use
@@ -33,6 +34,7 @@ def clean() -> None:
     forget_old_tries()
     forget_begun()
     forget_old_logs()
+    forget_recomputations()
     _tend_growth()
     _look_back()
     _tend_artifacts()

@@ -1147,4 +1147,109 @@ class Migration(migrations.Migration):
                 to="detection.finding",
             ),
         ),
+        migrations.CreateModel(
+            name="Recomputation",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "code",
+                    models.CharField(
+                        help_text="Version and hash of the program: no other one takes part.", max_length=60
+                    ),
+                ),
+                ("begun_at", models.DateTimeField(default=server.core.clock.now)),
+                (
+                    "ended_at",
+                    models.DateTimeField(blank=True, help_text="When its report was written.", null=True),
+                ),
+            ],
+            options={"ordering": ["-id"]},
+        ),
+        migrations.CreateModel(
+            name="RecomputationChunk",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("finding", "findings"),
+                            ("trial", "trials that made no finding"),
+                            ("noise", "noise of machines"),
+                            ("fleet", "timelines of a branch"),
+                        ],
+                        max_length=10,
+                    ),
+                ),
+                ("first", models.BigIntegerField(help_text="Id of its first row.")),
+                ("last", models.BigIntegerField(help_text="Id of its last row.")),
+                (
+                    "size",
+                    models.PositiveIntegerField(
+                        help_text="How many rows it had when it was planned; of timelines: heads."
+                    ),
+                ),
+                (
+                    "reached",
+                    models.BigIntegerField(default=0, help_text="Id of the last row that is done; of timelines: heads."),
+                ),
+                ("taken", models.PositiveIntegerField(default=0, help_text="How many of its size are done.")),
+                ("checked", models.PositiveIntegerField(default=0, help_text="How many rows could be computed.")),
+                (
+                    "left",
+                    models.PositiveIntegerField(
+                        default=0, help_text="Of these, whose measurements are in the archive alone."
+                    ),
+                ),
+                ("found", models.PositiveIntegerField(default=0, help_text="How many fields differ.")),
+                (
+                    "differences",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.TextField(),
+                        blank=True,
+                        default=list,
+                        help_text="The first of them.",
+                        size=None,
+                    ),
+                ),
+                (
+                    "errors",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.TextField(),
+                        blank=True,
+                        default=list,
+                        help_text="Rows that could not be computed.",
+                        size=None,
+                    ),
+                ),
+                ("rest", models.JSONField(blank=True, help_text="What timelines need to go on.", null=True)),
+                (
+                    "tries",
+                    models.PositiveSmallIntegerField(default=0, help_text="How often the next row was begun."),
+                ),
+                ("seconds", models.FloatField(default=0.0, help_text="That it took so far.")),
+                (
+                    "moved_at",
+                    models.DateTimeField(blank=True, help_text="When a worker wrote here.", null=True),
+                ),
+                ("done_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "recomputation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="chunks",
+                        to="detection.recomputation",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["id"],
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("kind__in", ["finding", "trial", "noise", "fleet"])),
+                        name="recomputation_chunk_kind_known",
+                    )
+                ],
+            },
+        ),
     ]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import psycopg
 import structlog
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from psycopg.abc import PQGen
 
 from server.core.errors import DomainError
@@ -142,6 +142,17 @@ def _server(session: psycopg.Connection[Any]) -> int:
     if row is None:
         raise psycopg.OperationalError("the server did not say who it is")
     return int(row[0])
+
+
+@contextmanager
+def snapshot() -> Iterator[None]:
+    """All that the block reads is one state of the database, and it writes nothing. In a transaction: that one's."""
+    within = connection.in_atomic_block
+    with transaction.atomic():
+        if not within:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
 
 
 # The code of the DomainError where somebody waited for a lock for as long as he might.

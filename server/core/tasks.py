@@ -22,6 +22,8 @@ Sender = Callable[[str, tuple[int | str, ...]], None]
 
 # Wake-ups that a silent broker may make wait; equal ones count once.
 _MOST_WAITING = 1000
+# Workers take these when they have nothing else to do: over Redis the larger number waits, and 0 is the usual one.
+_PATIENT = {"detection.recompute": 9}
 # How long the end of a process waits for those that are on their way.
 _LAST_SECONDS = 2.0
 
@@ -71,7 +73,9 @@ class _Post:
 def publish(name: str, args: tuple[int | str, ...]) -> None:
     """Hand one wake-up to the broker, now."""
     try:
-        current_app.send_task(name, args=args, queue=name.partition(".")[0], retry=False)
+        current_app.send_task(
+            name, args=args, queue=name.partition(".")[0], priority=_PATIENT.get(name, 0), retry=False
+        )
     except (OperationalError, OSError) as error:
         # The row that wants this work is committed: a sweep finds it.
         log.warning("wake_up_lost", task=name, error=str(error))

@@ -25,6 +25,8 @@ from server.detection.models import (
     MachineQuestion,
     MeasuredHead,
     NoiseProfile,
+    Recomputation,
+    RecomputationChunk,
     Timeline,
     TimelinePoint,
 )
@@ -260,3 +262,21 @@ class FindingTrialAdmin(ReadOnlyAdmin):
     list_select_related = ["finding__series", "finding__branch__tree", "trial"]
     documents = ("finding__gaps", "finding__explanations", "finding__counters", "finding__checks")
     search_fields = ["=finding__id", "trial__key"]
+
+
+@admin.register(Recomputation)
+class RecomputationAdmin(ReadOnlyAdmin):
+    list_display = ["id", "code", "begun_at", "ended_at"]
+    search_fields = ["code"]
+
+
+@admin.register(RecomputationChunk)
+class RecomputationChunkAdmin(ReadOnlyAdmin):
+    documents = ("differences", "errors", "rest")
+    ordering = ["-id"]
+    list_display = ["recomputation", "kind", "first", "last", "taken", "size", "found", "tries", "moved_at", "done_at"]
+    list_filter = ["kind"]
+    list_select_related = ["recomputation"]
+    search_fields = ["=recomputation_id"]
+    # As large as all timelines of a branch, and for no person.
+    exclude = ["rest"]

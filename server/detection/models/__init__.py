@@ -1,4 +1,6 @@
-"""What it means: comparisons, findings with their life, timelines with their change points, bisections, noise."""
+"""What it means: comparisons, findings with their life, timelines with their change points, bisections, noise,
+and whether all of it still follows from the measurements.
+"""
 
 from server.detection.models.finding import (
     Acceptance,
@@ -12,6 +14,7 @@ from server.detection.models.finding import (
     FindingVerdict,
     Verdict,
 )
+from server.detection.models.recomputation import Recomputation, RecomputationChunk
 from server.detection.models.timeline import (
     ChangePoint,
     FleetState,
@@ -37,6 +40,8 @@ __all__ = [
     "MachineQuestion",
     "MeasuredHead",
     "NoiseProfile",
+    "Recomputation",
+    "RecomputationChunk",
     "Timeline",
     "TimelinePoint",
     "Verdict",

@@ -10,6 +10,8 @@ from server.detection.branches.candidates import take_up_news
 from server.detection.branches.fleet import store_watches
 from server.detection.models import ChangePoint, Comparison, FleetState, MeasuredHead, Timeline, Verdict
 from server.detection.on_trial_over import answer_branch
+from server.detection.recompute.differences import Difference
+from server.detection.recompute.replay import Replay
 from server.lab.models import Session, Trial
 from server.results.models import Case
 from server.sources.models import Branch
@@ -149,3 +151,8 @@ class History:
             family_size=1,
             min_effect=0.01,
         )
+
+
+def branch_differences() -> list[Difference]:
+    """Of all timelines, made anew at once."""
+    return [found for row in FleetState.objects.all() for found in Replay(row).go_on(math.inf)]

@@ -19,10 +19,9 @@ from server.detection.models import (
     TimelinePoint,
 )
 from server.detection.on_trial_over import answer_branch
-from server.detection.recompute import branch_differences
 from server.detection.sweep import tend_branches
 from server.lab.models import Trial
-from tests.detection.heads.histories import History
+from tests.detection.heads.histories import History, branch_differences
 
 pytestmark = pytest.mark.django_db
 LAB = {"h1": "haswell", "h2": "haswell", "z1": "zen3"}
@@ -111,7 +110,7 @@ def test_a_step_on_all_machines_becomes_one_finding_whatever_shows_it_later(hist
     assert finding.headline.endswith("to be confirmed by fresh boots.")
     shown = points.filter(timeline__case__name="case-0")
     assert list(shown.values_list("place", flat=True)) == [114, 114, 114]
-    assert not list(branch_differences(history.branch))
+    assert not list(branch_differences())
 
 
 def test_a_machine_that_moves_with_all_its_cases_is_a_question_and_no_finding() -> None:

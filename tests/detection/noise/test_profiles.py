@@ -5,7 +5,7 @@ import pytest
 from server.core.reasons import Because
 from server.detection.models import NoiseProfile, Verdict
 from server.detection.noise.profiles import refresh_profiles
-from server.detection.recompute import noise_differences
+from server.detection.recompute.differences import noise_differences
 from server.detection.trials.effects import KEPT_CHANGES, REMEMBERED, Change, recent
 from server.lab.models import Machine, Session
 from tests.builders import EPOCH, build_build, build_comparison, build_machine, build_series, build_session
@@ -85,9 +85,9 @@ def test_a_profile_that_does_not_follow_from_its_comparisons_is_told() -> None:
     profile_of(machine)
     # What came after the profile was made is no difference: it is taken up with the next trial.
     shown_trial(machine, {"copy": 0.5}, night=2)
-    assert list(noise_differences()) == []
+    assert list(noise_differences(machine)) == []
     NoiseProfile.objects.update(false_alarms=7)
-    assert [str(found) for found in noise_differences()] == [
+    assert [str(found) for found in noise_differences(machine)] == [
         "noise of vm-haswell, time of mm-basic/copy (all): false_alarms is 7, now 0"
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from server.detection.models import MachineQuestion, NoiseProfile
-from server.detection.recompute import noise_differences
+from server.detection.recompute.differences import noise_differences
 from server.detection.trials.effects import min_effects
 from server.lab import care
 from server.lab.hosts.state import change_health
@@ -115,7 +115,7 @@ def test_nights_of_a_drift_do_not_raise_minimum_effects(drifted: Nights) -> None
     assert effects_now(drifted) == {}
     assert all(row.change_95 < 0.01 for row in NoiseProfile.objects.all())
     assert {row.comparisons for row in NoiseProfile.objects.all()} == {32}
-    assert list(noise_differences()) == []
+    assert list(noise_differences(drifted.machine)) == []
 
 
 def test_what_a_machine_shows_after_a_person_released_it_counts(drifted: Nights) -> None:

@@ -9,7 +9,7 @@ from server.detection.models import Comparison, NoiseProfile, Verdict
 from server.detection.noise import nights
 from server.detection.noise.nights import tend_noise
 from server.detection.on_trial_over import answer_trial
-from server.detection.recompute import noise_differences
+from server.detection.recompute.differences import noise_differences
 from server.detection.trials.look import look_at_trial
 from server.lab.hosts.health import health_kernel
 from server.lab.hosts.state import change_health
@@ -105,7 +105,7 @@ def test_an_idle_machine_s_trial_ends_as_the_noise_of_its_cells(settings: Settin
     row = NoiseProfile.objects.get()
     assert (row.machine, row.case, row.comparisons, row.false_alarms) == (machine, case, 1, 0)
     assert row.boot_sd == pytest.approx(0.0046, abs=0.0005)
-    assert list(noise_differences()) == []
+    assert list(noise_differences(machine)) == []
 
 
 def test_equal_kernels_that_are_called_different_are_a_false_alarm(settings: Settings) -> None:
