@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import structlog
-from celery import current_app
+from celery import Celery, current_app
+from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
@@ -40,6 +41,22 @@ def test_unreachable_broker_loses_the_wake_up_and_nothing_else(monkeypatch: pyte
     with structlog.testing.capture_logs() as logs:
         tasks.publish("lab.dispatch", ())
     assert [line["event"] for line in logs] == ["wake_up_lost"]
+
+
+def test_what_may_wait_is_taken_after_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order in which a worker asks Redis: a site that is computed anew stands in the way of no verdict."""
+    app = Celery(broker=settings.CELERY_BROKER_URL)
+    app.conf.broker_transport_options = {"global_keyprefix": f"{tmp_path.name}:"}
+    monkeypatch.setattr(tasks, "current_app", app)
+    for name in ("detection.recompute", "detection.look", "detection.recompute", "detection.answer"):
+        tasks.publish(name, (7,))
+    taken = []
+    with app.connection_for_read() as connection, connection.SimpleQueue("detection") as queue:
+        while len(taken) < 4:
+            message = queue.get(timeout=10)
+            taken.append(message.headers["task"])
+            message.ack()
+    assert taken == ["detection.look", "detection.answer", "detection.recompute", "detection.recompute"]
 
 
 def test_silent_broker_holds_nobody_up_and_equal_wake_ups_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
