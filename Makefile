@@ -206,6 +206,10 @@ chaos: ## the whole system under load while its parts are killed, frozen, restar
 	@scripts/setup.sh
 	@PYTHONPATH=.:agents $(PYTHON) -m bench.chaos $(ARGS)
 
+bench-month: ## 30 days of a lab of 20 machines in some 15 minutes: what of memory, connections, files and rows grows (ARGS="--days 3")
+	@scripts/setup.sh
+	@PYTHONPATH=.:agents $(PYTHON) -m bench.month $(ARGS)
+
 format: ## put Python files and templates in order
 	@scripts/setup.sh --test
 	@.venv/bin/ruff check --fix --exit-zero --quiet .

@@ -60,11 +60,11 @@ def memory_mb(pid: int | str, field: str = "VmRSS") -> float:
     return int(found[field].split()[0]) / 1024
 
 
-def shared_mb(pid: int) -> float:
-    """Memory of a process, each page divided among those that share it (PSS). Raises OSError."""
+def shared_mb(pid: int, field: str = "Pss") -> float:
+    """Memory of a process, each page divided among those that share it (PSS), or one kind of it. Raises OSError."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()[1:]
     found = dict(line.partition(":")[::2] for line in lines)
-    return int(found["Pss"].split()[0]) / 1024
+    return int(found[field].split()[0]) / 1024
 
 
 def _tasks(pid: int) -> list[Path]:

@@ -23,6 +23,8 @@ def _address(name: str, default: str) -> str:
 
 
 VERSION = "0.2.0"
+# Which of the service's programs this is, in logs and to PostgreSQL.
+PROCESS = env.str("TIDEMARK_PROCESS", default="manage")
 DEBUG = env.bool("TIDEMARK_DEBUG", default=False)
 SECRET_KEY = secret("TIDEMARK_SECRET_KEY")
 ALLOWED_HOSTS = env.list("TIDEMARK_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
@@ -102,7 +104,7 @@ DATABASE_SECONDS = env.float("TIDEMARK_DATABASE_SECONDS", default=0.0)
 # The database is reached through a pooler that gives each transaction whichever server is free.
 DATABASE_POOLED = env.bool("TIDEMARK_DATABASE_POOLED", default=False)
 DATABASES["default"]["OPTIONS"] = {
-    **database.options(DATABASE_SECONDS, pooled=DATABASE_POOLED),
+    **database.options(DATABASE_SECONDS, process=PROCESS, pooled=DATABASE_POOLED),
     **DATABASES["default"].get("OPTIONS", {}),
 }
 DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = DATABASE_POOLED
@@ -386,6 +388,6 @@ SPECTACULAR_SETTINGS = {
 # --- logs: one JSON object a line on stderr -----------------------------------------
 LOGGING = logs.logging_config(
     level=env.str("TIDEMARK_LOG_LEVEL", default="INFO"),
-    process=env.str("TIDEMARK_PROCESS", default="manage"),
+    process=PROCESS,
 )
 structlog.configure(**logs.structlog_config())

@@ -9,15 +9,11 @@ word, such as `frozen` or `redis`.
 
 import argparse
 import importlib
-import logging
-import os
 import sys
 import time
 from typing import Any
 
-import django
-
-from bench.chaos.stage import staged
+from bench.chaos.stage import Stage, staged
 from bench.replay.report import expected_table
 from demo.processes import interrupt_once
 
@@ -30,12 +26,8 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
 
-    with staged(options.seed, keep=options.keep) as stage:
-        os.environ["DJANGO_SETTINGS_MODULE"] = "server.settings"
-        os.environ["TIDEMARK_PROCESS"] = "chaos"
-        django.setup()
-        logging.disable(logging.CRITICAL)
-        stage.register()
+    stage = Stage(options.seed)
+    with staged(stage, keep=options.keep):
         say("the site stands")
         # They need Django, which needs the stack.
         run: Any = importlib.import_module("bench.chaos.run")

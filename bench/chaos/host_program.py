@@ -1,6 +1,6 @@
-"""A simulated host as a program of the stack: it asks for work, does it through the real API, and keeps a journal.
+"""Simulated hosts as a program of the stack: each asks for work, does it through the real API, and keeps a journal.
 
-    python -m bench.chaos.host_program NAME --server URL --folder FOLDER
+    python -m bench.chaos.host_program NAME ... --server URL --folder FOLDER
 
 It may be killed at any moment. What it is about to send and what was acknowledged stand in its journal, a line each;
 the lines outlive the process, and by them the auditor knows what the service must have.
@@ -130,20 +130,24 @@ def build(agent: Agent, key: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
+    parser.add_argument("names", nargs="+")
     parser.add_argument("--server", required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    token_file = options.folder / f"{options.name}.token"
+    for name in options.names[1:]:
+        threading.Thread(target=_host, args=[name, options], daemon=True).start()
+    _host(options.names[0], options)
+
+
+def _host(host: str, options: argparse.Namespace) -> None:
+    token_file = options.folder / f"{host}.token"
     while not token_file.exists():
         time.sleep(_PAUSE_SECONDS)
     token = token_file.read_text(encoding="ascii")
     name = uuid.uuid4().hex
-    client = Client(
-        server=options.server, token=lambda: token, agent=name, log=Log(host=options.name), stop=threading.Event()
-    )
-    agent = Agent(JournalWire(client, Journal(options.folder / f"{options.name}.journal")), options.name, name)
+    client = Client(server=options.server, token=lambda: token, agent=name, log=Log(host=host), stop=threading.Event())
+    agent = Agent(JournalWire(client, Journal(options.folder / f"{host}.journal")), host, name)
     machine = _machine(agent, options.seed)
     back = machine is None
     while True:
@@ -154,12 +158,12 @@ def main() -> None:
                 back = True
             _ask(agent, machine)
         except (RefusedError, AgentError, OSError) as error:
-            print(f"{options.name}: {error}", file=sys.stderr, flush=True)
+            print(f"{host}: {error}", file=sys.stderr, flush=True)
             time.sleep(_PAUSE_SECONDS)
 
 
 def _machine(agent: Agent, seed: int) -> MachineAgent | None:
-    uarch = agent.host.removesuffix("-1")
+    uarch = agent.host.rpartition("-")[0]
     if uarch not in BY_UARCH:
         return None
     return MachineAgent(agent, uarch, Truth([STUDY]), seed, pause=lambda: time.sleep(_BOOT_SECONDS))

@@ -95,12 +95,12 @@ class Load:
             if waiting is None or waiting >= _MOST_OPEN:
                 continue
             try:
-                self._post(dice)
+                self.post(dice)
             except DemoError as error:
                 # A tree that is away has no head to work on.
                 self.troubles.append(str(error))
 
-    def _post(self, dice: random.Random) -> None:
+    def post(self, dice: random.Random) -> None:
         base = git(self.stage.tree, "rev-parse", "refs/heads/master")
         patches = 2 if dice.random() < _COVERED else 1
         posted, mails = series_mails(len(self.series) + 1, patches, base)

@@ -74,7 +74,7 @@ def play(stage: Stage, *, minutes: float, only: str, say: Say) -> Told:
     run = Told(load)
     dice = random.Random(stage.seed)  # noqa: S311 (faults, no secrets)
     victim = Victim(stage, dice)
-    with _asking(stage) as readers:
+    with asking(stage) as readers:
         posting = threading.Thread(target=load.run, daemon=True)
         posting.start()
         _strike_all(victim, run, time.time() + 60 * minutes, only, say)
@@ -87,7 +87,7 @@ def play(stage: Stage, *, minutes: float, only: str, say: Say) -> Told:
 
 
 @contextmanager
-def _asking(stage: Stage) -> Iterator[list[Reader]]:
+def asking(stage: Stage) -> Iterator[list[Reader]]:
     over = threading.Event()
     ports = (stage.web_port, stage.second_port)
     readers = [Reader(ports, 1000 * stage.seed + number, over) for number in range(_READERS)]

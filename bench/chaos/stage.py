@@ -4,14 +4,18 @@ Its state and its database lie on disks of their own, in memory, that can be mad
 faults out.
 """
 
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
+
+import django
 
 from bench.archive.inbox import free_port
 from bench.chaos.relay import Relay
@@ -31,6 +35,8 @@ _DISK = "6g"
 BUILDER = "builder-1"
 HOSTS = (BUILDER, *(f"{uarch}-1" for uarch in UARCHS))
 AUTHOR = "chaos@tidemark.example"
+# In every head of the tree.
+PLAIN_FILE = "plain.c"
 
 
 @dataclass
@@ -70,8 +76,13 @@ def _runs(words: list[str]) -> bool:
 
 @dataclass
 class Stage:
+    """`crews` are hosts that are one program together; `more` settings of this stage, `sections` of its site file."""
+
     seed: int
-    places: Places = field(default_factory=lambda: Places(ROOT, LOCAL))
+    local: Path = LOCAL
+    crews: tuple[tuple[str, ...], ...] = tuple((host,) for host in HOSTS)
+    more: Mapping[str, str] = field(default_factory=dict)
+    sections: str = ""
     web_port: int = field(default_factory=free_port)
     second_port: int = field(default_factory=free_port)
     relay_port: int = field(default_factory=free_port)
@@ -79,19 +90,29 @@ class Stage:
     archive_port: int = field(default_factory=free_port)
 
     def __post_init__(self) -> None:
-        self.state_disk = Disk(LOCAL / "state")
-        self.database_disk = Disk(LOCAL / "postgres")
-        self.archive = Archive(LOCAL / "archive", self.archive_port)
-        self.sink = Store(LOCAL / "mails")
+        self.places = Places(ROOT, self.local)
+        self.state_disk = Disk(self.local / "state")
+        self.database_disk = Disk(self.local / "postgres")
+        self.archive = Archive(self.local / "archive", self.archive_port)
+        self.sink = Store(self.local / "mails")
         self.relay = Relay(self.relay_port, (self.web_port, self.second_port))
 
     @property
     def tree(self) -> Path:
-        return LOCAL / "tree.git"
+        return self.local / "tree.git"
 
     @property
     def journals(self) -> Path:
-        return LOCAL / "hosts"
+        return self.local / "hosts"
+
+    @property
+    def temporary(self) -> Path:
+        """Where programs of the stack put what they have for a moment."""
+        return self.local / "tmp"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(host for crew in self.crews for host in crew)
 
     def journal(self, host: str) -> Path:
         return self.journals / f"{host}.journal"
@@ -99,13 +120,14 @@ class Stage:
     def start(self) -> Stack:
         for disk in (self.state_disk, self.database_disk):
             disk.mount()
-        for folder in (self.journals, self.archive.folder, self.sink.folder):
+        for folder in (self.journals, self.temporary, self.archive.folder, self.sink.folder):
             folder.mkdir(parents=True, exist_ok=True)
         self.archive.prepare()
         _make_tree(self.tree)
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TIDEMARK_")}
-        environ["TIDEMARK_PORT"] = str(self.web_port)
-        return stack_up(ROOT, local=LOCAL, environ=environ, settings=self._settings(), extra_programs=self._programs())
+        environ |= {"TIDEMARK_PORT": str(self.web_port), "TMPDIR": str(self.temporary)}
+        settings = {**self._settings(), **self.more}
+        return stack_up(ROOT, local=self.local, environ=environ, settings=settings, extra_programs=self._programs())
 
     def _settings(self) -> dict[str, str]:
         return {
@@ -129,12 +151,12 @@ class Stage:
             Program("web-2", (python, *second, "--graceful-timeout", "3"), start_seconds=2),
             Program("sink", (python, *sink)),
             Program("archive", self.archive.server(), env=self.archive.environment()),
-            *(Program(f"host-{name}", self._host(name), env={"PYTHONPATH": ".:agents"}) for name in HOSTS),
+            *(Program(f"host-{crew[0]}", self._crew(crew), env={"PYTHONPATH": ".:agents"}) for crew in self.crews),
         ]
 
-    def _host(self, name: str) -> tuple[str, ...]:
+    def _crew(self, names: tuple[str, ...]) -> tuple[str, ...]:
         server = f"http://127.0.0.1:{self.relay_port}"
-        words = ("-m", "bench.chaos.host_program", name, "--server", server, "--folder", str(self.journals))
+        words = ("-m", "bench.chaos.host_program", *names, "--server", server, "--folder", str(self.journals))
         return (sys.executable, *words, "--seed", str(self.seed))
 
     def register(self) -> None:
@@ -146,13 +168,13 @@ class Stage:
         from server.core.models import ApiToken  # noqa: PLC0415
         from server.sources.models import MeasureRule  # noqa: PLC0415
 
-        tokens = enlist([STUDY])
+        tokens = enlist([STUDY], Counter(host.rpartition("-")[0] for host in self.hosts))
         MeasureRule.objects.update_or_create(pattern="**", defaults={"benchmarks": [BENCHMARK], "enabled": True})
-        site = LOCAL / "site.toml"
-        site.write_text(_SITE.format(tree=self.tree.as_uri(), archive=self.archive.url))
+        site = self.local / "site.toml"
+        site.write_text(_SITE.format(tree=self.tree.as_uri(), archive=self.archive.url) + self.sections)
         call_command("load_site", str(site), stdout=StringIO())
         tokens[BUILDER] = issue_token(name=BUILDER, scope=ApiToken.Scope.BUILDER, subject=BUILDER)
-        for name in HOSTS:
+        for name in self.hosts:
             part = self.journals / f"{name}.part"
             part.write_text(tokens[name], encoding="ascii")
             part.rename(self.journals / f"{name}.token")
@@ -196,7 +218,9 @@ def push_head(folder: Path, number: int) -> str:
     """One commit more on the branch; its hash."""
     blob = git(folder, "hash-object", "-w", "--stdin", stdin=f"head {number}\n".encode())
     empty = git(folder, "hash-object", "-w", "--stdin", stdin=b"")
-    names = f"100644 blob {blob}\tMakefile\n100644 blob {empty}\tstudy-{STUDY.name}\n"
+    names = (
+        f"100644 blob {blob}\tMakefile\n100644 blob {empty}\t{PLAIN_FILE}\n100644 blob {empty}\tstudy-{STUDY.name}\n"
+    )
     tree = git(folder, "mktree", stdin=names.encode())
     parents = ("-p", "refs/heads/master") if number else ()
     sha = git(folder, "commit-tree", tree, *parents, "-m", f"chaos: Head {number}")
@@ -205,31 +229,35 @@ def push_head(folder: Path, number: int) -> str:
 
 
 @contextmanager
-def staged(seed: int, *, keep: bool) -> Iterator[Stage]:
-    """The running site; at its end all of it is gone, with `keep` only its processes."""
-    stage = Stage(seed)
-    stack_down(ROOT, local=LOCAL)
+def staged(stage: Stage, *, keep: bool) -> Iterator[None]:
+    """The site runs, and Django is set up on it; at its end all of it is gone, with `keep` only its processes."""
+    stack_down(ROOT, local=stage.local)
     for disk in (stage.state_disk, stage.database_disk):
         # Of a run that left its files.
         disk.is_there = disk.folder.is_mount()
         disk.unmount()
-    stack_remove(ROOT, local=LOCAL)
-    LOCAL.mkdir(parents=True)
+    stack_remove(ROOT, local=stage.local)
+    stage.local.mkdir(parents=True)
     try:
         stage.relay.join()
         stack = stage.start()
         os.environ["TIDEMARK_ENV_FILE"] = stack.env_file
-        yield stage
+        os.environ["DJANGO_SETTINGS_MODULE"] = "server.settings"
+        os.environ["TIDEMARK_PROCESS"] = "bench"
+        django.setup()
+        logging.disable(logging.CRITICAL)
+        stage.register()
+        yield
     finally:
         _end(stage, keep=keep)
 
 
 def _end(stage: Stage, *, keep: bool) -> None:
     stage.relay.cut()
-    stack_down(ROOT, local=LOCAL)
+    stack_down(ROOT, local=stage.local)
     if keep:
-        print(f"left in {LOCAL}: logs, journals, mails")
+        print(f"left in {stage.local}: logs, journals, mails")
         return
     for disk in (stage.state_disk, stage.database_disk):
         disk.unmount()
-    stack_remove(ROOT, local=LOCAL)
+    stack_remove(ROOT, local=stage.local)

@@ -60,10 +60,12 @@ def patient(seconds: float) -> type[Connection]:
     return type("PatientConnection", (Connection,), {"patience": most})
 
 
-def options(seconds: float, *, pooled: bool) -> dict[str, Any]:
+def options(seconds: float, *, process: str, pooled: bool) -> dict[str, Any]:
     """Django's OPTIONS for connections of such a process; `pooled`: through a pooler that hands servers on."""
     found: dict[str, Any] = {
         "connect_timeout": 5,
+        # Whose it is, in pg_stat_activity and in the server's log.
+        "application_name": f"tidemark {process}",
         # A host that has gone without a word; not used on unix sockets.
         "keepalives_idle": 30,
         "keepalives_interval": 10,

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from django.conf import settings
+from django.db import connection
 
 from scripts.run_tests import ROOT
 
@@ -33,3 +35,10 @@ def test_setting_that_makes_no_sense_ends_the_process_with_its_name() -> None:
         assert done.returncode != 0
         assert name in done.stderr
         assert "s3cret" not in done.stderr.rpartition("ImproperlyConfigured")[2]
+
+
+@pytest.mark.django_db
+def test_database_is_told_which_program_asks() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW application_name")
+        assert cursor.fetchone() == (f"tidemark {settings.PROCESS}",)

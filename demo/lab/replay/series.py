@@ -24,8 +24,11 @@ BOOTS_PER_SIDE, RUNS, WARMUP = 7, 4, 1
 _VERSION = "1"
 
 
-def enlist(studies: Iterable[Study]) -> dict[str, str]:
-    """Make the rows of what these studies need; returns the tokens of machines and of the builder, by their names."""
+def enlist(studies: Iterable[Study], fleet: Mapping[str, int] | None = None) -> dict[str, str]:
+    """Make the rows of what these studies need; returns the tokens of machines and of the builder, by their names.
+
+    `fleet` tells how many machines of a microarchitecture there are, where it is not one.
+    """
     studies = list(studies)
     for row in (row for study in studies for row in study.rows):
         _case(row)
@@ -35,8 +38,10 @@ def enlist(studies: Iterable[Study]) -> dict[str, str]:
     builder = local_builder()
     tokens = {builder.name: issue_token(name=builder.name, scope=ApiToken.Scope.BUILDER, subject=builder.name)}
     for uarch in sorted({uarch for study in studies for uarch in study.uarchs}):
-        machine = _machine(BY_UARCH[uarch], [row for study in studies for row in study.rows if row.uarch == uarch])
-        tokens[machine.name] = issue_token(name=machine.name, scope=ApiToken.Scope.MACHINE, subject=machine.name)
+        rows = [row for study in studies for row in study.rows if row.uarch == uarch]
+        for number in range(1, 1 + (fleet or {}).get(uarch, 1)):
+            machine = _machine(BY_UARCH[uarch], number, rows)
+            tokens[machine.name] = issue_token(name=machine.name, scope=ApiToken.Scope.MACHINE, subject=machine.name)
     return tokens
 
 
@@ -52,14 +57,14 @@ def _case(row: Row) -> None:
         Metric.objects.get_or_create(benchmark=benchmark, name=row.metric, defaults=told)
 
 
-def _machine(model: Model, rows: Iterable[Row]) -> Machine:
+def _machine(model: Model, number: int, rows: Iterable[Row]) -> Machine:
     uarch = Microarchitecture.objects.get_or_create(
         name=model.uarch, defaults={"arch": model.arch, "title": model.model_name}
     )[0]
     config = KernelConfig.objects.get_or_create(name=f"replay-{model.arch}", defaults={"arch": model.arch})[0]
     toolchain = Toolchain.objects.get_or_create(name="gcc", defaults={"compiler": "gcc"})[0]
     machine = Machine.objects.create(
-        name=model.name,
+        name=f"{model.uarch}-{number}",
         uarch=uarch,
         virtual=model.virtual,
         boot_driver="qemu" if model.virtual else "kexec",
