@@ -10,12 +10,13 @@ import argparse
 import importlib
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from bench.chaos.stage import AUTHOR, BUILDER, PLAIN_FILE, Stage, staged
 from bench.chaos.study import NAME, UARCHS
 from bench.kit import ROOT
-from bench.month.verdict import FEWEST_DAYS, days_table, judge
+from bench.month.verdict import FEWEST_DAYS, DayFigures, days_table, judge
 from bench.replay.report import expected_table
 from demo.processes import interrupt_once
 
@@ -47,16 +48,23 @@ def main() -> int:
         try:
             month.play(options.days)
         finally:
-            if month.days:
-                print(f"\n{days_table(month.days)}\n", flush=True)
-    if len(month.days) < FEWEST_DAYS:
-        print(f"no verdict: it takes {FEWEST_DAYS} days")
-        return 0
-    lines = judge(month.days)
-    print(f"{expected_table(lines)}\n")
-    wrong = [line.what for line in lines if not line.right]
-    print(f"month: FAIL: {', '.join(wrong)}" if wrong else "month: nothing grows, nothing is left over")
+            # Of those that there were, where somebody ends it sooner.
+            wrong = _tell(month.days)
     return 1 if wrong else 0
+
+
+def _tell(days: Sequence[DayFigures]) -> list[str]:
+    """Print what was seen, and return what was wrong."""
+    if days:
+        print(f"\n{days_table(days)}\n")
+    if len(days) < FEWEST_DAYS:
+        print(f"month: no verdict, which takes {FEWEST_DAYS} days")
+        return []
+    lines = judge(days)
+    wrong = [line.what for line in lines if not line.right]
+    print(f"{expected_table(lines)}\n")
+    print(f"month: FAIL: {', '.join(wrong)}" if wrong else "month: nothing grows, nothing is left over", flush=True)
+    return wrong
 
 
 def lab(seed: int) -> Stage:
