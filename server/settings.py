@@ -193,8 +193,8 @@ GIT_CREDENTIALS = env.str("TIDEMARK_GIT_CREDENTIALS", default="")
 MIRROR_URL = _address("TIDEMARK_MIRROR_URL", "")
 # How much the local dispatcher runs at once: a kernel build takes all of it, a counting virtual machine 1.
 LOCAL_SLOTS = env.int("TIDEMARK_LOCAL_SLOTS", default=2)
-# What a collector of metrics shows from other hosts, as a bearer token, read at each use; empty: /metrics answers this
-# host alone.
+# What a collector of metrics shows, as a bearer token, read at each use; empty: /metrics answers this host alone, and
+# nobody where SITE_URL is an address for others.
 METRICS_TOKEN_FILE = env.str("TIDEMARK_METRICS_TOKEN_FILE", default="")
 # Who starts them: this service's worker, or `tidemark-agent serve` beside it, in a container that holds no secrets.
 LOCAL_AGENTS = one_of("TIDEMARK_LOCAL_AGENTS", "here", "apart")
