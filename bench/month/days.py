@@ -195,9 +195,9 @@ def _age_rows(days: int) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_COLUMNS)
         for table, columns in cursor.fetchall():
-            told = ", ".join(f'"{name}" = "{name}" - %(by)s' for name in columns if (table, name) not in _NOW)
+            told = ", ".join(f'"{name}" = "{name}" - %(by)s::interval' for name in columns if (table, name) not in _NOW)
             if told:
-                cursor.execute(f'UPDATE "{table}" SET {told}', {"by": timedelta(days=days)})  # noqa: S608 (of the catalogue)
+                cursor.execute(f'UPDATE "{table}" SET {told}', {"by": f"{days} days"})  # noqa: S608 (of the catalogue)
         # The calendar stands still and sessions move through its months: none is gone through for good.
         KeptMonth.objects.all().delete()
 

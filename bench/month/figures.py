@@ -1,7 +1,7 @@
 """What a site holds at the end of a day: memory, descriptors, threads, connections, files, rows, and leftovers."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def measure(stage: Stage, number: int, seconds: float) -> DayFigures:
 
 
 def _look_at_processes(stage: Stage, day: DayFigures) -> None:
-    figures: Counter[tuple[str, str]] = Counter()
+    figures: dict[tuple[str, str], float] = defaultdict(float)
     for one in ours(stage):
         folder = Path(f"/proc/{one.pid}")
         with suppress(OSError):

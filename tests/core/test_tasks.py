@@ -50,7 +50,7 @@ def test_what_may_wait_is_taken_after_all_else(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tasks, "current_app", app)
     for name in ("detection.recompute", "detection.look", "detection.recompute", "detection.answer"):
         tasks.publish(name, (7,))
-    taken = []
+    taken: list[str] = []
     with app.connection_for_read() as connection, connection.SimpleQueue("detection") as queue:
         while len(taken) < 4:
             message = queue.get(timeout=10)

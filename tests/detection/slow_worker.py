@@ -13,11 +13,10 @@ __all__ = ["app"]
 @worker_process_init.connect
 def _take_time(**_kwargs: object) -> None:
     from server.detection.recompute import chunks
+    from server.detection.recompute.outcomes import Recomputed, recomputed
 
-    usual = chunks.recomputed
-
-    def slowly(kind: str, pk: int) -> chunks.Recomputed | None:
+    def slowly(kind: str, pk: int) -> Recomputed | None:
         time.sleep(0.4)
-        return usual(kind, pk)
+        return recomputed(kind, pk)
 
-    chunks.recomputed = slowly
+    vars(chunks)["recomputed"] = slowly

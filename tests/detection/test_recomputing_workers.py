@@ -87,7 +87,8 @@ def test_killed_workers_and_an_emptied_broker_lose_nothing(
     monkeypatch.setattr(chunks, "_ROWS_AT_ONCE", dict.fromkeys(chunks._ROWS_AT_ONCE, 4))
     monkeypatch.setattr(following, "_SILENCE_SECONDS", 2.0)
     monkeypatch.setattr(following, "_LOOK_SECONDS", 0.1)
-    made, killed, deadline = chunks.begin(), [], time.monotonic() + 120
+    killed: list[tuple[int, int]] = []
+    made, deadline = chunks.begin(), time.monotonic() + 120
     first = start()
 
     def tell(now: following.Going) -> None:
