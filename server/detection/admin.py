@@ -277,6 +277,6 @@ class RecomputationChunkAdmin(ReadOnlyAdmin):
     list_display = ["recomputation", "kind", "first", "last", "taken", "size", "found", "tries", "moved_at", "done_at"]
     list_filter = ["kind"]
     list_select_related = ["recomputation"]
-    search_fields = ["=recomputation_id"]
+    search_fields = ["=recomputation__id"]
     # As large as all timelines of a branch, and for no person.
     exclude = ["rest"]

@@ -45,7 +45,7 @@ def test_unreachable_broker_loses_the_wake_up_and_nothing_else(monkeypatch: pyte
 
 def test_what_may_wait_is_taken_after_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the order in which a worker asks Redis: a site that is computed anew stands in the way of no verdict."""
-    app = Celery(broker=settings.CELERY_BROKER_URL)
+    app = Celery(broker=settings.CELERY_BROKER_URL, set_as_current=False)
     app.conf.broker_transport_options = {"global_keyprefix": f"{tmp_path.name}:"}
     monkeypatch.setattr(tasks, "current_app", app)
     for name in ("detection.recompute", "detection.look", "detection.recompute", "detection.answer"):
@@ -65,13 +65,13 @@ def test_silent_broker_holds_nobody_up_and_equal_wake_ups_are_one(monkeypatch: p
 
     def hang(name: str, **_kwargs: object) -> None:
         called.set()
-        answer.wait()
+        answer.wait(30)
         arrived.append(name)
 
     monkeypatch.setattr(current_app, "send_task", hang)
     post = tasks._Post()
     post.take("lab.dispatch", ())
-    called.wait()
+    assert called.wait(30)
     for _ in range(5000):
         post.take("builds.sweep", ())
     post.take("detection.look", (7,))

@@ -285,6 +285,8 @@ def _counters(finding: Finding, changed: Sequence[Comparison]) -> list[dict[str,
     kinds = [KeptKind.SAMPLES, KeptKind.CONDITIONS]
     archived = ArchivedSession.objects.filter(session__in={row.session_id for row in changed}, kind__in=kinds)
     gone = set(archived.exclude(left_at=None).values_list("session", flat=True))
+    if not gone:
+        return counters_beside(changed)
     told = {_place(row) for row in changed if row.session_id in gone}
     names = ("machine", "benchmark", "case", "core_type")
     rows = [row for row in finding.counters if tuple(row[name] for name in names) in told]
