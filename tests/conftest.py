@@ -3,7 +3,6 @@
 import gc
 import itertools
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,23 +85,24 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     end, as that of a live server, has its time.
     """
     yield
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        until = time.monotonic() + 5
-        cursor.execute(_OTHERS)
-        while cursor.fetchall() and time.monotonic() < until:
-            time.sleep(0.1)
-            cursor.execute(_OTHERS)
-        cursor.execute(_END_OTHERS)
-        left = cursor.fetchall()
+    name = connection.settings_dict["NAME"]
+    with django_db_blocker.unblock():
+        connection.close()
+        connection.close_pool()
+        with connection._nodb_cursor() as cursor:
+            until = time.monotonic() + 5
+            cursor.execute(_OTHERS, [name])
+            while cursor.fetchall() and time.monotonic() < until:
+                time.sleep(0.1)
+                cursor.execute(_OTHERS, [name])
+            cursor.execute(_END_OTHERS, [name])
+            left = cursor.fetchall()
     assert not left, f"a test left connected: {left}"
 
 
-_OTHERS = """
-SELECT pid FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
-"""
+_OTHERS = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'"
 _END_OTHERS = _OTHERS.replace(
-    "SELECT pid", "SELECT pid, application_name, state, backend_start, left(query, 200), pg_terminate_backend(pid, 5000)"
+    "SELECT pid", "SELECT pid, application_name, state, backend_start, left(query, 99), pg_terminate_backend(pid, 5000)"
 )
 
 # The default takes a quarter of a second for each of the users that tests log in.

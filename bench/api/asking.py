@@ -58,7 +58,9 @@ def ask_inside(client: Client, question: Question, large: Mapping[str, int], rou
         _ask(client, question)
         taken.append(1000 * (time.perf_counter() - begun))
     scans = frozenset(scanned(asked, large))
-    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, len(_DATA.sub(b"", content)))
+    # What a script draws from is data alone.
+    bare = 0 if content.startswith((b"{", b"[")) else len(_DATA.sub(b"", content))
+    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, bare)
 
 
 def something_written() -> None:
