@@ -88,7 +88,7 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
     name = connection.settings_dict["NAME"]
     with django_db_blocker.unblock():
         connection.close()
-        connection.close_pool()
+        connection.close_pool()  # type: ignore[attr-defined]
         with connection._nodb_cursor() as cursor:
             until = time.monotonic() + 5
             cursor.execute(_OTHERS, [name])
