@@ -58,9 +58,7 @@ def ask_inside(client: Client, question: Question, large: Mapping[str, int], rou
         _ask(client, question)
         taken.append(1000 * (time.perf_counter() - begun))
     scans = frozenset(scanned(asked, large))
-    # What a script draws from is data alone.
-    bare = 0 if content.startswith((b"{", b"[")) else len(_DATA.sub(b"", content))
-    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, bare)
+    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, len(_DATA.sub(b"", content)))
 
 
 def something_written() -> None:

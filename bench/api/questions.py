@@ -152,11 +152,6 @@ _OTHERWISE: Mapping[str, tuple[int, ...]] = {
     "session-log": (404,),
     # Of who is signed in.
     "subscriptions": (302,),
-    "service": (302,),
-    # Through the web server for whoever shows its token; this site has neither a canary nor an agent to hand out.
-    "metrics": (200, 403),
-    "canary": (404,),
-    "agent": (404,),
     # A single answer is gone to at once.
     "search": (200, 302),
 }

@@ -14,7 +14,7 @@ from django.test import Client
 
 from bench.api.asking import NOT_ASKED, Inside, Web, ask_inside, web, writing
 from bench.api.plans import large_tables
-from bench.api.questions import PAGE_MS, Question, questions
+from bench.api.questions import Question, questions
 from bench.api.site import HEADS, SERIES, make_site
 from bench.api.times import Times
 from bench.api.values import Values
@@ -25,7 +25,6 @@ MILLION = 1_000_000
 _FIRST = ("/", "/findings/", "/api/v1/findings/", "/api/v1/schema/")
 # Alone in its process: said at once.
 _SLOW_MS = 200.0
-_TIGHT_TIMES = 4
 # Below so many milliseconds more, what else the host does is larger than any growth.
 FEW_MS = 10.0
 MOST_GROWTH, MOST_MB = 1.5, 400.0
@@ -55,12 +54,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.api")
     parser.add_argument("--values", type=float, nargs="+", default=[0.5, 5.0], help="millions, in growing order")
     parser.add_argument("--clients", type=int, default=8, help="that ask the web server at once")
-    parser.add_argument(
-        "--requests",
-        type=int,
-        default=5,
-        help="of each client, of each question; four times as many where the bar is below that of pages",
-    )
+    parser.add_argument("--requests", type=int, default=5, help="of each client, of each question")
     parser.add_argument("--writes", type=float, default=1.0, help="a second, while clients ask: answers are made anew")
     parser.add_argument("--only", default="", help="questions whose name holds this")
     parser.add_argument("--series", type=int, default=SERIES, help="of five years")
@@ -115,9 +109,7 @@ def _step(millions: float, asked: Sequence[Question], chosen: argparse.Namespace
 
 def _outside(served: Web, question: Question, inside: Inside, chosen: argparse.Namespace) -> Cost:
     with writing(chosen.writes):
-        # Of what has a bar of its own p95 is that of more than one second: in each something is written.
-        often = chosen.requests * (_TIGHT_TIMES if question.most_ms < PAGE_MS else 1)
-        times, statuses = served.ask(question, chosen.clients, often)
+        times, statuses = served.ask(question, chosen.clients, chosen.requests)
     return Cost(inside, times, frozenset(statuses))
 
 

@@ -187,7 +187,8 @@ FOUNDING, NO_EFFECT = "copy-batch", "copy-comments"
 
 def studies() -> tuple[Study, ...]:
     """What is posted, in this order; the first is the founding case."""
-    copies = Study(FOUNDING, "mm: Copy the pages of a folio in batches", ("mm: Copy folios in batches",), _copied())
+    title = "mm: Copy the pages of a folio in batches"
+    copies = Study(FOUNDING, title, ("mm: Copy folios in batches",), _copied(), _WORDS)
     cleared = "mm: Clear the pages of a folio in one go"
     on_arm64 = "arm64: Clear several pages with one call"
     mmap = "mem-mmap"
@@ -199,6 +200,13 @@ def studies() -> tuple[Study, ...]:
     )
 
 
+_WORDS = {
+    "folio-copy": {
+        "hot": "nothing evicted between copies",
+        "cold": "source evicted before each copy",
+        "total": "copied in one run",
+    }
+}
 # Between the boots of a cell that would have shown a small effect.
 _STEADY = 0.008
 

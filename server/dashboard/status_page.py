@@ -18,17 +18,17 @@ from django.views.decorators.http import require_safe
 
 from server.builds.models import Build
 from server.core import clock
-from server.core.access.tries import GivenUp, asked_given_up, given_up
+from server.core.access.tries import GivenUp, given_up
 from server.core.reasons import Because
 from server.core.rows.partitions import caught
-from server.core.rows.together import Row, objects_together, read_together
+from server.core.rows.together import Row, read_together
 from server.dashboard import message_page
 from server.dashboard.rows import watchers
 from server.dashboard.rows.host_status import PowerCycleRow, power_cycle_rows, power_cycles
 from server.dashboard.rows.postings import MailRow, mail_rows
 from server.dashboard.rows.watchers import Watcher, watcher
 from server.detection.noise.profiles import open_questions, question_rows
-from server.lab.hosts.tokens import EndingToken, ending_tokens, good_tokens
+from server.lab.hosts.tokens import EndingToken, ending_tokens
 from server.lab.models import Builder, Host, Machine, PowerCycle, Session
 from server.lab.port import Alarm, ControllerStatus, dispatcher
 from server.operations.canary import canary_alarm, the_canary
@@ -226,7 +226,6 @@ def _asked_of_site(held: "QuerySet[Series]") -> "tuple[QuerySet[Any, Any], ...]"
         held.order_by().values_list("state").annotate(Count("id")),
         ArchivePart.objects.order_by("kind").values_list("kind").annotate(Count("id"), Sum("size"), Sum("sessions")),
         KeptMonth.objects.order_by().values_list("kind").annotate(Sum("held")),
-        asked_given_up(),
     )
 
 
@@ -248,12 +247,11 @@ def _held_series() -> "QuerySet[Series]":
 
 
 def site_status(told: Sequence[Sequence[Row]]) -> Status:
-    """From the answers to what is asked of it, and eight queries."""
-    branches, epochs, waiting, lately, held_in_all, parts, held_back, left = told
+    """From the answers to what is asked of it, and ten queries."""
+    branches, epochs, waiting, lately, held_in_all, parts, held_back = told
     held = _held_series()
-    trees, tokens = objects_together(Tree.objects.all(), good_tokens())
     return Status(
-        trees=_trees(trees, branches),
+        trees=_trees(branches),
         lists=_lists(epochs),
         rewritten=_rewritten(),
         series=_counts([*waiting, *lately]),
@@ -261,15 +259,16 @@ def site_status(told: Sequence[Sequence[Row]]) -> Status:
         held_in_all=sum(count for _, count in held_in_all),
         unused=mail_rows(_with_reason().exclude(reason_code=Because.COPY).order_by("-id")[:_SHOWN_STATUS_PAGE]),
         reasons=_reasons(),
-        tokens=tuple(ending_tokens(tokens)),
-        given_up=tuple(given_up(left)),
+        tokens=tuple(ending_tokens()),
+        given_up=tuple(given_up()),
         caught=tuple(caught().items()),
         archive=_archive(parts, held_back),
     )
 
 
-def _trees(trees: Sequence[Tree], counted: Sequence[Row]) -> tuple[TreeRow, ...]:
+def _trees(counted: Sequence[Row]) -> tuple[TreeRow, ...]:
     now = clock.now()
+    trees = list(Tree.objects.all())
     counts = {tree: (every - gone, gone) for tree, every, gone in counted}
     place = Window(RowNumber(), partition_by="tree_id", order_by=[F("head_at").desc(nulls_last=True), F("id").asc()])
     living = Branch.objects.filter(deleted_at=None).annotate(place=place).filter(place__lte=_BRANCHES)

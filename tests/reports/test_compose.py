@@ -102,7 +102,7 @@ def test_virtual_report_says_so_on_top_and_beside_the_table_and_gets_no_tags() -
     build_comparison(session, Verdict.REGRESSED)
     text = text_about(series, Finding.Kind.REGRESSED, virtual=True)
     assert text.body.startswith("VIRTUAL, NOT EVIDENCE")
-    assert "Moved cases (virtual, not evidence; counted instructions):" in text.body
+    assert "Changed cases (virtual, not evidence; counted instructions):" in text.body
     assert "Reported-by" not in text.body
     assert_fits(text)
 

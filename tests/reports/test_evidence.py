@@ -194,7 +194,7 @@ def test_fact_by_which_the_kernel_chooses_what_the_patches_touch_comes_first_how
     said = " ".join(compose(gather(finding)).body.split())
     assert "no fsrm and no erms on the machine box-haswell, unlike zen3 and zen5." in said
     assert "The patches are about folio_copy(), whose variants the kernel chooses by fsrm and erms." in said
-    assert "One other fact separates them as well: with 1 against 2 machines some fact always does." in said
+    assert "One other fact separates them as well; with 1 against 2 machines some fact always does." in said
 
 
 def test_diff_of_a_patch_tells_what_it_touches() -> None:
@@ -213,7 +213,7 @@ def test_diff_of_a_patch_tells_what_it_touches() -> None:
 def test_facts_that_the_patches_do_not_point_to_are_told_as_what_they_are() -> None:
     said = why(explanations=[explanation(["no fsrm"], chance=0.6), explanation(["no clzero"], chance=0.1)])
     assert said == (
-        "Why is not known. What separates them: no clzero on the machine box-haswell, unlike zen3 and zen5. With 1 "
+        "Why is not known. The machines differ: no clzero on the machine box-haswell, unlike zen3 and zen5. With 1 "
         "against 2 machines chance alone finds such facts in 10 % of cases."
     )
 

@@ -6,17 +6,16 @@ with the first try and ends after its time whatever comes meanwhile, so nobody c
 
 import hashlib
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import Count, Max, Q
 from django.http import HttpRequest
 
 from server.core import clock
@@ -145,16 +144,11 @@ def forget_failures(key: str) -> None:
     Begun.objects.filter(key=key[:_LONGEST_KEY]).delete()
 
 
-def asked_given_up() -> QuerySet[Begun, Any]:
-    """What is asked for `given_up`, for whoever asks for more at once."""
-    rows = Begun.objects.filter(given_up=True, at__gte=clock.now() - GIVEN_UP).values_list("key")
-    return rows.annotate(times=Count("pk"), last=Max("at")).order_by("-last")
-
-
-def given_up(told: Iterable[tuple[Any, ...]] | None = None) -> list[GivenUp]:
+def given_up() -> list[GivenUp]:
     """The tasks that are given up now, the latest first."""
-    rows = asked_given_up() if told is None else told
-    return [GivenUp(key, times, last + GIVEN_UP) for key, times, last in rows]
+    rows = Begun.objects.filter(given_up=True, at__gte=clock.now() - GIVEN_UP).values_list("key")
+    found = rows.annotate(times=Count("pk"), last=Max("at")).order_by("-last")
+    return [GivenUp(key, times, last + GIVEN_UP) for key, times, last in found]
 
 
 def forget_begun() -> int:

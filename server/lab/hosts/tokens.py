@@ -1,6 +1,5 @@
 """Tokens of the lab's hosts: who holds one, what it opens and may have stored, and which will not do much longer."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -149,16 +148,10 @@ def _used_up(token: ApiToken) -> DomainError:
     return DomainError("account-used-up", message)
 
 
-def good_tokens() -> QuerySet[ApiToken]:
-    return ApiToken.objects.filter(revoked_at=None).order_by("expires_at")
-
-
-def ending_tokens(tokens: Iterable[ApiToken]) -> list[EndingToken]:
-    """Of each host that is in use the one of `good_tokens` that lives longest, if it ends within two weeks or has
-    ended.
-    """
+def ending_tokens() -> list[EndingToken]:
+    """Of each host that is in use the token that lives longest, if it ends within two weeks or has ended."""
     newest: dict[tuple[str, str], ApiToken] = {}
-    for token in tokens:
+    for token in ApiToken.objects.filter(revoked_at=None).order_by("expires_at"):
         newest[token.scope, token.subject] = token
     soon = clock.now() + _WARNED_BEFORE
     ending = [token for token in newest.values() if token.expires_at < soon and _is_in_use(token)]

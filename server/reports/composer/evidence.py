@@ -108,7 +108,7 @@ def _uncovered(finding: Finding, tree: Tree, sessions: Sequence[Session]) -> tup
 def _reason(uarch: str, tree: Tree, health: set[str]) -> str:
     if Machine.Health.GOOD not in health:
         return "out of service"
-    return f"not asked for by {tree.name}" if tree.uarchs and uarch not in tree.uarchs else ""
+    return f"the tree {tree.name} does not ask for them" if tree.uarchs and uarch not in tree.uarchs else ""
 
 
 def _writer() -> Writer:

@@ -194,7 +194,7 @@ def _again(told: ToldFinding) -> Part:
     which = "one of these cases"
     if told.kind in _CHANGED and most is not None:
         which = f"the largest {'loss' if most.verdict == REGRESSED else 'win'} ({plain(most.uarch)})"
-    head = f"To run {which} in the kernel that you have booted:"
+    head = f"To run {which} in each of the kernels, booted in turn:"
     if told.agent:
         program = [f"  curl -O {told.agent}", f"  python3 {told.agent.rpartition('/')[2]} reproduce {told.page}"]
     else:
@@ -212,7 +212,7 @@ def _table_head(told: ToldFinding, table: Grid) -> Part:
     holes = '".": not measured' if table.has_holes else ""
     notes = ["virtual, not evidence" if told.virtual else "", *clocks, table.legend, holes]
     said = "; ".join(note for note in notes if note and note != _USUAL_CLOCK)
-    title = "Moved cases" if told.kind in _CHANGED else "By case, the least sure first"
+    title = "Changed cases" if told.kind in _CHANGED else "By case, the least sure first"
     return wrapped(f"{title}{f' ({said})' if said else ''}:", most=3)
 
 
@@ -240,7 +240,7 @@ def _why(found: Separation | None, most: int) -> Part:
             f"the kernel chooses by {listed(found.features) or 'such features'}."
         )
     else:
-        said = f"Why is not known. What separates them: {_separated(found)}."
+        said = f"Why is not known. The machines differ: {_separated(found)}."
     return wrap(f"{said} {_doubt(found)}", most=most)
 
 
@@ -248,17 +248,16 @@ def _separated(found: Separation) -> str:
     """What the machines told, which may be less than their models have: `no fsrm on the machine zen3-1`."""
     one = found.machines[0] == 1
     who = f"the machine {listed(found.changed)}" if one else listed(found.changed)
-    facts = listed(found.facts) if found.routines else " or ".join(found.facts)
-    return f"{facts} on {who}" + (f", unlike {listed(found.others)}" if found.others else "")
+    return f"{listed(found.facts)} on {who}" + (f", unlike {listed(found.others)}" if found.others else "")
 
 
 def _doubt(found: Separation) -> str:
     changed, others = found.machines
     rivals = ""
     if found.rivals == 1:
-        rivals = "One other fact separates them as well: "
+        rivals = "One other fact separates them as well; "
     elif found.rivals:
-        rivals = f"{'At least ' if found.uncounted else ''}{found.rivals} other facts separate them as well: "
+        rivals = f"{'At least ' if found.uncounted else ''}{found.rivals} other facts separate them as well; "
     if changed == others == 1:
         said = "one machine each, so the cause is open"
     elif found.chance is None or found.chance >= 1:
@@ -333,7 +332,7 @@ def _commands(told: ToldFinding) -> Part:
     rows = [("retest", f"#tidemark test on {uarch} bench {benchmark}")]
     if told.kind in _TAGGED:
         rows += [
-            ("accept: REASON", "(the regression is known and wanted)"),
+            ("accept: REASON", "(the regression is known and worth it)"),
             ("invalid: REASON", "(the finding is wrong)"),
         ]
     last = "stop   (no more of these mails)"
