@@ -34,7 +34,7 @@ NOT_ASKED = frozenset({403, 405})
 class Inside:
     """Asked in this process, alone. `status` is what it answered; `scans` are large tables read from end to end.
 
-    `bare` is its size without data: rows of tables, drawings and what scripts draw from.
+    `bare` is its size without data: rows of tables, drawings and what scripts draw from; what is no page is all data.
     """
 
     status: int
@@ -48,7 +48,7 @@ class Inside:
 def ask_inside(client: Client, question: Question, large: Mapping[str, int], rounds: int = ROUNDS) -> Inside:
     something_written()
     with statements() as asked:
-        status, content = _ask(client, question)
+        status, content, is_page = _ask(client, question)
     if status in NOT_ASKED:
         return Inside(status, 0, 0, Times(()))
     taken: list[float] = []
@@ -58,7 +58,8 @@ def ask_inside(client: Client, question: Question, large: Mapping[str, int], rou
         _ask(client, question)
         taken.append(1000 * (time.perf_counter() - begun))
     scans = frozenset(scanned(asked, large))
-    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, len(_DATA.sub(b"", content)))
+    bare = len(_DATA.sub(b"", content)) if is_page else 0
+    return Inside(status, len(asked), len(content), Times(tuple(taken)), scans, bare)
 
 
 def something_written() -> None:
@@ -86,11 +87,12 @@ def writing(each_second: float) -> Iterator[None]:
         thread.join()
 
 
-def _ask(client: Client, question: Question) -> tuple[int, bytes]:
+def _ask(client: Client, question: Question) -> tuple[int, bytes, bool]:
+    """What was answered, and whether as a page."""
     response: Any = client.get(question.path)
     # A stream is asked of the database while it is read.
     content = b"".join(response.streaming_content) if response.streaming else response.content
-    return response.status_code, content
+    return response.status_code, content, response.get("Content-Type", "").startswith("text/html")
 
 
 @dataclass

@@ -152,6 +152,11 @@ _OTHERWISE: Mapping[str, tuple[int, ...]] = {
     "session-log": (404,),
     # Of who is signed in.
     "subscriptions": (302,),
+    "service": (302,),
+    # Through a web server only who has its token is told.
+    "metrics": (200, 403),
+    # A site whose operator built no agent hands none out.
+    "agent": (200, 404),
     # A single answer is gone to at once.
     "search": (200, 302),
 }

@@ -11,7 +11,7 @@ from django.db import connection
 from bench.history.detection import make_history
 from server.core import clock
 from server.detection.models import Acceptance, ChangePoint, Finding, MachineQuestion, MeasuredHead, Timeline
-from server.lab.models import Machine, PowerCycle, Session, Trial
+from server.lab.models import Canary, Machine, PowerCycle, Session, Trial
 from server.sources.models import Series
 from tests.builders import (
     build_case,
@@ -58,6 +58,7 @@ def make_site(series: int = SERIES, heads: int = HEADS) -> Site:
     _add_branch_findings(heads)
     _add_people(series)
     wide = Series.objects.select_related("base", "head", "finding").get(pk=wide.pk)
+    _add_canary(wide)
     own = Session.objects.filter(trial__series=wide).order_by("id").values_list("pk", flat=True)
     old = Session.objects.filter(pk__gte=4 * (NEWEST - series), state=Session.State.DONE).order_by("-pk")
     return Site(wide, (*own, *old.values_list("pk", flat=True)))
@@ -160,3 +161,13 @@ def _add_people(series: int) -> None:
         for number, machine in enumerate(machines * 2)
     )
     PowerCycle.objects.bulk_create(PowerCycle(machine=machine, state=PowerCycle.State.DONE) for machine in machines * 2)
+
+
+def _add_canary(series: Series) -> None:
+    """Its newest one is judged, which is the most that its page can tell."""
+    assert series.base is not None
+    machine = Machine.objects.filter(name__startswith="old-").order_by("id")[0]
+    Canary.objects.create(
+        tree=series.base.tree, machine=machine, file="init/main.c", to="sink@example.org", series=series,
+        message_id=series.root_message_id, posted_at=clock.now(), stage="report",
+    )  # fmt: skip

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_safe
 
 from server.builds.models import Build
 from server.core import clock
-from server.core.access.tries import GivenUp, given_up
+from server.core.access.tries import GivenUp, asked_of_given_up, given_up_rows
 from server.core.reasons import Because
 from server.core.rows.partitions import caught
 from server.core.rows.together import Row, read_together
@@ -226,6 +226,8 @@ def _asked_of_site(held: "QuerySet[Series]") -> "tuple[QuerySet[Any, Any], ...]"
         held.order_by().values_list("state").annotate(Count("id")),
         ArchivePart.objects.order_by("kind").values_list("kind").annotate(Count("id"), Sum("size"), Sum("sessions")),
         KeptMonth.objects.order_by().values_list("kind").annotate(Sum("held")),
+        ending_tokens(),
+        asked_of_given_up(),
     )
 
 
@@ -247,8 +249,8 @@ def _held_series() -> "QuerySet[Series]":
 
 
 def site_status(told: Sequence[Sequence[Row]]) -> Status:
-    """From the answers to what is asked of it, and ten queries."""
-    branches, epochs, waiting, lately, held_in_all, parts, held_back = told
+    """From the answers to what is asked of it, and nine queries."""
+    branches, epochs, waiting, lately, held_in_all, parts, held_back, tokens, given_up = told
     held = _held_series()
     return Status(
         trees=_trees(branches),
@@ -259,8 +261,8 @@ def site_status(told: Sequence[Sequence[Row]]) -> Status:
         held_in_all=sum(count for _, count in held_in_all),
         unused=mail_rows(_with_reason().exclude(reason_code=Because.COPY).order_by("-id")[:_SHOWN_STATUS_PAGE]),
         reasons=_reasons(),
-        tokens=tuple(ending_tokens()),
-        given_up=tuple(given_up()),
+        tokens=tuple(EndingToken(*row) for row in tokens),
+        given_up=tuple(given_up_rows(given_up)),
         caught=tuple(caught().items()),
         archive=_archive(parts, held_back),
     )

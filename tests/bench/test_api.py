@@ -1,11 +1,15 @@
 """The pure parts of what measures pages and answers: percentiles, plans, addresses, bars."""
 
-import pytest
+from argparse import Namespace
+from unittest.mock import Mock
 
-from bench.api.asking import Inside
+import pytest
+from django.test import Client
+
+from bench.api.asking import Inside, Web, ask_inside
 from bench.api.plans import read_whole, scanned, statements
 from bench.api.questions import Question, examples, routes, unknown
-from bench.api.run import Cost, Step, growth, missed
+from bench.api.run import Cost, Step, ask_outside, growth, missed
 from bench.api.site import Site
 from bench.api.times import Times, percentile
 from server.results.models import Measurement
@@ -95,3 +99,22 @@ def _cost(alone: float, with_others: float) -> Cost:
 )
 def test_growth_is_seen_alone_and_with_others(before: Cost, after: Cost, times: float) -> None:
     assert growth(before, after) == pytest.approx(times)
+
+
+@pytest.mark.django_db
+def test_what_is_no_page_is_data_from_end_to_end(client: Client) -> None:
+    page = ask_inside(client, Question("trees", "/trees/"), {}, rounds=1)
+    script = ask_inside(client, Question("api-tree-list", "/api/v1/trees/"), {}, rounds=1)
+    assert 0 < page.bare <= page.size
+    assert script.bare == 0 < script.size
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("most_ms", "requests"), [(500.0, 5), (60.0, 20)])
+def test_question_with_a_bar_of_its_own_is_asked_for_longer(most_ms: float, requests: int) -> None:
+    served = Mock(Web)
+    served.ask.return_value = (Times((1.0,)), {200})
+    question = Question("list", "/", most_ms)
+    inside = Inside(200, 3, 1000, Times((1.0,)))
+    ask_outside(served, question, inside, Namespace(writes=0.0, clients=8, requests=5))
+    served.ask.assert_called_once_with(question, 8, requests)

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from django.db import connections
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
+from bench.dashboard.watched import watched
 from server.builds.models import Build
 from server.dashboard.verdicts.finding_parts import FINDING_PARTS
 from server.dashboard.verdicts.series_parts import PARTS
@@ -39,6 +41,8 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
         yield browser
+        # The browser's loop runs in this thread, and Django connects anew for what is asked while it does.
+        connections.close_all()
         browser.close()
 
 
@@ -157,6 +161,20 @@ def test_page_without_scripts_has_its_values_in_tables(
         page.screenshot(path=folder / "series-print.png", full_page=True)
         # Paper cannot be clicked: there all values stand open.
         assert page.locator("details", has_text="Values of mm-basic/cow-4k").locator("table").is_visible()
+
+
+@pytest.mark.real(minutes=1)
+@pytest.mark.usefixtures("virtual_verdicts")
+@pytest.mark.parametrize("width", _WIDTHS.values(), ids=_WIDTHS)
+def test_nothing_moves_when_boots_are_drawn(transactional_db: None, live_server: LiveServer, width: int) -> None:
+    series = erms_regression()
+    session = series.sessions.get(machine__name="vm-haswell")
+    with chromium() as browser:
+        seen = watched(browser.new_context(viewport={"width": width, "height": 900}), live_server.url)
+        for path in (f"/series/{series.pk}/boots/", f"/sessions/{session.pk}/values/"):
+            seen.page.goto(f"{live_server.url}{path}")
+            assert seen.page.locator(".dots canvas").first.is_visible()
+            assert seen.look() == [], path
 
 
 def look(page: Page, url: str, name: str) -> list[str]:

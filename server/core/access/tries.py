@@ -6,20 +6,22 @@ with the first try and ends after its time whatever comes meanwhile, so nobody c
 
 import hashlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import structlog
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import connection
-from django.db.models import Count, Max, Q
+from django.db.models import Count, Max, Q, QuerySet
 from django.http import HttpRequest
 
 from server.core import clock
 from server.core.models import Begun, Tries
+from server.core.rows.together import Row
 
 log = structlog.get_logger(__name__)
 
@@ -146,9 +148,17 @@ def forget_failures(key: str) -> None:
 
 def given_up() -> list[GivenUp]:
     """The tasks that are given up now, the latest first."""
-    rows = Begun.objects.filter(given_up=True, at__gte=clock.now() - GIVEN_UP).values_list("key")
-    found = rows.annotate(times=Count("pk"), last=Max("at")).order_by("-last")
-    return [GivenUp(key, times, last + GIVEN_UP) for key, times, last in found]
+    return given_up_rows(asked_of_given_up())
+
+
+def asked_of_given_up() -> "QuerySet[Any, Any]":
+    """For `given_up_rows`."""
+    rows = Begun.objects.filter(given_up=True, at__gte=clock.now() - GIVEN_UP).order_by().values_list("key")
+    return rows.annotate(Count("pk"), last=Max("at")).order_by("-last")
+
+
+def given_up_rows(told: Iterable[Row]) -> list[GivenUp]:
+    return [GivenUp(key, times, last + GIVEN_UP) for key, times, last in told]
 
 
 def forget_begun() -> int:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from django.conf import settings
-from django.db.models import CharField, Exists, F, OuterRef, Q, QuerySet, Sum
+from django.db.models import CharField, Exists, F, Max, OuterRef, Q, QuerySet, Sum
 
 from server.builds.models import Artifact
 from server.builds.storage import MAX_BYTES
@@ -148,20 +149,13 @@ def _used_up(token: ApiToken) -> DomainError:
     return DomainError("account-used-up", message)
 
 
-def ending_tokens() -> list[EndingToken]:
-    """Of each host that is in use the token that lives longest, if it ends within two weeks or has ended."""
-    newest: dict[tuple[str, str], ApiToken] = {}
-    for token in ApiToken.objects.filter(revoked_at=None).order_by("expires_at"):
-        newest[token.scope, token.subject] = token
-    soon = clock.now() + _WARNED_BEFORE
-    ending = [token for token in newest.values() if token.expires_at < soon and _is_in_use(token)]
-    return [EndingToken(token.scope, token.subject, token.expires_at) for token in ending]
-
-
-def _is_in_use(token: ApiToken) -> bool:
-    if not is_held(token):
-        return False
-    return token.scope == Scope.CONTROL or _rows(token.scope).filter(name=token.subject, enabled=True).exists()
+def ending_tokens() -> "QuerySet[Any, Any]":
+    """Of each host that is in use when the token ends that lives longest, within two weeks or before: `EndingToken`."""
+    in_use = Q(scope=Scope.CONTROL, subject=settings.LAB_CONTROL) & ~Q(subject="")
+    for scope in (Scope.MACHINE, Scope.BUILDER):
+        in_use |= Q(scope=scope) & Q(Exists(_in_lab(scope).filter(name=OuterRef("subject"), enabled=True)))
+    last = ApiToken.objects.filter(in_use, revoked_at=None).values("scope", "subject").annotate(last=Max("expires_at"))
+    return last.filter(last__lt=clock.now() + _WARNED_BEFORE).order_by("last").values_list("scope", "subject", "last")
 
 
 def _exists(scope: ApiToken.Scope, host: str) -> bool:

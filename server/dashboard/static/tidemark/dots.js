@@ -1,8 +1,6 @@
 // Draws the boots of a session: faint dots for values, strong shapes for the medians that are judged.
 import uPlot from "uplot";
 
-const HEIGHT = 150;
-const LARGE_HEIGHT = 220;
 // The axis never covers less than 2.5 % on either side of its middle, so that noise does not look dramatic.
 const LEAST_HALF_RANGE = 0.025;
 
@@ -87,7 +85,7 @@ function options(host, chart, readout) {
   const colours = inks(host);
   return {
     width: host.clientWidth,
-    height: host.closest(".large") ? LARGE_HEIGHT : HEIGHT,
+    height: host.clientHeight,
     legend: { show: false },
     cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
     scales: {
@@ -119,8 +117,6 @@ function tell(readout, dot, unit) {
 function draw(host) {
   const chart = charts.get(host.dataset.chart);
   drawn.get(host)?.destroy();
-  // A chart shows only when a script draws it, and has no width before.
-  host.parentElement.classList.add("drawn");
   host.replaceChildren();
   const data = [chart.dots.map((dot) => dot.position), chart.dots.map((dot) => dot.median)];
   const readout = host.parentElement.querySelector(".readout");
