@@ -202,9 +202,9 @@ def studies() -> tuple[Study, ...]:
 
 _WORDS = {
     "folio-copy": {
-        "hot": "nothing evicted between copies",
+        "hot": "the same folios again, none evicted",
         "cold": "source evicted before each copy",
-        "total": "copied in one run",
+        "total": "volume copied in one run",
     }
 }
 # Between the boots of a cell that would have shown a small effect.
