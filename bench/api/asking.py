@@ -133,7 +133,7 @@ def _answer(connected: http.client.HTTPConnection, path: str, headers: dict[str,
     try:
         connected.request("GET", path, headers=headers)
         answer = connected.getresponse()
-    except http.client.RemoteDisconnected:
+    except ConnectionError:
         connected.close()
         connected.request("GET", path, headers=headers)
         answer = connected.getresponse()
