@@ -11,11 +11,13 @@ from server.builds.models import BuildState
 from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
+from server.core.reasons import Because
 from server.lab import care
 from server.lab.attempts.asks import HostAsk, Offer, answer_ask, awaited
 from server.lab.attempts.life import claim_attempt
 from server.lab.dispatch.pull import PullDispatcher
-from server.lab.models import Asker, Attempt, AttemptState, Builder, Machine, Session
+from server.lab.hosts.trouble import want_power_cycle
+from server.lab.models import Asker, Attempt, AttemptState, Builder, Machine, PowerCycle, Session
 from server.lab.port import DispatchError
 from server.lab.rounds import run_round
 from server.lab.work import work_of
@@ -286,6 +288,40 @@ def test_power_cycles_go_to_the_control_host_that_asks() -> None:
     run_round()
     assert asks("switch", ApiToken.Scope.CONTROL).key == Attempt.objects.get().key
     assert awaited() == {("control", "switch", Attempt.objects.get().key)}
+
+
+def test_machine_that_comes_back_before_anybody_switches_it_is_not_switched() -> None:
+    machine = build_machine("desk-1", boot_driver="kexec")
+    want_power_cycle(machine, Because.LOST("not back"))
+    run_round()
+    asks("desk-1", safe=False)
+    assert PowerCycle.objects.get().state == "dispatched", "a kernel under test is not back"
+    asks("desk-1", safe=True)
+    run_round()
+    cycle, attempt = PowerCycle.objects.get(), Attempt.objects.get()
+    assert (cycle.state, cycle.reason, attempt.state) == ("canceled", "desk-1 is back by itself", "canceled")
+    machine.refresh_from_db()
+    assert machine.state == "idle"
+    planned(machine)
+    run_round()
+    assert asks("desk-1", safe=True).key == Attempt.objects.latest("pk").key
+
+
+@pytest.mark.parametrize("by", ["person", "switch"])
+def test_machine_that_is_back_is_switched_where_a_person_wants_it_or_it_has_begun(by: str) -> None:
+    machine = build_machine("desk-1", boot_driver="kexec")
+    asks("switch", ApiToken.Scope.CONTROL)
+    if by == "person":
+        care.power_cycle(machine, "it hangs", actor="ada")
+        run_round()
+    else:
+        want_power_cycle(machine, Because.LOST("not back"))
+        run_round()
+        claim_attempt(Attempt.objects.get(), "agent-0001", host="host-of-switch")
+    asks("desk-1", safe=True)
+    machine.refresh_from_db()
+    assert PowerCycle.objects.get().state in PowerCycle.OPEN
+    assert machine.state == "power-cycling"
 
 
 def test_work_is_not_laid_ready_for_a_host_that_has_gone() -> None:

@@ -15,8 +15,9 @@ from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.reasons import Because
 from server.core.tasks import enqueue
+from server.lab.attempts.ends import welcome
 from server.lab.attempts.life import UNCLAIMED, check_origin, move_attempt
-from server.lab.hosts.state import HostHello, follow_attempt, note_hello
+from server.lab.hosts.state import HostHello, follow_attempt
 from server.lab.models import (
     Attempt,
     AttemptState,
@@ -75,7 +76,7 @@ def take_hello(*, token: ApiToken, hello: HostHello) -> None:
     if host is None:
         raise DomainError("not-found", f"no {token.scope} {token.subject}")
     before, seen = (host.state, getattr(host, "safe", None)), host.last_seen_at
-    note_hello(host, hello)
+    welcome(host, hello)
     # Who says hello again and again, and nothing new, costs one round in that time.
     if before != (host.state, getattr(host, "safe", None)) or seen is None or clock.now() - seen > _NEWS_AGAIN:
         enqueue("lab.dispatch")

@@ -13,8 +13,9 @@ from server.core import clock
 from server.core.errors import DomainError
 from server.core.models import ApiToken
 from server.core.tasks import enqueue
+from server.lab.attempts.ends import welcome
 from server.lab.dispatch.pull import ADAPTER, ready
-from server.lab.hosts.state import Health, HostHello, State, change_health, note_hello
+from server.lab.hosts.state import Health, HostHello, State, change_health
 from server.lab.models import Asker, Attempt, AttemptState, Builder, Machine
 from server.lab.port import dispatcher
 from server.lab.work import boots_itself
@@ -191,7 +192,7 @@ def _take_hello(host: Machine | Builder, ask: HostAsk) -> None:
     """To ask is to be there: a machine that was waited for is back, one that was away may be given work."""
     before = host.state
     key = ask.keys[0] if ask.keys else ""
-    note_hello(host, HostHello(ask.boot_id, ask.build_id, ask.safe, key, ask.version))
+    welcome(host, HostHello(ask.boot_id, ask.build_id, ask.safe, key, ask.version))
     if host.state != before or host.state == State.OFFLINE:
         enqueue("lab.dispatch")
 

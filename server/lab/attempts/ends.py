@@ -12,12 +12,24 @@ from django.db.models.functions import Concat, Right
 from server.builds.models import Build, BuildState
 from server.builds.records import BuildResult, record_build
 from server.core import clock
+from server.core.models import Transition
 from server.core.reasons import Because, Reason
 from server.core.tasks import enqueue
 from server.lab.attempts.life import MAX_LOG_CHARACTERS, UNCLAIMED, lock_attempt, move_attempt
 from server.lab.hosts.health import judge_health
+from server.lab.hosts.state import HostHello, State, change_state, note_hello
 from server.lab.hosts.trouble import after_lost, after_unfit, end_power_cycle
-from server.lab.models import Attempt, AttemptState, BootState, PowerCycle, PowerCycleState, Session, SessionState
+from server.lab.models import (
+    Attempt,
+    AttemptState,
+    BootState,
+    Builder,
+    Machine,
+    PowerCycle,
+    PowerCycleState,
+    Session,
+    SessionState,
+)
 
 
 def wake_judge(session: Session) -> None:
@@ -244,6 +256,32 @@ def finish_canceled(attempt: Attempt, reason: Reason) -> bool:
         elif attempt.power_cycle is not None and attempt.power_cycle.state in PowerCycle.OPEN:
             attempt.power_cycle.advance(PowerCycleState.CANCELED, reason)
     return True
+
+
+def welcome(host: Machine | Builder, hello: HostHello) -> None:
+    """A host says that it is there. A machine that is back before anybody began to switch it off is not switched,
+    unless a person wants it.
+    """
+    note_hello(host, hello)
+    if not isinstance(host, Machine) or host.state != State.POWER_CYCLING or hello.key or hello.safe is False:
+        return
+    told = Because.NOT_WANTED(f"{host.name} is back by itself")
+    with transaction.atomic():
+        waits = PowerCycle.objects.select_for_update().filter(
+            machine=host, state__in=[PowerCycleState.WANTED, PowerCycleState.DISPATCHED]
+        )
+        cycle = waits.first()
+        if cycle is None or not _may_be_called_off(cycle) or not cycle.advance(PowerCycleState.CANCELED, told):
+            return
+        for attempt in cycle.attempts.filter(state__in=Attempt.ACTIVE):
+            cancel_attempt(attempt, told)
+        change_state(host, State.IDLE, "it said hello")
+
+
+def _may_be_called_off(cycle: PowerCycle) -> bool:
+    begun = cycle.attempts.filter(state__in=Attempt.ACTIVE).exclude(agent="", arrived_at=None)
+    by_person = Transition.objects.filter(subject="powercycle", subject_id=cycle.pk, before="").exclude(actor="")
+    return not begun.exists() and not by_person.exists()
 
 
 def lose_attempt(attempt: Attempt, reason: Reason) -> bool:
