@@ -74,7 +74,7 @@ class Stateful(models.Model):
         transaction.on_commit(lambda: _tell((self.ids, line)))
         return True
 
-    def note(self, reason: Reason, **fields: Any) -> bool:
+    def note(self, reason: Reason, *, actor: str = "", **fields: Any) -> bool:
         """Stay in the state this object was read in, for another reason, setting `fields` too.
 
         Only a reason that is new becomes a line of the history. Returns False, and changes nothing, if another process
@@ -92,7 +92,7 @@ class Stateful(models.Model):
             for name, value in fields.items():
                 setattr(self, name, value)
             if old != (str(reason), reason.code):
-                _record(self, self.state, self.state, reason)
+                _record(self, self.state, self.state, reason, actor)
         return True
 
 

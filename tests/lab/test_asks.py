@@ -14,6 +14,7 @@ from server.core.models import ApiToken
 from server.core.reasons import Because
 from server.lab import care
 from server.lab.attempts.asks import HostAsk, Offer, answer_ask, awaited
+from server.lab.attempts.ends import lose_attempt
 from server.lab.attempts.life import claim_attempt
 from server.lab.dispatch.pull import PullDispatcher
 from server.lab.hosts.trouble import want_power_cycle
@@ -307,17 +308,20 @@ def test_machine_that_comes_back_before_anybody_switches_it_is_not_switched() ->
     assert asks("desk-1", safe=True).key == Attempt.objects.latest("pk").key
 
 
-@pytest.mark.parametrize("by", ["person", "switch"])
+@pytest.mark.parametrize("by", ["person", "person too", "switch", "switch that fell silent"])
 def test_machine_that_is_back_is_switched_where_a_person_wants_it_or_it_has_begun(by: str) -> None:
     machine = build_machine("desk-1", boot_driver="kexec")
     asks("switch", ApiToken.Scope.CONTROL)
-    if by == "person":
+    if by != "person":
+        want_power_cycle(machine, Because.LOST("not back"))
+        run_round()
+    if by.startswith("person"):
         care.power_cycle(machine, "it hangs", actor="ada")
         run_round()
     else:
-        want_power_cycle(machine, Because.LOST("not back"))
-        run_round()
         claim_attempt(Attempt.objects.get(), "agent-0001", host="host-of-switch")
+    if by == "switch that fell silent":
+        assert lose_attempt(Attempt.objects.get(), Because.LOST("not heard"))
     asks("desk-1", safe=True)
     machine.refresh_from_db()
     assert PowerCycle.objects.get().state in PowerCycle.OPEN

@@ -186,9 +186,9 @@ def split() -> ToldFinding:
         ),
         gaps=("neoverse-n1-1: kernel did not boot: no console within 300 s",),
         uncovered=(
-            ("cix-p1", "not asked for by mm"),
+            ("cix-p1", "the tree mm does not ask for them"),
             ("sapphirerapids", "out of service"),
-            ("zen4", "not asked for by mm"),
+            ("zen4", "the tree mm does not ask for them"),
         ),
         meanings=(("hot", "the same memory again and again"), ("cold", "each piece once, evicted before")),
         uarchs=(

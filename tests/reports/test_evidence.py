@@ -18,7 +18,7 @@ from server.reports.composer.told import Culprit, Separation
 from server.reports.models import Report
 from server.reports.recipients import envelope
 from server.reports.writing import compose_report
-from server.sources.models import Message, Series
+from server.sources.models import Message, Series, Tree
 from tests.builders import (
     build_case,
     build_comparison,
@@ -208,6 +208,16 @@ def test_diff_of_a_patch_tells_what_it_touches() -> None:
     Message.objects.filter(pk=patch.message_id).update(raw=raw.encode())
     finding = build_finding(series, Finding.Kind.SPLIT, explanations=[explanation(["no fsrm"], chance=1.0)])
     assert "The patches are about copy_highpage()," in " ".join(compose(gather(finding)).body.split())
+
+
+def test_machines_that_the_tree_does_not_ask_for_are_said_to_be_so() -> None:
+    series = split_series()
+    assert series.base is not None
+    Tree.objects.filter(pk=series.base.tree_id).update(name="mm", uarchs=["haswell", "zen3", "zen5"])
+    build_machine("box-n1", "neoverse-n1")
+    build_machine("box-zen4", "zen4", health="quarantined")
+    told = gather(build_finding(Series.objects.get(pk=series.pk), Finding.Kind.SPLIT)).uncovered
+    assert told == (("neoverse-n1", "the tree mm does not ask for them"), ("zen4", "out of service"))
 
 
 def test_facts_that_the_patches_do_not_point_to_are_told_as_what_they_are() -> None:

@@ -52,6 +52,12 @@ def test_what_all_ran_needs_no_second_sentence() -> None:
     assert in_common(finding(one_sided)) == ""
 
 
+def test_case_that_is_slower_on_both_kinds_of_cores_is_one() -> None:
+    big, little = moved("rk3588", "copy a", 0.6), moved("rk3588", "copy a", 0.7)
+    cells = [big, replace(little, column="little"), moved("rk3588", "copy b", 0.8), moved("zen5", "copy b", 2.0)]
+    assert in_common(finding(cells)).endswith("The other case slower on rk3588 did not run on zen5.")
+
+
 def test_changes_without_a_common_case_are_told_as_such() -> None:
     told = finding([moved("zen3", "copy a", 0.6), moved("zen5", "copy b", 2.0)])
     assert in_common(told) == "No case ran on both: these are changes of different cases."
@@ -111,12 +117,13 @@ def test_what_was_not_measured_is_told_with_the_reason_that_is_known() -> None:
 
 
 def test_those_without_a_part_in_it_are_told_together_by_their_reason() -> None:
-    names = (("cix-p1", "not asked for by mm"), ("haswell", "out of service"), ("icelakex", "not asked for by mm"))
+    why = "the tree mm does not ask for them"
+    names = (("cix-p1", why), ("haswell", "out of service"), ("icelakex", why))
     told = finding(of_two(), uncovered=(*names, ("zen4", "")))  # type: ignore[arg-type]
     said = " ".join(uncovered_lines(told, 4))
     assert said == (
-        "Not covered: 1 of 7 cases on zen3 and 4 on zen5; all on cix-p1 and icelakex (not asked for by mm); all on "
-        "haswell (out of service); all on zen4."
+        f"Not covered: 1 of 7 cases on zen3 and 4 on zen5; all on cix-p1 and icelakex ({why}); all on haswell (out of "
+        "service); all on zen4."
     )
 
 

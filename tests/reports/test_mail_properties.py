@@ -43,7 +43,7 @@ STRANGE = st.text(max_size=300) | st.sampled_from(
 
 SOME_WORDS = ["0->1", "4k", "2M", "hot", "param0", "param1"]
 MEANINGS = st.sampled_from(["nothing is evicted", "page " * 16, "#tidemark accept: x", "\x1b[31mred \u202e" * 5])
-REASONS = st.sampled_from(["", "out of service", f"not asked for by {'t' * 60}"])
+REASONS = st.sampled_from(["", "out of service", f"the tree {'t' * 60} does not ask for them"])
 BOOTS = st.sampled_from([(8, 8), (16, 12), (100, 100), (120, 7)])
 UNITS = st.sampled_from(["GB/s", "ns", "instructions per cycle and core", "\u00b5s"])
 

@@ -182,7 +182,8 @@ def compare_retest(finding: Finding, trial: Trial, result: Result) -> CheckOutco
     """Whether what a trial of purpose RETEST measured says the same as the finding says of that part.
 
     Of cells that both measured, on whichever machine of a microarchitecture: it fails where one is disproved, or where
-    a microarchitecture has another verdict by these cells than by the finding's own. It cannot tell where none has any.
+    a microarchitecture has another verdict by these cells than by the finding's own. It cannot tell where none has any,
+    or where the finding claims changes and none of these cells is one.
     """
     first = remade(finding)
     if first is None:
@@ -200,7 +201,8 @@ def compare_retest(finding: Finding, trial: Trial, result: Result) -> CheckOutco
     told = [pair for pair in told if Verdict.INCONCLUSIVE not in pair]
     if any(one != other for one, other in told):
         return CheckOutcome.FAILED
-    return CheckOutcome.PASSED if told else CheckOutcome.NOT_CHECKED
+    bears_out = finding.kind not in CLAIMS or any(one != Verdict.UNCHANGED for one, _ in told)
+    return CheckOutcome.PASSED if told and bears_out else CheckOutcome.NOT_CHECKED
 
 
 def _said(rows: Sequence[Comparison]) -> dict[int, str]:

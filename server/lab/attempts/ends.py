@@ -279,8 +279,9 @@ def welcome(host: Machine | Builder, hello: HostHello) -> None:
 
 
 def _may_be_called_off(cycle: PowerCycle) -> bool:
-    begun = cycle.attempts.filter(state__in=Attempt.ACTIVE).exclude(agent="", arrived_at=None)
-    by_person = Transition.objects.filter(subject="powercycle", subject_id=cycle.pk, before="").exclude(actor="")
+    # One that is lost may be at it yet: its host was only not heard.
+    begun = cycle.attempts.exclude(agent="", arrived_at=None)
+    by_person = Transition.objects.filter(subject="powercycle", subject_id=cycle.pk).exclude(actor="")
     return not begun.exists() and not by_person.exists()
 
 

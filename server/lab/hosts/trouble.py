@@ -49,7 +49,7 @@ def want_power_cycle(machine: Machine, reason: Reason, *, actor: str = "") -> Po
         raise DomainError("no-power-control", f"{machine.name} cannot be switched off and on: {trouble}")
     known = _open_cycle(machine)
     if known is not None:
-        return known
+        return _wanted_too(known, reason, actor)
     try:
         with transaction.atomic():
             cycle = PowerCycle(machine=machine, state=PowerCycleState.WANTED, **reason.columns())
@@ -60,7 +60,14 @@ def want_power_cycle(machine: Machine, reason: Reason, *, actor: str = "") -> Po
         known = _open_cycle(machine)
         if known is None:
             raise
-        return known
+        return _wanted_too(known, reason, actor)
+    return cycle
+
+
+def _wanted_too(cycle: PowerCycle, reason: Reason, actor: str) -> PowerCycle:
+    """A person wants what the service wants already: it stands in the history with his name."""
+    if actor:
+        cycle.note(reason, actor=actor)
     return cycle
 
 

@@ -68,7 +68,7 @@ def _result(finding: Finding, trial: Trial) -> str:
     stored = {check["outcome"] for check in checks_named(finding, Name.RETEST)} - {CheckOutcome.PENDING}
     outcome = CheckOutcome(stored.pop()) if stored else compare_retest(finding, trial, result)
     said = {
-        CheckOutcome.PASSED: "Measured again, and it says the same",
+        CheckOutcome.PASSED: "Measured again; what both measured says the same. The new measurement by itself",
         CheckOutcome.FAILED: "Measured again, and it does not say the same as what we told you",
         CheckOutcome.NOT_CHECKED: "Measured again, and it neither bears out nor contradicts what we told you",
     }

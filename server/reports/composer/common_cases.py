@@ -45,7 +45,7 @@ def _elsewhere(of: Mapping[str, Sequence[ToldCell]], compared: Sequence[ToldUarc
     if len(compared) != _PAIR:
         return ""
     loser, other = compared
-    alone = sum(cell.verdict == REGRESSED and _key(cell) not in shared for cell in of[loser.name])
+    alone = len(_keys([cell for cell in of[loser.name] if cell.verdict == REGRESSED]) - shared)
     if not alone:
         return ""
     cases = "other case" if alone == 1 else f"{alone} other cases"
