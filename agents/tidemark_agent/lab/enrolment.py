@@ -10,6 +10,7 @@ import socket
 import stat
 import sys
 import threading
+import tomllib
 import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -79,10 +80,11 @@ def enrol(options: argparse.Namespace) -> int:
         home = _home(options, server)
         if not options.again:
             _check_new(home, server)
-        _check_writable(home)
+        amended = _amended(home)
+        _check_writable(home, amended)
         facts = probe_system(Path("/"))
         answer = _exchanged(server, options.code, home, facts)
-        _keep(home, server, answer)
+        _keep(home, server, answer, amended)
     except EnrolmentError as error:
         print(f"tidemark-agent: {error}", file=sys.stderr)
         return error.status
@@ -137,9 +139,12 @@ class _Silent:
     def flush(self) -> None: ...
 
 
-def _check_writable(home: Home) -> None:
+def _check_writable(home: Home, amended: str | None) -> None:
+    folders = {home.config_file.parent, home.token_file.parent, home.state_dir}
     try:
-        for folder in {home.config_file.parent, home.token_file.parent, home.state_dir}:
+        if amended is not None:
+            folders.add(home.config_file.resolve().parent)
+        for folder in folders:
             folder.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(f"{folder} cannot be written")
@@ -180,29 +185,46 @@ def _unreached(server: str, why: str) -> str:
     return f"{told}. Nothing was used up unless the answer was lost: try again"
 
 
-def _keep(home: Home, server: str, answer: dict[str, Any]) -> None:
+def _keep(home: Home, server: str, answer: dict[str, Any], amended: str | None) -> None:
     try:
         _write(home.token_file, f"{answer['token']}\n")
         if home.known is None:
             _write(home.config_file, _configuration(home, server, pull=answer.get("pull") is True))
-        elif home.ca_file != home.known.ca_file:
-            _name_ca_file(home)
+        elif amended is not None:
+            _amend(home.config_file.resolve(), amended)
     except OSError as error:
         told = f"the token could not be kept, so it is lost: {file_trouble(error)}; have another code made"
         raise EnrolmentError(FAILED, told) from error
 
 
-def _name_ca_file(home: Home) -> None:
-    """In the configuration that was there, of which all else stays: with what the agent trusted just now it goes on.
+def _amended(home: Home) -> str | None:
+    """The configuration that was there, with the certificates that are trusted now; None where it names them already.
 
-    Keys before the first table are those of the file itself.
+    Keys before the first table are those of the file itself. What looks like a table, or like the key, may be part of a
+    text or a list of several lines: what would come out is read before anything is written or the code used.
     """
-    lines = home.config_file.read_text(encoding="utf-8").splitlines()
+    if home.known is None or home.ca_file == home.known.ca_file:
+        return None
+    before = home.config_file.read_text(encoding="utf-8")
+    named = f"ca_file = {_quoted(str(home.ca_file))}"
+    lines = before.splitlines()
     tables = next((place for place, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
     own = [line for line in lines[:tables] if not re.match(r"\s*[\"']?ca_file[\"']?\s*=", line)]
-    text = "\n".join([f"ca_file = {_quoted(str(home.ca_file))}", *own, *lines[tables:]]) + "\n"
-    before = home.config_file.stat()
-    _write(home.config_file, text, mode=stat.S_IMODE(before.st_mode), owner=(before.st_uid, before.st_gid))
+    text = "\n".join([named, *own, *lines[tables:]]) + "\n"
+    wanted = {**tomllib.loads(before), "ca_file": str(home.ca_file)}
+    try:
+        right = tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        right = False
+    if not right:
+        told = f"the certificates cannot be named in {home.config_file} without harm to what else it says"
+        raise EnrolmentError(REFUSED, f"{told}: write {named} there before the first table, then try again")
+    return text
+
+
+def _amend(file: Path, text: str) -> None:
+    before = file.stat()
+    _write(file, text, mode=stat.S_IMODE(before.st_mode), owner=(before.st_uid, before.st_gid))
 
 
 def _write(file: Path, text: str, *, mode: int = _OWNER_ONLY, owner: tuple[int, int] | None = None) -> None:

@@ -90,6 +90,39 @@ def test_certificates_that_are_named_stay_named_in_a_configuration_that_was_ther
     assert mode(file) == 0o640
 
 
+@pytest.mark.parametrize("words", ["[\nca_file = no key\n", "ca_file = no key\n"])
+def test_configuration_that_would_not_stay_what_it_is_is_refused_before_the_code_is_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    lab = Lab(enrolments=[taken()])
+    file, trusted = tmp_path / "etc/agent.toml", tmp_path / "ca.pem"
+    file.parent.mkdir()
+    trusted.write_text("of our own")
+    with running_server(lab) as server:
+        begins = f'server = "{server}"\ntoken_file = "{tmp_path}/own"\nstate_dir = "{tmp_path}/state"\n'
+        kept = f"{begins}boot.words = '''\n{words}'''\nca_file = \"/old/ca.pem\"\n"
+        file.write_text(kept)
+        assert enrol(tmp_path, server, "--again", "--ca-file", str(trusted)) == 3
+        assert (file.read_text(), lab.codes, (tmp_path / "own").exists()) == (kept, [], False)
+        told = capsys.readouterr().err
+        assert (str(file) in told, f'ca_file = "{trusted}"' in told) == (True, True)
+        file.write_text(kept.replace("/old/ca.pem", str(trusted)))
+        assert enrol(tmp_path, server, "--again", "--ca-file", str(trusted)) == 0
+
+
+def test_configuration_that_is_a_link_stays_one(tmp_path: Path) -> None:
+    file, real, trusted = tmp_path / "etc/agent.toml", tmp_path / "site/desk-1.toml", tmp_path / "ca.pem"
+    file.parent.mkdir()
+    real.parent.mkdir()
+    file.symlink_to(real)
+    trusted.write_text("of our own")
+    with running_server(Lab(enrolments=[taken()])) as server:
+        real.write_text(f'server = "{server}"\ntoken_file = "{tmp_path}/own"\nstate_dir = "{tmp_path}/state"\n')
+        assert enrol(tmp_path, server, "--ca-file", str(trusted)) == 0
+    assert (file.is_symlink(), read_config(real).ca_file) == (True, trusted)
+    assert [kept.name for kept in real.parent.iterdir()] == [real.name]
+
+
 @pytest.mark.parametrize(
     ("code", "status", "words"),
     [
