@@ -177,7 +177,7 @@ def test_boot_that_comes_back_proves_a_copied_disk_and_the_machine_is_held(other
     planned(machine)
     assert [booted("desk-1", f"boot-{number}") for number in range(others + 1)] == [""] * (others + 1)
     later(5)
-    with pytest.raises(DomainError, match="one disk is a copy of the other") as refused:
+    with pytest.raises(DomainError, match="is one disk a copy of the other") as refused:
         asks("desk-1", boot_id="boot-0")
     assert refused.value.code == "copied-disk"
     machine.refresh_from_db()

@@ -168,7 +168,7 @@ def _come_back(token: ApiToken, ask: HostAsk, known: Asker, now: datetime) -> Do
     # For everybody: what hosts call themselves is for staff.
     told = (
         f"two hosts show the token of {token.scope} {token.subject}: boot {ask.boot_id[:8]} asks again, though boot "
-        f"{known.boot_id[:8]} has asked since; one disk is a copy of the other"
+        f"{known.boot_id[:8]} has asked since; is one disk a copy of the other?"
     )
     host = _host_of(token)
     with transaction.atomic():
