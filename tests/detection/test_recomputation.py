@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.core.management import CommandError, call_command
-from django.db import OperationalError
+from django.db import OperationalError, connection
 
 from server.core import clock, tasks
-from server.core.access.tries import MOST_BEGUN
-from server.core.database import advisory_lock
+from server.core.access.tries import MOST_BEGUN, OutOfBoundsError
+from server.core.database import advisory_lock, connect_apart
 from server.detection.models import Comparison, Finding, Recomputation, RecomputationChunk, TimelinePoint
 from server.detection.noise.profiles import refresh_profiles
 from server.detection.recompute import chunks, following, outcomes
@@ -248,6 +250,30 @@ def test_a_database_that_is_away_is_no_fault_of_a_row(monkeypatch: pytest.Monkey
     assert (chunk.errors, chunk.reached) == ([], 0)
 
 
+@pytest.mark.usefixtures("site")
+@pytest.mark.parametrize("end", [MemoryError, SoftTimeLimitExceeded])
+def test_memory_or_time_that_is_not_enough_is_a_try_of_the_chunk(
+    monkeypatch: pytest.MonkeyPatch, end: type[Exception]
+) -> None:
+    chunk = findings_of(begin())[0]
+
+    def too_much(_row: object) -> None:
+        raise end
+
+    monkeypatch.setitem(outcomes._DIFFERENCES, Kind.FINDING, too_much)
+    for tries in range(1, MOST_BEGUN + 1):
+        # Not MemoryError, which would end the whole worker.
+        with pytest.raises(OutOfBoundsError, match=f"finding {chunk.first}: {end.__name__}"):
+            task(chunk.pk)
+        chunk.refresh_from_db()
+        assert (chunk.errors, chunk.reached, chunk.tries) == ([], 0, tries)
+    monkeypatch.setitem(outcomes._DIFFERENCES, Kind.FINDING, lambda _row: [])
+    task(chunk.pk)
+    chunk.refresh_from_db()
+    assert chunk.errors == [f"finding {chunk.first} could not be computed: 3 workers came to no end with it"]
+    assert (chunk.checked, chunk.taken) == (1, 2)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 1000.0])
 def test_timelines_that_were_put_down_after_any_head_give_the_same(
     monkeypatch: pytest.MonkeyPatch, seconds: float
@@ -338,9 +364,87 @@ def test_chunks_are_sent_again_while_nothing_moves(
 
     monkeypatch.setattr("server.core.tasks.transaction.on_commit", lambda call, **_options: call())
     with pytest.raises(KeyboardInterrupt):
-        following.follow(made, tell)
+        following.follow(made, tell, pytest.fail)
     counts = [sent_tasks.count(("detection.recompute", (chunk.pk,))) for chunk in waiting]
     assert counts == [1, *[3] * (len(waiting) - 1)]
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Seconds since the beginning, for who follows: ten pass between two looks, at once."""
+    seconds = [0.0]
+
+    def sleep(some: float) -> None:
+        seconds[0] += some
+
+    monkeypatch.setattr(following, "_LOOK_SECONDS", 10.0)
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: seconds[0], sleep=sleep))
+    return lambda: seconds[0]
+
+
+@pytest.mark.usefixtures("site")
+def test_a_chunk_that_nobody_takes_is_sent_ever_less_often(
+    monkeypatch: pytest.MonkeyPatch, passing: Callable[[], float]
+) -> None:
+    made = begin()
+    chunk, sent = findings_of(made)[0], []
+    monkeypatch.setattr("server.core.tasks.transaction.on_commit", lambda call, **_options: call())
+    monkeypatch.setattr(tasks, "send", lambda _name, args: sent.append(passing()) if args == (chunk.pk,) else None)
+
+    def tell(_going: following.Going) -> None:
+        if passing() == 2740:
+            made.chunks.filter(pk=chunk.pk).update(moved_at=clock.now() - timedelta(hours=1))
+        if passing() == 2900:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        following.follow(made, tell, pytest.fail)
+    assert sent == [0, 30, 90, 210, 450, 930, 1830, 2730, 2760, 2820]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("at_work")
+def test_who_follows_outlives_a_restart_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection is ended by the server between two looks."""
+    physical("h1", "haswell")
+    trial = measured_trial(build_series(), {Machine.objects.get(): {"copy": STEADY}}, spread=0.001)
+    assert judge_series(series_id=trial.series_id or 0)
+    usual = following.going
+    ended: list[int] = []
+
+    def going(recomputation: Recomputation) -> following.Going:
+        now = usual(recomputation)
+        if not ended:
+            ended.append(connection.connection.info.backend_pid)
+            with connect_apart() as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", ended)
+        return now
+
+    monkeypatch.setattr(following, "going", going)
+    lines, error = said("--check", "--by-workers")
+    assert error == ""
+    assert [line.partition(":")[0] for line in lines] == [
+        "the database is away, it is asked again",
+        "1 findings recomputed, 0 differences",
+    ]
+    assert Recomputation.objects.get().ended_at
+
+
+def test_a_database_that_does_not_come_back_ends_who_follows(
+    monkeypatch: pytest.MonkeyPatch, passing: Callable[[], float]
+) -> None:
+    made = begin()
+    said_of_it: list[str] = []
+
+    def away(_recomputation: Recomputation) -> None:
+        raise OperationalError("connection refused\nIs the server running?")
+
+    monkeypatch.setattr(following, "_open", away)
+    monkeypatch.setattr(following, "connection", SimpleNamespace(close=lambda: None))
+    with pytest.raises(OperationalError):
+        following.follow(made, lambda now: pytest.fail(f"{now}"), said_of_it.append)
+    assert said_of_it == ["the database is away, it is asked again: connection refused"]
+    assert passing() == 900
 
 
 @pytest.mark.usefixtures("site")

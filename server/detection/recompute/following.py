@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db import InterfaceError, OperationalError, connection
 from django.db.models import Case, Count, F, Q, QuerySet, Sum, When
 from django.db.models.functions import Coalesce, Least
 
@@ -18,6 +19,8 @@ from server.detection.recompute.outcomes import Kind, Recount
 _AT_ONCE = 64
 # After so long without a word a message is taken for lost, or its worker for dead. Twice is harmless.
 _SILENCE_SECONDS = 30.0
+# Each time twice as long, up to this: where no worker is, messages would pile up. A database may be away for as long.
+_LONGEST_SECONDS = 900.0
 _LOOK_SECONDS = 1.0
 
 
@@ -70,19 +73,58 @@ def going(recomputation: Recomputation) -> Going:
     )
 
 
-def follow(recomputation: Recomputation, tell: Callable[[Going], None]) -> None:
-    """Until every chunk is done. Who follows may be killed: what was sent goes on, and the next one sends the rest."""
-    sent: dict[int, float] = {}
-    while waiting := list(_open(recomputation)[:_AT_ONCE]):
-        now, silent = time.monotonic(), clock.now() - timedelta(seconds=_SILENCE_SECONDS)
-        for chunk_id, moved_at in waiting:
-            is_new = chunk_id not in sent
-            if is_new or (now - sent[chunk_id] >= _SILENCE_SECONDS and (moved_at is None or moved_at < silent)):
-                enqueue("detection.recompute", chunk_id)
-                sent[chunk_id] = now
-        tell(going(recomputation))
+@dataclass
+class _Sent:
+    """The last message about a chunk: when, and after how long without a word the next one is sent."""
+
+    at: float
+    moved_at: datetime | None
+    pause: float
+
+
+def follow(recomputation: Recomputation, tell: Callable[[Going], None], say: Callable[[str], None]) -> None:
+    """Until every chunk is done. Who follows may be killed: what was sent goes on, and the next one sends the rest.
+
+    A database that is away is said, and waited for.
+    """
+    sent: dict[int, _Sent] = {}
+    away_since: float | None = None
+    while True:
+        try:
+            if not _send_waiting(recomputation, sent):
+                Recomputation.objects.filter(pk=recomputation.pk, ended_at=None).update(ended_at=clock.now())
+                return
+            now = going(recomputation)
+        except (OperationalError, InterfaceError) as error:
+            if away_since is None:
+                away_since = time.monotonic()
+                reason = str(error).partition("\n")[0]
+                say(f"the database is away, it is asked again: {reason}")
+            elif time.monotonic() - away_since >= _LONGEST_SECONDS:
+                raise
+            connection.close()
+        else:
+            away_since = None
+            tell(now)
         time.sleep(_LOOK_SECONDS)
-    Recomputation.objects.filter(pk=recomputation.pk, ended_at=None).update(ended_at=clock.now())
+
+
+def _send_waiting(recomputation: Recomputation, sent: dict[int, _Sent]) -> bool:
+    """Whether some are not done."""
+    waiting = list(_open(recomputation)[:_AT_ONCE])
+    now, silent = time.monotonic(), clock.now() - timedelta(seconds=_SILENCE_SECONDS)
+    for chunk_id, moved_at in waiting:
+        last = sent.get(chunk_id)
+        if last is None:
+            enqueue("detection.recompute", chunk_id)
+            sent[chunk_id] = _Sent(now, moved_at, _SILENCE_SECONDS)
+            continue
+        if moved_at != last.moved_at:
+            last.moved_at, last.pause = moved_at, _SILENCE_SECONDS
+        if now - last.at >= last.pause and (moved_at is None or moved_at < silent):
+            enqueue("detection.recompute", chunk_id)
+            last.at, last.pause = now, min(2 * last.pause, _LONGEST_SECONDS)
+    return bool(waiting)
 
 
 def _open(recomputation: Recomputation) -> "QuerySet[RecomputationChunk, tuple[int, datetime | None]]":

@@ -9,6 +9,7 @@ import structlog
 from django.db import InterfaceError, OperationalError
 from django.db.models import QuerySet
 
+from server.core.access.tries import OutOfBoundsError, bounded
 from server.core.database import snapshot
 from server.detection.models import Finding, FleetState, RecomputationChunk
 from server.detection.recompute.differences import (
@@ -108,9 +109,10 @@ def _heads_entered(replay: Replay) -> Recomputed:
 
 def _told(name: str, compute: Callable[[], Recomputed | None]) -> Recomputed | None:
     try:
-        return compute()
-    except (OperationalError, InterfaceError):
-        # Of the database, and not of the row.
+        with bounded(name):
+            return compute()
+    except (OperationalError, InterfaceError, OutOfBoundsError):
+        # Of the database or of the process, and not of the row: it counts as a try of the chunk.
         raise
     except Exception as error:
         log.exception("not_recomputed", row=name)

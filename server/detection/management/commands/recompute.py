@@ -63,7 +63,7 @@ class Command(BaseCommand):
             f"{recomputation}, begun {recomputation.begun_at:%Y-%m-%d %H:%M} UTC: {bar.begun.size} rows and heads"
         )
         try:
-            follow(recomputation, bar.show)
+            follow(recomputation, bar.show, bar.say)
         except KeyboardInterrupt:
             bar.end()
             text = "interrupted: what was sent to workers comes to its end; the same command goes on"
@@ -98,6 +98,11 @@ class _Bar:
         elif time.monotonic() - self._wrote >= _BETWEEN_LINES or now.taken == now.size:
             self._out.write(text)
             self._wrote = time.monotonic()
+        self._out.flush()
+
+    def say(self, text: str) -> None:
+        self.end()
+        self._out.write(text)
         self._out.flush()
 
     def end(self) -> None:
