@@ -64,13 +64,14 @@ def serve(folder: Path, *, sandbox: bool = True, cgroup: bool = True) -> int:
     """Until SIGTERM; refuses with status 3 where agents would refuse each build."""
     if status := print_troubles(sandbox=sandbox, cgroup=cgroup):
         return status
+    # Who sees the lock may say at once that it is to end.
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     lock = try_lock(folder / "serve.lock", patience=_GOODBYE_SECONDS)
     if lock is None:
         print(f"tidemark-agent: another one serves {folder}", file=sys.stderr)
         return UNFIT
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     starter = Starter(folder, Log())
     while not stop.wait(_LOOK_SECONDS):
         starter.look()
