@@ -122,6 +122,8 @@ def _sign_in(one: WatchedPage, site: str, login: str) -> None:
     one.page.fill("input[name=password]", os.environ.get("TIDEMARK_PASSWORD", ""))
     one.page.click("main button")
     one.page.wait_for_load_state()
+    if urlsplit(one.page.url).path.startswith("/login/"):
+        raise SystemExit(f"{login} is not signed in: no such user, or another password than TIDEMARK_PASSWORD")
 
 
 @contextmanager
