@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from django.db import connections
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
@@ -41,8 +40,6 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox"])
         yield browser
-        # The browser's loop runs in this thread, and Django connects anew for what is asked while it does.
-        connections.close_all()
         browser.close()
 
 

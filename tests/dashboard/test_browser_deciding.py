@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from django.contrib.auth.models import User
 from django.core import mail
+from django.db import connections
 from playwright.sync_api import Browser, Page
 from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
@@ -33,6 +34,8 @@ def browser(transactional_db: None, settings: Settings, monkeypatch: pytest.Monk
     User.objects.create_superuser("mo", "mo@example.org", _PASSWORD)
     with chromium() as found:
         yield found
+        # While that loop runs Django connects anew for what is asked.
+        connections.close_all()
 
 
 @pytest.fixture
