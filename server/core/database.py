@@ -5,6 +5,7 @@ advisory locks, of which each has one holder in the whole service at most, relea
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
@@ -174,6 +175,20 @@ WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
 
 
+_ASKED: ContextVar[list[bool] | None] = ContextVar("locks asked for", default=None)
+
+
+@contextmanager
+def locks_noted() -> Iterator[list[bool]]:
+    """Yields what tells, after the block, of each lock that it tried to take whether it was free."""
+    found: list[bool] = []
+    token = _ASKED.set(found)
+    try:
+        yield found
+    finally:
+        _ASKED.reset(token)
+
+
 @contextmanager
 def advisory_lock(name: str) -> Iterator[bool]:
     """Try to take lock `name` for the block; yields whether it was free. Never waits. Not for a name that one holds.
@@ -185,7 +200,11 @@ def advisory_lock(name: str) -> Iterator[bool]:
         # No snapshot is kept between statements, so that the open transaction holds up no vacuum.
         holder.execute(_UNLIMITED)
         row = holder.execute(_TRY, [name]).fetchone()
-        yield bool(row and row[0])
+        free = bool(row and row[0])
+        asked = _ASKED.get()
+        if asked is not None:
+            asked.append(free)
+        yield free
         try:
             holder.rollback()
         except psycopg.OperationalError:

@@ -7,6 +7,7 @@ import time_machine
 
 from server.core import clock
 from server.core.access.tries import GIVEN_UP, MOST_BEGUN, OutOfBoundsError, counted, forget_begun, given_up
+from server.core.database import advisory_lock
 from server.core.models import Begun
 
 pytestmark = pytest.mark.django_db
@@ -69,6 +70,19 @@ def test_whoever_finds_another_one_at_it_has_proved_nothing() -> None:
     assert begins()
     with time_machine.travel(clock.now() + AN_HOUR):
         assert not begins()
+
+
+def test_run_that_held_its_lock_forgets_the_dead_of_a_moment_ago_and_one_that_found_it_taken_does_not() -> None:
+    """Three kills within a task's time, and runs that end well after each: they are not three in a row."""
+    killed(MOST_BEGUN, ago=timedelta(seconds=20))
+    with advisory_lock("tests.begun"), counted(KEY) as may_begin, advisory_lock("tests.begun") as free:
+        assert may_begin
+        assert not free
+    assert Begun.objects.count() == MOST_BEGUN
+    with counted(KEY) as may_begin, advisory_lock("tests.begun") as free:
+        assert may_begin
+        assert free
+    assert not Begun.objects.exists()
 
 
 def test_whoever_holds_the_lock_has_done_it() -> None:

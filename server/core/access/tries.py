@@ -20,6 +20,7 @@ from django.db.models import Count, Max, Q, QuerySet
 from django.http import HttpRequest
 
 from server.core import clock
+from server.core.database import locks_noted
 from server.core.models import Begun, Tries
 from server.core.rows.together import Row
 
@@ -104,7 +105,7 @@ def counted(key: str, *, alone: bool = False) -> Iterator[bool]:
         return
     row = Begun.objects.create(key=key[:_LONGEST_KEY])
     try:
-        with bounded(key):
+        with locks_noted() as locks, bounded(key):
             yield True
     except OutOfBoundsError:
         raise
@@ -112,7 +113,10 @@ def counted(key: str, *, alone: bool = False) -> Iterator[bool]:
         row.delete()
         raise
     ended = Q(pk=row.pk)
-    if times and (alone or not _another_is_at_it(row, now)):
+    if alone or (locks and all(locks)):
+        # It held what others would have: whoever began before it and is not done is no more.
+        ended |= Q(key=row.key, pk__lt=row.pk, at__gte=now - GIVEN_UP)
+    elif times and not _another_is_at_it(row, now):
         ended |= Q(pk__in=earlier)
     Begun.objects.filter(ended).delete()
 
